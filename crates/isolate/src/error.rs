@@ -1,0 +1,62 @@
+//! What can go wrong on the host side of a sandbox.
+
+use std::path::PathBuf;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failure, named for what was being done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Every slot (id range and network pair) is taken.
+    #[error("all {0} sandbox slots are in use")]
+    NoSlot(u32),
+    /// A file operation failed.
+    #[error("failed to {action} `{path}`")]
+    Path {
+        /// What was tried, e.g. `create`.
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A kernel request failed.
+    #[error("failed to {action}")]
+    Kernel {
+        /// What was tried.
+        action: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The jail builder or the future PID 1 reported a failed step.
+    #[error("sandbox could not be started: step `{step}`: {reason}")]
+    Jail {
+        /// The step's name.
+        step: String,
+        /// The errno text.
+        reason: String,
+    },
+    /// The agent ended or went silent before it was ready; the tail of its log.
+    #[error("the agent did not become ready within {waited_ms} ms: {log}")]
+    AgentNotReady {
+        /// How long it was waited for, in milliseconds.
+        waited_ms: u64,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// The spawner process is gone.
+    #[error("the spawner is not running")]
+    SpawnerGone,
+    /// A tool the host needs is missing or failed.
+    #[error("`{tool}` failed: {reason}")]
+    Tool {
+        /// Program name.
+        tool: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// The pool has no room left.
+    #[error("the storage pool is full")]
+    PoolFull,
+}

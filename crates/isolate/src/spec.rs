@@ -1,0 +1,84 @@
+//! What a sandbox is made from, and what is known about a running one.
+
+use std::path::PathBuf;
+
+use sandcove_wire::boot::Boot;
+use sandcove_wire::id::SandboxId;
+use serde::{Deserialize, Serialize};
+
+/// Everything needed to start a sandbox.
+#[derive(Debug, Clone)]
+pub struct SandboxSpec {
+    /// Its id; every host resource is named after it.
+    pub id: SandboxId,
+    /// Read-only template layers, topmost first.
+    pub layers: Vec<PathBuf>,
+    /// Resource limits.
+    pub limits: Limits,
+    /// What it may reach.
+    pub network: NetworkPolicy,
+    /// What the agent is told at boot.
+    pub boot: Boot,
+}
+
+/// Resource limits of one sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Memory, MiB.
+    pub memory_mib: u64,
+    /// Whole CPUs.
+    pub cpus: u32,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Space on the pool for everything the sandbox writes, MiB.
+    pub disk_mib: u64,
+}
+
+/// What a sandbox may reach (contract: control-plane, section 6.3). Private, link-local and host addresses are never
+/// reachable, whatever the policy says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkPolicy {
+    /// No traffic out at all but what `allow_out` names.
+    pub deny_all: bool,
+    /// Networks (CIDR or address) that may be reached although denied.
+    pub allow_out: Vec<String>,
+    /// Networks (CIDR or address) that may not be reached.
+    pub deny_out: Vec<String>,
+}
+
+/// What a restarted server needs to find a running sandbox again; written to `run/<id>/jail.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The sandbox.
+    pub id: SandboxId,
+    /// Its slot.
+    pub slot: u32,
+    /// Host pid of its PID 1.
+    pub pid: u32,
+    /// Start time of that pid in clock ticks since boot, so that a reused pid is not mistaken for it.
+    pub start_ticks: u64,
+    /// Its limits.
+    pub limits: Limits,
+    /// Its network policy.
+    pub network: NetworkPolicy,
+}
+
+/// Why a sandbox ended by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExitReason {
+    /// PID 1 is gone; its wait status is not known to a server that did not start it.
+    Gone,
+}
+
+/// A reading of a sandbox's resources.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Usage {
+    /// CPU time since start, microseconds.
+    pub cpu_us: u64,
+    /// Memory charged, bytes.
+    pub memory_bytes: u64,
+    /// Of that, page cache, bytes.
+    pub cache_bytes: u64,
+    /// Disk written to the pool and still held, bytes.
+    pub disk_bytes: u64,
+}

@@ -1,0 +1,87 @@
+//! What the host hands the agent when it starts a sandbox, and the descriptors it comes on. These messages only grow:
+//! a new host must be able to talk to an agent that has been running since before an upgrade.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::SandboxId;
+use crate::secret::Secret;
+
+/// Descriptor of the listening unix socket for the host's own requests (control channel).
+pub const CONTROL_FD: i32 = 3;
+/// Descriptor the agent reads its [`Boot`] message from, as JSON up to end of file.
+pub const BOOT_FD: i32 = 4;
+/// Descriptor the agent writes one byte to and closes, once its ports accept connections.
+pub const READY_FD: i32 = 5;
+
+/// Port of the agent's public service.
+pub const AGENT_PORT: u16 = 49983;
+/// Port of the code interpreter.
+pub const INTERPRETER_PORT: u16 = 49999;
+/// The agent version reported to clients; it switches their features on (contract: envd, section 8).
+pub const ENVD_VERSION: &str = "0.6.13";
+/// Where the host's programs for the inside are mounted, read-only.
+pub const LIBEXEC: &str = "/run/sandcove";
+
+/// Everything the agent needs to be ready at once.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Boot {
+    /// The sandbox this is.
+    pub sandbox_id: SandboxId,
+    /// The template id shown in `E2B_TEMPLATE_ID`.
+    pub template_id: String,
+    /// Host name, without a domain.
+    pub hostname: String,
+    /// Name servers for `/etc/resolv.conf`; empty when the sandbox has no network.
+    #[serde(default)]
+    pub nameservers: Vec<IpAddr>,
+    /// Services the agent starts and keeps running, in order, before it says it is ready to serve its own port.
+    #[serde(default)]
+    pub services: Vec<Service>,
+    /// Initial settings, the same as a later control request may change.
+    #[serde(default)]
+    pub settings: Settings,
+}
+
+/// What a control request may change while the sandbox runs (contract: envd, section 7). An absent field leaves the
+/// value as it is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Settings {
+    /// The user set of global variables; replaced as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env_vars: Option<BTreeMap<String, String>>,
+    /// The token that requests from outside must carry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_token: Option<Secret>,
+    /// Whether requests without a token are let in although there is one. Clients before 1.5 cannot send it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_required: Option<bool>,
+    /// User of requests that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_user: Option<String>,
+    /// Directory of processes that name none; home when unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_workdir: Option<String>,
+}
+
+/// A program the agent keeps running for as long as the sandbox lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// Short name for logs.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The account it runs under.
+    pub user: String,
+    /// Variables on top of the account's own.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Its working directory.
+    pub cwd: String,
+    /// A port that must accept connections before the sandbox counts as ready.
+    #[serde(default)]
+    pub ready_port: Option<u16>,
+}

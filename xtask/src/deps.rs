@@ -1,0 +1,42 @@
+//! The house's never-list (docs/ARCHITECTURE.md, "Directions"), read from `cargo metadata`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// Crate, then what it may never list as a direct dependency.
+const NEVER: &[(&str, &[&str])] = &[
+    ("sandcove-wire", &["tokio", "axum", "hyper", "reqwest", "rustix", "libc"]),
+    ("sandcove-agent", &["sandcove-server", "sandcove-isolate", "sandcove-image", "sandcove-client", "sqlx", "rustls"]),
+    (
+        "sandcove-interpreter",
+        &["sandcove-server", "sandcove-isolate", "sandcove-image", "sandcove-client", "sqlx", "rustls"],
+    ),
+    ("sandcove-isolate", &["axum", "reqwest", "sqlx", "sandcove-server", "sandcove-image"]),
+    ("sandcove-image", &["axum", "sqlx", "sandcove-server", "sandcove-isolate"]),
+    ("sandcove-server", &["rustix", "nix", "libc", "sandcove-client"]),
+    ("sandcove-client", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum"]),
+    ("sandcove-eval", &["sandcove-server", "sandcove-isolate", "sandcove-image"]),
+];
+
+pub fn check(root: &Path) -> Result<()> {
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .current_dir(root)
+        .output()
+        .context("failed to run cargo metadata")?;
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let mut broken = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, never)) = NEVER.iter().find(|(n, _)| *n == name) else { continue };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let dep = dependency["name"].as_str().unwrap_or_default();
+            if dependency["kind"].is_null() && never.contains(&dep) {
+                broken.push(format!("{name} may not depend on {dep}"));
+            }
+        }
+    }
+    if broken.is_empty() { Ok(()) } else { bail!("{}", broken.join("\n")) }
+}

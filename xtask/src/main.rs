@@ -1,0 +1,23 @@
+//! Chores that need logic: `cargo xtask codegen` writes the envd message types from `crates/wire/proto`,
+//! `cargo xtask check-deps` refuses a crate that imports what its place in the house forbids.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+mod codegen;
+mod deps;
+
+fn main() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?;
+    match std::env::args().nth(1).as_deref() {
+        Some("codegen") => codegen::write(root, &root.join("crates/wire/src/envd")),
+        Some("codegen-check") => codegen::check(root),
+        Some("check-deps") => deps::check(root),
+        other => bail!("unknown chore {other:?}: use codegen, codegen-check or check-deps"),
+    }
+}
+
+fn proto_dir(root: &Path) -> PathBuf {
+    root.join("crates/wire/proto")
+}
