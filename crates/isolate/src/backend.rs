@@ -1,0 +1,156 @@
+//! The known set of isolation backends, dispatched by `match`: exhaustive, static, no trait objects.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use sandcove_wire::id::SandboxId;
+use tokio::net::TcpStream;
+
+use crate::fake::{self, Fake};
+use crate::namespaces::{self, Namespaces};
+use crate::{ExitReason, NetworkPolicy, Record, Result, SandboxSpec, Usage};
+
+/// A way to run sandboxes. Clones share the same host resources.
+#[derive(Clone)]
+pub enum Backend {
+    /// Linux namespaces, cgroups, overlayfs: the real one.
+    Namespaces(Namespaces),
+    /// In memory, scripted: for tests of what sits above, without root.
+    Fake(Fake),
+}
+
+/// What [`Backend::sweep`] removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Names of the sandboxes of which something was left and is now gone.
+    pub removed: Vec<String>,
+    /// What could not be removed, and why; tried again at the next start.
+    pub failed: Vec<String>,
+}
+
+impl Backend {
+    /// An in-memory backend; see [`Fake`] for how to script it.
+    pub fn fake() -> Self {
+        Self::Fake(Fake::default())
+    }
+
+    /// Starts a sandbox. Its agent is ready when this returns; on an error nothing is left behind.
+    pub async fn create(&self, spec: SandboxSpec) -> Result<Handle> {
+        match self {
+            Self::Namespaces(backend) => backend.create(spec).await.map(Handle::Namespaces),
+            Self::Fake(backend) => backend.create(spec).await.map(Handle::Fake),
+        }
+    }
+
+    /// Finds a sandbox that an earlier server started; `None` when it is no longer alive.
+    pub async fn adopt(&self, id: &SandboxId) -> Option<Handle> {
+        match self {
+            Self::Namespaces(backend) => backend.adopt(id).await.map(Handle::Namespaces),
+            Self::Fake(backend) => backend.adopt(id).map(Handle::Fake),
+        }
+    }
+
+    /// Removes everything on this host that belongs to sandboxes not in `known`.
+    pub async fn sweep(&self, known: &HashSet<SandboxId>) -> SweepReport {
+        match self {
+            Self::Namespaces(backend) => backend.sweep(known).await,
+            Self::Fake(backend) => backend.sweep(known),
+        }
+    }
+
+    /// Where template layers are kept; a layer's directory name is below it.
+    pub fn layer_dir(&self) -> PathBuf {
+        match self {
+            Self::Namespaces(backend) => backend.layer_dir(),
+            Self::Fake(_) => PathBuf::from("/nonexistent/layers"),
+        }
+    }
+}
+
+/// A running (or frozen) sandbox. Clones are cheap and mean the same sandbox; dropping one changes nothing.
+#[derive(Clone)]
+pub enum Handle {
+    /// Of [`Backend::Namespaces`].
+    Namespaces(namespaces::Handle),
+    /// Of [`Backend::Fake`].
+    Fake(fake::Handle),
+}
+
+impl Handle {
+    /// Which sandbox this is.
+    pub fn id(&self) -> &SandboxId {
+        &self.record().id
+    }
+
+    /// What is written down about it.
+    pub fn record(&self) -> &Record {
+        match self {
+            Self::Namespaces(handle) => handle.record(),
+            Self::Fake(handle) => handle.record(),
+        }
+    }
+
+    /// Connects to 127.0.0.1, then ::1, inside the sandbox. `ConnectionRefused` when nothing listens.
+    pub async fn connect(&self, port: u16) -> std::io::Result<TcpStream> {
+        match self {
+            Self::Namespaces(handle) => handle.connect(port).await,
+            Self::Fake(handle) => handle.connect(port).await,
+        }
+    }
+
+    /// The unix socket of the agent's control routes; HTTP/1.1.
+    pub fn control_socket(&self) -> PathBuf {
+        match self {
+            Self::Namespaces(handle) => handle.control_socket(),
+            Self::Fake(handle) => handle.control_socket(),
+        }
+    }
+
+    /// Resolves when the sandbox's PID 1 is gone. Cancellation-safe.
+    pub async fn wait(&self) -> ExitReason {
+        match self {
+            Self::Namespaces(handle) => handle.wait().await,
+            Self::Fake(handle) => handle.wait().await,
+        }
+    }
+
+    /// Reads what the sandbox uses.
+    pub async fn usage(&self) -> Result<Usage> {
+        match self {
+            Self::Namespaces(handle) => handle.usage().await,
+            Self::Fake(handle) => handle.usage().await,
+        }
+    }
+
+    /// Replaces what the sandbox may reach.
+    pub async fn set_network(&self, policy: NetworkPolicy) -> Result<()> {
+        match self {
+            Self::Namespaces(handle) => handle.set_network(policy).await,
+            Self::Fake(handle) => handle.set_network(policy).await,
+        }
+    }
+
+    /// Freezes every process; a second call changes nothing.
+    pub async fn pause(&self) -> Result<()> {
+        match self {
+            Self::Namespaces(handle) => handle.pause().await,
+            Self::Fake(handle) => handle.pause().await,
+        }
+    }
+
+    /// Thaws every process; a second call changes nothing.
+    pub async fn resume(&self) -> Result<()> {
+        match self {
+            Self::Namespaces(handle) => handle.resume().await,
+            Self::Fake(handle) => handle.resume().await,
+        }
+    }
+
+    /// Kills everything in the sandbox and gives back all it held. Idempotent.
+    pub async fn destroy(self) -> Result<()> {
+        match self {
+            Self::Namespaces(handle) => handle.destroy().await,
+            Self::Fake(handle) => handle.destroy().await,
+        }
+    }
+}

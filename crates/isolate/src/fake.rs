@@ -1,0 +1,230 @@
+//! A backend without a kernel: sandboxes are entries in a map, their ports are whatever listeners the test points them
+//! at. It lives beside the real one so that everything above `isolate` can be tested, faults included, without root.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandcove_wire::id::SandboxId;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::backend::SweepReport;
+use crate::{Error, ExitReason, NetworkPolicy, Record, Result, SandboxSpec, Usage};
+
+/// What can be made to fail or to be slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// [`crate::Backend::create`]
+    Create,
+    /// [`crate::Handle::pause`]
+    Pause,
+    /// [`crate::Handle::resume`]
+    Resume,
+    /// [`crate::Handle::set_network`]
+    SetNetwork,
+    /// [`crate::Handle::destroy`]
+    Destroy,
+}
+
+/// The in-memory backend. Clones share their sandboxes, so one kept by a test survives a "restart" of the server.
+#[derive(Clone, Default)]
+pub struct Fake {
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    sandboxes: BTreeMap<SandboxId, Handle>,
+    listeners: HashMap<u16, SocketAddr>,
+    failing: HashMap<Operation, u32>,
+    delays: HashMap<Operation, Duration>,
+    next_slot: u32,
+}
+
+/// A fake sandbox.
+#[derive(Clone)]
+pub struct Handle {
+    backend: Fake,
+    record: Arc<Record>,
+    spec: Arc<SandboxSpec>,
+    state: watch::Sender<State>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct State {
+    alive: bool,
+    frozen: bool,
+    network: NetworkPolicy,
+    usage: Usage,
+}
+
+impl Fake {
+    /// Points `port` of every sandbox at a listener of the test.
+    pub fn listen(&self, port: u16, address: SocketAddr) {
+        self.lock().listeners.insert(port, address);
+    }
+
+    /// Closes `port` in every sandbox.
+    pub fn close(&self, port: u16) {
+        self.lock().listeners.remove(&port);
+    }
+
+    /// Makes the next `times` uses of `operation` fail.
+    pub fn fail_next(&self, operation: Operation, times: u32) {
+        self.lock().failing.insert(operation, times);
+    }
+
+    /// Makes every use of `operation` take `delay`.
+    pub fn slow_down(&self, operation: Operation, delay: Duration) {
+        self.lock().delays.insert(operation, delay);
+    }
+
+    /// Ids of the sandboxes that exist now, in order.
+    pub fn ids(&self) -> Vec<SandboxId> {
+        self.lock().sandboxes.keys().cloned().collect()
+    }
+
+    /// What a sandbox was made from.
+    pub fn spec(&self, id: &SandboxId) -> Option<Arc<SandboxSpec>> {
+        self.lock().sandboxes.get(id).map(|handle| handle.spec.clone())
+    }
+
+    /// Whether a sandbox exists and is frozen.
+    pub fn is_frozen(&self, id: &SandboxId) -> bool {
+        self.lock().sandboxes.get(id).is_some_and(|handle| handle.state.borrow().frozen)
+    }
+
+    /// What a sandbox may reach now.
+    pub fn network(&self, id: &SandboxId) -> Option<NetworkPolicy> {
+        self.lock().sandboxes.get(id).map(|handle| handle.state.borrow().network.clone())
+    }
+
+    /// Sets what [`crate::Handle::usage`] reads.
+    pub fn set_usage(&self, id: &SandboxId, usage: Usage) {
+        if let Some(handle) = self.lock().sandboxes.get(id) {
+            handle.state.send_modify(|state| state.usage = usage);
+        }
+    }
+
+    /// Ends a sandbox's PID 1 as a crash would.
+    pub fn crash(&self, id: &SandboxId) {
+        if let Some(handle) = self.lock().sandboxes.get(id) {
+            handle.state.send_modify(|state| state.alive = false);
+        }
+    }
+
+    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<Handle> {
+        self.step(Operation::Create).await?;
+        let mut shared = self.lock();
+        shared.next_slot += 1;
+        let record = Record {
+            id: spec.id.clone(),
+            slot: shared.next_slot,
+            pid: 0,
+            start_ticks: 0,
+            limits: spec.limits,
+            network: spec.network.clone(),
+        };
+        let state = State {
+            alive: true,
+            frozen: false,
+            network: spec.network.clone(),
+            usage: Usage::default(),
+        };
+        let handle = Handle {
+            backend: self.clone(),
+            record: Arc::new(record),
+            spec: Arc::new(spec),
+            state: watch::Sender::new(state),
+        };
+        shared.sandboxes.insert(handle.record.id.clone(), handle.clone());
+        Ok(handle)
+    }
+
+    pub(crate) fn adopt(&self, id: &SandboxId) -> Option<Handle> {
+        self.lock().sandboxes.get(id).filter(|handle| handle.state.borrow().alive).cloned()
+    }
+
+    pub(crate) fn sweep(&self, known: &HashSet<SandboxId>) -> SweepReport {
+        let mut shared = self.lock();
+        let (kept, gone) = std::mem::take(&mut shared.sandboxes)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(id, _)| known.contains(id));
+        shared.sandboxes = kept;
+        SweepReport { removed: gone.into_keys().map(String::from).collect(), failed: Vec::new() }
+    }
+
+    async fn step(&self, operation: Operation) -> Result<()> {
+        let delay = self.lock().delays.get(&operation).copied();
+        if let Some(delay) = delay {
+            tokio::time::sleep(delay).await;
+        }
+        match self.lock().failing.get_mut(&operation) {
+            Some(times) if *times > 0 => {
+                *times -= 1;
+                Err(Error::Jail { step: format!("{operation:?}"), reason: "scripted fault".into() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Handle {
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    pub(crate) async fn connect(&self, port: u16) -> std::io::Result<TcpStream> {
+        let address = self.backend.lock().listeners.get(&port).copied();
+        match address {
+            Some(address) if self.state.borrow().alive => TcpStream::connect(address).await,
+            _ => Err(std::io::ErrorKind::ConnectionRefused.into()),
+        }
+    }
+
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        PathBuf::from("/nonexistent").join(self.record.id.as_str()).join("control.sock")
+    }
+
+    pub(crate) async fn wait(&self) -> ExitReason {
+        // The sender is this handle's own, so the channel cannot close while it is waited on.
+        let _ = self.state.subscribe().wait_for(|state| !state.alive).await;
+        ExitReason::Gone
+    }
+
+    pub(crate) async fn usage(&self) -> Result<Usage> {
+        Ok(self.state.borrow().usage)
+    }
+
+    pub(crate) async fn set_network(&self, policy: NetworkPolicy) -> Result<()> {
+        self.backend.step(Operation::SetNetwork).await?;
+        self.state.send_modify(|state| state.network = policy);
+        Ok(())
+    }
+
+    pub(crate) async fn pause(&self) -> Result<()> {
+        self.backend.step(Operation::Pause).await?;
+        self.state.send_modify(|state| state.frozen = true);
+        Ok(())
+    }
+
+    pub(crate) async fn resume(&self) -> Result<()> {
+        self.backend.step(Operation::Resume).await?;
+        self.state.send_modify(|state| state.frozen = false);
+        Ok(())
+    }
+
+    pub(crate) async fn destroy(self) -> Result<()> {
+        self.backend.step(Operation::Destroy).await?;
+        self.state.send_modify(|state| state.alive = false);
+        self.backend.lock().sandboxes.remove(&self.record.id);
+        Ok(())
+    }
+}
