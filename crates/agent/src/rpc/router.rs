@@ -1,0 +1,96 @@
+//! The table of RPCs.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+
+use axum::body::Body;
+use futures_util::Stream;
+use http::{Request, Response};
+
+use super::codec::Message;
+use super::error::Result;
+use super::exchange::{self, Requests};
+use crate::state::RequestContext;
+
+type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+type Handler = Box<dyn Fn(RequestContext, Request<Body>) -> Answer + Send + Sync>;
+
+/// RPCs by path. Handlers are shared by all requests.
+#[derive(Default)]
+pub struct Router {
+    handlers: HashMap<&'static str, Handler>,
+}
+
+impl Router {
+    /// A table without entries.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an RPC with one message each way.
+    pub fn unary<Req, Res, F, Fut>(mut self, path: &'static str, handler: F) -> Self
+    where
+        Req: Message,
+        Res: Message,
+        F: Fn(RequestContext, Req) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<Res>> + Send + 'static,
+    {
+        let entry: Handler = Box::new(move |context, request| {
+            let handler = handler.clone();
+            Box::pin(exchange::unary(context, request, handler))
+        });
+        self.handlers.insert(path, entry);
+        self
+    }
+
+    /// Adds an RPC with one request and a stream of answers.
+    pub fn server_stream<Req, Res, S, F, Fut>(mut self, path: &'static str, handler: F) -> Self
+    where
+        Req: Message,
+        Res: Message,
+        S: Stream<Item = Result<Res>> + Send + 'static,
+        F: Fn(RequestContext, Req) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<S>> + Send + 'static,
+    {
+        let entry: Handler = Box::new(move |context, request| {
+            let handler = handler.clone();
+            Box::pin(exchange::server_stream(context, request, handler))
+        });
+        self.handlers.insert(path, entry);
+        self
+    }
+
+    /// Adds an RPC with a stream of requests and one answer.
+    pub fn client_stream<Req, Res, F, Fut>(mut self, path: &'static str, handler: F) -> Self
+    where
+        Req: Message,
+        Res: Message,
+        F: Fn(RequestContext, Requests<Req>) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<Res>> + Send + 'static,
+    {
+        let entry: Handler = Box::new(move |context, request| {
+            let handler = handler.clone();
+            Box::pin(exchange::client_stream(context, request, handler))
+        });
+        self.handlers.insert(path, entry);
+        self
+    }
+
+    /// Whether there is an RPC at `path`.
+    pub fn contains(&self, path: &str) -> bool {
+        self.handlers.contains_key(path)
+    }
+
+    /// Runs the RPC at the path of `request`; hands the request back when there is none.
+    pub fn call(
+        &self,
+        context: RequestContext,
+        request: Request<Body>,
+    ) -> std::result::Result<Answer, Request<Body>> {
+        match self.handlers.get(request.uri().path()) {
+            Some(handler) => Ok(handler(context, request)),
+            None => Err(request),
+        }
+    }
+}
