@@ -1,0 +1,6 @@
+"""The Python kernel host: an IPython shell in a process of its own, driven by the interpreter server over one socket.
+
+Two phases, so that a process may be warmed once and forked many times: ``warmup`` imports and builds everything while
+there is one thread and no client; ``attach`` gives the (forked or fresh) process its streams, its socket and its own
+randomness, and serves requests. What crosses the socket is written down in ``channel``.
+"""

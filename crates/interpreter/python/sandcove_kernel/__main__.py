@@ -1,0 +1,37 @@
+"""``python -m sandcove_kernel --zygote FD`` or ``--connect FD``; see ``zygote`` and ``attach``."""
+
+import argparse
+import os
+import socket
+
+
+def own(descriptor: int) -> socket.socket:
+    """Takes the socket a descriptor stands for. Standard input is given back as an empty file."""
+    taken = socket.socket(fileno=os.dup(descriptor))
+    if descriptor == 0:
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+    else:
+        os.close(descriptor)
+    return taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="sandcove_kernel")
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--connect", type=int, metavar="FD", help="serve one kernel on this connected socket")
+    mode.add_argument("--zygote", type=int, metavar="FD", help="warm up once, then fork a kernel for each request")
+    arguments = parser.parse_args()
+
+    from . import attach, warmup, zygote
+
+    if arguments.zygote is not None:
+        control = own(arguments.zygote)
+        zygote.serve(control, warmup.warm_up())
+    else:
+        link = own(arguments.connect)
+        attach.serve(warmup.warm_up(), link, None, None)
+
+
+main()

@@ -1,0 +1,76 @@
+"""The second half of a kernel's start: from a warm process to one that serves its own client."""
+
+import asyncio
+import os
+import random
+import socket
+import sys
+import time
+
+from . import blas
+from .channel import Channel
+from .interrupts import INTERRUPTS
+from .serve import serve_requests
+from .shell import KernelShell
+from .streams import KernelStream
+from .warmup import BACKEND
+
+
+def serve(shell: KernelShell, link: socket.socket, stdout: int | None, stderr: int | None) -> None:
+    """Serves requests on ``link`` until the server closes it; does not return.
+
+    ``stdout`` and ``stderr`` become descriptors 1 and 2; None keeps what is there.
+    """
+    for descriptor, standard in ((stdout, 1), (stderr, 2)):
+        if descriptor is not None:
+            os.dup2(descriptor, standard)
+            os.close(descriptor)
+    _reseed()
+    _prefer_as_victim()
+    INTERRUPTS.ignore()
+
+    channel = Channel(link)
+    sys.stdout = KernelStream(channel, "stdout", 1)
+    sys.stderr = KernelStream(channel, "stderr", 2)
+    shell.connect(channel)
+    channel.send(b"hello", b"%d" % os.getpid())
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    requests = loop.create_task(serve_requests(shell, channel))
+    while not requests.done():
+        try:
+            loop.run_until_complete(requests)
+        except (KeyboardInterrupt, SystemExit, RuntimeError):
+            # User code stopped the loop, or raised through a task of its own. The kernel goes on.
+            continue
+    os._exit(0)
+
+
+def replace_environment(payload: bytes) -> None:
+    """Makes ``K=V`` pairs separated by NUL the whole environment."""
+    os.environ.clear()
+    os.environ["MPLBACKEND"] = BACKEND
+    for pair in payload.split(b"\0"):
+        key, separator, value = pair.partition(b"=")
+        if separator and key:
+            os.environb[key] = value
+    time.tzset()
+    blas.use_all_processors()
+
+
+def _reseed() -> None:
+    """Kernels forked from one process must not share their random numbers."""
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
+def _prefer_as_victim() -> None:
+    """When memory runs out, user code goes first, not the services of the sandbox."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")
+    except OSError:
+        pass

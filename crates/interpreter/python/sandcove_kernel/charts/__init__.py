@@ -1,0 +1,1 @@
+def figure_chart(figure): return {}

@@ -1,0 +1,69 @@
+"""The request loop of a kernel: one cell at a time, inside a running event loop as in a notebook."""
+
+import asyncio
+import os
+import sys
+
+from .channel import Channel
+from .interrupts import INTERRUPTS
+from .shell import KernelShell
+
+
+async def serve_requests(shell: KernelShell, channel: Channel) -> None:
+    """Answers frames until the server closes the socket."""
+    from .attach import replace_environment
+
+    while (frame := await channel.receive()) is not None:
+        kind, payload = frame
+        if kind == "execute":
+            await execute(shell, channel, payload.decode("utf-8", "replace"))
+            if shell.leaving:
+                return
+        elif kind == "environ":
+            replace_environment(payload)
+        elif kind == "env":
+            key, _, value = payload.partition(b"=")
+            os.environb[key] = value
+        elif kind == "unenv":
+            os.environb.pop(payload, None)
+        elif kind == "cwd":
+            shell.set_directory(os.fsdecode(payload))
+
+
+async def execute(shell: KernelShell, channel: Channel, code: str) -> None:
+    """Runs one cell. Whatever it does, ``done`` is sent at the end."""
+    channel.send(b"started", b"%d" % shell.execution_count)
+    try:
+        await run_cell(shell, code)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        # It came between the cell and us; inside the cell IPython has reported it.
+        pass
+    finally:
+        channel.send(b"done")
+
+
+async def run_cell(shell: KernelShell, code: str) -> None:
+    """Runs ``code`` as notebooks do: a cell that awaits becomes a task, any other runs to its end."""
+    problem = None
+    try:
+        transformed = shell.transform_cell(code)
+    except Exception:
+        transformed, problem = code, sys.exc_info()
+
+    if shell.should_run_async(code, transformed_cell=transformed, preprocessing_exc_tuple=problem):
+        cell = asyncio.ensure_future(
+            shell.run_cell_async(
+                code, store_history=True, transformed_cell=transformed, preprocessing_exc_tuple=problem
+            )
+        )
+        result = None
+        with INTERRUPTS.cancelling(cell):
+            try:
+                result = await cell
+            finally:
+                shell.events.trigger("post_execute")
+                if result is not None:
+                    shell.events.trigger("post_run_cell", result)
+    else:
+        with INTERRUPTS.raised():
+            shell.run_cell(code, store_history=True)

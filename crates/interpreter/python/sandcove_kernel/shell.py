@@ -1,0 +1,116 @@
+"""The IPython shell, as a notebook kernel would configure it, speaking through a ``Channel``."""
+
+import builtins
+import getpass
+import os
+
+from IPython.core import page
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.error import StdinNotImplementedError
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import Any, Type
+from traitlets.config import Config
+
+from .channel import Channel
+
+
+def configuration() -> Config:
+    """The settings of every kernel's shell."""
+    config = Config()
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.banner1 = ""
+    config.InteractiveShell.autoindent = False
+    # No history file: its writer is a thread, and a warm process must have only one.
+    config.HistoryManager.enabled = False
+    config.HistoryManager.hist_file = ":memory:"
+    # Long collections are shown whole.
+    config.PlainTextFormatter.max_seq_length = 0
+    return config
+
+
+class KernelDisplayHook(DisplayHook):
+    """Sends the value of the last expression."""
+
+    def start_displayhook(self) -> None:
+        pass
+
+    def write_output_prompt(self) -> None:
+        pass
+
+    def write_format_data(self, format_dict, md_dict=None) -> None:
+        self.shell.send_result(format_dict, main=True)
+
+    def finish_displayhook(self) -> None:
+        pass
+
+
+class KernelDisplayPublisher(DisplayPublisher):
+    """Sends what ``display`` shows. Updates and clearing are not part of the protocol."""
+
+    def publish(self, data, metadata=None, source=None, *, transient=None, update=False, **kwargs) -> None:
+        if not update:
+            self.shell.send_result(data, main=False)
+
+    def clear_output(self, wait=False) -> None:
+        pass
+
+
+class KernelShell(InteractiveShell):
+    """One per process: IPython keeps the instance in a class variable."""
+
+    displayhook_class = Type(KernelDisplayHook)
+    display_pub_class = Type(KernelDisplayPublisher)
+    channel = Any(None, allow_none=True)
+    #: Set by ``exit`` and ``quit``: the process ends after the cell.
+    leaving = False
+
+    def connect(self, channel: Channel) -> None:
+        """Everything shown from now on goes to ``channel``."""
+        self.channel = channel
+
+    def init_io(self) -> None:
+        pass
+
+    def init_hooks(self) -> None:
+        super().init_hooks()
+        self.set_hook("show_in_pager", page.as_hook(page.display_page), 99)
+
+    def refuse_input(self) -> None:
+        """There is nobody to type: reading input is an error, not a wait."""
+
+        def refused(name):
+            def call(*_arguments, **_keywords):
+                raise StdinNotImplementedError(
+                    f"{name} was called, but this frontend does not support input requests."
+                )
+
+            return call
+
+        builtins.input = refused("raw_input")
+        getpass.getpass = refused("getpass")
+
+    def ask_exit(self) -> None:
+        self.leaving = True
+
+    def enable_gui(self, gui=None) -> None:
+        """No event loop of a toolkit ever runs here."""
+
+    def send_result(self, data: dict, *, main: bool) -> None:
+        """Sends a MIME bundle."""
+        if self.channel is not None and data:
+            self.channel.send_json(b"result", {"main": main, "data": data})
+
+    def _showtraceback(self, etype, evalue, stb) -> None:
+        # The formatted traceback is a list of blocks; clients get them joined without separators.
+        lines = [stb] if isinstance(stb, str) else stb
+        self.channel.send_json(
+            b"error", {"name": str(etype.__name__), "value": str(evalue), "traceback": "".join(lines)}
+        )
+
+    def set_directory(self, path: str) -> None:
+        """Changes the directory if it exists; a missing one is no error (contract: interpreter, section 2)."""
+        try:
+            os.chdir(path)
+        except OSError:
+            pass

@@ -1,0 +1,72 @@
+"""Everything that can be done before there is a client: imports, the shell, formatters, fonts.
+
+Runs in one thread and leaves one thread, so the process may be forked afterwards.
+"""
+
+import gc
+import importlib
+import io
+import os
+import sys
+
+#: Libraries whose import is slow and which most code uses; a missing one is skipped.
+LIBRARIES = ("numpy", "pandas", "matplotlib.pyplot", "PIL.Image", "PIL.PngImagePlugin", "PIL.JpegImagePlugin")
+#: Modules that a first cell would otherwise wait for.
+STANDARD = ("asyncio", "ctypes", "decimal", "json", "pexpect", "random", "ssl", "subprocess", "uuid")
+#: Number of threads of numeric libraries while warming: their pools would not survive a fork.
+THREADS = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
+BACKEND = "module://matplotlib_inline.backend_inline"
+
+
+def warm_up():
+    """Builds the shell of this process and returns it."""
+    inherited = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(THREADS)
+    os.environ["MPLBACKEND"] = BACKEND
+    # `python -m` put the directory of this package first; user code expects its own directory there.
+    sys.path[0] = ""
+    sys.argv = [""]
+
+    from . import formatters, images
+    from .shell import KernelShell, configuration
+
+    shell = KernelShell.instance(config=configuration())
+    shell.refuse_input()
+    for name in STANDARD + LIBRARIES:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            pass
+        except Exception as error:  # a broken third-party package must not cost the kernel
+            print(f"failed to import {name} ahead: {error!r}", file=sys.stderr)
+    formatters.install(shell)
+    images.install()
+    _warm_figures()
+    for name, value in inherited.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+    # What exists now is shared by all kernels forked from here: the collector must not touch, and so copy, it.
+    gc.collect()
+    gc.freeze()
+    return shell
+
+
+def _warm_figures() -> None:
+    """Draws one figure, so that fonts are found and the renderer is loaded."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is None:
+        return
+    try:
+        from matplotlib import font_manager, rcParams
+
+        if any(font.name == "Noto Sans CJK JP" for font in font_manager.fontManager.ttflist):
+            rcParams["font.family"] = ["sans-serif", "Noto Sans CJK JP"]
+        pyplot.switch_backend(BACKEND)
+        figure = pyplot.figure()
+        figure.add_subplot().set_title("warm")
+        figure.savefig(io.BytesIO(), format="png")
+        pyplot.close(figure)
+    except Exception as error:
+        print(f"failed to draw ahead: {error!r}", file=sys.stderr)

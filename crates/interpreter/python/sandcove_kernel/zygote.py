@@ -1,0 +1,50 @@
+"""A warm process that forks kernels.
+
+Its control socket keeps message boundaries (SOCK_SEQPACKET). The master sends one byte with three descriptors: the socket of
+the new kernel and the writing ends of its output pipes. The child says ``hello`` on its own socket; if it cannot, that socket
+is closed. There is nothing else: the end of the control socket ends the zygote, and its kernels with it.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+
+from . import attach
+
+PR_SET_PDEATHSIG = 1
+
+
+def serve(control: socket.socket, shell) -> None:
+    """Forks a kernel for every request; returns when the master has closed ``control``."""
+    threads = os.listdir("/proc/self/task")
+    if len(threads) != 1:
+        print(f"warm process has {len(threads)} threads; forked kernels may hang", file=sys.stderr)
+    # Children are not waited for: masters watch them by other means.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = os.getpid()
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 16, 3)
+        if not message:
+            return
+        if len(descriptors) != 3:
+            print(f"fork request came with {len(descriptors)} descriptors instead of 3", file=sys.stderr)
+        elif os.fork() == 0:
+            control.close()
+            _die_with(parent)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # Its own group, so that a signal meant for a kernel and its children reaches no other.
+            os.setsid()
+            link, stdout, stderr = descriptors
+            attach.serve(shell, socket.socket(fileno=link), stdout, stderr)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _die_with(parent: int) -> None:
+    """Asks the kernel to end this process when the zygote ends, however that happens."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
