@@ -1,0 +1,54 @@
+# Runs as root inside the new system, after its packages are unpacked and the files of this recipe are in place.
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive
+
+# The account every client runs as unless it asks for another: uid 1000, no password, sudo without one.
+useradd --create-home --shell /bin/bash --uid 1000 --user-group --groups sudo user
+passwd --quiet --delete user
+passwd --quiet --delete root
+chmod 0440 /etc/sudoers.d/user
+
+# `python` is Python 3, and pip may install into it: the whole system is the sandbox's to change.
+ln -s /usr/bin/python3 /usr/local/bin/python
+rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
+
+# Certificate authorities the host trusts beyond Debian's, so that a sandbox behind a company's proxy works.
+update-ca-certificates >/dev/null
+if compgen -G '/usr/local/share/ca-certificates/*.crt' >/dev/null; then
+  cat >/etc/profile.d/host-certificates.sh <<'PROFILE'
+# Programs with certificate lists of their own are pointed at the system's, which knows the host's authorities.
+export NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
+export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
+export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
+PROFILE
+  printf '[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n' >/etc/pip.conf
+  export NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
+fi
+
+# npm, without the several hundred packages Debian splits it into. npm puts global packages below /usr/local.
+npm_directory=/usr/local/lib/node_modules/npm
+mkdir -p "$npm_directory"
+curl --fail --silent --show-error --location --retry 5 --retry-all-errors --output /tmp/npm.tgz \
+  "https://registry.npmjs.org/npm/-/npm-$NPM_VERSION.tgz"
+echo "$NPM_SHA512  /tmp/npm.tgz" | sha512sum --check --quiet
+tar --extract --gzip --file /tmp/npm.tgz --directory "$npm_directory" --strip-components 1 --no-same-owner
+rm /tmp/npm.tgz
+ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
+ln -s ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx
+chmod 0755 "$npm_directory"/bin/npm-cli.js "$npm_directory"/bin/npx-cli.js
+mkdir -p /usr/etc
+printf 'prefix=/usr/local\nupdate-notifier=false\nfund=false\n' >/usr/etc/npmrc
+
+# /usr/local and /code belong to everybody, so that `pip install` and `npm install -g` need no sudo.
+mkdir -p /code /usr/local/lib/python3.13/dist-packages
+chmod 0777 /code
+find /usr/local -type d -exec chmod 0777 {} +
+
+# What the host fills in when a sandbox starts.
+: >/etc/machine-id
+echo localhost >/etc/hostname
+printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n' >/etc/hosts
+
+apt-get clean
+rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/debconf/*-old /var/lib/dpkg/*-old \
+  /var/log/*.log /var/log/apt /tmp/* /root/.cache /root/.npm

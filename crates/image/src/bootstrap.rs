@@ -1,0 +1,57 @@
+//! A fresh Debian system in a directory, by mmdebstrap.
+
+use std::path::Path;
+use std::process::ExitStatus;
+
+use tokio::process::Command;
+
+use crate::lines;
+
+/// Files of a package that nobody reads in a sandbox; licences stay.
+const LEFT_OUT: [&str; 4] = [
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+];
+
+fn arguments(suite: &str, packages: &[String], target: &Path, mirror: &str) -> Vec<String> {
+    let mut arguments = vec![
+        // Root mode: files get the ids they will have inside.
+        "--mode=root".to_owned(),
+        "--variant=minbase".to_owned(),
+        // The target is an empty directory of our own; mmdebstrap would refuse it because it exists.
+        "--skip=check/empty".to_owned(),
+        format!("--include={}", packages.join(",")),
+    ];
+    arguments.extend(LEFT_OUT.map(|rule| format!("--dpkgopt={rule}")));
+    arguments.push(suite.to_owned());
+    arguments.push(target.display().to_string());
+    arguments.push(mirror.to_owned());
+    arguments
+}
+
+pub(crate) async fn debian(
+    suite: &str,
+    packages: &[String],
+    target: &Path,
+    mirror: &str,
+    output: &mut (dyn FnMut(&str) + Send),
+) -> std::io::Result<ExitStatus> {
+    let mut command = Command::new("mmdebstrap");
+    command.args(arguments(suite, packages, target, mirror)).env("LC_ALL", "C.UTF-8");
+    lines::run(&mut command, output).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_complete() {
+        let packages = ["jq".to_owned(), "git".to_owned()];
+        let arguments = arguments("trixie", &packages, Path::new("/layer"), "http://mirror");
+        assert!(arguments.contains(&"--include=jq,git".to_owned()));
+        assert_eq!(arguments[arguments.len() - 3..], ["trixie", "/layer", "http://mirror"]);
+    }
+}

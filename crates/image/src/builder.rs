@@ -1,0 +1,184 @@
+//! Making the layers of a template that are not there yet.
+
+use std::collections::VecDeque;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use crate::store::Staging;
+use crate::{
+    Error, File, Layer, LayerId, LayerStore, Origin, Result, Step, StepRoot, StepRunner, Template, archive,
+    bootstrap,
+};
+
+/// How many lines of a failed program its error shows.
+const LINES_IN_ERROR: usize = 30;
+
+/// Where building gets things from.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// URL of a Debian mirror.
+    pub mirror: String,
+    /// A directory with finished layers as tarballs, read before building and filled after.
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        Self { mirror: "http://deb.debian.org/debian".to_owned(), cache: None }
+    }
+}
+
+/// What a build tells whoever watches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A layer is missing and is now made.
+    Building(&'a LayerId),
+    /// A line some program wrote.
+    Output(&'a str),
+    /// The layer is in place.
+    Ready(&'a LayerId, Duration),
+}
+
+/// Makes layers.
+#[derive(Debug)]
+pub struct Builder<R> {
+    store: LayerStore,
+    runner: R,
+    sources: Sources,
+}
+
+impl<R: StepRunner> Builder<R> {
+    /// Builds into `store`; scripts run through `runner`.
+    pub fn new(store: LayerStore, runner: R, sources: Sources) -> Self {
+        Self { store, runner, sources }
+    }
+
+    /// Makes what `templates` need and the store lacks. Does nothing, and takes no lock, when nothing is missing.
+    ///
+    /// # Errors
+    /// When a layer cannot be built; layers finished before stay.
+    pub async fn ensure(
+        &self,
+        templates: &[Template],
+        progress: &mut (dyn FnMut(Event<'_>) + Send),
+    ) -> Result<()> {
+        let layers = templates.iter().flat_map(|template| stacked(&template.layers));
+        if layers.clone().all(|(layer, _)| self.store.has(&layer.id)) {
+            return Ok(());
+        }
+        let _lock = self.store.lock()?;
+        for (layer, below) in layers {
+            if self.store.has(&layer.id) {
+                continue;
+            }
+            let started = Instant::now();
+            progress(Event::Building(&layer.id));
+            self.build(layer, below, progress).await?;
+            progress(Event::Ready(&layer.id, started.elapsed()));
+        }
+        Ok(())
+    }
+
+    async fn build(
+        &self,
+        layer: &Layer,
+        below: &[Layer],
+        progress: &mut (dyn FnMut(Event<'_>) + Send),
+    ) -> Result<()> {
+        let staging = self.store.stage(&layer.id)?;
+        if let Some(cache) = &self.sources.cache
+            && archive::unpack(cache, &layer.id, &staging.tree).await?
+        {
+            return self.store.publish(staging, &layer.id);
+        }
+        self.make(layer, below, &staging, progress).await?;
+        if let Some(cache) = &self.sources.cache {
+            archive::pack(cache, &layer.id, &staging.tree).await?;
+        }
+        self.store.publish(staging, &layer.id)
+    }
+
+    async fn make(
+        &self,
+        layer: &Layer,
+        below: &[Layer],
+        staging: &Staging,
+        progress: &mut (dyn FnMut(Event<'_>) + Send),
+    ) -> Result<()> {
+        let mut last = Tail::default();
+        let recipe = &layer.recipe;
+        if let Origin::Debian { suite, packages } = &recipe.origin {
+            let mirror = &self.sources.mirror;
+            let mut output = |line: &str| {
+                last.push(line);
+                progress(Event::Output(line));
+            };
+            let ended = bootstrap::debian(suite, packages, &staging.tree, mirror, &mut output).await;
+            check(layer, "mmdebstrap", ended, &last)?;
+        }
+        for file in &recipe.files {
+            place(&staging.tree, file)?;
+        }
+        let root = StepRoot {
+            lowers: below.iter().rev().map(|layer| self.store.path(&layer.id)).collect(),
+            upper: staging.tree.clone(),
+            scratch: staging.scratch.clone(),
+        };
+        let step = Step { script: recipe.script, variables: &recipe.variables };
+        let mut output = |line: &str| {
+            last.push(line);
+            progress(Event::Output(line));
+        };
+        let ended = self.runner.run(&root, step, &mut output).await;
+        check(layer, "the provisioning script", ended, &last)
+    }
+}
+
+/// The last lines a build wrote, for its error.
+#[derive(Default)]
+struct Tail(VecDeque<String>);
+
+impl Tail {
+    fn push(&mut self, line: &str) {
+        if self.0.len() == LINES_IN_ERROR {
+            self.0.pop_front();
+        }
+        self.0.push_back(line.to_owned());
+    }
+}
+
+/// The layers bottom-up, each with what is below it.
+fn stacked(layers: &[Layer]) -> impl Iterator<Item = (&Layer, &[Layer])> + Clone {
+    layers.iter().enumerate().map(|(index, layer)| (layer, &layers[..index]))
+}
+
+fn check(layer: &Layer, what: &str, ended: std::io::Result<ExitStatus>, last: &Tail) -> Result<()> {
+    let status = ended.map_err(|source| Error::Tool { program: what.to_owned(), source })?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Failed {
+        layer: layer.id.to_string(),
+        what: what.to_owned(),
+        status: status.to_string(),
+        output: last.0.iter().map(String::as_str).collect::<Vec<_>>().join("\n"),
+    })
+}
+
+/// Writes one file of a recipe. The tree holds nothing but packages of the distribution at this point, so its directories
+/// can be trusted not to lead out of it.
+fn place(tree: &Path, file: &File) -> Result<()> {
+    let path = tree.join(&file.path);
+    if let Some(parent) = path.parent() {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(parent)
+            .map_err(Error::path("create", parent))?;
+    }
+    std::fs::write(&path, &file.contents).map_err(Error::path("write", &path))?;
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(file.mode))
+        .map_err(Error::path("set permissions of", &path))
+}

@@ -1,0 +1,185 @@
+//! The templates that come with Sandcove.
+
+use sandcove_wire::boot::{INTERPRETER_PORT, LIBEXEC, Service};
+use sha2::{Digest, Sha256};
+
+use crate::{File, HostCertificates, Layer, Origin, Recipe};
+
+/// npm comes from its registry, pinned; the digest is of the tarball.
+const NPM: [(&str, &str); 2] = [
+    ("NPM_VERSION", "10.9.4"),
+    (
+        "NPM_SHA512",
+        "3a7506f37e85c1ba1021baad79f0cd9724748131f321fc117c4dc3ba235ec01be7327584a41d15117c01945560aa9373220628fcc1e1\
+         dddd877a5fe9b336a900",
+    ),
+];
+
+/// A template that comes with Sandcove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// The name clients ask for.
+    pub name: &'static str,
+    /// Its id, the same on every installation.
+    pub template_id: &'static str,
+    /// Its layers, lowest first.
+    pub layers: Vec<Layer>,
+    /// Programs the agent keeps running in every sandbox of it.
+    pub services: Vec<Service>,
+    /// The account of requests that name none.
+    pub default_user: &'static str,
+    /// The directory of requests that name none.
+    pub default_workdir: &'static str,
+    /// CPUs of a sandbox.
+    pub cpu_count: u32,
+    /// Memory of a sandbox, MiB.
+    pub memory_mib: u64,
+    /// Space for what a sandbox writes, MiB.
+    pub disk_mib: u64,
+}
+
+impl Template {
+    /// The build's id: a UUID that follows from the topmost layer, so that it changes when the contents do.
+    pub fn build_id(&self) -> String {
+        let mut digest = Sha256::new();
+        for layer in &self.layers {
+            digest.update(layer.id.as_str());
+        }
+        let mut bytes: [u8; 16] = [0; 16];
+        bytes.copy_from_slice(&digest.finalize()[..16]);
+        // Version 8 (custom), variant RFC 9562.
+        bytes[6] = bytes[6] & 0x0f | 0x80;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+}
+
+/// All of them, those that others are made from first.
+pub fn templates(certificates: &HostCertificates) -> [Template; 2] {
+    let base = Layer::new(base(certificates), None);
+    let interpreter = Layer::new(code_interpreter(), Some(&base.id));
+    [
+        Template {
+            name: "base",
+            template_id: "rki5dems9wqfm4r03t7g",
+            layers: vec![base.clone()],
+            services: Vec::new(),
+            default_user: "user",
+            default_workdir: "/home/user",
+            cpu_count: 2,
+            memory_mib: 512,
+            disk_mib: 10 * 1024,
+        },
+        Template {
+            name: "code-interpreter-v1",
+            template_id: "nlhz8vlwyupq845jsdg9",
+            layers: vec![base, interpreter],
+            services: vec![Service {
+                name: "code-interpreter".to_owned(),
+                command: vec![format!("{LIBEXEC}/sandcove-interpreter")],
+                user: "root".to_owned(),
+                env: std::collections::BTreeMap::new(),
+                cwd: "/home/user".to_owned(),
+                ready_port: Some(INTERPRETER_PORT),
+            }],
+            default_user: "user",
+            default_workdir: "/home/user",
+            cpu_count: 2,
+            memory_mib: 2048,
+            disk_mib: 10 * 1024,
+        },
+    ]
+}
+
+fn base(certificates: &HostCertificates) -> Recipe {
+    let mut files = vec![
+        file("etc/profile", 0o644, include_str!("../recipes/base/files/etc/profile")),
+        file("etc/sudoers.d/user", 0o440, include_str!("../recipes/base/files/etc/sudoers.d/user")),
+        file("usr/local/bin/apt", 0o755, include_str!("../recipes/base/files/usr/local/bin/apt")),
+        file("usr/local/bin/apt-get", 0o755, include_str!("../recipes/base/files/usr/local/bin/apt-get")),
+    ];
+    for (name, text) in &certificates.0 {
+        files.push(file(&format!("usr/local/share/ca-certificates/{name}"), 0o644, text));
+    }
+    Recipe {
+        name: "base",
+        origin: Origin::Debian {
+            suite: "trixie",
+            packages: packages(include_str!("../recipes/base/packages.txt")),
+        },
+        files,
+        script: include_str!("../recipes/base/provision.sh"),
+        variables: NPM.to_vec(),
+    }
+}
+
+fn code_interpreter() -> Recipe {
+    let list = |name: &str, text| file(&format!("usr/local/share/sandcove/{name}"), 0o644, text);
+    Recipe {
+        name: "code-interpreter",
+        origin: Origin::LayerBelow,
+        files: vec![
+            list("packages.txt", include_str!("../recipes/code-interpreter/packages.txt")),
+            list("requirements.txt", include_str!("../recipes/code-interpreter/requirements.txt")),
+            list("constraints.txt", include_str!("../recipes/code-interpreter/constraints.txt")),
+        ],
+        script: include_str!("../recipes/code-interpreter/provision.sh"),
+        variables: Vec::new(),
+    }
+}
+
+fn file(path: &str, mode: u32, contents: &str) -> File {
+    File { path: path.to_owned(), mode, contents: contents.to_owned() }
+}
+
+fn packages(list: &str) -> Vec<String> {
+    list.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sandcove_wire::id::TemplateId;
+
+    use super::*;
+
+    #[test]
+    fn ids_have_the_documented_form_and_differ() {
+        let [base, interpreter] = templates(&HostCertificates::default());
+        for template in [&base, &interpreter] {
+            assert!(template.template_id.parse::<TemplateId>().is_ok(), "{}", template.name);
+            assert_eq!(template.build_id().len(), 36);
+        }
+        assert_ne!(base.template_id, interpreter.template_id);
+        assert_ne!(base.build_id(), interpreter.build_id());
+    }
+
+    #[test]
+    fn the_interpreter_stands_on_base() {
+        let [base, interpreter] = templates(&HostCertificates::default());
+        assert_eq!(interpreter.layers[0], base.layers[0]);
+    }
+
+    #[test]
+    fn another_authority_is_another_template() {
+        let extra = HostCertificates(vec![("a.crt".into(), "A".into())]);
+        let (plain, extra) = (templates(&HostCertificates::default()), templates(&extra));
+        for (a, b) in plain.iter().zip(&extra) {
+            assert_ne!(a.build_id(), b.build_id(), "{}", a.name);
+        }
+    }
+
+    #[test]
+    fn every_direct_python_package_is_pinned() {
+        let pinned = packages(include_str!("../recipes/code-interpreter/constraints.txt"));
+        for wanted in packages(include_str!("../recipes/code-interpreter/requirements.txt")) {
+            let name = wanted.split("==").next().unwrap().to_lowercase();
+            let known = pinned.iter().any(|line| line.to_lowercase().starts_with(&format!("{name}==")));
+            assert!(known || wanted.contains("=="), "{wanted}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The directory of layers. A layer appears in it whole, by one rename after its bytes are on disk, or not at all.
+
+use std::fs::{DirBuilder, File, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::{Error, LayerId, Result};
+
+const STAGING_PREFIX: &str = ".building-";
+
+/// The layers of one pool.
+#[derive(Debug, Clone)]
+pub struct LayerStore {
+    directory: PathBuf,
+}
+
+impl LayerStore {
+    /// Opens `directory`, which is made if missing. Nobody but root may enter it: the trees hold set-uid programs and
+    /// world-writable directories that mean something only inside a sandbox.
+    ///
+    /// # Errors
+    /// When it cannot be created or closed to others.
+    pub fn open(directory: &Path) -> Result<Self> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(Error::path("create", directory))?;
+        std::fs::set_permissions(directory, PermissionsExt::from_mode(0o700))
+            .map_err(Error::path("close to other users", directory))?;
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// Where the layer is or will be.
+    pub fn path(&self, id: &LayerId) -> PathBuf {
+        self.directory.join(id.as_str())
+    }
+
+    /// Whether the layer is complete.
+    pub fn has(&self, id: &LayerId) -> bool {
+        self.path(id).is_dir()
+    }
+
+    /// Takes the right to write, and removes what a killed build left behind.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process is building here.
+    pub(crate) fn lock(&self) -> Result<StoreLock> {
+        let path = self.directory.join(".lock");
+        let file = File::create(&path).map_err(Error::path("create", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::Busy { path }),
+            Err(TryLockError::Error(error)) => return Err(Error::path("lock", &path)(error)),
+        }
+        for entry in std::fs::read_dir(&self.directory).map_err(Error::path("read", &self.directory))? {
+            let path = entry.map_err(Error::path("read", &self.directory))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with(STAGING_PREFIX) {
+                std::fs::remove_dir_all(&path).map_err(Error::path("remove", &path))?;
+            }
+        }
+        Ok(StoreLock { _file: file })
+    }
+
+    /// Starts a layer, out of sight.
+    pub(crate) fn stage(&self, id: &LayerId) -> Result<Staging> {
+        let directory = self.directory.join(format!("{STAGING_PREFIX}{id}"));
+        let staging = Staging { tree: directory.join("tree"), scratch: directory.join("scratch"), directory };
+        for path in [&staging.directory, &staging.tree, &staging.scratch] {
+            std::fs::create_dir(path).map_err(Error::path("create", path))?;
+        }
+        std::fs::set_permissions(&staging.tree, PermissionsExt::from_mode(0o755))
+            .map_err(Error::path("set permissions of", &staging.tree))?;
+        Ok(staging)
+    }
+
+    /// Makes a finished layer visible.
+    pub(crate) fn publish(&self, staging: Staging, id: &LayerId) -> Result<()> {
+        let tree = File::open(&staging.tree).map_err(Error::path("open", &staging.tree))?;
+        rustix::fs::syncfs(&tree).map_err(|error| Error::path("sync", &staging.tree)(error.into()))?;
+        let path = self.path(id);
+        std::fs::rename(&staging.tree, &path).map_err(Error::path("publish", &path))?;
+        let directory = File::open(&self.directory).map_err(Error::path("open", &self.directory))?;
+        directory.sync_all().map_err(Error::path("sync", &self.directory))?;
+        std::fs::remove_dir_all(&staging.directory).map_err(Error::path("remove", &staging.directory))
+    }
+}
+
+/// Held while layers are written.
+#[derive(Debug)]
+pub(crate) struct StoreLock {
+    _file: File,
+}
+
+/// A layer in the making; what is not published is removed by the next [`LayerStore::lock`].
+#[derive(Debug)]
+pub(crate) struct Staging {
+    directory: PathBuf,
+    /// The tree that will be the layer.
+    pub tree: PathBuf,
+    /// Room for the step runner, on the same file system.
+    pub scratch: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Layer, Origin, Recipe};
+
+    fn layer() -> LayerId {
+        let recipe =
+            Recipe { name: "t", origin: Origin::LayerBelow, files: vec![], script: "", variables: vec![] };
+        Layer::new(recipe, None).id
+    }
+
+    #[test]
+    fn a_layer_is_visible_only_when_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LayerStore::open(&dir.path().join("layers")).unwrap();
+        let _lock = store.lock().unwrap();
+        let staging = store.stage(&layer()).unwrap();
+        std::fs::write(staging.tree.join("file"), "x").unwrap();
+        assert!(!store.has(&layer()));
+        store.publish(staging, &layer()).unwrap();
+        assert_eq!(std::fs::read(store.path(&layer()).join("file")).unwrap(), b"x");
+    }
+
+    #[test]
+    fn what_a_killed_build_left_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LayerStore::open(dir.path()).unwrap();
+        let staging = {
+            let _lock = store.lock().unwrap();
+            store.stage(&layer()).unwrap()
+        };
+        assert!(staging.tree.exists());
+        let _lock = store.lock().unwrap();
+        assert!(!staging.tree.exists());
+        assert!(!store.has(&layer()));
+    }
+
+    #[test]
+    fn two_builds_do_not_mix() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LayerStore::open(dir.path()).unwrap();
+        let _lock = store.lock().unwrap();
+        assert!(matches!(store.lock(), Err(Error::Busy { .. })));
+    }
+
+    #[test]
+    fn nobody_else_can_enter() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("layers");
+        LayerStore::open(&path).unwrap();
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+}
