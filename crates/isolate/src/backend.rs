@@ -34,6 +34,11 @@ impl Backend {
         Self::Fake(Fake::default())
     }
 
+    /// Prepares the host for the real backend: pool mounted, firewall in place, spawner running.
+    pub async fn start(config: namespaces::Config) -> Result<Self> {
+        Namespaces::start(config).await.map(Self::Namespaces)
+    }
+
     /// Starts a sandbox. Its agent is ready when this returns; on an error nothing is left behind.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Handle> {
         match self {

@@ -11,6 +11,9 @@ pub enum Error {
     /// Every slot (id range and network pair) is taken.
     #[error("all {0} sandbox slots are in use")]
     NoSlot(u32),
+    /// Too many servers share this host.
+    #[error("all {0} server slots of this host are taken by other data directories: see /run/sandcove")]
+    NoInstance(u32),
     /// A file operation failed.
     #[error("failed to {action} `{path}`")]
     Path {

@@ -128,12 +128,8 @@ impl Fake {
             limits: spec.limits,
             network: spec.network.clone(),
         };
-        let state = State {
-            alive: true,
-            frozen: false,
-            network: spec.network.clone(),
-            usage: Usage::default(),
-        };
+        let state =
+            State { alive: true, frozen: false, network: spec.network.clone(), usage: Usage::default() };
         let handle = Handle {
             backend: self.clone(),
             record: Arc::new(record),

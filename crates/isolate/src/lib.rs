@@ -3,11 +3,20 @@
 #![deny(unsafe_code)]
 
 mod backend;
+mod cgroup;
 mod error;
 pub mod fake;
+mod instance;
+mod jail;
 pub mod namespaces;
+mod net;
+mod pool;
+mod spawner;
 mod spec;
+mod sys;
 
 pub use backend::{Backend, Handle, SweepReport};
 pub use error::{Error, Result};
+pub use namespaces::Config;
+pub use spawner::spawner_main;
 pub use spec::{ExitReason, Limits, NetworkPolicy, Record, SandboxSpec, Usage};

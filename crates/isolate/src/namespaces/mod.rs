@@ -1,74 +1,138 @@
-//! The real backend: Linux namespaces.
+//! The real backend: Linux namespaces, cgroups, overlayfs, veth and nftables.
+
+mod create;
+mod handle;
+mod process;
+mod record;
+mod slots;
+mod sweep;
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sandcove_wire::id::SandboxId;
-use tokio::net::TcpStream;
 
 use crate::backend::SweepReport;
-use crate::{ExitReason, NetworkPolicy, Record, Result, SandboxSpec, Usage};
+use crate::cgroup::Cgroups;
+use crate::instance::Instance;
+use crate::net::{Addresses, Dialer, Firewall, Links};
+use crate::pool::Pool;
+use crate::spawner::Spawner;
+use crate::{Error, Result, SandboxSpec};
 
-/// Not constructible yet.
-#[derive(Clone)]
-pub enum Namespaces {}
+pub use handle::Handle;
+use slots::Slots;
 
-/// Not constructible yet.
+/// What the backend needs to know of the host.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Everything durable is below it.
+    pub data_dir: PathBuf,
+    /// Directory with `sandcove-agent` and the other programs for the inside.
+    pub libexec: PathBuf,
+    /// The `sandcove` program, started again as spawner.
+    pub program: PathBuf,
+    /// IPv4 network of 65,536 addresses that sandboxes get theirs from, e.g. `10.213.0.0/16`.
+    pub network: String,
+    /// Name servers; the host's own when `None`.
+    pub dns: Option<Vec<IpAddr>>,
+    /// Most sandboxes at once.
+    pub max_sandboxes: u32,
+    /// Size of a new pool image, GiB; most of the free space when `None`.
+    pub pool_size_gib: Option<u64>,
+}
+
+/// The backend. Clones share everything.
 #[derive(Clone)]
-pub enum Handle {}
+pub struct Namespaces {
+    host: Arc<Host>,
+}
+
+/// What all sandboxes of this server share.
+pub(crate) struct Host {
+    config: Config,
+    addresses: Addresses,
+    pool: Pool,
+    cgroups: Cgroups,
+    firewall: Firewall,
+    links: Links,
+    dialer: Dialer,
+    spawner: Spawner,
+    slots: Slots,
+    _instance: Instance,
+}
 
 impl Namespaces {
-    pub(crate) async fn create(&self, _: SandboxSpec) -> Result<Handle> {
-        match *self {}
+    /// Prepares the host: pool mounted, firewall in place, spawner running. Sandboxes of an earlier server are not
+    /// touched; adopt them, then sweep.
+    pub async fn start(config: Config) -> Result<Self> {
+        let instance = Instance::claim(&config.data_dir)?;
+        let number = instance.number();
+        let addresses = Addresses::new(&config.network, number)?;
+        let run = config.data_dir.join("run");
+        std::fs::create_dir_all(&run).map_err(|source| Error::Path {
+            action: "create",
+            path: run,
+            source,
+        })?;
+        let pool = Pool::open(&config.data_dir, config.pool_size_gib)?;
+        let cgroups = Cgroups::open(&format!("sandcove{number}"))?;
+        let links = Links::open()?;
+        let firewall = Firewall::install(number, addresses, config.dns.clone()).await?;
+        let dialer =
+            Dialer::start().map_err(|source| Error::Kernel { action: "start a thread".into(), source })?;
+        // After the pool is mounted: the spawner takes its own view of it.
+        let spawner = Spawner::start(&config.program, pool.root(), &config.libexec)?;
+        tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
+        let slots = Slots::new(config.max_sandboxes);
+        let host = Host {
+            config,
+            addresses,
+            pool,
+            cgroups,
+            firewall,
+            links,
+            dialer,
+            spawner,
+            slots,
+            _instance: instance,
+        };
+        Ok(Self { host: Arc::new(host) })
     }
 
-    pub(crate) async fn adopt(&self, _: &SandboxId) -> Option<Handle> {
-        match *self {}
+    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<Handle> {
+        let host = self.host.clone();
+        // A task of its own: a caller that goes away must not leave half a sandbox behind.
+        let task = tokio::spawn(async move { create::create(host, spec).await });
+        match task.await {
+            Ok(result) => result,
+            Err(error) => Err(Error::Kernel {
+                action: "run the creation task".into(),
+                source: std::io::Error::other(error.to_string()),
+            }),
+        }
     }
 
-    pub(crate) async fn sweep(&self, _: &HashSet<SandboxId>) -> SweepReport {
-        match *self {}
+    pub(crate) async fn adopt(&self, id: &SandboxId) -> Option<Handle> {
+        let record = record::read(&self.host.run_dir(id)).ok()?;
+        let handle = Handle::open(self.host.clone(), record).ok()?;
+        self.host.slots.mark(handle.record().slot).then_some(handle)
+    }
+
+    pub(crate) async fn sweep(&self, known: &HashSet<SandboxId>) -> SweepReport {
+        sweep::sweep(&self.host, known).await
     }
 
     pub(crate) fn layer_dir(&self) -> PathBuf {
-        match *self {}
+        self.host.pool.layers()
     }
 }
 
-impl Handle {
-    pub(crate) fn record(&self) -> &Record {
-        match *self {}
-    }
-
-    pub(crate) async fn connect(&self, _: u16) -> std::io::Result<TcpStream> {
-        match *self {}
-    }
-
-    pub(crate) fn control_socket(&self) -> PathBuf {
-        match *self {}
-    }
-
-    pub(crate) async fn wait(&self) -> ExitReason {
-        match *self {}
-    }
-
-    pub(crate) async fn usage(&self) -> Result<Usage> {
-        match *self {}
-    }
-
-    pub(crate) async fn set_network(&self, _: NetworkPolicy) -> Result<()> {
-        match *self {}
-    }
-
-    pub(crate) async fn pause(&self) -> Result<()> {
-        match *self {}
-    }
-
-    pub(crate) async fn resume(&self) -> Result<()> {
-        match *self {}
-    }
-
-    pub(crate) async fn destroy(self) -> Result<()> {
-        match self {}
+impl Host {
+    /// The sandbox's directory for what is not its own data.
+    fn run_dir(&self, id: &SandboxId) -> PathBuf {
+        self.config.data_dir.join("run").join(id.as_str())
     }
 }

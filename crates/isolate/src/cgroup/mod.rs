@@ -1,0 +1,198 @@
+//! Control groups, version 1, version 2, and both at once (hybrid): one group per slot, `sandcove<instance>/s<slot>`.
+//!
+//! | host | memory, cpu, pids | freeze | kill all |
+//! | --- | --- | --- | --- |
+//! | v2 | v2 | v2 | v2 |
+//! | hybrid | v1 | v1 freezer | v2, else with PID 1 |
+//! | v1 | v1 | v1 freezer | with PID 1 |
+
+mod mounts;
+mod v1;
+mod v2;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::{Error, Limits, Result, Usage};
+
+/// CPU bandwidth period, microseconds.
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// The hierarchies of this host that sandboxes are put into.
+#[derive(Debug, Clone)]
+pub(crate) enum Cgroups {
+    /// Version 2 with its controllers.
+    V2(v2::Hierarchy),
+    /// Version 1 controllers, with an empty version 2 beside them where there is one.
+    V1(v1::Hierarchies),
+}
+
+impl Cgroups {
+    /// Finds the hierarchies and makes the parent group `name` in each.
+    pub(crate) fn open(name: &str) -> Result<Self> {
+        let mounts = mounts::read().map_err(|source| Error::Path {
+            action: "read",
+            path: PathBuf::from("/proc/self/mountinfo"),
+            source,
+        })?;
+        let this = if mounts.v1.is_empty() {
+            let unified = mounts.v2.ok_or_else(|| Error::Kernel {
+                action: "find a cgroup hierarchy (is /sys/fs/cgroup mounted?)".into(),
+                source: io::ErrorKind::NotFound.into(),
+            })?;
+            Self::V2(v2::Hierarchy::new(&unified, name)?)
+        } else {
+            Self::V1(v1::Hierarchies::new(mounts, name)?)
+        };
+        Ok(this)
+    }
+
+    /// Makes the group of `slot` and sets its limits.
+    pub(crate) fn create(&self, slot: u32, limits: &Limits) -> Result<()> {
+        match self {
+            Self::V2(group) => group.create(slot, limits),
+            Self::V1(groups) => groups.create(slot, limits),
+        }
+    }
+
+    /// Puts a process into the group of `slot`.
+    pub(crate) fn attach(&self, slot: u32, pid: u32) -> Result<()> {
+        self.all(slot).into_iter().try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
+    }
+
+    /// Stops or continues every process of `slot`; returns when it has happened.
+    pub(crate) fn freeze(&self, slot: u32, frozen: bool) -> Result<()> {
+        match self {
+            Self::V2(group) => group.freeze(slot, frozen),
+            Self::V1(groups) => groups.freeze(slot, frozen),
+        }
+    }
+
+    /// Kills every process of `slot` where the kernel can do that in one step.
+    pub(crate) fn kill(&self, slot: u32) {
+        let unified = match self {
+            Self::V2(group) => Some(group.path(slot)),
+            Self::V1(groups) => groups.unified(slot),
+        };
+        if let Some(group) = unified {
+            let _ = std::fs::write(group.join("cgroup.kill"), "1");
+        }
+    }
+
+    /// Reads counters.
+    pub(crate) fn usage(&self, slot: u32) -> Result<Usage> {
+        match self {
+            Self::V2(group) => group.usage(slot),
+            Self::V1(groups) => groups.usage(slot),
+        }
+    }
+
+    /// Removes the group of `slot`; processes that are still dying are waited for.
+    pub(crate) fn remove(&self, slot: u32) -> Result<()> {
+        self.all(slot).into_iter().try_for_each(|group| remove_directory(&group))
+    }
+
+    /// Slots that have a group.
+    pub(crate) fn slots(&self) -> Vec<u32> {
+        let mut slots: Vec<u32> = self
+            .parents()
+            .iter()
+            .filter_map(|parent| std::fs::read_dir(parent).ok())
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix('s')?.parse().ok())
+            .collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// Processes of `slot`.
+    pub(crate) fn pids(&self, slot: u32) -> Vec<i32> {
+        let groups = self.all(slot).into_iter();
+        let texts = groups.filter_map(|group| std::fs::read_to_string(group.join("cgroup.procs")).ok());
+        let mut pids: Vec<i32> = texts
+            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>())
+            .collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Whether `pid` sits in the group of `slot`.
+    pub(crate) fn contains(&self, slot: u32, pid: u32) -> bool {
+        self.pids(slot).iter().any(|one| u32::try_from(*one) == Ok(pid))
+    }
+
+    fn parents(&self) -> Vec<PathBuf> {
+        match self {
+            Self::V2(group) => vec![group.parent().to_owned()],
+            Self::V1(groups) => groups.parents(),
+        }
+    }
+
+    fn all(&self, slot: u32) -> Vec<PathBuf> {
+        self.parents().into_iter().map(|parent| parent.join(format!("s{slot}"))).collect()
+    }
+}
+
+fn write(path: &Path, value: &str) -> Result<()> {
+    std::fs::write(path, value).map_err(|source| Error::Path {
+        action: "write",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn read_number(path: &Path) -> Result<u64> {
+    let failed = |source| Error::Path { action: "read", path: path.to_owned(), source };
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    text.trim().parse().map_err(|_| failed(io::ErrorKind::InvalidData.into()))
+}
+
+/// A value of a `key value` file such as `memory.stat`; 0 when the key is missing.
+fn read_key(path: &Path, key: &str) -> u64 {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+        .unwrap_or_default()
+}
+
+fn make_directory(path: &Path) -> Result<()> {
+    match std::fs::create_dir(path) {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            Err(Error::Path { action: "create", path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn remove_directory(path: &Path) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match std::fs::remove_dir(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // Dead processes count until their parent has collected them.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(source) => return Err(Error::Path { action: "remove", path: path.to_owned(), source }),
+        }
+    }
+}
+
+/// Reads `path` until `done` likes it, for at most five seconds.
+fn wait_for(path: &Path, done: impl Fn(&str) -> bool) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let failed = |source| Error::Path { action: "read", path: path.to_owned(), source };
+        if done(&std::fs::read_to_string(path).map_err(failed)?) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(failed(io::ErrorKind::TimedOut.into()));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}

@@ -1,0 +1,65 @@
+//! Where the cgroup hierarchies are mounted.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+/// Mount points of this host.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct CgroupMounts {
+    /// Version 1 controller to mount point, for the controllers used here.
+    pub(super) v1: BTreeMap<&'static str, PathBuf>,
+    /// Version 2.
+    pub(super) v2: Option<PathBuf>,
+}
+
+const USED: [&str; 5] = ["memory", "cpu", "cpuacct", "pids", "freezer"];
+
+pub(super) fn read() -> io::Result<CgroupMounts> {
+    Ok(parse(&std::fs::read_to_string("/proc/self/mountinfo")?))
+}
+
+/// Reads the format of `proc(5)`: `… mount-point options … - type source super-options`.
+fn parse(mountinfo: &str) -> CgroupMounts {
+    let mut found = CgroupMounts::default();
+    for line in mountinfo.lines() {
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let Some(point) = left.split(' ').nth(4) else { continue };
+        let mut right = right.split(' ');
+        match right.next() {
+            Some("cgroup2") => found.v2 = Some(PathBuf::from(point)),
+            Some("cgroup") => {
+                for option in right.nth(1).unwrap_or_default().split(',') {
+                    if let Some(controller) = USED.iter().find(|used| **used == option) {
+                        found.v1.insert(controller, PathBuf::from(point));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn co_mounted_controllers_share_a_mount_point() {
+        let found = parse(
+            "30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n\
+             31 25 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+             32 25 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n",
+        );
+        assert_eq!(found.v1["cpu"], found.v1["cpuacct"]);
+        assert_eq!(found.v2, Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(found.v1.len(), 2);
+    }
+
+    #[test]
+    fn a_pure_version_2_host_has_no_version_1() {
+        let found = parse("24 30 0:22 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
+        assert_eq!(found, CgroupMounts { v1: BTreeMap::new(), v2: Some(PathBuf::from("/sys/fs/cgroup")) });
+    }
+}

@@ -1,0 +1,84 @@
+//! Version 1: a hierarchy per controller, and possibly an empty version 2 beside them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::mounts::CgroupMounts;
+use super::{CPU_PERIOD_US, make_directory, read_key, read_number, wait_for, write};
+use crate::{Limits, Result, Usage};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Hierarchies {
+    /// Controller to parent group.
+    parents: BTreeMap<&'static str, PathBuf>,
+    unified: Option<PathBuf>,
+}
+
+impl Hierarchies {
+    pub(super) fn new(mounts: CgroupMounts, name: &str) -> Result<Self> {
+        let parents: BTreeMap<_, _> =
+            mounts.v1.into_iter().map(|(controller, point)| (controller, point.join(name))).collect();
+        for parent in parents.values() {
+            make_directory(parent)?;
+        }
+        let unified = mounts.v2.map(|point| point.join(name)).filter(|parent| make_directory(parent).is_ok());
+        Ok(Self { parents, unified })
+    }
+
+    /// Every distinct parent group; controllers mounted together have one.
+    pub(super) fn parents(&self) -> Vec<PathBuf> {
+        let mut all: Vec<_> = self.parents.values().chain(&self.unified).cloned().collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    pub(super) fn unified(&self, slot: u32) -> Option<PathBuf> {
+        Some(self.unified.as_ref()?.join(format!("s{slot}")))
+    }
+
+    fn group(&self, controller: &str, slot: u32) -> Option<PathBuf> {
+        Some(self.parents.get(controller)?.join(format!("s{slot}")))
+    }
+
+    pub(super) fn create(&self, slot: u32, limits: &Limits) -> Result<()> {
+        for parent in self.parents() {
+            make_directory(&parent.join(format!("s{slot}")))?;
+        }
+        let set = |controller: &str, file: &str, value: u64| match self.group(controller, slot) {
+            Some(group) => write(&group.join(file), &value.to_string()),
+            None => Ok(()),
+        };
+        set("memory", "memory.limit_in_bytes", limits.memory_mib << 20)?;
+        set("pids", "pids.max", limits.pids.into())?;
+        set("cpu", "cpu.cfs_period_us", CPU_PERIOD_US)?;
+        set("cpu", "cpu.cfs_quota_us", u64::from(limits.cpus) * CPU_PERIOD_US)
+    }
+
+    pub(super) fn freeze(&self, slot: u32, frozen: bool) -> Result<()> {
+        let Some(group) = self.group("freezer", slot) else {
+            return Err(crate::Error::Kernel {
+                action: "freeze: the host mounts no freezer cgroup".into(),
+                source: std::io::ErrorKind::Unsupported.into(),
+            });
+        };
+        let state: &Path = &group.join("freezer.state");
+        let wanted = if frozen { "FROZEN" } else { "THAWED" };
+        write(state, wanted)?;
+        wait_for(state, |now| now.trim() == wanted)
+    }
+
+    pub(super) fn usage(&self, slot: u32) -> Result<Usage> {
+        let number = |controller: &str, file: &str| match self.group(controller, slot) {
+            Some(group) => read_number(&group.join(file)),
+            None => Ok(0),
+        };
+        let cache = self.group("memory", slot).map(|group| read_key(&group.join("memory.stat"), "cache"));
+        Ok(Usage {
+            cpu_us: number("cpuacct", "cpuacct.usage")? / 1000,
+            memory_bytes: number("memory", "memory.usage_in_bytes")?,
+            cache_bytes: cache.unwrap_or_default(),
+            disk_bytes: 0,
+        })
+    }
+}

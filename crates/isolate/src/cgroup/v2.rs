@@ -1,0 +1,69 @@
+//! Version 2: one hierarchy with all controllers.
+
+use std::path::{Path, PathBuf};
+
+use super::{CPU_PERIOD_US, make_directory, read_key, read_number, wait_for, write};
+use crate::{Limits, Result, Usage};
+
+const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+
+#[derive(Debug, Clone)]
+pub(crate) struct Hierarchy {
+    parent: PathBuf,
+}
+
+impl Hierarchy {
+    pub(super) fn new(mount: &Path, name: &str) -> Result<Self> {
+        let parent = mount.join(name);
+        make_directory(&parent)?;
+        for group in [mount, parent.as_path()] {
+            let available = std::fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
+            for controller in CONTROLLERS {
+                // A controller that cannot be had (a container host that did not delegate it) costs that limit, which
+                // `sandcove doctor` reports; it does not keep sandboxes from running.
+                if available.split_whitespace().any(|one| one == controller) {
+                    let _ = write(&group.join("cgroup.subtree_control"), &format!("+{controller}"));
+                }
+            }
+        }
+        Ok(Self { parent })
+    }
+
+    pub(super) fn parent(&self) -> &Path {
+        &self.parent
+    }
+
+    pub(super) fn path(&self, slot: u32) -> PathBuf {
+        self.parent.join(format!("s{slot}"))
+    }
+
+    pub(super) fn create(&self, slot: u32, limits: &Limits) -> Result<()> {
+        let group = self.path(slot);
+        make_directory(&group)?;
+        let set = |file: &str, value: String| {
+            let path = group.join(file);
+            if path.exists() { write(&path, &value) } else { Ok(()) }
+        };
+        set("memory.max", (limits.memory_mib << 20).to_string())?;
+        set("memory.oom.group", "0".into())?;
+        set("pids.max", limits.pids.to_string())?;
+        set("cpu.max", format!("{} {CPU_PERIOD_US}", u64::from(limits.cpus) * CPU_PERIOD_US))
+    }
+
+    pub(super) fn freeze(&self, slot: u32, frozen: bool) -> Result<()> {
+        let group = self.path(slot);
+        write(&group.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
+        let wanted = if frozen { "frozen 1" } else { "frozen 0" };
+        wait_for(&group.join("cgroup.events"), |events| events.lines().any(|line| line == wanted))
+    }
+
+    pub(super) fn usage(&self, slot: u32) -> Result<Usage> {
+        let group = self.path(slot);
+        Ok(Usage {
+            cpu_us: read_key(&group.join("cpu.stat"), "usage_usec"),
+            memory_bytes: read_number(&group.join("memory.current")).unwrap_or_default(),
+            cache_bytes: read_key(&group.join("memory.stat"), "file"),
+            disk_bytes: 0,
+        })
+    }
+}

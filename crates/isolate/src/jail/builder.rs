@@ -1,0 +1,106 @@
+//! The builder: forked by the spawner for one sandbox, gone when its PID 1 runs the agent.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, open};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::thread::UnshareFlags;
+
+use crate::spawner::{BuildRequest, Failure, Launch, Reply, receive, send};
+use crate::sys::{self, CloneFlags, Forked};
+
+/// Ids in a sandbox's range.
+pub(crate) const ID_COUNT: u32 = 65_536;
+
+/// Builds one sandbox and reports to the server over `server`. If the server goes away meanwhile, so does the shell:
+/// its PID 1 sees the socket between them close.
+pub(crate) fn run(request: &BuildRequest, server: &OwnedFd) {
+    if let Err(failure) = build(request, server) {
+        let _ = send(server, &Reply::Failed(failure), &[]);
+    }
+}
+
+fn build(request: &BuildRequest, server: &OwnedFd) -> Result<(), Failure> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(Failure::at("socketpair"))?;
+    let (pid, _pidfd) = match sys::clone_child(CloneFlags::SANDBOX).map_err(Failure::at("clone"))? {
+        Forked::Child => {
+            drop(ours);
+            super::init::run(&theirs);
+        }
+        Forked::Parent { pid, pidfd } => (pid, pidfd),
+    };
+    drop(theirs);
+    let map = format!("0 {} {ID_COUNT}\n", request.id_base);
+    for file in ["uid_map", "gid_map"] {
+        std::fs::write(format!("/proc/{pid}/{file}"), &map).map_err(Failure::at(file))?;
+    }
+    send(server, &Reply::Cloned { pid }, &[]).map_err(Failure::at("report clone"))?;
+
+    // None: the server changed its mind, and closing our sockets ends the shell.
+    let Some((launch, fds)) = receive::<Launch>(server).map_err(Failure::at("receive launch"))? else {
+        return Ok(());
+    };
+    let root = mount_root(&launch, pid, request.id_base)?;
+    let mut all: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    all.push(root.as_fd());
+    send(&ours, &launch, &all).map_err(Failure::at("hand over the root"))?;
+    drop(fds);
+    // PID 1 reports a failed step; its end closes by itself on exec.
+    match receive::<Failure>(&ours).map_err(Failure::at("wait for exec"))? {
+        Some((failure, _)) => Err(failure),
+        None => send(server, &Reply::Launched, &[]).map_err(Failure::at("report launch")),
+    }
+}
+
+/// Mounts the sandbox's root and returns it, attached nowhere.
+fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failure> {
+    sys::unshare(UnshareFlags::NEWNS).map_err(Failure::at("unshare mounts"))?;
+    let user_namespace =
+        open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(Failure::at("open user namespace"))?;
+
+    let mut lower = String::new();
+    for (index, layer) in launch.layers.iter().enumerate() {
+        let target = format!("{}/{index}", crate::spawner::LAYERS);
+        attach_idmapped(layer, &target, &user_namespace, true).map_err(Failure::at("attach layer"))?;
+        if index > 0 {
+            lower.push(':');
+        }
+        lower.push_str(&target);
+    }
+    let upper = crate::spawner::UPPER;
+    attach_idmapped(&launch.upper, upper, &user_namespace, false).map_err(Failure::at("attach upper"))?;
+
+    // overlayfs does its own bookkeeping with the identity that mounts it, and on an idmapped upper only ids of the
+    // sandbox's range exist: so that identity must own files as the sandbox's root, with all of the host's rights.
+    super::capabilities::own_files_as(id_base).map_err(Failure::at("take file identity"))?;
+    overlay(&lower, upper).map_err(Failure::at("mount overlay"))
+}
+
+fn attach_idmapped(source: &Path, target: &str, user_namespace: &OwnedFd, read_only: bool) -> io::Result<()> {
+    let tree = open_tree(CWD, source, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    sys::idmap_mount(tree.as_fd(), user_namespace.as_fd(), read_only)?;
+    move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}
+
+fn overlay(lower: &str, upper: &str) -> io::Result<OwnedFd> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let context = context.as_fd();
+    fsconfig_set_string(context, "source", "sandcove")?;
+    fsconfig_set_string(context, "lowerdir", lower)?;
+    fsconfig_set_string(context, "upperdir", format!("{upper}/upper"))?;
+    fsconfig_set_string(context, "workdir", format!("{upper}/work"))?;
+    // A directory of the template can be renamed in one step, as on a plain disk.
+    fsconfig_set_string(context, "redirect_dir", "on")?;
+    let _ = fsconfig_set_flag(context, "noxino");
+    fsconfig_create(context)?;
+    fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV).map_err(Into::into)
+}

@@ -1,0 +1,87 @@
+//! Which of root's rights root has inside, and the file identity of the overlay's mounter.
+
+use std::io;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, remove_capability_from_bounding_set,
+    set_capabilities, set_capabilities_secure_bits,
+};
+
+/// Rights of root inside; each is confined to what the sandbox's own namespaces hold. What is missing is missing for a
+/// reason: no mounts, namespaces or devices (`SYS_ADMIN`), no packet filters or routes (`NET_ADMIN`), no modules, raw
+/// I/O, clock, reboot, kernel log, BPF, performance counters or limits beyond the given ones.
+const KEPT: [(CapabilitySet, &str); 16] = [
+    (CapabilitySet::CHOWN, "package managers and sudo change owners"),
+    (CapabilitySet::DAC_OVERRIDE, "root reads and writes any file of the sandbox"),
+    (CapabilitySet::DAC_READ_SEARCH, "root lists any directory of the sandbox"),
+    (CapabilitySet::FOWNER, "root changes modes of any file of the sandbox"),
+    (CapabilitySet::FSETID, "set-id bits survive a write by root"),
+    (CapabilitySet::KILL, "root signals any process of the sandbox"),
+    (CapabilitySet::SETGID, "sudo and su change group"),
+    (CapabilitySet::SETUID, "sudo and su change user"),
+    (CapabilitySet::SETPCAP, "services drop rights of their own"),
+    (CapabilitySet::NET_BIND_SERVICE, "servers listen below port 1024"),
+    (CapabilitySet::NET_RAW, "ping"),
+    (CapabilitySet::SYS_CHROOT, "chroot, used by package scripts"),
+    (CapabilitySet::SYS_PTRACE, "debuggers; limited to processes of the sandbox"),
+    (CapabilitySet::SYS_NICE, "nice and affinity; limited by the cgroup"),
+    (CapabilitySet::AUDIT_WRITE, "sudo and su write audit records"),
+    (CapabilitySet::SETFCAP, "packages set file capabilities, valid inside only"),
+];
+
+fn kept() -> CapabilitySet {
+    KEPT.iter().fold(CapabilitySet::empty(), |all, (one, _)| all | *one)
+}
+
+/// Gives up everything that is not kept, for this process and all it will ever start. The last rights go when the
+/// agent is executed, so this process may still finish its own set-up.
+pub(super) fn limit_bounding_set() -> io::Result<()> {
+    for index in 0..64 {
+        let Some(one) = CapabilitySet::from_bits(1 << index) else { continue };
+        if kept().contains(one) {
+            continue;
+        }
+        match remove_capability_from_bounding_set(one) {
+            // EINVAL: this kernel does not know so high a number.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Gives up the same rights in the calling process itself.
+pub(super) fn drop_rights() -> io::Result<()> {
+    let sets = CapabilitySets { effective: kept(), permitted: kept(), inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).map_err(Into::into)
+}
+
+/// Makes new files of this process belong to `id` on the host, without losing any right over files.
+pub(super) fn own_files_as(id: u32) -> io::Result<()> {
+    set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    crate::sys::set_file_identity(Uid::from_raw(id), Gid::from_raw(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_reaches_beyond_the_sandbox_is_kept() {
+        for one in [
+            CapabilitySet::SYS_ADMIN,
+            CapabilitySet::NET_ADMIN,
+            CapabilitySet::SYS_MODULE,
+            CapabilitySet::SYS_RAWIO,
+            CapabilitySet::SYS_BOOT,
+            CapabilitySet::SYS_TIME,
+            CapabilitySet::SYS_RESOURCE,
+            CapabilitySet::BPF,
+            CapabilitySet::PERFMON,
+            CapabilitySet::MKNOD,
+        ] {
+            assert!(!kept().intersects(one), "{one:?}");
+        }
+    }
+}

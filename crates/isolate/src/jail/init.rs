@@ -1,0 +1,91 @@
+//! The future PID 1 of a sandbox, from its first instruction in new namespaces to the agent's.
+
+use std::ffi::CString;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::process::{Resource, Rlimit, setrlimit, setsid, umask};
+use rustix::system::sethostname;
+use rustix::thread::UnshareFlags;
+use sandcove_wire::boot::{BOOT_FD, CONTROL_FD, LIBEXEC, READY_FD};
+
+use super::{capabilities, mounts, seccomp};
+use crate::spawner::{Failure, Launch, receive, send};
+use crate::sys;
+
+/// The interface to the outside.
+const INTERFACE: &str = "eth0";
+/// Every network is a pair of addresses: ours and the gateway's.
+const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 252);
+/// Address of the sandbox's own metadata service (contract: envd, section 6), held by the loopback interface.
+const METADATA_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// Never returns: execs the agent, or reports the failed step to `builder` and ends.
+pub(super) fn run(builder: &OwnedFd) -> ! {
+    // Kept above the numbers the agent gets, so that whatever fails can still be told.
+    if let Ok(builder) = rustix::io::fcntl_dupfd_cloexec(builder, 64)
+        && let Err(failure) = start(&builder)
+    {
+        let _ = send(&builder, &failure, &[]);
+    }
+    sys::exit_now(1)
+}
+
+fn start(builder: &OwnedFd) -> Result<(), Failure> {
+    // Nobody there any more: the request was given up, and this shell with it.
+    let Some((launch, fds)) = receive::<Launch>(builder).map_err(Failure::at("receive launch"))? else {
+        return Ok(());
+    };
+    let [control, boot, ready, log, root]: [OwnedFd; 5] = fds
+        .try_into()
+        .map_err(|_| Failure { step: "receive launch".into(), reason: "missing descriptors".into() })?;
+
+    sys::become_root().map_err(Failure::at("become root"))?;
+    setsid().map_err(Failure::at("setsid"))?;
+    // From here on /proc/self/cgroup says `/`: the host has put us into our cgroup before it sent the launch.
+    sys::unshare(UnshareFlags::NEWCGROUP).map_err(Failure::at("unshare cgroup"))?;
+    sethostname(launch.hostname.as_bytes()).map_err(Failure::at("set host name"))?;
+    network(launch.address)?;
+
+    mounts::enter(&root, &launch)?;
+    drop(root);
+    umask(Mode::from_raw_mode(0o022));
+    limits()?;
+
+    let program = CString::new(format!("{LIBEXEC}/sandcove-agent")).map_err(Failure::at("name the agent"))?;
+    let path = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned();
+    let null = open("/dev/null", OFlags::RDWR, Mode::empty()).map_err(Failure::at("open /dev/null"))?;
+    let log_too = rustix::io::dup(&log).map_err(Failure::at("duplicate the log"))?;
+
+    const { assert!(CONTROL_FD == 3 && BOOT_FD == 4 && READY_FD == 5) };
+    sys::place_fds(vec![null, log, log_too, control, boot, ready])
+        .map_err(Failure::at("place descriptors"))?;
+
+    capabilities::limit_bounding_set().map_err(Failure::at("limit rights"))?;
+    seccomp::load()?;
+    capabilities::drop_rights().map_err(Failure::at("drop rights"))?;
+    sys::close_on_exec_from(6).map_err(Failure::at("mark descriptors"))?;
+    let error = sys::exec(&program, std::slice::from_ref(&program), &[path]);
+    Err(Failure { step: "exec agent".into(), reason: error.to_string() })
+}
+
+fn network(address: Option<(Ipv4Addr, Ipv4Addr)>) -> Result<(), Failure> {
+    let socket =
+        socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(Failure::at("open a socket"))?;
+    let socket = socket.as_fd();
+    sys::interface_up(socket, "lo").map_err(Failure::at("turn lo on"))?;
+    sys::set_address(socket, "lo:0", METADATA_ADDRESS, Ipv4Addr::BROADCAST)
+        .map_err(Failure::at("set the metadata address"))?;
+    let Some((own, gateway)) = address else { return Ok(()) };
+    sys::set_address(socket, INTERFACE, own, NETMASK).map_err(Failure::at("set address"))?;
+    sys::interface_up(socket, INTERFACE).map_err(Failure::at("turn eth0 on"))?;
+    sys::add_default_route(socket, gateway).map_err(Failure::at("set route"))
+}
+
+fn limits() -> Result<(), Failure> {
+    // No core files: they would fill the sandbox's disk with what is mostly library code.
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
+        .map_err(Failure::at("limit core files"))
+}

@@ -1,0 +1,10 @@
+//! Making a sandbox out of a process, step by step: [`builder`] runs with the host's rights outside, [`init`] is the
+//! future PID 1 inside. Both are single-threaded, block, and never touch an async runtime.
+
+pub(crate) mod builder;
+mod capabilities;
+mod init;
+mod mounts;
+mod seccomp;
+
+pub(crate) use builder::ID_COUNT;

@@ -1,0 +1,130 @@
+//! What a sandbox sees of file systems.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, chmod, mkdirat, open, symlinkat};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount, mount_bind, mount_change,
+    mount_remount, move_mount, unmount,
+};
+use rustix::process::{chdir, fchdir, pivot_root};
+use sandcove_wire::boot::LIBEXEC;
+
+use crate::spawner::{DEVICES, Failure, Launch, NEW_ROOT};
+
+/// Files of `/proc` that tell about the host or reach it; covered by an empty device.
+const MASKED_FILES: [&str; 8] = [
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/key-users",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/sysrq-trigger",
+    "/proc/timer_list",
+    "/proc/kallsyms",
+];
+/// Directories covered by an empty read-only one.
+const MASKED_DIRECTORIES: [&str; 7] =
+    ["/proc/acpi", "/proc/scsi", "/sys/firmware", "/sys/kernel", "/sys/fs", "/sys/module", "/sys/block"];
+/// Parts of `/proc` that may be read only.
+const READ_ONLY: [&str; 4] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"];
+
+const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
+
+/// Attaches `root`, fills in what only the kernel can provide, makes it the root, and lets go of the old one.
+pub(super) fn enter(root: &OwnedFd, launch: &Launch) -> Result<(), Failure> {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(Failure::at("unshare mounts"))?;
+    move_mount(root, "", CWD, NEW_ROOT, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .map_err(Failure::at("attach root"))?;
+    chdir(NEW_ROOT).map_err(Failure::at("enter root"))?;
+    for directory in ["proc", "sys", "dev", "run", "tmp"] {
+        // Templates from images may lack one; an existing one is fine.
+        let _ = mkdirat(CWD, directory, Mode::from_raw_mode(0o755));
+    }
+    mount("proc", "proc", "proc", QUIET, None).map_err(Failure::at("mount /proc"))?;
+    mount("sysfs", "sys", "sysfs", QUIET | MountFlags::RDONLY, None).map_err(Failure::at("mount /sys"))?;
+    devices(launch)?;
+    memory_backed("run", "mode=755", launch)?;
+    guest_programs(launch)?;
+
+    let old = open("/", OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(Failure::at("open old root"))?;
+    pivot_root(".", ".").map_err(Failure::at("pivot root"))?;
+    fchdir(&old).map_err(Failure::at("enter old root"))?;
+    unmount(".", UnmountFlags::DETACH).map_err(Failure::at("let go of old root"))?;
+    chdir("/").map_err(Failure::at("enter new root"))?;
+    mask()
+}
+
+fn memory_backed(target: &str, options: &str, launch: &Launch) -> Result<(), Failure> {
+    let options = std::ffi::CString::new(format!("{options},size={}m", launch.tmpfs_mib))
+        .map_err(Failure::at("mount options"))?;
+    mount("tmpfs", target, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(options.as_c_str()))
+        .map_err(Failure::at(&format!("mount {target}")))
+}
+
+fn devices(launch: &Launch) -> Result<(), Failure> {
+    mount("tmpfs", "dev", "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, Some(c"mode=755,size=64k"))
+        .map_err(Failure::at("mount /dev"))?;
+    for device in DEVICES {
+        let source = Path::new("/dev").join(device);
+        if !source.exists() {
+            continue;
+        }
+        let target = format!("dev/{device}");
+        open(&target, OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o666))
+            .map_err(Failure::at("make a device file"))?;
+        mount_bind(&source, &target).map_err(Failure::at("bind a device"))?;
+    }
+    for (directory, mode) in [("dev/pts", 0o755), ("dev/shm", 0o1777), ("dev/mqueue", 0o1777)] {
+        mkdirat(CWD, directory, Mode::from_raw_mode(mode)).map_err(Failure::at("make a /dev directory"))?;
+    }
+    let options = Some(c"newinstance,ptmxmode=0666,mode=0620,gid=5");
+    mount("devpts", "dev/pts", "devpts", MountFlags::NOSUID | MountFlags::NOEXEC, options)
+        .map_err(Failure::at("mount /dev/pts"))?;
+    memory_backed("dev/shm", "mode=1777", launch)?;
+    mount("mqueue", "dev/mqueue", "mqueue", QUIET, None).map_err(Failure::at("mount /dev/mqueue"))?;
+    for (name, to) in [
+        ("ptmx", "pts/ptmx"),
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
+        symlinkat(to, CWD, format!("dev/{name}")).map_err(Failure::at("link in /dev"))?;
+    }
+    Ok(())
+}
+
+fn guest_programs(launch: &Launch) -> Result<(), Failure> {
+    let target = LIBEXEC.trim_start_matches('/');
+    mkdirat(CWD, target, Mode::from_raw_mode(0o755)).map_err(Failure::at("make the programs' directory"))?;
+    mount_bind(&launch.libexec, target).map_err(Failure::at("bind programs"))?;
+    mount_remount(target, MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV, "")
+        .map_err(Failure::at("make programs read-only"))
+}
+
+fn mask() -> Result<(), Failure> {
+    for path in READ_ONLY {
+        if Path::new(path).exists() {
+            mount_bind(path, path).map_err(Failure::at(path))?;
+            mount_remount(path, MountFlags::BIND | MountFlags::RDONLY | QUIET, "")
+                .map_err(Failure::at(path))?;
+        }
+    }
+    for path in MASKED_FILES {
+        if Path::new(path).exists() {
+            mount_bind("/dev/null", path).map_err(Failure::at(path))?;
+        }
+    }
+    for path in MASKED_DIRECTORIES {
+        if Path::new(path).exists() {
+            mount("tmpfs", path, "tmpfs", QUIET | MountFlags::RDONLY, Some(c"mode=555,size=0"))
+                .map_err(Failure::at(path))?;
+        }
+    }
+    let _ = chmod("/dev/shm", Mode::from_raw_mode(0o1777));
+    Ok(())
+}

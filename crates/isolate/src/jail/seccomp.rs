@@ -1,0 +1,214 @@
+//! Which system calls exist inside. An allow-list: what is not named answers "not implemented", so that programs fall
+//! back to older calls; what would reach for the host or for other namespaces answers "not permitted".
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch,
+};
+
+use crate::spawner::Failure;
+use crate::sys;
+
+/// Refused by name, whoever asks: each manages something that is shared with the host, or makes a namespace in which
+/// the kernel would trust the caller with far more of its own code.
+const REFUSED: &[c_long] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_syslog,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_vhangup,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+];
+
+/// Allowed with any arguments.
+#[rustfmt::skip]
+const ALLOWED: &[c_long] = &[
+    // Files and directories.
+    libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev, libc::SYS_pread64, libc::SYS_pwrite64,
+    libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_openat, libc::SYS_openat2,
+    libc::SYS_close, libc::SYS_close_range, libc::SYS_lseek, libc::SYS_dup, libc::SYS_dup3, libc::SYS_fcntl,
+    libc::SYS_flock, libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_sync, libc::SYS_syncfs, libc::SYS_sync_file_range,
+    libc::SYS_truncate, libc::SYS_ftruncate, libc::SYS_fallocate, libc::SYS_fadvise64, libc::SYS_readahead,
+    libc::SYS_getdents64, libc::SYS_getcwd, libc::SYS_chdir, libc::SYS_fchdir, libc::SYS_chroot,
+    libc::SYS_mkdirat, libc::SYS_mknodat, libc::SYS_unlinkat, libc::SYS_renameat, libc::SYS_renameat2,
+    libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_readlinkat, libc::SYS_fchmod, libc::SYS_fchmodat, 452,
+    libc::SYS_fchown, libc::SYS_fchownat, libc::SYS_umask, libc::SYS_faccessat, libc::SYS_faccessat2,
+    libc::SYS_newfstatat, libc::SYS_fstat, libc::SYS_statx, libc::SYS_statfs, libc::SYS_fstatfs, libc::SYS_utimensat,
+    libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_getxattr, libc::SYS_lgetxattr,
+    libc::SYS_fgetxattr, libc::SYS_listxattr, libc::SYS_llistxattr, libc::SYS_flistxattr, libc::SYS_removexattr,
+    libc::SYS_lremovexattr, libc::SYS_fremovexattr, libc::SYS_sendfile, libc::SYS_copy_file_range, libc::SYS_splice,
+    libc::SYS_tee, libc::SYS_vmsplice, libc::SYS_memfd_create, libc::SYS_inotify_init1, libc::SYS_inotify_add_watch,
+    libc::SYS_inotify_rm_watch,
+    // Waiting.
+    libc::SYS_ppoll, libc::SYS_pselect6, libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2, libc::SYS_eventfd2, libc::SYS_signalfd4, libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime, libc::SYS_timerfd_gettime, libc::SYS_pipe2, libc::SYS_io_setup, libc::SYS_io_destroy,
+    libc::SYS_io_submit, libc::SYS_io_cancel, libc::SYS_io_getevents,
+    // Memory.
+    libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_pkey_mprotect,
+    libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_madvise, libc::SYS_process_madvise, libc::SYS_mincore,
+    libc::SYS_msync, libc::SYS_brk, libc::SYS_mlock, libc::SYS_mlock2, libc::SYS_munlock, libc::SYS_mlockall,
+    libc::SYS_munlockall, libc::SYS_membarrier, libc::SYS_remap_file_pages, libc::SYS_get_mempolicy,
+    libc::SYS_set_mempolicy, libc::SYS_mbind, libc::SYS_process_mrelease,
+    // Processes, threads, signals.
+    libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_waitid,
+    libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getpgid, libc::SYS_setpgid, libc::SYS_getsid,
+    libc::SYS_setsid, libc::SYS_set_tid_address, libc::SYS_set_robust_list, libc::SYS_get_robust_list, libc::SYS_rseq,
+    libc::SYS_futex, libc::SYS_futex_waitv, 454, 455, 456, libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill,
+    libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigqueueinfo, libc::SYS_rt_sigsuspend, libc::SYS_rt_sigtimedwait, libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_sigaltstack, libc::SYS_restart_syscall, libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal,
+    libc::SYS_pidfd_getfd, libc::SYS_prctl, libc::SYS_personality, libc::SYS_ptrace, libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev, libc::SYS_kcmp, libc::SYS_seccomp,
+    libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self,
+    libc::SYS_sched_yield, libc::SYS_sched_getaffinity, libc::SYS_sched_setaffinity, libc::SYS_sched_getparam,
+    libc::SYS_sched_setparam, libc::SYS_sched_getscheduler, libc::SYS_sched_setscheduler, libc::SYS_sched_getattr,
+    libc::SYS_sched_setattr, libc::SYS_sched_get_priority_max, libc::SYS_sched_get_priority_min,
+    libc::SYS_sched_rr_get_interval, libc::SYS_getpriority, libc::SYS_setpriority, libc::SYS_ioprio_get,
+    libc::SYS_ioprio_set, libc::SYS_getcpu, libc::SYS_getrlimit, libc::SYS_setrlimit, libc::SYS_prlimit64,
+    libc::SYS_getrusage, libc::SYS_times, libc::SYS_sysinfo, libc::SYS_uname, libc::SYS_getrandom,
+    // Identity.
+    libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getgroups, libc::SYS_setuid,
+    libc::SYS_setgid, libc::SYS_setreuid, libc::SYS_setregid, libc::SYS_setresuid, libc::SYS_setresgid,
+    libc::SYS_getresuid, libc::SYS_getresgid, libc::SYS_setgroups, libc::SYS_setfsuid, libc::SYS_setfsgid,
+    libc::SYS_capget, libc::SYS_capset,
+    // Time.
+    libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep, libc::SYS_nanosleep,
+    libc::SYS_gettimeofday, libc::SYS_getitimer, libc::SYS_setitimer, libc::SYS_timer_create,
+    libc::SYS_timer_settime, libc::SYS_timer_gettime, libc::SYS_timer_getoverrun, libc::SYS_timer_delete,
+    // Sockets and System V IPC.
+    libc::SYS_socketpair, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4, libc::SYS_connect,
+    libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_sendmsg,
+    libc::SYS_recvmsg, libc::SYS_sendmmsg, libc::SYS_recvmmsg, libc::SYS_shutdown, libc::SYS_setsockopt,
+    libc::SYS_getsockopt, libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_semget,
+    libc::SYS_semop, libc::SYS_semctl, libc::SYS_semtimedop, libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmdt,
+    libc::SYS_shmctl, libc::SYS_mq_open, libc::SYS_mq_unlink, libc::SYS_mq_timedsend, libc::SYS_mq_timedreceive,
+    libc::SYS_mq_notify, libc::SYS_mq_getsetattr,
+];
+
+/// Calls that only older processor families still have.
+#[cfg(target_arch = "x86_64")]
+#[rustfmt::skip]
+const ALLOWED_HERE: &[c_long] = &[
+    libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_access, libc::SYS_mkdir,
+    libc::SYS_rmdir, libc::SYS_mknod, libc::SYS_unlink, libc::SYS_rename, libc::SYS_link, libc::SYS_symlink,
+    libc::SYS_readlink, libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes,
+    libc::SYS_futimesat, libc::SYS_getdents, libc::SYS_dup2, libc::SYS_pipe, libc::SYS_poll, libc::SYS_select,
+    libc::SYS_epoll_create, libc::SYS_epoll_wait, libc::SYS_eventfd, libc::SYS_signalfd, libc::SYS_inotify_init,
+    libc::SYS_fork, libc::SYS_vfork, libc::SYS_getpgrp, libc::SYS_pause, libc::SYS_alarm, libc::SYS_time,
+    libc::SYS_arch_prctl, libc::SYS_sendfile,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const ALLOWED_HERE: &[c_long] = &[];
+
+/// Any of the namespaces a `clone` can make.
+const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u64;
+
+/// Socket families with a use inside: local, IPv4, IPv6, and netlink for tools that list interfaces.
+const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// Terminal requests that would type into somebody else's terminal.
+const TERMINAL_INJECTION: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+
+/// Loads both filters for this process and all it will start. Needs `CAP_SYS_ADMIN`, see [`sys::install_filter`].
+pub(super) fn load() -> Result<(), Failure> {
+    // The list of refusals goes last: of two refusals the kernel reports the newest filter's.
+    for program in programs().map_err(Failure::at("compile seccomp"))? {
+        sys::install_filter(&program).map_err(Failure::at("load seccomp"))?;
+    }
+    Ok(())
+}
+
+fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+    let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
+
+    let mut allowed: BTreeMap<c_long, Vec<SeccompRule>> =
+        ALLOWED.iter().chain(ALLOWED_HERE).map(|call| (*call, Vec::new())).collect();
+    let plain_clone = SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS);
+    allowed.insert(libc::SYS_clone, vec![rule(&[(0, SeccompCmpArgLen::Qword, plain_clone, 0)])?]);
+    let mut families = Vec::new();
+    for family in FAMILIES {
+        families.push(rule(&[(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, family as u64)])?);
+    }
+    allowed.insert(libc::SYS_socket, families);
+    let harmless = TERMINAL_INJECTION.map(|code| (1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, code));
+    allowed.insert(libc::SYS_ioctl, vec![rule(&harmless)?]);
+
+    let refused = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let not_implemented = SeccompAction::Errno(libc::ENOSYS as u32);
+    let not_permitted = SeccompAction::Errno(libc::EPERM as u32);
+    Ok([
+        SeccompFilter::new(allowed, not_implemented, SeccompAction::Allow, architecture)?.try_into()?,
+        SeccompFilter::new(refused, SeccompAction::Allow, not_permitted, architecture)?.try_into()?,
+    ])
+}
+
+fn rule(
+    conditions: &[(u8, SeccompCmpArgLen, SeccompCmpOp, u64)],
+) -> Result<SeccompRule, seccompiler::BackendError> {
+    let conditions = conditions
+        .iter()
+        .map(|(argument, length, operator, value)| {
+            SeccompCondition::new(*argument, length.clone(), operator.clone(), *value)
+        })
+        .collect::<Result<_, _>>()?;
+    SeccompRule::new(conditions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_filters_compile() {
+        programs().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_both_allowed_and_refused() {
+        for call in REFUSED {
+            assert!(!ALLOWED.contains(call) && !ALLOWED_HERE.contains(call), "{call}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Starting a sandbox.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::io::Interest;
+
+use super::{Handle, Host, process, record};
+use crate::spawner::{BuildRequest, Launch};
+use crate::{Error, NetworkPolicy, Record, Result, SandboxSpec};
+
+/// How long an agent may take until it is ready.
+const READY_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Starts a sandbox; on an error everything it took is given back.
+pub(super) async fn create(host: Arc<Host>, spec: SandboxSpec) -> Result<Handle> {
+    let slot = host.slots.take()?;
+    match build(&host, &spec, slot).await {
+        Ok(handle) => Ok(handle),
+        Err(error) => {
+            // What is left can only be swept later; the cause is what the caller has to know.
+            if let Err(left) = host.release(&spec.id, slot).await {
+                tracing::error!(sandbox_id = %spec.id, error = &left as &dyn std::error::Error, "half-made sandbox left behind");
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn build(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<Handle> {
+    // The process and the files have nothing to do with each other until they meet: prepare both at once.
+    let launcher = host.spawner.request(&BuildRequest { id_base: host.addresses.id_base(slot) })?;
+    let files = {
+        let (host, spec) = (host.clone(), spec.clone());
+        tokio::task::spawn_blocking(move || Files::prepare(&host, &spec, slot))
+    };
+    let pid = launcher.cloned().await?;
+    let link = async {
+        host.links.create(&host.addresses.link(slot), pid, host.addresses.gateway(slot)).await?;
+        if spec.network != NetworkPolicy::default() {
+            host.firewall.set(slot, &spec.network).await?;
+        }
+        Ok(())
+    };
+    let (files, linked) = tokio::join!(files, link);
+    let files =
+        files.map_err(|error| kernel("prepare files", std::io::Error::other(error.to_string())))??;
+    linked?;
+    // Everything it starts from here on is counted and limited.
+    host.cgroups.attach(slot, pid)?;
+
+    let record = Record {
+        id: spec.id.clone(),
+        slot,
+        pid,
+        start_ticks: process::start_ticks(pid).map_err(|source| kernel("read the start time", source))?,
+        limits: spec.limits,
+        network: spec.network.clone(),
+    };
+    record::write(&files.run_dir, &record)?;
+    let handle = Handle::open(host.clone(), record)?;
+
+    let launch = Launch {
+        hostname: spec.boot.hostname.clone(),
+        layers: spec.layers.clone(),
+        upper: files.upper,
+        libexec: host.config.libexec.clone(),
+        address: Some((host.addresses.guest(slot), host.addresses.gateway(slot))),
+        tmpfs_mib: (spec.limits.memory_mib / 2).max(16),
+    };
+    let log = files.run_dir.join("agent.log");
+    launcher.launch(&launch, [&files.control, &files.boot, &files.ready_writer, &files.log]).await?;
+    drop(files.ready_writer);
+    wait_ready(files.ready, &log).await?;
+    Ok(handle)
+}
+
+/// What the sandbox is handed, and where it keeps its data.
+struct Files {
+    run_dir: PathBuf,
+    upper: PathBuf,
+    control: OwnedFd,
+    boot: OwnedFd,
+    ready: OwnedFd,
+    ready_writer: OwnedFd,
+    log: OwnedFd,
+}
+
+impl Files {
+    fn prepare(host: &Host, spec: &SandboxSpec, slot: u32) -> Result<Self> {
+        let upper = host.pool.create(&spec.id, spec.limits.disk_mib)?;
+        host.cgroups.create(slot, &spec.limits)?;
+        let run_dir = host.run_dir(&spec.id);
+        std::fs::create_dir(&run_dir).map_err(at("create", &run_dir))?;
+        let socket = run_dir.join("control.sock");
+        let control = UnixListener::bind(&socket).map_err(at("bind", &socket))?;
+        let log = run_dir.join("agent.log");
+        let log = OpenOptions::new().create(true).append(true).open(&log).map_err(at("create", &log))?;
+        let (ready, ready_writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+            .map_err(|error| kernel("make a pipe", error.into()))?;
+
+        let mut boot = spec.boot.clone();
+        if boot.nameservers.is_empty() {
+            // The firewall sends questions to the gateway on to the real resolver.
+            boot.nameservers = vec![host.addresses.gateway(slot).into()];
+        }
+        Ok(Self {
+            run_dir,
+            upper,
+            control: control.into(),
+            boot: in_memory(
+                &serde_json::to_vec(&boot).map_err(|e| kernel("write the boot message", e.into()))?,
+            )
+            .map_err(|source| kernel("write the boot message", source))?,
+            ready,
+            ready_writer,
+            log: log.into(),
+        })
+    }
+}
+
+/// A file without a name: the boot message holds secrets, which do not belong on disk.
+fn in_memory(bytes: &[u8]) -> std::io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("boot", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file.into())
+}
+
+/// Waits for the agent's one byte; the end of the pipe without it means that it died.
+async fn wait_ready(pipe: OwnedFd, log: &Path) -> Result<()> {
+    let started = Instant::now();
+    let pipe = crate::sys::watch(pipe).map_err(|source| kernel("watch the ready pipe", source))?;
+    let mut byte = [0];
+    let read = pipe.async_io(Interest::READABLE, |fd| rustix::io::read(fd, &mut byte).map_err(Into::into));
+    match tokio::time::timeout(READY_DEADLINE, read).await {
+        Ok(Ok(1)) => Ok(()),
+        _ => Err(Error::AgentNotReady { waited_ms: started.elapsed().as_millis() as u64, log: tail(log) }),
+    }
+}
+
+fn tail(log: &Path) -> String {
+    const MOST: u64 = 2048;
+    let mut text = Vec::new();
+    if let Ok(mut file) = File::open(log) {
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        let _ = file.seek(SeekFrom::Start(length.saturating_sub(MOST)));
+        let _ = file.take(MOST).read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).trim().to_owned()
+}
+
+fn at(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Path { action, path, source }
+}
+
+fn kernel(action: &str, source: std::io::Error) -> Error {
+    Error::Kernel { action: action.to_owned(), source }
+}

@@ -1,0 +1,170 @@
+//! A running sandbox, as the server holds it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Signal, pidfd_send_signal};
+use sandcove_wire::id::SandboxId;
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use super::{Host, process, record};
+use crate::{Error, ExitReason, NetworkPolicy, Record, Result, Usage};
+
+/// How long killed processes may take to be gone.
+const KILL_DEADLINE: Duration = Duration::from_secs(15);
+
+/// A sandbox of this backend; see [`crate::Handle`].
+#[derive(Clone)]
+pub struct Handle {
+    live: Arc<Live>,
+}
+
+struct Live {
+    host: Arc<Host>,
+    record: Record,
+    pidfd: AsyncFd<OwnedFd>,
+    network_namespace: OwnedFd,
+    destroyed: Mutex<bool>,
+}
+
+impl Handle {
+    /// Opens what `record` describes; fails when that process is gone or another one has its number.
+    pub(super) fn open(host: Arc<Host>, record: Record) -> Result<Self> {
+        let gone = |source| Error::Kernel { action: format!("find process {}", record.pid), source };
+        let pidfd = process::open(record.pid).map_err(gone)?;
+        // Checked after the descriptor is held: from then on the number cannot change its meaning.
+        let ours = process::start_ticks(record.pid).map_err(gone)? == record.start_ticks
+            && host.cgroups.contains(record.slot, record.pid);
+        if !ours {
+            return Err(gone(std::io::ErrorKind::NotFound.into()));
+        }
+        let namespace = format!("/proc/{}/ns/net", record.pid);
+        let network_namespace = open(&namespace, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| Error::Path { action: "open", path: namespace.into(), source: error.into() })?;
+        let pidfd = crate::sys::watch(pidfd).map_err(gone)?;
+        let destroyed = Mutex::new(false);
+        Ok(Self { live: Arc::new(Live { host, record, pidfd, network_namespace, destroyed }) })
+    }
+
+    pub(crate) fn record(&self) -> &Record {
+        &self.live.record
+    }
+
+    pub(crate) async fn connect(&self, port: u16) -> std::io::Result<TcpStream> {
+        self.live.host.dialer.connect(&self.live.network_namespace, port).await
+    }
+
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.live.host.run_dir(&self.live.record.id).join("control.sock")
+    }
+
+    pub(crate) async fn wait(&self) -> ExitReason {
+        // A process descriptor turns readable when the process ends, and stays so.
+        let _ = self.live.pidfd.readable().await;
+        ExitReason::Gone
+    }
+
+    pub(crate) async fn usage(&self) -> Result<Usage> {
+        let live = self.live.clone();
+        blocking(move || {
+            let mut usage = live.host.cgroups.usage(live.record.slot)?;
+            usage.disk_bytes = live.host.pool.used_bytes(&live.record.id);
+            Ok(usage)
+        })
+        .await
+    }
+
+    pub(crate) async fn set_network(&self, policy: NetworkPolicy) -> Result<()> {
+        let Live { host, record, .. } = &*self.live;
+        host.firewall.set(record.slot, &policy).await?;
+        record::write(&host.run_dir(&record.id), &Record { network: policy, ..record.clone() })
+    }
+
+    pub(crate) async fn pause(&self) -> Result<()> {
+        self.freeze(true).await
+    }
+
+    pub(crate) async fn resume(&self) -> Result<()> {
+        self.freeze(false).await
+    }
+
+    async fn freeze(&self, frozen: bool) -> Result<()> {
+        let live = self.live.clone();
+        blocking(move || live.host.cgroups.freeze(live.record.slot, frozen)).await
+    }
+
+    pub(crate) async fn destroy(self) -> Result<()> {
+        let mut destroyed = self.live.destroyed.lock().await;
+        if *destroyed {
+            return Ok(());
+        }
+        let Live { host, record, pidfd, .. } = &*self.live;
+        host.cgroups.kill(record.slot);
+        // The kernel ends every process of a PID namespace with its first one.
+        let _ = pidfd_send_signal(pidfd.get_ref().as_fd(), Signal::KILL);
+        // Version 1: a frozen process does not die before it is thawed.
+        let _ = host.cgroups.freeze(record.slot, false);
+        if tokio::time::timeout(KILL_DEADLINE, self.wait()).await.is_err() {
+            return Err(Error::Kernel {
+                action: format!("kill process {}", record.pid),
+                source: std::io::ErrorKind::TimedOut.into(),
+            });
+        }
+        host.release(&record.id, record.slot).await?;
+        *destroyed = true;
+        Ok(())
+    }
+}
+
+impl Host {
+    /// Gives back everything that `id` held in `slot`; its processes are gone or about to be. The slot is free again only
+    /// when nothing is left in it.
+    pub(super) async fn release(self: &Arc<Self>, id: &SandboxId, slot: u32) -> Result<()> {
+        let link = async {
+            self.links.delete(&self.addresses.link(slot)).await?;
+            let policy = super::record::read(&self.run_dir(id)).map(|record| record.network);
+            // Only a record says that there was no policy; when in doubt, clear it.
+            if policy.is_ok_and(|policy| policy == NetworkPolicy::default()) {
+                return Ok(());
+            }
+            self.firewall.set(slot, &NetworkPolicy::default()).await
+        };
+        let files = {
+            let (host, id) = (self.clone(), id.clone());
+            blocking(move || {
+                host.cgroups.kill(slot);
+                host.cgroups.remove(slot)?;
+                host.pool.delete(&id)
+            })
+        };
+        let (link, files) = tokio::join!(link, files);
+        link?;
+        files?;
+        // Last: as long as this directory is there, a sweep knows that something may be left.
+        let run_dir = self.run_dir(id);
+        match std::fs::remove_dir_all(&run_dir) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::Path { action: "delete", path: run_dir, source });
+            }
+            _ => {}
+        }
+        self.slots.release(slot);
+        Ok(())
+    }
+}
+
+/// Runs file work off the async threads.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(Error::Kernel {
+            action: "run a blocking task".into(),
+            source: std::io::Error::other(error.to_string()),
+        }),
+    }
+}

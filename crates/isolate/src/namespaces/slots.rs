@@ -1,0 +1,67 @@
+//! The slots of an instance.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::net::SLOTS_PER_INSTANCE;
+use crate::{Error, Result};
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    taken: Mutex<Vec<bool>>,
+}
+
+impl Slots {
+    pub(super) fn new(most: u32) -> Self {
+        Self { taken: Mutex::new(vec![false; most.min(SLOTS_PER_INSTANCE) as usize]) }
+    }
+
+    /// Takes the lowest free slot.
+    pub(super) fn take(&self) -> Result<u32> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = taken.len() as u32;
+        match (0..).zip(taken.iter_mut()).find(|(_, taken)| !**taken) {
+            Some((slot, free)) => {
+                *free = true;
+                Ok(slot)
+            }
+            None => Err(Error::NoSlot(count)),
+        }
+    }
+
+    /// Takes a given slot, of a sandbox that is already there; false when it is taken. A slot beyond the configured most
+    /// (the limit was lowered) is fine: it is simply not given out again.
+    pub(super) fn mark(&self, slot: u32) -> bool {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        match taken.get_mut(slot as usize) {
+            Some(taken) => !std::mem::replace(taken, true),
+            None => true,
+        }
+    }
+
+    pub(super) fn is_taken(&self, slot: u32) -> bool {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).get(slot as usize).copied().unwrap_or(false)
+    }
+
+    pub(super) fn release(&self, slot: u32) {
+        if let Some(taken) = self.taken.lock().unwrap_or_else(PoisonError::into_inner).get_mut(slot as usize)
+        {
+            *taken = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_given_out_once_until_released() {
+        let slots = Slots::new(2);
+        assert!(slots.mark(0));
+        assert!(!slots.mark(0));
+        assert_eq!(slots.take().unwrap(), 1);
+        assert!(slots.take().is_err());
+        slots.release(1);
+        assert_eq!(slots.take().unwrap(), 1);
+    }
+}

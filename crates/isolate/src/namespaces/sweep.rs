@@ -1,0 +1,91 @@
+//! Removing what belongs to no known sandbox: after a crash of the server, at any point of any operation.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rustix::process::{Pid, Signal, kill_process};
+use sandcove_wire::id::SandboxId;
+
+use super::{Handle, Host, record};
+use crate::backend::SweepReport;
+use crate::{NetworkPolicy, Result};
+
+pub(super) async fn sweep(host: &Arc<Host>, known: &HashSet<SandboxId>) -> SweepReport {
+    let mut report = SweepReport::default();
+    let mut note = |name: String, result: Result<()>| match result {
+        Ok(()) => report.removed.push(name),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, leftover = %name, "could not be swept");
+            report.failed.push(name);
+        }
+    };
+    // Whole sandboxes first, by their record.
+    for id in unknown(run_ids(host), known) {
+        let result = match record::read(&host.run_dir(&id)) {
+            Ok(record) => {
+                let slot = record.slot;
+                match Handle::open(host.clone(), record) {
+                    Ok(handle) => handle.destroy().await,
+                    Err(_) if host.slots.is_taken(slot) => forget(host, &id),
+                    Err(_) => host.release(&id, slot).await,
+                }
+            }
+            // Died before its record was written: its parts are found below.
+            Err(_) => forget(host, &id),
+        };
+        note(id.to_string(), result);
+    }
+    // Then parts that no record speaks of.
+    for id in unknown(host.pool.ids(), known) {
+        note(id.to_string(), host.pool.delete(&id));
+    }
+    for slot in host.cgroups.slots() {
+        if !host.slots.is_taken(slot) {
+            kill_all(host, slot);
+            note(format!("slot {slot}"), host.cgroups.remove(slot));
+        }
+    }
+    let prefix = host.addresses.link_prefix();
+    for link in host.links.list(&prefix).await.unwrap_or_default() {
+        let slot = link.strip_prefix(&prefix).and_then(|slot| slot.parse().ok());
+        if slot.is_none_or(|slot| !host.slots.is_taken(slot)) {
+            note(link.clone(), host.links.delete(&link).await);
+        }
+    }
+    // The firewall was made anew at start: sandboxes that live on get their policy back.
+    for id in known {
+        if let Ok(record) = record::read(&host.run_dir(id))
+            && record.network != NetworkPolicy::default()
+            && let Err(error) = host.firewall.set(record.slot, &record.network).await
+        {
+            tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "network policy not restored");
+        }
+    }
+    report
+}
+
+fn unknown(ids: Vec<SandboxId>, known: &HashSet<SandboxId>) -> Vec<SandboxId> {
+    ids.into_iter().filter(|id| !known.contains(id)).collect()
+}
+
+fn run_ids(host: &Host) -> Vec<SandboxId> {
+    let entries = std::fs::read_dir(host.config.data_dir.join("run")).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn forget(host: &Host, id: &SandboxId) -> Result<()> {
+    host.pool.delete(id)?;
+    let path = host.run_dir(id);
+    std::fs::remove_dir_all(&path).map_err(|source| crate::Error::Path { action: "delete", path, source })
+}
+
+/// Ends every process of a slot that nobody answers for.
+fn kill_all(host: &Host, slot: u32) {
+    host.cgroups.kill(slot);
+    for pid in host.cgroups.pids(slot) {
+        if let Some(pid) = Pid::from_raw(pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    let _ = host.cgroups.freeze(slot, false);
+}

@@ -1,0 +1,106 @@
+//! veth pairs: one end on the host, the other born inside the sandbox, so that no interface has to be moved between
+//! namespaces (which the kernel does slowly).
+
+use std::net::Ipv4Addr;
+
+use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute};
+use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth};
+
+use futures_util::TryStreamExt;
+
+use crate::{Error, Result};
+
+/// A netlink connection.
+#[derive(Clone)]
+pub(crate) struct Links {
+    handle: Handle,
+    mtu: u32,
+}
+
+impl Links {
+    /// Opens the connection; needs a running tokio runtime.
+    pub(crate) fn open() -> Result<Self> {
+        let (connection, handle, _) = rtnetlink::new_connection()
+            .map_err(|source| Error::Kernel { action: "open a netlink socket".into(), source })?;
+        tokio::spawn(connection);
+        Ok(Self { handle, mtu: upstream_mtu().unwrap_or(1500) })
+    }
+
+    /// Makes the pair `name` here and `eth0` in the network namespace of `pid`, and gives ours its address.
+    pub(crate) async fn create(&self, name: &str, pid: u32, address: Ipv4Addr) -> Result<()> {
+        let failed = |error| netlink(format!("create network pair {name}"), error);
+        let peer = LinkUnspec::new_with_name("eth0").mtu(self.mtu).setns_by_pid(pid).build();
+        let pair = LinkMessageBuilder::<LinkVeth>::new(name, "eth0")
+            .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
+            .mtu(self.mtu)
+            .up()
+            .build();
+        self.handle.link().add(pair).execute().await.map_err(failed)?;
+        let index = self.index(name).await?.ok_or_else(|| Error::Kernel {
+            action: format!("find network pair {name} just made"),
+            source: std::io::ErrorKind::NotFound.into(),
+        })?;
+        self.handle.address().add(index, address.into(), 30).execute().await.map_err(failed)
+    }
+
+    /// Deletes the pair; nothing there is fine.
+    pub(crate) async fn delete(&self, name: &str) -> Result<()> {
+        let Some(index) = self.index(name).await? else { return Ok(()) };
+        match self.handle.link().del(index).execute().await {
+            Err(error) if errno(&error) != Some(libc::ENODEV) => {
+                Err(netlink(format!("delete network pair {name}"), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Names of host interfaces that start with `prefix`.
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        let mut links = self.handle.link().get().execute();
+        while let Some(link) =
+            links.try_next().await.map_err(|error| netlink("list interfaces".into(), error))?
+        {
+            found.extend(link.attributes.into_iter().filter_map(|attribute| match attribute {
+                LinkAttribute::IfName(name) if name.starts_with(prefix) => Some(name),
+                _ => None,
+            }));
+        }
+        Ok(found)
+    }
+
+    async fn index(&self, name: &str) -> Result<Option<u32>> {
+        let found = self.handle.link().get().match_name(name.to_owned()).execute().try_next().await;
+        match found {
+            Ok(link) => Ok(link.map(|link| link.header.index)),
+            Err(error) if errno(&error) == Some(libc::ENODEV) => Ok(None),
+            Err(error) => Err(netlink(format!("find interface {name}"), error)),
+        }
+    }
+}
+
+fn errno(error: &rtnetlink::Error) -> Option<i32> {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.to_io().raw_os_error(),
+        _ => None,
+    }
+}
+
+fn netlink(action: String, error: rtnetlink::Error) -> Error {
+    let source = match errno(&error) {
+        Some(code) => std::io::Error::from_raw_os_error(code),
+        None => std::io::Error::other(error.to_string()),
+    };
+    Error::Kernel { action, source }
+}
+
+/// The packet size of the interface the default route uses: a larger one inside would lose packets behind tunnels.
+fn upstream_mtu() -> Option<u32> {
+    let routes = std::fs::read_to_string("/proc/net/route").ok()?;
+    let interface = routes.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let interface = fields.next()?;
+        (fields.next()? == "00000000").then_some(interface)
+    })?;
+    std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,155 @@
+//! The storage pool: template layers and what sandboxes write. On btrfs a sandbox's upper is a subvolume with a limit;
+//! elsewhere it is a plain directory without one, which `sandcove doctor` warns about.
+
+mod volume;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use sandcove_wire::id::SandboxId;
+
+use crate::sys;
+use crate::{Error, Result};
+
+/// How uppers are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Subvolumes; `limits` says whether the file system counts what they hold.
+    Btrfs {
+        limits: bool,
+    },
+    Plain,
+}
+
+/// An open pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    root: PathBuf,
+    kind: Kind,
+}
+
+impl Pool {
+    /// Opens the pool below `data_dir`, making and mounting it if need be. `size_gib` is the size of a new image.
+    pub(crate) fn open(data_dir: &Path, size_gib: Option<u64>) -> Result<Self> {
+        let root = data_dir.join("pool");
+        std::fs::create_dir_all(&root).map_err(at("create", &root))?;
+        let mut kind = kind_of(&root)?;
+        if kind == Kind::Plain {
+            match volume::mount(data_dir, &root, size_gib) {
+                Ok(()) => kind = kind_of(&root)?,
+                Err(error) => {
+                    tracing::warn!(error = %error, "no btrfs pool: sandboxes get no disk limit and no snapshots");
+                }
+            }
+        }
+        let pool = Self { root, kind };
+        for directory in [pool.layers(), pool.sandboxes()] {
+            std::fs::create_dir_all(&directory).map_err(at("create", &directory))?;
+        }
+        Ok(pool)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Read-only template layers.
+    pub(crate) fn layers(&self) -> PathBuf {
+        self.root.join("layers")
+    }
+
+    fn sandboxes(&self) -> PathBuf {
+        self.root.join("sandboxes")
+    }
+
+    /// Where the sandbox's `upper` and `work` are.
+    pub(crate) fn sandbox(&self, id: &SandboxId) -> PathBuf {
+        self.sandboxes().join(id.as_str())
+    }
+
+    /// Makes an empty upper that may hold `disk_mib`.
+    pub(crate) fn create(&self, id: &SandboxId, disk_mib: u64) -> Result<PathBuf> {
+        let path = self.sandbox(id);
+        match self.kind {
+            Kind::Btrfs { limits } => {
+                let parent = open(&self.sandboxes())?;
+                sys::create_subvolume(parent.as_fd(), id.as_str()).map_err(full_or(at("create", &path)))?;
+                if limits {
+                    sys::set_limit(open(&path)?.as_fd(), disk_mib << 20).map_err(at("limit", &path))?;
+                }
+            }
+            Kind::Plain => std::fs::create_dir(&path).map_err(full_or(at("create", &path)))?,
+        }
+        for part in ["upper", "work"] {
+            let part = path.join(part);
+            std::fs::create_dir(&part).map_err(full_or(at("create", &part)))?;
+        }
+        Ok(path)
+    }
+
+    /// Deletes what a sandbox wrote; nothing there is fine.
+    pub(crate) fn delete(&self, id: &SandboxId) -> Result<()> {
+        let path = self.sandbox(id);
+        if !path.exists() {
+            return Ok(());
+        }
+        if let Kind::Btrfs { limits } = self.kind {
+            let parent = open(&self.sandboxes())?;
+            let number =
+                open(&path).and_then(|fd| sys::subvolume_id(fd.as_fd()).map_err(at("inspect", &path)));
+            sys::delete_subvolume(parent.as_fd(), id.as_str()).map_err(at("delete", &path))?;
+            if let (true, Ok(number)) = (limits, number) {
+                // Refused while the deleted data is still being freed, and then done by the kernel itself.
+                let _ = sys::remove_qgroup(parent.as_fd(), number);
+            }
+            return Ok(());
+        }
+        std::fs::remove_dir_all(&path).map_err(at("delete", &path))
+    }
+
+    /// Ids of sandboxes that have an upper.
+    pub(crate) fn ids(&self) -> Vec<SandboxId> {
+        let entries = std::fs::read_dir(self.sandboxes()).into_iter().flatten();
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Bytes held by a sandbox's upper; 0 where they are not counted.
+    pub(crate) fn used_bytes(&self, id: &SandboxId) -> u64 {
+        if self.kind != (Kind::Btrfs { limits: true }) {
+            return 0;
+        }
+        open(&self.sandbox(id)).ok().and_then(|fd| sys::subvolume_usage(fd.as_fd()).ok()).unwrap_or_default()
+    }
+}
+
+fn kind_of(root: &Path) -> Result<Kind> {
+    let fd = open(root)?;
+    if !sys::is_btrfs(fd.as_fd()).map_err(at("inspect", root))? {
+        return Ok(Kind::Plain);
+    }
+    let limits = [sys::QuotaMode::Simple, sys::QuotaMode::Full]
+        .into_iter()
+        .any(|mode| sys::enable_quota(fd.as_fd(), mode).is_ok());
+    if !limits {
+        tracing::warn!("the pool's quotas cannot be enabled: sandboxes get no disk limit");
+    }
+    Ok(Kind::Btrfs { limits })
+}
+
+fn open(path: &Path) -> Result<File> {
+    File::open(path).map_err(at("open", path))
+}
+
+fn at(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Path { action, path: path.clone(), source }
+}
+
+fn full_or(otherwise: impl Fn(io::Error) -> Error) -> impl Fn(io::Error) -> Error {
+    move |error| match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => Error::PoolFull,
+        _ => otherwise(error),
+    }
+}

@@ -1,0 +1,48 @@
+//! A btrfs of our own in a sparse file, for hosts whose data directory is on something else.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::mount::{MountFlags, mount as mount_fs};
+
+use super::at;
+use crate::sys;
+use crate::{Error, Result};
+
+/// Largest image made without being asked for one, GiB. The file is sparse: it takes only what is written.
+const MOST_GIB: u64 = 256;
+
+/// Mounts `pool.img` of `data_dir` at `root`; makes it first when it is not there.
+pub(super) fn mount(data_dir: &Path, root: &Path, size_gib: Option<u64>) -> Result<()> {
+    let image = data_dir.join("pool.img");
+    if !image.exists() {
+        make(data_dir, &image, size_gib)?;
+    }
+    let (device, open) = sys::attach_loop(&image).map_err(at("attach", &image))?;
+    mount_fs(&device, root, "btrfs", MountFlags::NOATIME | MountFlags::NODEV, None).map_err(|error| {
+        let _ = sys::detach_loop(&open);
+        Error::Path { action: "mount", path: image.clone(), source: error.into() }
+    })
+}
+
+fn make(data_dir: &Path, image: &Path, size_gib: Option<u64>) -> Result<()> {
+    let disk = rustix::fs::statvfs(data_dir).map_err(|e| at("inspect", data_dir)(e.into()))?;
+    // Not all of what is free: a pool that promises more than the disk has would break in the middle of a write.
+    let size = size_gib
+        .map_or_else(|| (disk.f_bavail * disk.f_frsize / 10 * 8).min(MOST_GIB << 30), |gib| gib << 30);
+    let fresh = image.with_extension("img.new");
+    let file = std::fs::File::create(&fresh).map_err(at("create", &fresh))?;
+    file.set_len(size).map_err(at("size", &fresh))?;
+    let failed = |reason: String| Error::Tool { tool: "mkfs.btrfs", reason };
+    let made = Command::new("mkfs.btrfs")
+        .args(["--quiet", "--force", "--metadata", "single", "--label", "sandcove"])
+        .arg(&fresh)
+        .output()
+        .map_err(|error| failed(format!("{error} (install btrfs-progs)")))?;
+    if !made.status.success() {
+        let _ = std::fs::remove_file(&fresh);
+        return Err(failed(String::from_utf8_lossy(&made.stderr).trim().to_owned()));
+    }
+    file.sync_all().map_err(at("sync", &fresh))?;
+    std::fs::rename(&fresh, image).map_err(at("rename", &fresh))
+}

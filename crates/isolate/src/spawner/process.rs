@@ -1,0 +1,147 @@
+//! The spawner process itself.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, open};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
+    mount_bind_recursive, mount_change, move_mount, open_tree, unmount,
+};
+use rustix::process::{WaitOptions, chdir, pivot_root, set_child_subreaper, setsid, wait};
+use rustix::thread::UnshareFlags;
+
+use super::message::{BuildRequest, receive};
+use crate::jail;
+use crate::sys::{self, Forked};
+
+/// Devices a sandbox may use, all without state that could leak from one to another.
+pub(crate) const DEVICES: [&str; 7] = ["null", "zero", "full", "random", "urandom", "tty", "fuse"];
+/// Where PID 1 mounts its future root, in the spawner's own small tree.
+pub(crate) const NEW_ROOT: &str = "/newroot";
+/// Where builders attach idmapped layers.
+pub(crate) const LAYERS: &str = "/layers";
+/// Where builders attach the idmapped upper.
+pub(crate) const UPPER: &str = "/upper";
+/// Most layers a template may have.
+pub(crate) const MAX_LAYERS: usize = 64;
+
+/// Entry of `sandcove __spawner <pool> <libexec>`, with the server's socket as standard input. Returns
+/// when the server
+/// and every sandbox are gone.
+pub fn spawner_main(pool: &Path, libexec: &Path) -> io::Result<()> {
+    let socket = server_socket()?;
+    // Ctrl-C in the server's terminal must not reach sandboxes.
+    let _ = setsid();
+    set_child_subreaper(Some(rustix::process::getpid()))?;
+    enter_own_root(&[pool, libexec])?;
+    serve(&socket)
+}
+
+/// The socket arrives as standard input, which is the one descriptor that can be handed over without unsafe code.
+fn server_socket() -> io::Result<OwnedFd> {
+    let stdin = rustix::stdio::stdin();
+    rustix::net::sockopt::socket_type(stdin)?;
+    let socket = rustix::io::fcntl_dupfd_cloexec(stdin, 10)?;
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(null)?;
+    Ok(socket)
+}
+
+/// Leaves the host's file system: what is not bound here cannot be reached from any sandbox's mount namespace.
+fn enter_own_root(kept: &[&Path]) -> io::Result<()> {
+    sys::unshare(UnshareFlags::NEWNS)?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    // Taken before the new root covers anything: the data directory may lie below its mount point.
+    let mut trees = Vec::new();
+    for path in kept {
+        let flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        trees.push((path, open_tree(CWD, *path, flags)?));
+    }
+    let root = Path::new("/tmp");
+    mount("sandcove", root, "tmpfs", MountFlags::NOSUID, Some(c"mode=755,size=1m"))?;
+    let under = |path: &str| root.join(path.trim_start_matches('/'));
+
+    for directory in ["proc", "sys", "dev", NEW_ROOT, LAYERS, UPPER, "old"] {
+        make_directory(&under(directory))?;
+    }
+    for index in 0..MAX_LAYERS {
+        make_directory(&under(LAYERS).join(index.to_string()))?;
+    }
+    mount("proc", under("proc"), "proc", MountFlags::empty(), None)?;
+    mount("sysfs", under("sys"), "sysfs", MountFlags::empty(), None)?;
+    for device in DEVICES {
+        let source = Path::new("/dev").join(device);
+        if source.exists() {
+            let target = under("dev").join(device);
+            open(&target, OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))?;
+            mount_bind_recursive(&source, &target)?;
+        }
+    }
+    for (path, tree) in trees {
+        let target = under(&path.to_string_lossy());
+        std::fs::create_dir_all(&target)?;
+        move_mount(&tree, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    }
+    chdir(root)?;
+    pivot_root(".", "old")?;
+    chdir("/")?;
+    unmount("/old", UnmountFlags::DETACH)?;
+    Ok(())
+}
+
+fn make_directory(path: &PathBuf) -> io::Result<()> {
+    mkdirat(CWD, path, Mode::from_raw_mode(0o755)).map_err(Into::into)
+}
+
+fn serve(socket: &OwnedFd) -> io::Result<()> {
+    let mut server = Some(socket.as_fd());
+    loop {
+        reap();
+        let Some(listening) = server else {
+            // Nothing left to do but collect what ends.
+            match wait(WaitOptions::empty()) {
+                Ok(_) => continue,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return Ok(()),
+            }
+        };
+        let mut fds = [PollFd::new(&listening, PollFlags::IN)];
+        // Ended children are collected at least once a second: nobody waits for the spawner to notice.
+        let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+        match poll(&mut fds, Some(&second)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match receive::<BuildRequest>(listening) {
+            Ok(Some((request, fds))) => start_builder(&request, fds),
+            Ok(None) => server = None,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => server = None,
+            // A message that cannot be read or carries too much: its sender sees its reply socket close.
+            Err(_) => {}
+        }
+    }
+}
+
+fn start_builder(request: &BuildRequest, mut fds: Vec<OwnedFd>) {
+    let Some(reply) = fds.pop() else { return };
+    match sys::fork() {
+        Ok(Forked::Child) => {
+            jail::builder::run(request, &reply);
+            sys::exit_now(0);
+        }
+        Ok(Forked::Parent { .. }) => {}
+        Err(error) => {
+            let failure = super::Failure { step: "fork".into(), reason: error.to_string() };
+            let _ = super::send(&reply, &super::Reply::Failed(failure), &[]);
+        }
+    }
+}
+
+fn reap() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+}

@@ -1,0 +1,32 @@
+//! The only `unsafe` of this crate: kernel requests that no safe wrapper covers. Every function here is a thin, checked
+//! shape around one system call.
+#![expect(unsafe_code, reason = "system calls without a safe wrapper; each block states its invariant")]
+
+mod btrfs;
+mod ifaddr;
+mod loopdev;
+mod mount;
+mod process;
+mod seccomp;
+mod socket;
+
+pub(crate) use btrfs::{
+    QuotaMode, create_subvolume, delete_subvolume, enable_quota, is_btrfs, remove_qgroup, set_limit,
+    subvolume_id, subvolume_usage,
+};
+pub(crate) use ifaddr::{add_default_route, interface_up, set_address};
+pub(crate) use loopdev::{attach as attach_loop, detach as detach_loop};
+pub(crate) use mount::idmap_mount;
+pub(crate) use process::{
+    CloneFlags, Forked, become_root, clone_child, close_on_exec_from, exec, exit_now, fork, place_fds,
+    set_file_identity, unshare,
+};
+pub(crate) use seccomp::install_filter;
+pub(crate) use socket::{tcp_socket, watch};
+
+use std::io;
+
+/// The result of a raw system call: `-1` means look at `errno`.
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

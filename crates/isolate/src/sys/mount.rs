@@ -1,0 +1,44 @@
+//! Idmapped mounts: `mount_setattr(2)`.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::check;
+
+#[repr(C)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// Makes the detached mount `tree` show ids through the map of `user_namespace`; with `read_only` it cannot be written.
+pub(crate) fn idmap_mount(
+    tree: BorrowedFd<'_>,
+    user_namespace: BorrowedFd<'_>,
+    read_only: bool,
+) -> io::Result<()> {
+    let mut set = libc::MOUNT_ATTR_IDMAP | libc::MOUNT_ATTR_NODEV;
+    if read_only {
+        set |= libc::MOUNT_ATTR_RDONLY;
+    }
+    let attr = MountAttr {
+        attr_set: set,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: user_namespace.as_raw_fd() as u64,
+    };
+    // SAFETY: the path is a valid empty C string and `attr` is a mount_attr of the given size.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            std::ptr::from_ref(&attr),
+            std::mem::size_of::<MountAttr>(),
+        )
+    })
+    .map(drop)
+}

@@ -1,0 +1,149 @@
+//! Fork, clone into new namespaces, exec.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::check;
+
+/// Namespaces for a new process, as `clone3` takes them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CloneFlags(u64);
+
+impl CloneFlags {
+    /// Everything a sandbox gets of its own at birth; the cgroup namespace follows once it sits in its cgroup.
+    pub(crate) const SANDBOX: Self = Self(
+        (libc::CLONE_NEWUSER
+            | libc::CLONE_NEWNS
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWNET
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS) as u64,
+    );
+}
+
+/// Which side of a fork this is.
+pub(crate) enum Forked {
+    /// The new process.
+    Child,
+    /// The old one, with the child's pid and a descriptor for it.
+    Parent {
+        /// Pid as the caller's pid namespace sees it.
+        pid: u32,
+        /// Refers to the child even after its pid is reused.
+        pidfd: OwnedFd,
+    },
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// Clones the calling process into new namespaces.
+///
+/// The caller must be single-threaded: the child goes on in the same code with a copy of the memory, so a lock held by
+/// another thread would stay locked there for ever.
+pub(crate) fn clone_child(flags: CloneFlags) -> io::Result<Forked> {
+    let mut pidfd: RawFd = -1;
+    let args = CloneArgs {
+        flags: flags.0 | libc::CLONE_PIDFD as u64,
+        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArgs::default()
+    };
+    // SAFETY: `args` is a valid clone_args of the given size; no stack or TLS is passed and CLONE_VM is not set, so the
+    // child has its own copy of the address space and returns here like from fork.
+    let pid = check(unsafe {
+        libc::syscall(libc::SYS_clone3, std::ptr::from_ref(&args), std::mem::size_of::<CloneArgs>())
+    })?;
+    if pid == 0 {
+        return Ok(Forked::Child);
+    }
+    // SAFETY: the kernel stored a new descriptor that nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Forked::Parent { pid: pid as u32, pidfd })
+}
+
+/// Forks the calling process; the same rule about threads as [`clone_child`].
+pub(crate) fn fork() -> io::Result<Forked> {
+    clone_child(CloneFlags(0))
+}
+
+/// Ends the process at once, without running destructors or flushing.
+pub(crate) fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit has no preconditions.
+    unsafe { libc::_exit(status) }
+}
+
+/// Moves the given descriptors to 0, 1, 2, … in order, without close-on-exec; whatever was there is replaced.
+pub(crate) fn place_fds(fds: Vec<OwnedFd>) -> io::Result<()> {
+    let count = fds.len() as RawFd;
+    // First out of the way of the targets, so that no source is overwritten before it is used.
+    let mut parked = Vec::with_capacity(fds.len());
+    for fd in fds {
+        // SAFETY: F_DUPFD_CLOEXEC on an open descriptor makes a new one at or above the given number.
+        let high = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, count + 16) }.into())?;
+        parked.push(high as RawFd);
+    }
+    for (target, source) in (0..).zip(parked) {
+        // SAFETY: both are plain numbers below the limit; `source` was opened above and is not owned elsewhere.
+        check(unsafe { libc::dup2(source, target) }.into())?;
+    }
+    Ok(())
+}
+
+/// Replaces the process with `program`.
+pub(crate) fn exec(program: &CStr, args: &[CString], env: &[CString]) -> io::Error {
+    let argv: Vec<_> = args.iter().map(|a| a.as_ptr()).chain([std::ptr::null()]).collect();
+    let envp: Vec<_> = env.iter().map(|e| e.as_ptr()).chain([std::ptr::null()]).collect();
+    // SAFETY: both arrays end in null and their strings outlive the call.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Gives the calling process namespaces of its own; the same rule about threads as [`clone_child`].
+pub(crate) fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
+    // SAFETY: of the flags, only FILES and FS are unsound with other threads, and the callers have none.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
+}
+
+/// Sets the ids that new files of the calling process get.
+pub(crate) fn set_file_identity(uid: rustix::process::Uid, gid: rustix::process::Gid) -> io::Result<()> {
+    // SAFETY: both take and return plain numbers. They report no error; a second call tells what is in force.
+    let now = unsafe {
+        libc::setfsgid(gid.as_raw());
+        libc::setfsuid(uid.as_raw());
+        (libc::setfsuid(u32::MAX) as u32, libc::setfsgid(u32::MAX) as u32)
+    };
+    if now == (uid.as_raw(), gid.as_raw()) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Becomes user and group 0 of the calling process's user namespace, with no further groups.
+pub(crate) fn become_root() -> io::Result<()> {
+    // SAFETY: plain numbers; the process has one thread, so the per-thread nature of the raw calls does not matter.
+    unsafe {
+        check(libc::syscall(libc::SYS_setresgid, 0, 0, 0))?;
+        check(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()))?;
+        check(libc::syscall(libc::SYS_setresuid, 0, 0, 0))?;
+    }
+    Ok(())
+}
+
+/// Marks every descriptor from `first` up close-on-exec.
+pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: changes a flag of descriptors only.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
+        .map(drop)
+}

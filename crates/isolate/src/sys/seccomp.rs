@@ -1,0 +1,20 @@
+//! Loading a seccomp filter without giving up set-user-id programs.
+
+use std::io;
+
+use super::check;
+
+const SECCOMP_SET_MODE_FILTER: libc::c_long = 1;
+
+/// Loads `program` for the calling thread and all it starts. `no_new_privs` is *not* set, because `sudo` must work
+/// inside; so the caller needs `CAP_SYS_ADMIN` in its user namespace.
+pub(crate) fn install_filter(program: &[seccompiler::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
+    let filter =
+        libc::sock_fprog { len: length, filter: program.as_ptr().cast::<libc::sock_filter>().cast_mut() };
+    // SAFETY: seccompiler's sock_filter has the layout of the kernel's; the kernel only reads `len` entries of it.
+    check(unsafe {
+        libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, std::ptr::from_ref(&filter))
+    })
+    .map(drop)
+}

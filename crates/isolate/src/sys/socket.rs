@@ -1,0 +1,27 @@
+//! Descriptors and the async runtime.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::check;
+
+/// A non-blocking TCP socket in the network namespace the calling thread is in; `v6` chooses the family.
+pub(crate) fn tcp_socket(v6: bool) -> io::Result<OwnedFd> {
+    let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+    // SAFETY: plain integers in, a new descriptor out.
+    let fd = check(
+        unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) }
+            .into(),
+    )?;
+    // SAFETY: the descriptor is new and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Lets the runtime wait until `fd` is readable. Needs a running tokio runtime.
+pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd is open and means the same file until it is dropped, which only the AsyncFd can do.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)
+}
