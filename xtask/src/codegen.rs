@@ -17,7 +17,7 @@ pub fn write(root: &Path, out: &Path) -> Result<()> {
         .bytes(["."])
         .btree_map(["."])
         .compile_well_known_types()
-        .extern_path(".google.protobuf", "::pbjson_types")
+        .extern_path(".google.protobuf.Timestamp", "crate::envd::Timestamp")
         .compile_fds(files.clone())?;
     let mut json = pbjson_build::Builder::new();
     for file in &files.file {

@@ -69,7 +69,7 @@ pub struct EntryInfo {
     #[prost(string, tag = "8")]
     pub group: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "9")]
-    pub modified_time: ::core::option::Option<::pbjson_types::Timestamp>,
+    pub modified_time: ::core::option::Option<crate::envd::Timestamp>,
     #[prost(string, optional, tag = "10")]
     pub symlink_target: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(btree_map = "string, string", tag = "11")]

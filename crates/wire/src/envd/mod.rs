@@ -1,5 +1,9 @@
 //! Messages of the in-sandbox daemon's RPC services, generated from `proto/` by `cargo xtask codegen`.
 
+mod timestamp;
+
+pub use timestamp::Timestamp;
+
 /// `process.Process` (contract: envd, section 2).
 #[allow(missing_docs, clippy::all, clippy::wildcard_imports, rust_2018_idioms)]
 pub mod process {
