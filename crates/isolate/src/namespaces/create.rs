@@ -75,7 +75,7 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<Handle
         address: Some((host.addresses.guest(slot), host.addresses.gateway(slot))),
         tmpfs_mib: (spec.limits.memory_mib / 2).max(16),
     };
-    let log = files.run_dir.join("agent.log");
+    let log = host.pool.agent_log(&spec.id);
     launcher.launch(&launch, [&files.control, &files.boot, &files.ready_writer, &files.log]).await?;
     drop(files.ready_writer);
     wait_ready(files.ready, &log).await?;
@@ -101,7 +101,7 @@ impl Files {
         std::fs::create_dir(&run_dir).map_err(at("create", &run_dir))?;
         let socket = run_dir.join("control.sock");
         let control = UnixListener::bind(&socket).map_err(at("bind", &socket))?;
-        let log = run_dir.join("agent.log");
+        let log = host.pool.agent_log(&spec.id);
         let log = OpenOptions::new().create(true).append(true).open(&log).map_err(at("create", &log))?;
         let (ready, ready_writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|error| kernel("make a pipe", error.into()))?;

@@ -60,7 +60,7 @@ impl Firewall {
 delete table inet {table}
 table inet {table} {{
   set blocked {{ type ipv4_addr; flags interval; elements = {{ {BLOCKED} }} }}
-  map policy {{ type ifname : verdict; }}
+  map policies {{ type ifname : verdict; }}
   chain input {{
     type filter hook input priority -10; policy accept;
     iifname {mine} drop
@@ -71,7 +71,7 @@ table inet {table} {{
     iifname {mine} meta nfproto ipv6 drop
     iifname {mine} fib saddr . iif oif missing drop
     iifname {mine} ct state established,related accept
-    iifname vmap @policy
+    iifname vmap @policies
     iifname {mine} ct status dnat accept
     iifname {mine} ip daddr @blocked drop
     iifname {mine} accept
@@ -96,8 +96,8 @@ table inet {table} {{
         let (table, link) = (&self.table, self.addresses.link(slot));
         let mut script = format!(
             "add chain inet {table} p{slot}\n\
-             add element inet {table} policy {{ \"{link}\" : jump p{slot} }}\n\
-             delete element inet {table} policy {{ \"{link}\" }}\n\
+             add element inet {table} policies {{ \"{link}\" : jump p{slot} }}\n\
+             delete element inet {table} policies {{ \"{link}\" }}\n\
              delete chain inet {table} p{slot}\n"
         );
         if *policy != NetworkPolicy::default() {
@@ -111,7 +111,7 @@ table inet {table} {{
             if policy.deny_all {
                 let _ = writeln!(script, "add rule inet {table} p{slot} drop");
             }
-            let _ = writeln!(script, "add element inet {table} policy {{ \"{link}\" : jump p{slot} }}");
+            let _ = writeln!(script, "add element inet {table} policies {{ \"{link}\" : jump p{slot} }}");
         }
         nft(&script).await
     }

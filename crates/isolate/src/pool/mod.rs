@@ -69,6 +69,12 @@ impl Pool {
         self.sandboxes().join(id.as_str())
     }
 
+    /// The agent's log: beside the upper and not in it, so that it is not seen inside, yet counts against the same limit,
+    /// because what runs inside can make the agent write.
+    pub(crate) fn agent_log(&self, id: &SandboxId) -> PathBuf {
+        self.sandbox(id).join("agent.log")
+    }
+
     /// Makes an empty upper that may hold `disk_mib`.
     pub(crate) fn create(&self, id: &SandboxId, disk_mib: u64) -> Result<PathBuf> {
         let path = self.sandbox(id);
