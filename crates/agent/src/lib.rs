@@ -6,8 +6,13 @@
 use std::net::Ipv4Addr;
 
 pub mod account;
+pub mod boot;
+pub mod filesystem;
 pub mod path;
+pub mod process;
 pub mod rpc;
+pub mod server;
+pub mod spawn;
 pub mod state;
 
 /// Where a sandbox asks who it is; the host puts it on the loopback device (contract: envd, section 6).

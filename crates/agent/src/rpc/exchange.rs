@@ -216,6 +216,14 @@ pub fn error_response(error: &Error) -> Response<Body> {
     response
 }
 
+/// An in-band error answer to a stream whose request had `content_type`.
+pub fn stream_error_response(content_type: &str, error: &Error) -> Response<Body> {
+    match Codec::from_content_type(Shape::Stream, content_type) {
+        Some(codec) => stream_response(codec, Body::from(end(Some(error)))),
+        None => unsupported(Shape::Stream),
+    }
+}
+
 fn codec(shape: Shape, headers: &HeaderMap) -> Option<Codec> {
     Codec::from_content_type(shape, headers::text(headers, CONTENT_TYPE.as_str())?)
 }

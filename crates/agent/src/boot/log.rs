@@ -1,0 +1,63 @@
+//! The log: one line an event, on standard error, where the host collects it. A subscriber of a few lines, because this
+//! program runs once for every sandbox and the usual ones are larger than the rest of it.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Sends events of `level` and graver ones to standard error.
+pub fn init(level: Level) {
+    super::sys::keep_memory_small();
+    // It fails only if there is one already, which is then the one to use.
+    let _ = tracing::subscriber::set_global_default(Log { level });
+}
+
+struct Log {
+    level: Level,
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.level && metadata.target().starts_with("sandcove")
+    }
+
+    fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {
+        Some(self.level.into())
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        // Spans are not shown, so they need no names of their own.
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(format!("{} {}", jiff::Timestamp::now(), event.metadata().level()));
+        event.record(&mut line);
+        line.0.push('\n');
+        // In one write, so that lines of services do not mix in.
+        let _ = std::io::stderr().write_all(line.0.as_bytes());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.0, " {value:?}"),
+            name => write!(self.0, " {name}={value:?}"),
+        };
+    }
+}

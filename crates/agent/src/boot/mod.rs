@@ -1,0 +1,159 @@
+//! From the first instruction to a daemon that serves: as PID 1 with what the host hands over, or by hand.
+
+mod files;
+mod log;
+mod services;
+mod sys;
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener as StdUnixListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sandcove_wire::boot::{AGENT_PORT, BOOT_FD, Boot, CONTROL_FD, READY_FD, Settings};
+use sandcove_wire::secret::Secret;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::process::Processes;
+use crate::server;
+use crate::spawn::{Children, Reaping};
+use crate::state::{Identity, State};
+
+pub use log::init as init_log;
+
+/// How long everything has to end after SIGTERM.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Why the daemon cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// The host hands over a control listener, a boot message and a ready pipe; one is missing.
+    #[error("descriptor {0} is not open: the daemon is started by the host, or with --standalone")]
+    MissingDescriptor(i32),
+    /// The boot message cannot be understood.
+    #[error("failed to read the boot message: {0}")]
+    Message(#[source] io::Error),
+    /// The public port cannot be opened.
+    #[error("failed to listen on port {port}: {source}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refuses something that always works.
+    #[error("failed to {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why it did not work.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// How the daemon is run by hand.
+#[derive(Debug, Default)]
+pub struct Standalone {
+    /// Public port; 0 takes a free one.
+    pub port: u16,
+    /// Token that requests must carry.
+    pub token: Option<Secret>,
+    /// User of requests that name none.
+    pub user: Option<String>,
+}
+
+/// Serves by hand, for development and tests: no control socket, no services, no files of the system touched.
+pub async fn run_standalone(options: Standalone) -> Result<(), BootError> {
+    let settings =
+        Settings { access_token: options.token, default_user: options.user, ..Settings::default() };
+    let children = Children::start(Reaping::OwnChildren).map_err(system("watch for ended processes"))?;
+    let state = State::new(Identity::default(), settings);
+    let pipeline = server::build(state, &Processes::new(Arc::clone(&children)));
+    let listener = server::bind_public(options.port)
+        .map_err(|source| BootError::Listen { port: options.port, source })?;
+    let port = listener.local_addr().map_err(system("read the port"))?.port();
+    // On standard output, and nothing else is, so that a test can read which port it got.
+    println!("{port}");
+    tokio::spawn(server::serve_tcp(listener, pipeline));
+    ended_by_signal().await?;
+    children.signal_all(Signal::TERM);
+    Ok(())
+}
+
+/// Runs as the first process of a sandbox.
+pub async fn run_sandbox() -> Result<(), BootError> {
+    let Handover { control, boot, ready } = take_over()?;
+    files::write(&boot);
+    let reaping = if std::process::id() == 1 { Reaping::Everything } else { Reaping::OwnChildren };
+    let children = Children::start(reaping).map_err(system("watch for ended processes"))?;
+    let identity = Identity {
+        sandbox_id: Some(boot.sandbox_id.to_string()),
+        template_id: Some(boot.template_id.clone()),
+    };
+    let state = State::new(identity, boot.settings);
+    let pipeline = server::build(Arc::clone(&state), &Processes::new(Arc::clone(&children)));
+
+    let public =
+        server::bind_public(AGENT_PORT).map_err(|source| BootError::Listen { port: AGENT_PORT, source })?;
+    let control = UnixListener::from_std(control).map_err(system("listen on the control socket"))?;
+    tokio::spawn(server::serve_unix(control, Arc::clone(&pipeline)));
+    tokio::spawn(server::serve_tcp(public, pipeline));
+    tokio::spawn(server::serve_events(boot.sandbox_id.to_string()));
+    services::start(boot.services, &state, &children).await;
+    say_ready(ready);
+
+    ended_by_signal().await?;
+    sys::signal_everything(Signal::TERM);
+    if tokio::time::timeout(FAREWELL, children.all_gone()).await.is_err() {
+        tracing::warn!("processes are left after the time to end; they are killed");
+    }
+    Ok(())
+}
+
+/// What the host hands over.
+struct Handover {
+    control: StdUnixListener,
+    boot: Boot,
+    ready: OwnedFd,
+}
+
+fn take_over() -> Result<Handover, BootError> {
+    // Taken once, at the very start, before anything else is opened that could get one of these numbers.
+    let take = |number| sys::adopt(number).ok_or(BootError::MissingDescriptor(number));
+    let (control, message, ready) = (take(CONTROL_FD)?, take(BOOT_FD)?, take(READY_FD)?);
+    let mut text = Vec::new();
+    std::fs::File::from(message).read_to_end(&mut text).map_err(BootError::Message)?;
+    let boot = serde_json::from_slice(&text).map_err(|error| {
+        // Without the text, which holds the token.
+        BootError::Message(io::Error::other(format!("line {}, column {}", error.line(), error.column())))
+    })?;
+    let control = StdUnixListener::from(control);
+    control.set_nonblocking(true).map_err(system("prepare the control socket"))?;
+    Ok(Handover { control, boot, ready })
+}
+
+fn say_ready(ready: OwnedFd) {
+    // A host that does not wait any more does not need the news.
+    if let Err(error) = std::fs::File::from(ready).write_all(b"1") {
+        tracing::warn!(%error, "failed to say that the sandbox is ready");
+    }
+}
+
+async fn ended_by_signal() -> Result<(), BootError> {
+    let watch = |kind| signal(kind).map_err(system("watch for signals"));
+    let (mut terminate, mut interrupt) = (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> BootError {
+    move |source| BootError::System { what, source }
+}

@@ -1,0 +1,99 @@
+//! Programs that run for as long as the sandbox lives.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandcove_wire::boot::Service;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::account::Accounts;
+use crate::spawn::{Child, Children, Controls, Credentials, Launch, SpawnError, Stdio, daemon_path};
+use crate::state::{SharedState, State};
+
+/// Pause before the first restart; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A service that has run this long is restarted at once when it dies.
+const SOUND: Duration = Duration::from_secs(10);
+/// Time between looks at a port that is not open yet.
+const PORT_POLL: Duration = Duration::from_millis(5);
+/// How long a port is waited for. After that the sandbox is better up without the service than not at all.
+const PORT_WAIT: Duration = Duration::from_secs(30);
+
+/// Why a service could not be started.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("the service has no command")]
+    NoCommand,
+    #[error("there is no user `{0}`")]
+    NoUser(String),
+    #[error("failed to prepare its streams: {0}")]
+    Streams(#[from] io::Error),
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+}
+
+/// Starts all services and waits until the ports they promise accept connections.
+pub(super) async fn start(services: Vec<Service>, state: &SharedState, children: &Arc<Children>) {
+    let ports: Vec<(String, u16)> =
+        services.iter().filter_map(|service| Some((service.name.clone(), service.ready_port?))).collect();
+    for service in services {
+        tokio::spawn(keep_running(service, Arc::clone(state), Arc::clone(children)));
+    }
+    for (service, port) in ports {
+        if tokio::time::timeout(PORT_WAIT, accepting(port)).await.is_err() {
+            tracing::error!(service, port, "the service does not accept connections");
+        }
+    }
+}
+
+async fn keep_running(service: Service, state: SharedState, children: Arc<Children>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let started = Instant::now();
+        match start_one(&service, &state, &children).await {
+            Ok(child) => {
+                let exit = child.exit.await;
+                tracing::warn!(service = service.name, ?exit, "a service has ended and is restarted");
+            }
+            Err(error) => tracing::error!(service = service.name, %error, "failed to start a service"),
+        }
+        if started.elapsed() >= SOUND {
+            pause = FIRST_PAUSE;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn start_one(service: &Service, state: &State, children: &Children) -> Result<Child, StartError> {
+    let (command, arguments) = service.command.split_first().ok_or(StartError::NoCommand)?;
+    let account =
+        Accounts::load()?.lookup(&service.user).ok_or_else(|| StartError::NoUser(service.user.clone()))?;
+    let mut environment = state.variables();
+    environment.entry("PATH".into()).or_insert_with(daemon_path);
+    let own = [("HOME", &account.home), ("USER", &account.name), ("LOGNAME", &account.name)];
+    environment.extend(own.map(|(name, value)| (name.to_owned(), value.clone())));
+    environment.extend(service.env.clone());
+    let credentials = Credentials::of(&account);
+    let launch =
+        Launch::new(command, arguments, &environment, &service.cwd, credentials, Controls::Inherited)?;
+    Ok(children.spawn(&launch, streams()?).await?)
+}
+
+/// No input; output and errors go where the daemon's own log goes.
+fn streams() -> io::Result<Stdio> {
+    let nothing: OwnedFd = std::fs::File::open("/dev/null")?.into();
+    let log = std::io::stderr().as_fd().try_clone_to_owned()?;
+    Ok(Stdio::Streams([nothing, log.try_clone()?, log]))
+}
+
+async fn accepting(port: u16) {
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
+        tokio::time::sleep(PORT_POLL).await;
+    }
+}

@@ -1,0 +1,42 @@
+//! Inherited descriptors, and the signal to all.
+#![expect(unsafe_code, reason = "descriptors known by number only, and kill(-1), have no safe interface")]
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use rustix::io::FdFlags;
+use rustix::process::Signal;
+
+/// Takes over descriptor `number`, and keeps it from children; `None` when it is not open. Only for the numbers that the
+/// host hands over, each once and before anything else is opened.
+pub(super) fn adopt(number: i32) -> Option<OwnedFd> {
+    // SAFETY: to ask about a descriptor that is not open is an error, not a fault.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return None;
+    }
+    // SAFETY: it is open, and by the rule above nobody else in this process owns it.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::fcntl_setfd(&descriptor, FdFlags::CLOEXEC).ok()?;
+    Some(descriptor)
+}
+
+/// Sends `signal` to every process there is but this one. Does nothing unless this is PID 1, whose processes are the
+/// sandbox's.
+pub(super) fn signal_everything(signal: Signal) {
+    if std::process::id() == 1 {
+        // SAFETY: a plain system call.
+        unsafe { libc::kill(-1, signal.as_raw()) };
+    }
+}
+
+/// Keeps the C library's allocator small: it would otherwise give each thread an arena of its own, and keep what is
+/// freed.
+pub(super) fn keep_memory_small() {
+    const TRIM_ABOVE: i32 = 256 << 10;
+    const MAP_ABOVE: i32 = 128 << 10;
+    // SAFETY: parameters of the allocator, set before there is a second thread.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_ABOVE);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAP_ABOVE);
+    }
+}

@@ -1,0 +1,318 @@
+//! One process from start to end: its streams, its input, and the task that sees it through.
+//!
+//! ```text
+//!            exit                     streams at their end
+//! running ----------> exited ---------------------------------> ended
+//!    |                   |                                        ^
+//!    | kill requested    | kill requested, or was before          |
+//!    '-> killed --exit---'--------> what is readable now ---------'
+//! ```
+//!
+//! A process that has exited but whose output is still held open by a descendant stays live for clients; a kill then
+//! closes the streams (contract: envd, section 2.3, when end comes).
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal};
+use rustix::termios::Winsize;
+use sandcove_wire::envd::process::ProcessConfig;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::endpoint::{Endpoint, PIPE_CHUNK, TERMINAL_CHUNK};
+use super::output::{Channel, Output, Subscription};
+use super::table::Table;
+use crate::spawn::{Child, Children, Launch, SpawnError, Stdio};
+
+/// What is still read from a stream that is cut: no more than a pipe can hold.
+const LATE_OUTPUT: usize = 1 << 20;
+
+/// How the standard streams of a new process are set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Streams {
+    /// Pipes for output and error.
+    Pipes {
+        /// Where input comes from.
+        input: Input,
+    },
+    /// A terminal of this size.
+    Terminal(Winsize),
+}
+
+/// Standard input of a process without a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// A pipe that clients write to.
+    Open,
+    /// Nothing: `/dev/null`.
+    Closed,
+}
+
+/// Why input did not arrive.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// The process was started without, or it has been closed.
+    #[error("standard input of the process is not open")]
+    NotOpen,
+    /// Bytes for a terminal, and there is none.
+    #[error("the process has no terminal")]
+    NoTerminal,
+    /// Bytes for standard input, and there is a terminal instead.
+    #[error("the process has a terminal, which takes its input")]
+    IsTerminal,
+    /// The process does not take them.
+    #[error("failed to write to the process: {0}")]
+    Write(#[source] io::Error),
+}
+
+/// A process that has been started for a client.
+#[derive(Debug)]
+pub struct Process {
+    /// Its id.
+    pub pid: Pid,
+    /// As the client asked for it.
+    pub config: ProcessConfig,
+    /// Free text to find it by.
+    pub tag: Option<String>,
+    output: Arc<Output>,
+    mouth: Mouth,
+    phase: Mutex<Phase>,
+    /// Says that streams are not to be waited for any more.
+    cut: CancellationToken,
+}
+
+/// Where input goes.
+#[derive(Debug)]
+enum Mouth {
+    Terminal(Arc<Endpoint>),
+    Pipe {
+        /// Held while a write is under way, so that writes do not mix.
+        end: tokio::sync::Mutex<Option<Endpoint>>,
+        closed: CancellationToken,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Running,
+    KillRequested,
+    Exited,
+}
+
+/// What a start needs besides the program.
+#[derive(Debug)]
+pub struct Plan {
+    /// The program.
+    pub launch: Launch,
+    /// Its streams.
+    pub streams: Streams,
+    /// Who owns its terminal.
+    pub uid: u32,
+    /// As the client asked for it.
+    pub config: ProcessConfig,
+    /// Free text to find it by.
+    pub tag: Option<String>,
+    /// When it is killed, if it lasts that long.
+    pub deadline: Option<Instant>,
+}
+
+impl Process {
+    /// Starts a process, enters it into `table` and sees it through. The subscription sees all it ever writes.
+    pub async fn start(
+        plan: Plan,
+        children: &Arc<Children>,
+        table: &Arc<Table<Self>>,
+    ) -> Result<(Arc<Self>, Subscription), SpawnError> {
+        let Plan { launch, streams, uid, config, tag, deadline } = plan;
+        let (stdio, mouth, sources) = connect(streams, uid).map_err(SpawnError::Streams)?;
+        let Child { pid, exit } = children.spawn(&launch, stdio).await?;
+        let process = Arc::new(Self {
+            pid,
+            config,
+            tag: tag.clone(),
+            output: Arc::default(),
+            mouth,
+            phase: Mutex::new(Phase::Running),
+            cut: CancellationToken::new(),
+        });
+        let subscription = process.output.subscribe();
+        table.insert(process.id(), tag, Arc::clone(&process));
+
+        let mut pumps = JoinSet::new();
+        for (channel, source) in sources {
+            pumps.spawn(pump(channel, source, Arc::clone(&process.output), process.cut.clone()));
+        }
+        let (children, table, watched) = (Arc::clone(children), Arc::clone(table), Arc::clone(&process));
+        tokio::spawn(async move {
+            let over = async {
+                // The sender is gone only if the runtime is; there is nobody left to tell then.
+                let exit = exit.await.ok()?;
+                watched.exited();
+                while pumps.join_next().await.is_some() {}
+                Some(exit)
+            };
+            tokio::pin!(over);
+            let exit = tokio::select! {
+                exit = &mut over => exit,
+                () = until(deadline) => {
+                    // It may have ended this very moment, which is as good.
+                    let _ = watched.kill(&children, Signal::KILL);
+                    over.await
+                }
+            };
+            watched.close_input().await;
+            // In this order, so that who sees the end does not find the process in the list any more.
+            table.retire(watched.id(), &watched);
+            if let Some(exit) = exit {
+                watched.output.end(exit);
+            }
+        });
+        Ok((process, subscription))
+    }
+
+    /// The id as it stands in messages.
+    pub fn id(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Joins those who see the output.
+    pub fn subscribe(&self) -> Subscription {
+        self.output.subscribe()
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exited(&self) {
+        let mut phase = self.phase();
+        if *phase == Phase::KillRequested {
+            self.cut.cancel();
+        }
+        *phase = Phase::Exited;
+    }
+
+    /// Sends a signal that is meant to end the process; its end is then not held up by descendants.
+    pub fn kill(&self, children: &Children, signal: Signal) -> io::Result<()> {
+        let mut phase = self.phase();
+        if *phase == Phase::Exited {
+            self.cut.cancel();
+            return Ok(());
+        }
+        // Not sent means reaped a moment ago: `exited` is about to be called, and cuts.
+        children.signal(self.pid, signal)?;
+        *phase = Phase::KillRequested;
+        Ok(())
+    }
+
+    /// Writes to standard input, waiting while the pipe is full.
+    pub async fn write_stdin(&self, bytes: &[u8]) -> Result<(), InputError> {
+        let Mouth::Pipe { end, closed } = &self.mouth else { return Err(InputError::IsTerminal) };
+        let end = end.lock().await;
+        let Some(pipe) = &*end else { return Err(InputError::NotOpen) };
+        tokio::select! {
+            written = pipe.write_all(bytes) => written.map_err(InputError::Write),
+            () = closed.cancelled() => Err(InputError::NotOpen),
+        }
+    }
+
+    /// Writes to the terminal.
+    pub async fn write_terminal(&self, bytes: &[u8]) -> Result<(), InputError> {
+        let Mouth::Terminal(terminal) = &self.mouth else { return Err(InputError::NoTerminal) };
+        tokio::select! {
+            written = terminal.write_all(bytes) => written.map_err(InputError::Write),
+            () = self.cut.cancelled() => Err(InputError::NotOpen),
+        }
+    }
+
+    /// Closes standard input. Says whether there can be such a thing: a terminal's input has no end.
+    pub async fn close_stdin(&self) -> Result<(), InputError> {
+        if matches!(self.mouth, Mouth::Terminal(_)) {
+            return Err(InputError::IsTerminal);
+        }
+        self.close_input().await;
+        Ok(())
+    }
+
+    async fn close_input(&self) {
+        if let Mouth::Pipe { end, closed } = &self.mouth {
+            // Lets go a write that waits for the process to read.
+            closed.cancel();
+            drop(end.lock().await.take());
+        }
+    }
+
+    /// Changes the size of the terminal.
+    pub fn resize(&self, size: Winsize) -> Result<(), InputError> {
+        match &self.mouth {
+            Mouth::Terminal(terminal) => terminal.resize(size).map_err(InputError::Write),
+            Mouth::Pipe { .. } => Err(InputError::NoTerminal),
+        }
+    }
+}
+
+type Sources = Vec<(Channel, Arc<Endpoint>)>;
+
+fn connect(streams: Streams, uid: u32) -> io::Result<(Stdio, Mouth, Sources)> {
+    match streams {
+        Streams::Terminal(size) => {
+            let (terminal, theirs) = Endpoint::terminal(size, uid)?;
+            let terminal = Arc::new(terminal);
+            let sources = vec![(Channel::Terminal, Arc::clone(&terminal))];
+            Ok((Stdio::Terminal(theirs), Mouth::Terminal(terminal), sources))
+        }
+        Streams::Pipes { input } => {
+            let (stdout, their_stdout) = Endpoint::output()?;
+            let (stderr, their_stderr) = Endpoint::output()?;
+            let (end, their_stdin) = match input {
+                Input::Open => {
+                    let (end, theirs) = Endpoint::input()?;
+                    (Some(end), theirs)
+                }
+                Input::Closed => (None, std::fs::File::open("/dev/null")?.into()),
+            };
+            let mouth = Mouth::Pipe { end: tokio::sync::Mutex::new(end), closed: CancellationToken::new() };
+            let sources = vec![(Channel::Stdout, Arc::new(stdout)), (Channel::Stderr, Arc::new(stderr))];
+            Ok((Stdio::Streams([their_stdin, their_stdout, their_stderr]), mouth, sources))
+        }
+    }
+}
+
+/// Carries one stream into the log until its end, or until it is cut and nothing more is readable.
+async fn pump(channel: Channel, source: Arc<Endpoint>, output: Arc<Output>, cut: CancellationToken) {
+    let limit = if channel == Channel::Terminal { TERMINAL_CHUNK } else { PIPE_CHUNK };
+    let flow = async {
+        loop {
+            output.room().await;
+            match source.read(limit).await {
+                Ok(bytes) if !bytes.is_empty() => output.push(channel, bytes),
+                // A read error of a pipe is an end as well: nothing more will come.
+                _ => return,
+            }
+        }
+    };
+    tokio::select! {
+        // First, since a stream that is at its end needs no cutting.
+        biased;
+        () = flow => return,
+        () = cut.cancelled() => {}
+    }
+    let mut late = 0;
+    while late < LATE_OUTPUT {
+        let bytes = source.read_available(limit);
+        if bytes.is_empty() {
+            return;
+        }
+        late += bytes.len();
+        output.push(channel, bytes);
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,128 @@
+//! Which processes there are: the live ones, and for a while those that have ended, so that a client which comes back
+//! late still learns how (contract: envd, section 2.3, exited process). Generic over the process, because the rules are
+//! about keys and time only.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandcove_wire::envd::process::process_selector::Selector;
+use tokio::time::Instant;
+
+/// How long the end of a process can still be asked for.
+pub const RETENTION: Duration = Duration::from_secs(30);
+/// How many ends are kept at most. A sandbox that runs thousands of commands a second must not fill the daemon.
+pub const RETAINED: usize = 512;
+
+/// Processes by id and tag.
+#[derive(Debug)]
+pub struct Table<P> {
+    entries: Mutex<Entries<P>>,
+}
+
+#[derive(Debug)]
+struct Entries<P> {
+    live: HashMap<u32, Entry<P>>,
+    /// Oldest first.
+    ended: VecDeque<(Instant, u32, Entry<P>)>,
+    started: u64,
+}
+
+#[derive(Debug)]
+struct Entry<P> {
+    tag: Option<String>,
+    /// Counts starts, so that the newest of several with one tag can be told.
+    number: u64,
+    process: Arc<P>,
+}
+
+impl<P> Entry<P> {
+    fn is(&self, pid: u32, selector: &Selector) -> bool {
+        match selector {
+            Selector::Pid(wanted) => pid == *wanted,
+            Selector::Tag(wanted) => self.tag.as_ref() == Some(wanted),
+        }
+    }
+}
+
+impl<P> Default for Table<P> {
+    fn default() -> Self {
+        let entries = Entries { live: HashMap::new(), ended: VecDeque::new(), started: 0 };
+        Self { entries: Mutex::new(entries) }
+    }
+}
+
+impl<P> Table<P> {
+    fn entries(&self) -> MutexGuard<'_, Entries<P>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a process that has started. Ended ones with its id or tag can no longer be found.
+    pub fn insert(&self, pid: u32, tag: Option<String>, process: Arc<P>) {
+        let mut entries = self.entries();
+        entries.expire();
+        entries.ended.retain(|(_, id, entry)| *id != pid && (tag.is_none() || entry.tag != tag));
+        entries.started += 1;
+        let number = entries.started;
+        entries.live.insert(pid, Entry { tag, number, process });
+    }
+
+    /// Moves a process to those that have ended.
+    pub fn retire(&self, pid: u32, process: &Arc<P>) {
+        let mut entries = self.entries();
+        entries.expire();
+        // A live process with the same id is another one if the kernel has reused the id since the exit.
+        if !entries.live.get(&pid).is_some_and(|entry| Arc::ptr_eq(&entry.process, process)) {
+            return;
+        }
+        if let Some(entry) = entries.live.remove(&pid) {
+            if entries.ended.len() == RETAINED {
+                entries.ended.pop_front();
+            }
+            entries.ended.push_back((Instant::now(), pid, entry));
+        }
+    }
+
+    /// Forgets ends whose time is over.
+    pub fn expire(&self) {
+        self.entries().expire();
+    }
+
+    /// All live processes.
+    pub fn live(&self) -> Vec<Arc<P>> {
+        self.entries().live.values().map(|entry| Arc::clone(&entry.process)).collect()
+    }
+
+    /// The live process that `selector` means; with a tag the one started last.
+    pub fn find_live(&self, selector: &Selector) -> Option<Arc<P>> {
+        self.entries().find_live(selector)
+    }
+
+    /// As [`Table::find_live`], else the one that ended last and is still known.
+    pub fn find(&self, selector: &Selector) -> Option<Arc<P>> {
+        let mut entries = self.entries();
+        entries.expire();
+        entries.find_live(selector).or_else(|| {
+            let mut ended = entries.ended.iter().rev();
+            ended
+                .find(|(_, pid, entry)| entry.is(*pid, selector))
+                .map(|(_, _, entry)| Arc::clone(&entry.process))
+        })
+    }
+}
+
+impl<P> Entries<P> {
+    fn expire(&mut self) {
+        while self.ended.front().is_some_and(|(at, _, _)| at.elapsed() >= RETENTION) {
+            self.ended.pop_front();
+        }
+    }
+
+    fn find_live(&self, selector: &Selector) -> Option<Arc<P>> {
+        if let Selector::Pid(pid) = selector {
+            return self.live.get(pid).map(|entry| Arc::clone(&entry.process));
+        }
+        let matching = self.live.iter().filter(|(pid, entry)| entry.is(**pid, selector));
+        matching.max_by_key(|(_, entry)| entry.number).map(|(_, entry)| Arc::clone(&entry.process))
+    }
+}

@@ -1,0 +1,113 @@
+//! Sockets and connections. One task a connection.
+
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tower::ServiceExt;
+
+use super::pipeline::{Entrance, Pipeline};
+
+/// How long a connection may stay idle; longer than any proxy in front, so that it is never us who hangs up on a
+/// request that is on its way (contract: envd, section 1).
+const IDLE: Duration = Duration::from_secs(640);
+/// Pause after a connection could not be taken, which is when descriptors or memory have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const BACKLOG: i32 = 1024;
+
+pub(super) type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+pub(super) type Respond = Arc<dyn Fn(Request<Body>) -> Answer + Send + Sync>;
+
+/// Opens `port` on all addresses, of both families where there are two.
+pub fn bind_public(port: u16) -> io::Result<TcpListener> {
+    bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
+        .or_else(|_| bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Serves the public port.
+pub async fn serve_tcp(listener: TcpListener, pipeline: Arc<Pipeline>) {
+    accept_tcp(listener, respond(pipeline, Entrance::Public)).await;
+}
+
+/// Serves the control socket.
+pub async fn serve_unix(listener: UnixListener, pipeline: Arc<Pipeline>) {
+    let respond = respond(pipeline, Entrance::Control);
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(connection(stream, Arc::clone(&respond)))),
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+pub(super) async fn accept_tcp(listener: TcpListener, respond: Respond) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Small frames must not wait for each other.
+                let _ = stream.set_nodelay(true);
+                drop(tokio::spawn(connection(stream, Arc::clone(&respond))));
+            }
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+async fn pause(error: &io::Error) {
+    tracing::warn!(%error, "failed to accept a connection");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+fn respond(pipeline: Arc<Pipeline>, entrance: Entrance) -> Respond {
+    Arc::new(move |request| {
+        let pipeline = Arc::clone(&pipeline);
+        Box::pin(async move { pipeline.handle(entrance, request).await })
+    })
+}
+
+/// Answers one request by a router.
+pub(super) fn call(router: axum::Router, request: Request<Body>) -> Answer {
+    Box::pin(async move {
+        let Ok(response) = router.oneshot(request).await;
+        response
+    })
+}
+
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, respond: Respond) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let answer = respond(request.map(Body::new));
+        async move { Ok::<_, std::convert::Infallible>(answer.await) }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = served.await {
+        // Clients leave as they like.
+        tracing::debug!(%error, "connection ended");
+    }
+}

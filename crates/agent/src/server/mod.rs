@@ -1,0 +1,28 @@
+//! How a request travels: a listener takes it, the pipeline decides whether it may pass and for whom, then it goes to
+//! an RPC or to a plain endpoint (contract: envd, sections 1, 5 and 7).
+
+mod control;
+mod cors;
+mod endpoints;
+mod events;
+mod listen;
+mod metrics;
+mod pipeline;
+
+pub use events::serve_events;
+pub use listen::{bind_public, serve_tcp, serve_unix};
+pub use pipeline::{Entrance, Pipeline};
+
+use std::sync::Arc;
+
+use crate::process::{self, Processes};
+use crate::rpc;
+use crate::state::SharedState;
+
+/// Puts all services together.
+pub fn build(state: SharedState, processes: &Processes) -> Arc<Pipeline> {
+    let rpc = process::register(rpc::Router::new(), processes);
+    let plain = endpoints::router(Arc::clone(&state));
+    let control = control::router(Arc::clone(&state));
+    Arc::new(Pipeline::new(state, rpc, plain, control))
+}

@@ -1,0 +1,148 @@
+//! Fork and exec. `std::process::Command` cannot do it for us: it needs a closure for the terminal and the priorities,
+//! and it waits for its children itself, while here one reaper waits for all.
+#![expect(unsafe_code, reason = "fork, and the system calls between it and exec, have no safe interface")]
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+
+use rustix::process::Pid;
+
+use super::Step;
+use super::launch::{Controls, Launch, Stdio};
+
+/// Statuses of a shell that cannot find, or cannot run, a command.
+const NOT_FOUND: c_int = 127;
+const NOT_EXECUTABLE: c_int = 126;
+const SHELL: &CStr = c"/bin/sh";
+
+/// What the new process writes when it cannot become the program: the step and the error number.
+pub(super) const REPORT_LENGTH: usize = 5;
+
+/// Forks a process that becomes `launch`. What goes wrong before the program runs is written to `report`, which closes
+/// when the program starts.
+pub(super) fn fork(launch: &Launch, stdio: &Stdio, report: &OwnedFd) -> io::Result<Pid> {
+    // All memory the child needs is taken now: after fork in a process with threads, the allocator's locks may be held.
+    let arguments = pointers(&launch.arguments);
+    let environment = pointers(&launch.environment);
+    // `/bin/sh`, then the script, then the arguments after the command's own name.
+    let mut script = vec![SHELL.as_ptr(), ptr::null()];
+    script.extend_from_slice(&arguments[1..]);
+    // SAFETY: the child calls `become_program` only, which makes system calls on memory prepared above and never returns.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: this is the child, single-threaded, and the pointers stay valid since the parent's memory is copied.
+        0 => unsafe {
+            become_program(launch, stdio, report.as_raw_fd(), &arguments, &environment, &mut script)
+        },
+        pid => Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork gave process id 0")),
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// Turns the current process into `launch`. Async-signal-safe calls only.
+///
+/// # Safety
+///
+/// The current process must be a fresh fork. `arguments`, `environment` and `script` must be arrays of C strings that
+/// end with a null pointer, `script` with a place for the path at index 1.
+unsafe fn become_program(
+    launch: &Launch,
+    stdio: &Stdio,
+    report: c_int,
+    arguments: &[*const c_char],
+    environment: &[*const c_char],
+    script: &mut [*const c_char],
+) -> ! {
+    let streams = match stdio {
+        Stdio::Streams([input, output, error]) => [input.as_raw_fd(), output.as_raw_fd(), error.as_raw_fd()],
+        Stdio::Terminal(terminal) => [terminal.as_raw_fd(); 3],
+    };
+    // SAFETY: plain system calls, on descriptors that are open and memory that outlives them.
+    unsafe {
+        for (target, stream) in (0..).zip(streams) {
+            check(libc::dup2(stream, target), Step::Streams, report);
+        }
+        if matches!(stdio, Stdio::Terminal(_)) {
+            check(libc::setsid(), Step::Terminal, report);
+            check(libc::ioctl(0, libc::TIOCSCTTY, 0), Step::Terminal, report);
+        }
+        // Ignored signals and the mask survive exec; a program expects neither.
+        for signal in 1..32 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+        libc::umask(0o022);
+        if launch.controls == Controls::Workload {
+            weigh_as_workload();
+        }
+        if let Some(user) = &launch.credentials {
+            // Raw calls: the C library's own would try to tell other threads, and there are none here.
+            let groups = libc::syscall(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr());
+            check(groups as c_int, Step::Credentials, report);
+            let gid = libc::syscall(libc::SYS_setresgid, user.gid, user.gid, user.gid);
+            check(gid as c_int, Step::Credentials, report);
+            let uid = libc::syscall(libc::SYS_setresuid, user.uid, user.uid, user.uid);
+            check(uid as c_int, Step::Credentials, report);
+        }
+        check(libc::chdir(launch.directory.as_ptr()), Step::Directory, report);
+        // Every descriptor of ours is opened close-on-exec; this covers those of libraries, whatever they do.
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+
+        let mut found = false;
+        for candidate in &launch.candidates {
+            libc::execve(candidate.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+            match *libc::__errno_location() {
+                libc::ENOENT | libc::ENOTDIR => {}
+                libc::ENOEXEC => {
+                    // A file without a first line that names its interpreter: shells run it themselves.
+                    found = true;
+                    script[1] = candidate.as_ptr();
+                    libc::execve(SHELL.as_ptr(), script.as_ptr(), environment.as_ptr());
+                }
+                _ => found = true,
+            }
+        }
+        let (text, status) =
+            if found { (&launch.not_executable, NOT_EXECUTABLE) } else { (&launch.not_found, NOT_FOUND) };
+        libc::write(2, text.as_ptr().cast(), text.len());
+        libc::_exit(status)
+    }
+}
+
+/// Out-of-memory score 100, best-effort I/O at the middle level, nice 0. Failures do not matter: they mean the kernel
+/// has no such knob, or the value is there already.
+unsafe fn weigh_as_workload() {
+    const IOPRIO_WHO_PROCESS: c_int = 1;
+    const BEST_EFFORT_4: c_int = (2 << 13) | 4;
+    // SAFETY: plain system calls on constants.
+    unsafe {
+        let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if score >= 0 {
+            libc::write(score, c"100".as_ptr().cast(), 3);
+            libc::close(score);
+        }
+        libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+        libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, BEST_EFFORT_4);
+    }
+}
+
+/// Ends the process with a report when a call has failed.
+unsafe fn check(result: c_int, step: Step, report: c_int) {
+    if result >= 0 {
+        return;
+    }
+    // SAFETY: `errno` of this thread, a write from the stack, and the end.
+    unsafe {
+        let mut bytes = [step as u8; REPORT_LENGTH];
+        bytes[1..].copy_from_slice(&(*libc::__errno_location()).to_ne_bytes());
+        libc::write(report, bytes.as_ptr().cast(), bytes.len());
+        libc::_exit(NOT_FOUND)
+    }
+}
