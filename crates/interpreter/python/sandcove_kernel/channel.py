@@ -7,7 +7,8 @@ To the kernel: ``environ`` (all variables, ``K=V`` separated by NUL), ``cwd`` (p
 ``execute`` (code).
 
 From the kernel: ``hello`` (process id), ``started`` (execution count), ``stdout`` and ``stderr`` (text), ``flush`` (name of a
-stream), ``result`` (``{"main", "data"}``), ``error`` (``{"name", "value", "traceback"}``), ``done`` (empty).
+stream), ``result`` (``{"main", "data"}``), ``error`` (``{"name", "value", "traceback"}``), ``done`` (empty, or
+``leaving`` when the process ends with the cell).
 """
 
 import asyncio

@@ -39,7 +39,7 @@ async def execute(shell: KernelShell, channel: Channel, code: str) -> None:
         # It came between the cell and us; inside the cell IPython has reported it.
         pass
     finally:
-        channel.send(b"done")
+        channel.send(b"done", b"leaving" if shell.leaving else b"")
 
 
 async def run_cell(shell: KernelShell, code: str) -> None:

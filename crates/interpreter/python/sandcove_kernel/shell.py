@@ -5,11 +5,12 @@ import getpass
 import os
 
 from IPython.core import page
+from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.interactiveshell import InteractiveShell
-from traitlets import Any, Type
+from traitlets import Any, Instance, Type, default
 from traitlets.config import Config
 
 from .channel import Channel
@@ -59,6 +60,9 @@ class KernelDisplayPublisher(DisplayPublisher):
 class KernelShell(InteractiveShell):
     """One per process: IPython keeps the instance in a class variable."""
 
+    #: `exit()` ends the kernel after the cell; `exit(1)` means, as in notebooks, to keep it.
+    exiter = Instance(ZMQExitAutocall)
+    keepkernel_on_exit = None
     displayhook_class = Type(KernelDisplayHook)
     display_pub_class = Type(KernelDisplayPublisher)
     channel = Any(None, allow_none=True)
@@ -90,8 +94,12 @@ class KernelShell(InteractiveShell):
         builtins.input = refused("raw_input")
         getpass.getpass = refused("getpass")
 
+    @default("exiter")
+    def _exiter(self) -> ZMQExitAutocall:
+        return ZMQExitAutocall(self)
+
     def ask_exit(self) -> None:
-        self.leaving = True
+        self.leaving = not self.keepkernel_on_exit
 
     def enable_gui(self, gui=None) -> None:
         """No event loop of a toolkit ever runs here."""
@@ -102,6 +110,8 @@ class KernelShell(InteractiveShell):
             self.channel.send_json(b"result", {"main": main, "data": data})
 
     def _showtraceback(self, etype, evalue, stb) -> None:
+        if self.channel is None:
+            return
         # The formatted traceback is a list of blocks; clients get them joined without separators.
         lines = [stb] if isinstance(stb, str) else stb
         self.channel.send_json(

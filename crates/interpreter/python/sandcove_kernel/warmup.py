@@ -23,6 +23,8 @@ def warm_up():
     inherited = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(THREADS)
     os.environ["MPLBACKEND"] = BACKEND
+    # Where kernels are that were asked to go to a directory that does not exist.
+    _go_home()
     # `python -m` put the directory of this package first; user code expects its own directory there.
     sys.path[0] = ""
     sys.argv = [""]
@@ -41,6 +43,7 @@ def warm_up():
             print(f"failed to import {name} ahead: {error!r}", file=sys.stderr)
     formatters.install(shell)
     images.install()
+    _rehearse(shell)
     _warm_figures()
     for name, value in inherited.items():
         if value is None:
@@ -51,6 +54,29 @@ def warm_up():
     gc.collect()
     gc.freeze()
     return shell
+
+
+def _go_home() -> None:
+    try:
+        os.chdir(os.path.expanduser("~"))
+    except OSError:
+        os.chdir("/")
+
+
+def _rehearse(shell) -> None:
+    """Does what first cells do, so that what they need is loaded. Leaves no trace in the session."""
+    shell.run_cell("1/0", store_history=False)
+    shell.run_cell("None", store_history=False)
+    shell.should_run_async("1", transformed_cell="1")
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        if hasattr(sys, name):
+            delattr(sys, name)
+    samples = [1, "", [1], {"a": 1}]
+    pandas = sys.modules.get("pandas")
+    if pandas is not None:
+        samples.append(pandas.DataFrame({"a": [1], "b": ["x"]}))
+    for sample in samples:
+        shell.display_formatter.format(sample)
 
 
 def _warm_figures() -> None:

@@ -1,0 +1,85 @@
+//! Settings of the interpreter, read once at start.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use sandcove_wire::boot::{AGENT_PORT, INTERPRETER_PORT};
+
+/// Address to serve on; `0.0.0.0:49999`.
+pub const ENV_LISTEN: &str = "SANDCOVE_INTERPRETER_LISTEN";
+/// Program that runs Python kernels; `python3` from the search path.
+pub const ENV_PYTHON: &str = "SANDCOVE_INTERPRETER_PYTHON";
+/// Directory that holds the `sandcove_kernel` package; `python` beside this program.
+pub const ENV_PYTHON_DIR: &str = "SANDCOVE_INTERPRETER_PYTHON_DIR";
+/// Address of the agent, which knows the global variables; `127.0.0.1:49983`.
+pub const ENV_AGENT: &str = "SANDCOVE_INTERPRETER_AGENT";
+/// Prefix of all our own variables. Kernels do not see them.
+const OWN: &str = "SANDCOVE_";
+
+/// Directory contexts start in when the client names none.
+pub const DEFAULT_DIRECTORY: &str = "/home/user";
+
+/// How this interpreter runs.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Address to serve on.
+    pub listen: SocketAddr,
+    /// Program that runs Python kernels.
+    pub python: OsString,
+    /// Directory that holds the Python package of the kernel host.
+    pub python_dir: PathBuf,
+    /// Address of the agent.
+    pub agent: SocketAddr,
+    /// Environment of kernels, before global and per-call variables.
+    pub environment: BTreeMap<OsString, OsString>,
+}
+
+impl Config {
+    /// Settings from the environment of this process.
+    pub fn from_env() -> anyhow::Result<Self> {
+        let python_dir = match std::env::var_os(ENV_PYTHON_DIR) {
+            Some(path) => path.into(),
+            None => {
+                let program = std::env::current_exe().context("failed to find the path of this program")?;
+                program.with_file_name("python")
+            }
+        };
+        Ok(Self {
+            listen: address(ENV_LISTEN, SocketAddr::from(([0, 0, 0, 0], INTERPRETER_PORT)))?,
+            python: std::env::var_os(ENV_PYTHON).unwrap_or_else(|| "python3".into()),
+            python_dir,
+            agent: address(ENV_AGENT, SocketAddr::from(([127, 0, 0, 1], AGENT_PORT)))?,
+            environment: kernel_environment(std::env::vars_os()),
+        })
+    }
+}
+
+fn address(name: &str, default: SocketAddr) -> anyhow::Result<SocketAddr> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("failed to read address `{text}` of {name}")),
+        Err(_) => Ok(default),
+    }
+}
+
+fn kernel_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<OsString, OsString> {
+    let mut environment: BTreeMap<_, _> =
+        variables.filter(|(name, _)| !name.as_encoded_bytes().starts_with(OWN.as_bytes())).collect();
+    environment.entry("HOME".into()).or_insert_with(|| "/root".into());
+    environment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_do_not_see_our_own_variables() {
+        let given = [("SANDCOVE_X", "1"), ("PATH", "/bin")].map(|(k, v)| (k.into(), v.into()));
+        let environment = kernel_environment(given.into_iter());
+        let names: Vec<_> = environment.keys().map(|name| name.to_str().unwrap()).collect();
+        assert_eq!(names, ["HOME", "PATH"]);
+    }
+}

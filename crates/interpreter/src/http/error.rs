@@ -1,0 +1,62 @@
+//! The one place where failures become statuses (contract: interpreter, section 1).
+
+use std::error::Error;
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::contexts::ContextError;
+
+/// What a client is told instead of an answer.
+#[derive(Debug)]
+pub(super) enum HttpError {
+    /// No such path.
+    NotFound,
+    /// The path does not know this method.
+    MethodNotAllowed,
+    /// The body is not what it should be; a list of faults.
+    Invalid(Vec<Value>),
+    /// The contexts refused.
+    Context(ContextError),
+}
+
+impl From<ContextError> for HttpError {
+    fn from(error: ContextError) -> Self {
+        Self::Context(error)
+    }
+}
+
+impl IntoResponse for HttpError {
+    fn into_response(self) -> Response {
+        let detail = |status: StatusCode, detail: Value| (status, Json(json!({ "detail": detail }))).into_response();
+        match self {
+            Self::NotFound => detail(StatusCode::NOT_FOUND, json!("Not Found")),
+            Self::MethodNotAllowed => detail(StatusCode::METHOD_NOT_ALLOWED, json!("Method Not Allowed")),
+            Self::Invalid(faults) => detail(StatusCode::UNPROCESSABLE_ENTITY, Value::Array(faults)),
+            Self::Context(error) => {
+                let (status, text) = match &error {
+                    ContextError::Unknown(id) => (StatusCode::NOT_FOUND, format!("Context {id} not found")),
+                    ContextError::ContextAndLanguage => (
+                        StatusCode::BAD_REQUEST,
+                        "Only one of context_id or language can be provided".to_owned(),
+                    ),
+                    ContextError::Start(cause) => (StatusCode::INTERNAL_SERVER_ERROR, start_failure(cause)),
+                };
+                (status, text).into_response()
+            }
+        }
+    }
+}
+
+/// What runs here belongs to the client, so it may see why it does not run.
+fn start_failure(error: &dyn Error) -> String {
+    let mut text = format!("Failed to create context: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,109 @@
+//! The warm Python process of a sandbox, from which its Python kernels are forked in milliseconds.
+//!
+//! The whole protocol, for whoever wants to be its master from elsewhere:
+//!
+//! - It is `python3 -m sandcove_kernel --zygote 0`, run in the directory of that package, with one end of a SOCK_SEQPACKET
+//!   unix socket pair as descriptor 0. Its own output goes to its descriptors 1 and 2.
+//! - The master asks for a kernel by sending one byte with three descriptors (SCM_RIGHTS), in this order: the kernel's end of
+//!   a stream socket pair, the writing end of the pipe that becomes its descriptor 1, and the same for descriptor 2. It may
+//!   ask before the process is warm; requests wait in the socket.
+//! - The zygote answers nothing. The kernel says `hello` with its process id on the socket it was given, and from then on
+//!   speaks the frames of [`crate::kernel::frame`]. If it cannot start, that socket is closed.
+//! - A kernel leads a session and group of its own. It dies with the zygote; the zygote ends when the control socket does.
+
+use std::ffi::OsString;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+};
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+
+use crate::config::Config;
+use crate::kernel::{Ends, Kernel, Link, StartError};
+
+/// Starts the warm process when it is first needed, and again when it has died.
+#[derive(Debug)]
+pub struct Zygote {
+    program: OsString,
+    directory: PathBuf,
+    environment: Vec<(OsString, OsString)>,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    control: OwnedFd,
+    /// Killed when dropped.
+    _process: Child,
+}
+
+impl Zygote {
+    /// A zygote that is not running yet.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            program: config.python.clone(),
+            directory: config.python_dir.clone(),
+            environment: config.environment.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            running: Mutex::new(None),
+        }
+    }
+
+    /// Starts a kernel, which has the environment and directory of the zygote.
+    pub async fn start_kernel(&self) -> Result<Kernel, StartError> {
+        let (link, ends) = Link::pair().map_err(StartError::Descriptors)?;
+        self.fork(&ends).await?;
+        // Our copies of its ends would hide its death from us.
+        drop(ends);
+        Kernel::connect(link).await
+    }
+
+    async fn fork(&self, ends: &Ends) -> Result<(), StartError> {
+        let mut running = self.running.lock().await;
+        if let Some(zygote) = &*running {
+            match zygote.ask(ends) {
+                Ok(()) => return Ok(()),
+                Err(error) => tracing::warn!(%error, "lost the warm process, starting another"),
+            }
+        }
+        let zygote = running.insert(self.spawn()?);
+        zygote.ask(ends).map_err(StartError::Descriptors)
+    }
+
+    fn spawn(&self) -> Result<Running, StartError> {
+        let (control, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|error| StartError::Descriptors(error.into()))?;
+        let process = Command::new(&self.program)
+            .args(["-m", "sandcove_kernel", "--zygote", "0"])
+            .current_dir(&self.directory)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::from(theirs))
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| StartError::Spawn {
+                program: self.program.to_string_lossy().into_owned(),
+                source,
+            })?;
+        Ok(Running { control, _process: process })
+    }
+}
+
+impl Running {
+    fn ask(&self, ends: &Ends) -> std::io::Result<()> {
+        let descriptors = [ends.socket.as_fd(), ends.stdout.as_fd(), ends.stderr.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(&self.control, &[IoSlice::new(b"k")], &mut ancillary, flags)?;
+        Ok(())
+    }
+}
