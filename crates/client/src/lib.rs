@@ -1,1 +1,18 @@
-//! client
+//! A Rust client of the public API: what the official SDKs do, for programs that are part of Sandcove or measure it. It
+//! speaks plain HTTP/1.1 to one server for both the API and the traffic of sandboxes.
+#![forbid(unsafe_code)]
+
+mod body;
+mod command;
+mod connect;
+mod error;
+mod execution;
+mod files;
+mod sandbox;
+mod server;
+mod transport;
+
+pub use command::{Command, CommandEvent, CommandExit};
+pub use error::{Error, Result};
+pub use sandbox::Sandbox;
+pub use server::{Client, NewSandbox};

@@ -1,0 +1,65 @@
+//! Reading a body as it comes, cut into the pieces its format has.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use crate::{Error, Result};
+
+/// A body being received, with what was read ahead.
+pub(crate) struct Pieces {
+    body: Incoming,
+    buffer: BytesMut,
+    url: String,
+}
+
+impl Pieces {
+    pub(crate) fn new(body: Incoming, url: String) -> Self {
+        Self { body, buffer: BytesMut::new(), url }
+    }
+
+    /// The next line without its end; the last one need not have an end. `None` when the body is over.
+    pub(crate) async fn line(&mut self) -> Result<Option<Bytes>> {
+        let mut searched = 0;
+        loop {
+            if let Some(at) = self.buffer[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(searched + at).freeze();
+                self.buffer.advance(1);
+                return Ok(Some(line));
+            }
+            searched = self.buffer.len();
+            if !self.fill().await? {
+                return Ok((searched > 0).then(|| self.buffer.split().freeze()));
+            }
+        }
+    }
+
+    /// Exactly `length` bytes; `None` when the body is over before the first of them.
+    pub(crate) async fn exactly(&mut self, length: usize) -> Result<Option<Bytes>> {
+        while self.buffer.len() < length {
+            if !self.fill().await? {
+                if self.buffer.is_empty() {
+                    return Ok(None);
+                }
+                return Err(self.malformed("the body ends in the middle of a message"));
+            }
+        }
+        Ok(Some(self.buffer.split_to(length).freeze()))
+    }
+
+    pub(crate) fn malformed(&self, reason: impl ToString) -> Error {
+        Error::Malformed { url: self.url.clone(), reason: reason.to_string() }
+    }
+
+    async fn fill(&mut self) -> Result<bool> {
+        while let Some(frame) = self.body.frame().await {
+            let frame =
+                frame.map_err(|error| Error::Unreachable { url: self.url.clone(), source: error.into() })?;
+            if let Ok(data) = frame.into_data() {
+                self.buffer.extend_from_slice(&data);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,76 @@
+//! Whole files of a sandbox (contract: envd, section 4).
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method};
+use http_body_util::BodyExt;
+use sandcove_wire::boot::AGENT_PORT;
+
+use crate::{Error, Result, Sandbox};
+
+impl Sandbox {
+    /// Reads a file; a relative path starts at the default user's home.
+    ///
+    /// # Errors
+    /// When there is no such file or it cannot be read.
+    pub async fn read_file(&self, path: &str) -> Result<Bytes> {
+        let target = format!("/files?path={}", percent_encoded(path));
+        let response = self.send(AGENT_PORT, Method::GET, &target, Vec::new(), Bytes::new()).await?;
+        let body = response.into_body().collect().await;
+        let body =
+            body.map_err(|error| Error::Unreachable { url: self.url(&target), source: error.into() })?;
+        Ok(body.to_bytes())
+    }
+
+    /// Writes a file, with the directories above it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn write_file(&self, path: &str, contents: Bytes) -> Result<()> {
+        // The server reads the file name from the query; the one in the form only has to be there. The boundary is long
+        // and random enough not to be part of a file by chance, and checked in any case.
+        let mut boundary = "sandcove-7f9c2ba4e88f827d616045507605853e".to_owned();
+        while contains(&contents, boundary.as_bytes()) {
+            boundary.push('x');
+        }
+        let mut body = format!(
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"file\"\r\n\
+             Content-Type: application/octet-stream\r\n\r\n"
+        )
+        .into_bytes();
+        body.extend_from_slice(&contents);
+        body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+        let target = format!("/files?path={}", percent_encoded(path));
+        let value = format!("multipart/form-data; boundary={boundary}");
+        let value = HeaderValue::from_str(&value)
+            .map_err(|error| Error::Malformed { url: self.url(&target), reason: error.to_string() })?;
+        self.send(AGENT_PORT, Method::POST, &target, vec![(CONTENT_TYPE, value)], body.into()).await.map(drop)
+    }
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                encoded.push(byte.into());
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_survive_a_query() {
+        assert_eq!(percent_encoded("/home/user/a b&c=ü.txt"), "/home/user/a%20b%26c%3D%C3%BC.txt");
+    }
+}

@@ -1,0 +1,183 @@
+//! The control plane.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method};
+use http_body_util::BodyExt;
+use sandcove_wire::api::sandbox::{ListedSandbox, Sandbox as Created};
+use sandcove_wire::id::SandboxId;
+use sandcove_wire::secret::Secret;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::transport::Transport;
+use crate::{Error, Result, Sandbox};
+
+/// A connection to a server, with the right of one team. Clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) transport: Transport,
+    key: HeaderValue,
+}
+
+/// What a sandbox is made from.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewSandbox {
+    /// Name or id of the template.
+    #[serde(rename = "templateID")]
+    pub template: String,
+    /// Seconds until it ends by itself.
+    pub timeout: u32,
+    /// Variables of every process in it.
+    #[serde(rename = "envVars")]
+    pub envs: BTreeMap<String, String>,
+    /// Labels.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Default for NewSandbox {
+    fn default() -> Self {
+        Self {
+            template: "code-interpreter-v1".to_owned(),
+            timeout: 300,
+            envs: BTreeMap::new(),
+            metadata: BTreeMap::new(),
+        }
+    }
+}
+
+impl Client {
+    /// A client of the server at `url` (`http://host:port`). Does not connect yet.
+    ///
+    /// # Errors
+    /// [`Error::Address`] when the URL or the key cannot be used.
+    pub fn new(url: &str, key: &Secret) -> Result<Self> {
+        let mut key = HeaderValue::from_str(key.expose()).map_err(|_| Error::Address(url.to_owned()))?;
+        key.set_sensitive(true);
+        Ok(Self { transport: Transport::new(url)?, key })
+    }
+
+    /// The server's address.
+    pub fn url(&self) -> &str {
+        self.transport.base()
+    }
+
+    /// Whether the server answers and takes the key.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ping(&self) -> Result<()> {
+        self.call(Method::GET, "/v2/sandboxes?limit=1", None::<&()>).await.map(drop)
+    }
+
+    /// Makes a sandbox; its agent is reachable when this returns.
+    ///
+    /// # Errors
+    /// When the server cannot or will not.
+    pub async fn create(&self, new: &NewSandbox) -> Result<Sandbox> {
+        let created: Created = self.json(Method::POST, "/v2/sandboxes", Some(new)).await?;
+        Ok(Sandbox::new(self.transport.clone(), created.sandbox_id, created.envd_access_token.as_ref()))
+    }
+
+    /// A sandbox that runs already.
+    ///
+    /// # Errors
+    /// When the server does not know it.
+    pub async fn attach(&self, id: &SandboxId) -> Result<Sandbox> {
+        let info = self.info(id).await?;
+        let token = info["envdAccessToken"].as_str().map(Secret::new);
+        Ok(Sandbox::new(self.transport.clone(), id.clone(), token.as_ref()))
+    }
+
+    /// Sandboxes, running and paused, newest first; all pages.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn list(&self) -> Result<Vec<ListedSandbox>> {
+        let mut all = Vec::new();
+        let mut path = "/v2/sandboxes?limit=100".to_owned();
+        loop {
+            let response = self.call(Method::GET, &path, None::<&()>).await?;
+            let next = response
+                .headers()
+                .get("x-next-token")
+                .and_then(|token| token.to_str().ok())
+                .map(str::to_owned);
+            let page: Vec<ListedSandbox> = self.read(&path, response).await?;
+            all.extend(page);
+            match next {
+                Some(token) if !token.is_empty() => {
+                    path = format!("/v2/sandboxes?limit=100&nextToken={token}");
+                }
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    /// Everything the server says about a sandbox.
+    ///
+    /// # Errors
+    /// When the server does not know it.
+    pub async fn info(&self, id: &SandboxId) -> Result<serde_json::Value> {
+        self.json(Method::GET, &format!("/sandboxes/{id}"), None::<&()>).await
+    }
+
+    /// Ends a sandbox; false when there is none.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn kill(&self, id: &SandboxId) -> Result<bool> {
+        match self.call(Method::DELETE, &format!("/sandboxes/{id}"), None::<&()>).await {
+            Ok(_) => Ok(true),
+            Err(Error::Status { status: 404, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T> {
+        let response = self.call(method, path, body).await?;
+        self.read(path, response).await
+    }
+
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<http::Response<hyper::body::Incoming>> {
+        let mut headers = vec![(HeaderName::from_static("x-api-key"), self.key.clone())];
+        let bytes = match body {
+            Some(body) => {
+                headers.push((http::header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
+                serde_json::to_vec(body).map_err(|error| self.malformed(path, &error))?.into()
+            }
+            None => Bytes::new(),
+        };
+        self.transport.send(method, path, &headers, bytes).await
+    }
+
+    async fn read<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        response: http::Response<hyper::body::Incoming>,
+    ) -> Result<T> {
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| Error::Unreachable { url: self.transport.url(path), source: error.into() })?
+            .to_bytes();
+        serde_json::from_slice(&body).map_err(|error| self.malformed(path, &error))
+    }
+
+    fn malformed(&self, path: &str, error: &serde_json::Error) -> Error {
+        Error::Malformed { url: self.transport.url(path), reason: error.to_string() }
+    }
+}

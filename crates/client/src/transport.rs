@@ -1,0 +1,104 @@
+//! One request, one answer, over connections kept open.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::{Error, Result};
+
+/// Longest part of an error body that is shown when it is not JSON.
+const SHOWN: usize = 300;
+
+/// A server and the connections to it. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Transport {
+    http: Client<HttpConnector, Full<Bytes>>,
+    base: String,
+}
+
+impl Transport {
+    pub(crate) fn new(url: &str) -> Result<Self> {
+        let base = url.trim_end_matches('/').to_owned();
+        match base.parse::<Uri>() {
+            Ok(uri) if uri.scheme_str() == Some("http") && uri.authority().is_some() => {}
+            _ => return Err(Error::Address(url.to_owned())),
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(Duration::from_secs(10)));
+        let http = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(60))
+            .build(connector);
+        Ok(Self { http, base })
+    }
+
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Sends a request and gives the answer if its status is a success.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Bytes,
+    ) -> Result<Response<Incoming>> {
+        let url = format!("{}{path}", self.base);
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = url.parse().map_err(|_| Error::Address(url.clone()))?;
+        request.headers_mut().extend(headers.iter().cloned());
+        let response = self
+            .http
+            .request(request)
+            .await
+            .map_err(|error| Error::Unreachable { url: url.clone(), source: error.into() })?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status().as_u16();
+        let body =
+            response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        Err(Error::Status { url, status, message: message(&body) })
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+}
+
+/// The `message` of a JSON error body, or the start of any other.
+fn message(body: &[u8]) -> String {
+    let json = serde_json::from_slice::<serde_json::Value>(body).ok();
+    match json.as_ref().and_then(|value| value["message"].as_str()) {
+        Some(message) => message.to_owned(),
+        None => String::from_utf8_lossy(body).trim().chars().take(SHOWN).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_http_addresses_are_taken() {
+        assert!(Transport::new("http://127.0.0.1:3000/").is_ok());
+        for bad in ["https://example.com", "127.0.0.1:3000", "", "ftp://x"] {
+            assert!(matches!(Transport::new(bad), Err(Error::Address(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_servers_words_are_kept() {
+        assert_eq!(message(br#"{"code":404,"message":"template 'x' not found"}"#), "template 'x' not found");
+        assert_eq!(message(b"404 page not found\n"), "404 page not found");
+    }
+}

@@ -1,0 +1,133 @@
+//! The client against a server that answers with prepared bytes, cut where it hurts.
+
+use std::sync::{Arc, Mutex};
+
+use sandcove_client::{Client, Command, CommandEvent, Error, NewSandbox, Sandbox};
+use sandcove_wire::interpreter::{Event, ExecutionRequest};
+use sandcove_wire::secret::Secret;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+type Requests = Arc<Mutex<Vec<String>>>;
+
+/// Answers each connection's first request with the next of `answers`, written a few bytes at a time.
+async fn server(answers: Vec<Vec<u8>>) -> (Client, Requests) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let requests = Requests::default();
+    let seen = Arc::clone(&requests);
+    tokio::spawn(async move {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 64 * 1024];
+            let length = stream.read(&mut request).await.unwrap();
+            seen.lock().unwrap().push(String::from_utf8_lossy(&request[..length]).into_owned());
+            for piece in answer.chunks(7) {
+                stream.write_all(piece).await.unwrap();
+                stream.flush().await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    (Client::new(&url, &Secret::new("e2b_00")).unwrap(), requests)
+}
+
+fn answer(status: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+fn frame(flags: u8, json: &str) -> Vec<u8> {
+    let length = u32::try_from(json.len()).unwrap().to_be_bytes();
+    [&[flags][..], &length, json.as_bytes()].concat()
+}
+
+const CREATED: &[u8] = br#"{"templateID":"t","sandboxID":"iabc","clientID":"c","envdVersion":"0.6.13",
+    "envdAccessToken":"token","domain":null}"#;
+
+async fn sandbox(answers: Vec<Vec<u8>>) -> (Sandbox, Requests) {
+    let mut all = vec![answer("201 Created", CREATED)];
+    all.extend(answers);
+    let (client, requests) = server(all).await;
+    (client.create(&NewSandbox::default()).await.unwrap(), requests)
+}
+
+#[tokio::test]
+async fn a_commands_output_and_end_arrive() {
+    let stream = [
+        frame(0, r#"{"event":{"start":{"pid":7}}}"#),
+        frame(0, r#"{"event":{"data":{"stdout":"aGVsbG8="}}}"#),
+        frame(0, r#"{"event":{"keepalive":{}}}"#),
+        frame(0, r#"{"event":{"data":{"stderr":"b29wcw=="}}}"#),
+        frame(0, r#"{"event":{"end":{"exitCode":3,"exited":true,"status":"exit status 3"}}}"#),
+        frame(2, "{}"),
+    ]
+    .concat();
+    let (sandbox, requests) = sandbox(vec![answer("200 OK", &stream)]).await;
+    let mut events = Vec::new();
+    let command = Command { line: "say hello".to_owned(), ..Command::default() };
+    let exit = sandbox.run(&command, |event| events.push(event)).await.unwrap();
+    assert_eq!((exit.code, exit.status.as_str()), (3, "exit status 3"));
+    assert_eq!(events, [CommandEvent::Stdout("hello".into()), CommandEvent::Stderr("oops".into())]);
+    let request = requests.lock().unwrap()[1].clone();
+    for part in [
+        "POST /process.Process/Start",
+        "e2b-sandbox-id: iabc",
+        "e2b-sandbox-port: 49983",
+        "x-access-token: token",
+    ] {
+        assert!(request.contains(part), "{part} in {request}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_just_stops_is_an_error() {
+    let cut = frame(0, r#"{"event":{"start":{"pid":7}}}"#);
+    let (sandbox, _) = sandbox(vec![answer("200 OK", &cut)]).await;
+    let outcome = sandbox.run(&Command::default(), |_| {}).await;
+    assert!(matches!(outcome, Err(Error::Malformed { .. })), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_agent_is_told_in_its_words() {
+    let refused = frame(2, r#"{"error":{"code":"invalid_argument","message":"cwd does not exist"}}"#);
+    let (sandbox, _) = sandbox(vec![answer("200 OK", &refused)]).await;
+    let error = sandbox.run(&Command::default(), |_| {}).await.unwrap_err();
+    assert_eq!(error.to_string(), "the agent refused: invalid_argument: cwd does not exist");
+}
+
+#[tokio::test]
+async fn code_events_arrive_in_order_and_the_end_is_required() {
+    let lines = concat!(
+        "{\"type\":\"number_of_executions\",\"execution_count\":1}\n",
+        "{\"type\":\"keepalive\"}\n",
+        "{\"type\":\"stdout\",\"text\":\"1\\n\",\"timestamp\":\"2026-01-02T03:04:05.678901+00:00\"}\n",
+        "{\"type\":\"end_of_execution\"}\n",
+    );
+    let cut = &lines[..lines.len() - 10];
+    let answers = vec![answer("200 OK", lines.as_bytes()), answer("200 OK", cut.as_bytes())];
+    let (sandbox, _) = sandbox(answers).await;
+    let request =
+        ExecutionRequest { code: "print(1)".to_owned(), context_id: None, language: None, env_vars: None };
+    let mut events = Vec::new();
+    sandbox.run_code(&request, |event| events.push(event)).await.unwrap();
+    assert!(
+        matches!(&events[..], [Event::NumberOfExecutions { execution_count: 1 }, Event::Stdout(out)] if out.text == "1\n")
+    );
+    assert!(matches!(sandbox.run_code(&request, |_| {}).await, Err(Error::Malformed { .. })));
+}
+
+#[tokio::test]
+async fn killing_what_is_gone_says_so() {
+    let (client, _) = server(vec![answer("404 Not Found", br#"{"code":404,"message":"gone"}"#)]).await;
+    assert!(!client.kill(&"iabc".parse().unwrap()).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_error_status_carries_the_servers_message() {
+    let body = br#"{"code":404,"message":"template 'x' not found"}"#;
+    let (client, _) = server(vec![answer("404 Not Found", body)]).await;
+    let error = client.create(&NewSandbox::default()).await.unwrap_err();
+    assert_eq!(error.status(), Some(404));
+    assert!(error.to_string().ends_with("template 'x' not found"));
+}
