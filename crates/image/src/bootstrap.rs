@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::process::ExitStatus;
 
-use tokio::process::Command;
 
-use crate::lines;
+use crate::{contained, lines};
 
 /// Files of a package that nobody reads in a sandbox; licences stay.
 const LEFT_OUT: [&str; 4] = [
@@ -38,7 +37,7 @@ pub(crate) async fn debian(
     mirror: &str,
     output: &mut (dyn FnMut(&str) + Send),
 ) -> std::io::Result<ExitStatus> {
-    let mut command = Command::new("mmdebstrap");
+    let mut command = contained::command("mmdebstrap");
     command.args(arguments(suite, packages, target, mirror)).env("LC_ALL", "C.UTF-8");
     lines::run(&mut command, output).await
 }

@@ -10,6 +10,7 @@ mod bootstrap;
 mod builder;
 mod builtin;
 mod certificates;
+pub mod contained;
 mod error;
 pub mod lines;
 mod recipe;
