@@ -54,7 +54,7 @@ pub enum Input {
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// The process was started without, or it has been closed.
-    #[error("standard input of the process is not open")]
+    #[error("the input of the process is not open")]
     NotOpen,
     /// Bytes for a terminal, and there is none.
     #[error("the process has no terminal")]
@@ -86,7 +86,8 @@ pub struct Process {
 /// Where input goes.
 #[derive(Debug)]
 enum Mouth {
-    Terminal(Arc<Endpoint>),
+    /// Gone when the process has ended.
+    Terminal(Mutex<Option<Arc<Endpoint>>>),
     Pipe {
         /// Held while a write is under way, so that writes do not mix.
         end: tokio::sync::Mutex<Option<Endpoint>>,
@@ -220,7 +221,7 @@ impl Process {
 
     /// Writes to the terminal.
     pub async fn write_terminal(&self, bytes: &[u8]) -> Result<(), InputError> {
-        let Mouth::Terminal(terminal) = &self.mouth else { return Err(InputError::NoTerminal) };
+        let terminal = self.terminal()?;
         tokio::select! {
             written = terminal.write_all(bytes) => written.map_err(InputError::Write),
             () = self.cut.cancelled() => Err(InputError::NotOpen),
@@ -237,19 +238,25 @@ impl Process {
     }
 
     async fn close_input(&self) {
-        if let Mouth::Pipe { end, closed } = &self.mouth {
-            // Lets go a write that waits for the process to read.
-            closed.cancel();
-            drop(end.lock().await.take());
+        match &self.mouth {
+            Mouth::Terminal(terminal) => drop(terminal.lock().unwrap_or_else(PoisonError::into_inner).take()),
+            Mouth::Pipe { end, closed } => {
+                // Lets go a write that waits for the process to read.
+                closed.cancel();
+                drop(end.lock().await.take());
+            }
         }
     }
 
     /// Changes the size of the terminal.
     pub fn resize(&self, size: Winsize) -> Result<(), InputError> {
-        match &self.mouth {
-            Mouth::Terminal(terminal) => terminal.resize(size).map_err(InputError::Write),
-            Mouth::Pipe { .. } => Err(InputError::NoTerminal),
-        }
+        self.terminal()?.resize(size).map_err(InputError::Write)
+    }
+
+    fn terminal(&self) -> Result<Arc<Endpoint>, InputError> {
+        let Mouth::Terminal(terminal) = &self.mouth else { return Err(InputError::NoTerminal) };
+        let terminal = terminal.lock().unwrap_or_else(PoisonError::into_inner);
+        terminal.clone().ok_or(InputError::NotOpen)
     }
 }
 
@@ -261,7 +268,7 @@ fn connect(streams: Streams, uid: u32) -> io::Result<(Stdio, Mouth, Sources)> {
             let (terminal, theirs) = Endpoint::terminal(size, uid)?;
             let terminal = Arc::new(terminal);
             let sources = vec![(Channel::Terminal, Arc::clone(&terminal))];
-            Ok((Stdio::Terminal(theirs), Mouth::Terminal(terminal), sources))
+            Ok((Stdio::Terminal(theirs), Mouth::Terminal(Mutex::new(Some(terminal))), sources))
         }
         Streams::Pipes { input } => {
             let (stdout, their_stdout) = Endpoint::output()?;

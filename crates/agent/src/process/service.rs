@@ -1,6 +1,7 @@
 //! The RPCs: from messages to processes and back.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt, stream};
@@ -58,11 +59,12 @@ impl Processes {
         request: StartRequest,
     ) -> Result<impl Stream<Item = Result<StartResponse>>> {
         let plan = plan(&context, request)?;
+        let directory = plan.launch.directory();
         // A task of its own, so that a client that leaves at the wrong moment cannot leave half a start behind.
         let start = tokio::spawn(async move { Process::start(plan, &self.children, &self.table).await });
         let started =
             start.await.map_err(|e| Error::internal(format!("failed to start the process: {e}")))?;
-        let (process, subscription) = started.map_err(start_error)?;
+        let (process, subscription) = started.map_err(|error| start_error(&directory, &error))?;
         let events =
             events(process.id(), subscription).map(|event| event.map(|event| StartResponse { event }));
         Ok(with_keepalive(events, context.keepalive, || StartResponse { event: keepalive() }))
@@ -162,7 +164,7 @@ fn plan(context: &RequestContext, request: StartRequest) -> Result<Plan> {
         (None, None | Some(true)) => Streams::Pipes { input: Input::Open },
         (None, Some(false)) => Streams::Pipes { input: Input::Closed },
     };
-    let launch = launch.map_err(start_error)?;
+    let launch = launch.map_err(|error| start_error(&directory, &error))?;
     Ok(Plan { launch, streams, uid: account.uid, config, tag, deadline: context.deadline })
 }
 
@@ -235,13 +237,13 @@ fn input_error(error: InputError) -> Error {
 }
 
 /// Clients take every failure to start as a fault of the request.
-fn start_error(error: SpawnError) -> Error {
-    Error::invalid_argument(match &error {
-        SpawnError::Setup { step: SpawnStep::Directory, source }
-            if source.raw_os_error() == Some(libc::ENOENT) =>
-        {
-            "the working directory does not exist".to_owned()
-        }
-        _ => error.to_string(),
+fn start_error(directory: &str, error: &SpawnError) -> Error {
+    let SpawnError::Setup { step: SpawnStep::Directory, source } = error else {
+        return Error::invalid_argument(error.to_string());
+    };
+    Error::invalid_argument(match source.kind() {
+        ErrorKind::NotFound => format!("cwd '{directory}' does not exist"),
+        ErrorKind::NotADirectory => format!("cwd '{directory}' is not a directory"),
+        _ => format!("failed to enter cwd '{directory}': {source}"),
     })
 }

@@ -82,6 +82,10 @@ where
             let mut requests = Requests::<Req>::new(codec, request)?;
             let message = requests.next().await?;
             let message = message.ok_or_else(|| Error::unimplemented("the request holds no message"))?;
+            // To the end of the body, also because a connection whose request is not read whole cannot be used again.
+            if requests.next().await?.is_some() {
+                return Err(Error::unimplemented("the request holds more than one message"));
+            }
             handler(context, message).await
         });
         Ok((messages.await?, deadline))

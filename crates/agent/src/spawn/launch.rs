@@ -93,6 +93,11 @@ impl Launch {
             not_executable: format!("exec: {command}: permission denied\n").into_bytes(),
         })
     }
+
+    /// The working directory, for messages about it.
+    pub fn directory(&self) -> String {
+        self.directory.to_string_lossy().into_owned()
+    }
 }
 
 /// The daemon's own `PATH`, the base of every program's.
