@@ -1,0 +1,13 @@
+"""Undoing the noise that drawing adds to numbers."""
+
+import math
+
+
+def rounded(number) -> float:
+    """``number`` to eight places behind the point, and never less than one digit."""
+    number = float(number)
+    if number == 0 or not math.isfinite(number):
+        return number
+    magnitude = math.floor(math.log10(abs(number)))
+    digits = max(1, 8 - magnitude)
+    return float(f"{number:.{digits - 1}e}")
