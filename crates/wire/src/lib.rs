@@ -5,4 +5,5 @@
 pub mod boot;
 pub mod envd;
 pub mod id;
+pub mod interpreter;
 pub mod secret;
