@@ -27,7 +27,7 @@ class Box:
 def box_chart(axes) -> dict:
     boxes = [_box(label, patch) for label, patch in zip(tick_labels(axes.get_xticklabels()), axes.patches)]
     # Boxes of equal height lie on their side.
-    lying = all(box.high - box.low == boxes[0].high - boxes[0].low for box in boxes)
+    lying = len({rounded(box.high - box.low) for box in boxes}) <= 1
     if lying:
         boxes = [box.turned() for box in boxes]
     for line in axes.lines:
