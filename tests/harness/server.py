@@ -1,0 +1,133 @@
+"""A `sandcove serve` under test: started, killed and started again like a user's, on a data directory of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+API_KEY = "e2b_" + "5a" * 20
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    def __init__(self, data_dir: Path, port: int | None = None) -> None:
+        self.binary = Path(os.environ.get("SANDCOVE_BIN", ROOT / "target/release/sandcove"))
+        self.data_dir = data_dir
+        self.port = port or free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = data_dir / "test-server.log"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a user pastes into the shell."""
+        return {"E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url, "E2B_VOLUME_API_URL": self.url, "E2B_API_KEY": API_KEY}
+
+    def start(self, deadline_s: float = 900) -> None:
+        """Starts it and waits until it answers. The first start of a data directory prepares the templates."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
+                env={**os.environ, "SANDCOVE_API_KEY": API_KEY},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        end = time.monotonic() + deadline_s
+        while not self.healthy():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"server did not start:\n{self.tail()}")
+            time.sleep(0.02)
+
+    def healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=2) as answer:
+                return answer.status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def kill9(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        """A normal stop: sandboxes stay."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(timeout=30)
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+
+def host_resources(data_dir: Path) -> dict[str, set[str]]:
+    """Everything on this host that a sandbox of this data directory could leave behind."""
+    instance = next(
+        (p.name for p in Path("/run/sandcove").iterdir() if p.is_file() and p.read_text() == str(data_dir)), None
+    )
+    agents = set()
+    for stat in Path("/proc").glob("[0-9]*/status"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        # Any process whose user id lies in this instance's id ranges belongs to one of its sandboxes.
+        uid = int(re.search(r"^Uid:\t(\d+)", text, re.M).group(1))
+        first = 1_000_000_000 + int(instance or 0) * 2048 * 65536
+        if first <= uid < first + 2048 * 65536:
+            agents.add(stat.parent.name)
+    cgroups = {str(p) for p in Path("/sys/fs/cgroup").glob(f"**/sandcove{instance}/s*") if p.is_dir()}
+    links = {p.name for p in Path("/sys/class/net").glob(f"scv{instance}-*")}
+    mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(data_dir) in line}
+    loops = set()
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            if str(data_dir) in backing.read_text():
+                loops.add(str(backing))
+        except OSError:
+            continue
+    return {
+        "processes": agents,
+        "cgroups": cgroups,
+        "links": links,
+        "mounts": mounts,
+        "loop devices": loops,
+        "uppers": {p.name for p in (data_dir / "pool/sandboxes").iterdir()},
+        "run directories": {p.name for p in (data_dir / "run").iterdir() if p.is_dir()},
+    }
+
+
+def open_descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def wait_until(condition, deadline_s: float = 15, what: str = "condition") -> None:
+    """Polls `condition` until it holds; never a bare sleep."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come true within {deadline_s} s")
+        time.sleep(0.02)

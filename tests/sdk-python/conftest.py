@@ -1,0 +1,45 @@
+"""One server for the whole run; the official SDK is pointed at it by nothing but its own environment variables."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.server import Server  # noqa: E402
+
+DATA_DIR = Path(os.environ.get("SANDCOVE_TEST_DATA_DIR", "/var/lib/sandcove-test"))
+
+
+@pytest.fixture(scope="session")
+def server():
+    server = Server(DATA_DIR, port=int(os.environ.get("SANDCOVE_TEST_PORT", "0")) or None)
+    server.start()
+    os.environ.update(server.env)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _server_runs(server):
+    """Every test needs the server and its environment, whether it names it or not."""
+
+
+@pytest.fixture
+def sandbox(server):
+    from e2b import Sandbox
+
+    sandbox = Sandbox.create(timeout=120)
+    yield sandbox
+    sandbox.kill()
+
+
+@pytest.fixture
+def interpreter(server):
+    from e2b_code_interpreter import Sandbox
+
+    sandbox = Sandbox.create(timeout=120)
+    yield sandbox
+    sandbox.kill()
