@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use sandcove_wire::envd::filesystem::{EntryInfo, FileType};
 use sandcove_wire::envd::Timestamp;
+use sandcove_wire::envd::filesystem::{EntryInfo, FileType};
 
 use super::{metadata, permissions};
 use crate::account::Accounts;
@@ -45,7 +45,11 @@ impl Describer {
             is_symlink: link.is_some(),
             symlink_target: link.map(|l| l.path),
             // Linux has user attributes on files and directories only.
-            metadata: if own.is_file() || own.is_dir() { metadata::read(path) } else { metadata::Metadata::new() },
+            metadata: if own.is_file() || own.is_dir() {
+                metadata::read(path)
+            } else {
+                metadata::Metadata::new()
+            },
         })
     }
 
@@ -151,7 +155,9 @@ mod tests {
 
     #[test]
     fn base_names_ignore_trailing_slashes() {
-        for (path, name) in [("/", "/"), ("//", "/"), ("/a/b", "b"), ("/a/b//", "b"), ("/a/..", ".."), ("a", "a")] {
+        for (path, name) in
+            [("/", "/"), ("//", "/"), ("/a/b", "b"), ("/a/b//", "b"), ("/a/..", ".."), ("a", "a")]
+        {
             assert_eq!(base_name(Path::new(path)), name, "{path}");
         }
     }

@@ -49,7 +49,8 @@ struct Walk {
 
 impl Walk {
     fn descend(&mut self, directory: &Path, depth: u32) -> io::Result<()> {
-        let mut names = fs::read_dir(directory)?.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<OsString>>>()?;
+        let mut names =
+            fs::read_dir(directory)?.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<OsString>>>()?;
         names.sort_unstable_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
         for name in names {
             let path = directory.join(name);
@@ -68,7 +69,9 @@ impl Walk {
 fn unless_vanished<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

@@ -21,12 +21,18 @@ pub type Metadata = BTreeMap<String, String>;
 
 /// Reads the metadata of the entry at `path`, not following links. Whatever cannot be read does not exist.
 pub fn read(path: &Path) -> Metadata {
-    collect(|buffer| rustix::fs::llistxattr(path, buffer), |name, buffer| rustix::fs::lgetxattr(path, name, buffer))
+    collect(
+        |buffer| rustix::fs::llistxattr(path, buffer),
+        |name, buffer| rustix::fs::lgetxattr(path, name, buffer),
+    )
 }
 
 /// Reads the metadata of an open file.
 pub fn read_open(file: &File) -> Metadata {
-    collect(|buffer| rustix::fs::flistxattr(file, buffer), |name, buffer| rustix::fs::fgetxattr(file, name, buffer))
+    collect(
+        |buffer| rustix::fs::flistxattr(file, buffer),
+        |name, buffer| rustix::fs::fgetxattr(file, name, buffer),
+    )
 }
 
 /// Makes `wanted` the whole metadata of an open file. A file system without attributes keeps none, silently.
@@ -99,7 +105,9 @@ mod tests {
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = directory.path().join("file");
         let file = File::create(&path).unwrap();
-        let set = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect::<Metadata>();
+        let set = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect::<Metadata>()
+        };
         let long = "v".repeat(2000);
         for wanted in [set(&[("a", "1"), ("b", &long)]), set(&[("b", "2"), ("c", "")]), set(&[])] {
             replace(&file, &wanted).unwrap();

@@ -17,13 +17,20 @@ pub(super) fn text(mode: u32) -> String {
         _ => "",
     });
     // Go writes a set bit for each property, in this order; a character device has two of them.
-    let letters = [(mode & 0o4000 != 0, 'u'), (mode & 0o2000 != 0, 'g'), (is_character_device(mode), 'c'), (mode & 0o1000 != 0, 't')];
+    let letters = [
+        (mode & 0o4000 != 0, 'u'),
+        (mode & 0o2000 != 0, 'g'),
+        (is_character_device(mode), 'c'),
+        (mode & 0o1000 != 0, 't'),
+    ];
     text.extend(letters.iter().filter(|(set, _)| *set).map(|(_, letter)| letter));
     if text.is_empty() {
         text.push('-');
     }
     let bit = |shift: u32| mode & (1 << shift) != 0;
-    text.extend((0..9).rev().zip("rwxrwxrwx".chars()).map(|(shift, letter)| if bit(shift) { letter } else { '-' }));
+    text.extend(
+        (0..9).rev().zip("rwxrwxrwx".chars()).map(|(shift, letter)| if bit(shift) { letter } else { '-' }),
+    );
     text
 }
 

@@ -13,12 +13,17 @@ pub(super) fn rename(source: &Path, destination: &Path, owner: Owner) -> Result<
         return Err(missing_or_internal(source, &error));
     }
     if let Some(parent) = destination.parent() {
-        directories::create_all(parent, owner)
-            .map_err(|e| Error::internal(format!("failed to create directory '{}': {e}", parent.display())))?;
+        directories::create_all(parent, owner).map_err(|e| {
+            Error::internal(format!("failed to create directory '{}': {e}", parent.display()))
+        })?;
     }
     fs::rename(source, destination).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => missing_or_internal(source, &error),
-        _ => Error::internal(format!("failed to move '{}' to '{}': {error}", source.display(), destination.display())),
+        _ => Error::internal(format!(
+            "failed to move '{}' to '{}': {error}",
+            source.display(),
+            destination.display()
+        )),
     })
 }
 
@@ -32,9 +37,8 @@ fn missing_or_internal(source: &Path, error: &io::Error) -> Error {
 
 /// Removes `path` and all below it, links themselves and not what they point to. What is not there counts as removed.
 pub(super) fn remove(path: &Path) -> Result<()> {
-    let removed = fs::symlink_metadata(path).and_then(|found| {
-        if found.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
-    });
+    let removed = fs::symlink_metadata(path)
+        .and_then(|found| if found.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) });
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Error::internal(format!("failed to remove '{}': {error}", path.display())))

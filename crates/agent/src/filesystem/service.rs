@@ -98,13 +98,17 @@ fn describe(path: &Path) -> Result<EntryInfo> {
 /// Takes away what the oldest clients cannot read.
 pub(crate) fn shown_to(context: &RequestContext, entry: EntryInfo) -> EntryInfo {
     match context.legacy {
-        true => EntryInfo { name: entry.name, r#type: entry.r#type, path: entry.path, ..EntryInfo::default() },
+        true => {
+            EntryInfo { name: entry.name, r#type: entry.r#type, path: entry.path, ..EntryInfo::default() }
+        }
         false => entry,
     }
 }
 
 /// Runs `work` where it may block.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(Error::internal(format!("the operation did not finish: {error}"))))
 }

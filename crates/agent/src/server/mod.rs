@@ -16,13 +16,13 @@ pub use pipeline::{Entrance, Pipeline};
 use std::sync::Arc;
 
 use crate::process::{self, Processes};
-use crate::rpc;
 use crate::state::SharedState;
+use crate::{files, filesystem, rpc};
 
 /// Puts all services together.
 pub fn build(state: SharedState, processes: &Processes) -> Arc<Pipeline> {
-    let rpc = process::register(rpc::Router::new(), processes);
-    let plain = endpoints::router(Arc::clone(&state));
+    let rpc = filesystem::register(process::register(rpc::Router::new(), processes));
+    let plain = endpoints::router(Arc::clone(&state)).merge(files::router());
     let control = control::router(Arc::clone(&state));
     Arc::new(Pipeline::new(state, rpc, plain, control))
 }

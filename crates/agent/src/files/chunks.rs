@@ -1,0 +1,202 @@
+//! The body of a download: one chunk is read on a blocking thread while the one before it is on its way to the client.
+//!
+//! A thread is taken for the time of one read only, so that clients that read slowly do not use them up. Buffers go
+//! back to where they came from when the connection is done with them; making new ones costs as much as reading.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::Stream;
+use tokio::task::JoinHandle;
+
+/// Bytes read at a time: large enough that switching threads costs little, small enough to stay in the cache.
+pub(super) const CHUNK: usize = 512 << 10;
+
+/// Something that gives the next piece of a body; an empty one is the end. It may block.
+pub(super) trait Source: Send + 'static {
+    /// Reads the next piece.
+    fn next_chunk(&mut self) -> io::Result<Bytes>;
+}
+
+/// The bytes of a file as they are, exactly as many as promised.
+pub(super) struct Plain {
+    file: File,
+    left: u64,
+    buffers: Arc<Buffers>,
+}
+
+impl Plain {
+    /// The next `length` bytes of `file`.
+    pub(super) fn new(file: File, length: u64) -> Self {
+        Self { file, left: length, buffers: Arc::default() }
+    }
+}
+
+impl Source for Plain {
+    fn next_chunk(&mut self) -> io::Result<Bytes> {
+        let wanted = usize::try_from(self.left).map_or(CHUNK, |left| left.min(CHUNK));
+        if wanted == 0 {
+            return Ok(Bytes::new());
+        }
+        let mut buffer = self.buffers.take(wanted);
+        // A file that got shorter meanwhile fails here; the client must not take the rest for all of it.
+        self.file.read_exact(&mut buffer[..wanted])?;
+        self.left -= wanted as u64;
+        Ok(Bytes::from_owner(Lent { buffer, length: wanted, home: Arc::clone(&self.buffers) }))
+    }
+}
+
+#[derive(Default)]
+struct Buffers(Mutex<Vec<Box<[u8]>>>);
+
+impl Buffers {
+    fn take(&self, length: usize) -> Box<[u8]> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.filter(|buffer| buffer.len() >= length).unwrap_or_else(|| vec![0; length].into())
+    }
+}
+
+struct Lent {
+    buffer: Box<[u8]>,
+    length: usize,
+    home: Arc<Buffers>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        self.home.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
+}
+
+/// The bytes of a file, compressed.
+pub(super) struct Gzip {
+    file: File,
+    /// Absent once all is written.
+    encoder: Option<GzEncoder<Vec<u8>>>,
+    buffer: Box<[u8]>,
+}
+
+impl Gzip {
+    /// All of `file` from its position on.
+    pub(super) fn new(file: File) -> Self {
+        // The fastest level: compressing is what limits the speed of the download.
+        let encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        Self { file, encoder: Some(encoder), buffer: vec![0; CHUNK].into() }
+    }
+}
+
+impl Source for Gzip {
+    fn next_chunk(&mut self) -> io::Result<Bytes> {
+        while let Some(encoder) = &mut self.encoder {
+            let read = self.file.read(&mut self.buffer)?;
+            encoder.write_all(&self.buffer[..read])?;
+            let written = std::mem::take(encoder.get_mut());
+            if read == 0 {
+                let Some(encoder) = self.encoder.take() else { break };
+                // What is left after the pieces taken out so far.
+                let mut rest = written;
+                rest.append(&mut encoder.finish()?);
+                return Ok(rest.into());
+            }
+            if !written.is_empty() {
+                return Ok(written.into());
+            }
+        }
+        Ok(Bytes::new())
+    }
+}
+
+type Step<S> = (S, io::Result<Bytes>);
+
+/// The stream of the pieces of a [`Source`].
+pub(super) struct Chunks<S> {
+    first: Option<Bytes>,
+    /// The read under way; absent after the end.
+    next: Option<JoinHandle<Step<S>>>,
+}
+
+impl<S: Source> Chunks<S> {
+    /// Goes on after `first`, which has been read already.
+    pub(super) fn after(first: Bytes, source: S) -> Self {
+        Self { first: Some(first), next: Some(read(source)) }
+    }
+}
+
+fn read<S: Source>(mut source: S) -> JoinHandle<Step<S>> {
+    tokio::task::spawn_blocking(move || {
+        let chunk = source.next_chunk();
+        (source, chunk)
+    })
+}
+
+impl<S: Source> Stream for Chunks<S> {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if let Some(first) = self.first.take().filter(|first| !first.is_empty()) {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        let Some(reading) = &mut self.next else { return Poll::Ready(None) };
+        let step = ready!(Pin::new(reading).poll(cx));
+        self.next = None;
+        Poll::Ready(match step {
+            Err(panicked) => Some(Err(io::Error::other(panicked))),
+            Ok((_, Ok(chunk))) if chunk.is_empty() => None,
+            Ok((source, Ok(chunk))) => {
+                self.next = Some(read(source));
+                Some(Ok(chunk))
+            }
+            Ok((_, Err(error))) => Some(Err(error)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Seek;
+
+    use futures_util::TryStreamExt;
+
+    use super::*;
+
+    fn file(content: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        file.rewind().unwrap();
+        file
+    }
+
+    async fn collect(source: impl Source) -> io::Result<Vec<u8>> {
+        let chunks: Vec<Bytes> = Chunks::after(Bytes::new(), source).try_collect().await?;
+        Ok(chunks.concat())
+    }
+
+    #[tokio::test]
+    async fn all_bytes_arrive_in_order_in_both_codings() {
+        let content: Vec<u8> = (0..3 * CHUNK + 17).map(|n| (n % 251) as u8).collect();
+        let plain = collect(Plain::new(file(&content), content.len() as u64)).await.unwrap();
+        assert!(plain == content);
+        let zipped = collect(Gzip::new(file(&content))).await.unwrap();
+        let mut unzipped = Vec::new();
+        flate2::read::GzDecoder::new(&*zipped).read_to_end(&mut unzipped).unwrap();
+        assert!(unzipped == content);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_shrinks_breaks_the_download() {
+        assert!(collect(Plain::new(file(b"abc"), 4)).await.is_err());
+    }
+}
