@@ -75,7 +75,7 @@ impl Drop for Drained {
 /// Decompresses on a thread of its own: a few bytes may become very many.
 fn gunzip(
     body: impl Stream<Item = Result<Bytes>> + Send + 'static,
-) -> impl Stream<Item = Result<Bytes>> + Send {
+) -> Result<impl Stream<Item = Result<Bytes>> + Send> {
     let (compressed, arriving) = mpsc::channel(WAITING);
     let (plain, leaving) = mpsc::channel(WAITING);
     // Not one of the runtime's blocking threads, which are few: a client may take its time between two pieces.
