@@ -151,7 +151,8 @@ impl Handle {
         }
     }
 
-    /// Kills everything in the sandbox and gives back all it held. Idempotent.
+    /// Kills everything in the sandbox and gives back all it held; the last of it (interface, disk space) shortly after
+    /// this returns. Idempotent.
     pub async fn destroy(self) -> Result<()> {
         match self {
             Self::Namespaces(handle) => handle.destroy().await,

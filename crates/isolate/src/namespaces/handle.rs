@@ -115,8 +115,15 @@ impl Handle {
                 source: std::io::ErrorKind::TimedOut.into(),
             });
         }
-        host.release(&record.id, record.slot).await?;
         *destroyed = true;
+        // Nothing runs any more, which is what a caller waits for. Giving back what it held takes the kernel tens of
+        // milliseconds (it waits for every processor to forget the interface); a crash meanwhile is a sweep's work.
+        let (host, id, slot) = (host.clone(), record.id.clone(), record.slot);
+        tokio::spawn(async move {
+            if let Err(error) = host.release(&id, slot).await {
+                tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "not all was given back");
+            }
+        });
         Ok(())
     }
 }
