@@ -1,1 +1,21 @@
-//! server
+//! The control plane: REST API, sandbox drivers, store, and the proxy for sandbox traffic, on one port.
+//!
+//! [`App::start`] opens the store, finds the sandboxes of an earlier run again, and gives an [`App`] that can
+//! [`App::serve`] on a listener. Statuses live in `http` only; `sandboxes` knows nothing of HTTP.
+#![forbid(unsafe_code)]
+
+mod app;
+mod clock;
+mod config;
+mod error;
+mod http;
+mod proxy;
+mod random;
+pub mod sandboxes;
+pub mod store;
+pub mod teams;
+pub mod templates;
+
+pub use app::App;
+pub use config::Config;
+pub use error::{Error, Result};

@@ -2,6 +2,7 @@
 //! interpreter events, and what the host hands the agent at boot. No I/O, no async, no clock.
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod boot;
 pub mod envd;
 pub mod id;

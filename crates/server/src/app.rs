@@ -1,0 +1,213 @@
+//! The parts wired together, and their ordered stop.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::response::IntoResponse;
+use http::{Request, Response, header};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use sandcove_isolate::Backend;
+use sandcove_wire::secret::Secret;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+use tracing::Instrument;
+
+use crate::config::Config;
+use crate::http::{DEADLINE, error, router};
+use crate::proxy::body::Answer;
+use crate::proxy::error_page::format_for;
+use crate::proxy::host_route::{Prefixes, Target, route};
+use crate::sandboxes::Registry;
+use crate::store::{FirstTeam, Store};
+use crate::templates::Templates;
+use crate::{Error, Result, proxy};
+
+/// A server; clones are the same one.
+#[derive(Clone)]
+pub struct App {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Config,
+    prefixes: Prefixes,
+    store: Store,
+    sandboxes: Registry,
+    templates: Templates,
+    new_key: Option<Secret>,
+    local_addr: OnceLock<SocketAddr>,
+    draining: AtomicBool,
+}
+
+impl App {
+    /// Opens the store, makes sure there is a team with a key, and takes over the sandboxes of an earlier run.
+    pub async fn start(config: Config, backend: Backend) -> Result<Self> {
+        std::fs::create_dir_all(&config.data_dir)
+            .map_err(|source| Error::DataDir { path: config.data_dir.clone(), source })?;
+        let store = Store::open(&config.data_dir.join("sandcove.db")).await?;
+        let FirstTeam { new_key, .. } = store
+            .ensure_default_team(config.api_key.as_ref(), config.max_sandboxes, config.max_session)
+            .await?;
+        let sandboxes = Registry::start(backend, store.clone()).await?;
+        let templates = Templates::new(store.clone());
+        let prefixes = Prefixes { api: config.api_prefix.clone(), sandbox: config.sandbox_prefix.clone() };
+        let inner = Inner {
+            config,
+            prefixes,
+            store,
+            sandboxes,
+            templates,
+            new_key,
+            local_addr: OnceLock::new(),
+            draining: AtomicBool::new(false),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The key that was made up at this start, to be shown once; it cannot be read back.
+    pub fn new_key(&self) -> Option<&Secret> {
+        self.inner.new_key.as_ref()
+    }
+
+    /// Where it listens, once it does.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.inner.local_addr.get().copied()
+    }
+
+    /// The database.
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// The sandboxes.
+    pub fn sandboxes(&self) -> &Registry {
+        &self.inner.sandboxes
+    }
+
+    /// The templates.
+    pub fn templates(&self) -> &Templates {
+        &self.inner.templates
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.inner.draining.load(Ordering::Relaxed)
+    }
+
+    /// Base of the host names of sandboxes.
+    pub(crate) fn domain(&self) -> Option<String> {
+        let local = || self.local_addr().map(|address| format!("localhost:{}", address.port()));
+        self.inner.config.domain.clone().or_else(local)
+    }
+
+    /// Serves until `shutdown`. Requests under way then get the grace period, sandbox streams are cut, the store is
+    /// written out; sandboxes stay as they are and are found again at the next start.
+    pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
+        let address = listener.local_addr().map_err(Error::Serve)?;
+        // A second call is a second listener; the first one stays the address that is told.
+        let _ = self.inner.local_addr.set(address);
+        let server = Arc::new(Server { app: self.clone(), router: router(self.clone()) });
+        let connections = TaskTracker::new();
+        let closing = CancellationToken::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = shutdown.cancelled() => break,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(server.clone().connection(stream, closing.clone()));
+                }
+                Err(err) => {
+                    // Out of descriptors, most likely: some will come back.
+                    tracing::warn!(error = %err, "connection could not be accepted");
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            }
+        }
+        drop(listener);
+        self.inner.draining.store(true, Ordering::Relaxed);
+        closing.cancel();
+        connections.close();
+        self.inner.sandboxes.cut_streams();
+        if tokio::time::timeout(self.inner.config.grace, connections.wait()).await.is_err() {
+            tracing::warn!(open = connections.len(), "stopping with connections still open");
+        }
+        self.stop().await;
+        Ok(())
+    }
+
+    /// Stops everything that does not listen: drivers, then the store. [`App::serve`] does it too.
+    pub async fn stop(&self) {
+        self.inner.sandboxes.stop().await;
+        self.inner.store.close().await;
+    }
+}
+
+struct Server {
+    app: App,
+    router: Router,
+}
+
+impl Server {
+    async fn connection(self: Arc<Self>, stream: TcpStream, closing: CancellationToken) {
+        if let Err(err) = stream.set_nodelay(true) {
+            tracing::debug!(error = %err, "connection ended before it began");
+            return;
+        }
+        let service = service_fn(|request| {
+            let server = self.clone();
+            async move { Ok::<_, std::convert::Infallible>(server.answer(request).await) }
+        });
+        // Both versions of the protocol; no timer, so that streams may be silent for as long as they like.
+        let builder = auto::Builder::new(TokioExecutor::new());
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            () = closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(err) = result {
+            tracing::debug!(error = %err, "connection ended early");
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+        let from_header = || request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = request.uri().authority().map(|authority| authority.as_str()).or_else(from_header);
+        match route(host, request.headers(), request.uri().path(), &self.app.inner.prefixes) {
+            Ok((Target::Api, cut)) => self.api(request, cut).await.map(Answer::Api),
+            Ok((target, cut)) => {
+                let span = tracing::debug_span!("traffic", target = ?target);
+                proxy::serve(&self.app, request, target, cut).instrument(span).await
+            }
+            Err(refusal) => error::refused(&refusal, format_for(request.headers())).map(Answer::Api),
+        }
+    }
+
+    async fn api(&self, mut request: Request<Incoming>, cut: usize) -> Response<axum::body::Body> {
+        if cut > 0 {
+            *request.uri_mut() = proxy::local_uri(request.uri(), cut);
+        }
+        let id = uuid::Uuid::new_v4();
+        let span = tracing::info_span!("api", request_id = %id, method = %request.method(), path = request.uri().path());
+        let answer = self.router.clone().oneshot(request.map(axum::body::Body::new)).instrument(span);
+        match tokio::time::timeout(DEADLINE, answer).await {
+            Ok(Ok(answer)) => answer,
+            Err(_) => Error::Deadline.into_response(),
+        }
+    }
+}

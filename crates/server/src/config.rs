@@ -1,0 +1,50 @@
+//! What an operator decides. The composition root parses flags, environment and file into this once.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sandcove_wire::secret::Secret;
+
+/// Settings of a server.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where `sandcove.db` is.
+    pub data_dir: PathBuf,
+    /// Base of `{port}-{id}.<domain>` host names, as told to clients. `localhost:<port>` when unset: browsers and
+    /// curl resolve that without any set-up.
+    pub domain: Option<String>,
+    /// The first API key (`SANDCOVE_API_KEY`); made up when unset and there is none yet.
+    pub api_key: Option<Secret>,
+    /// A Bearer token that stands for the default team.
+    pub access_token: Option<Secret>,
+    /// The secret of `X-Admin-Token`; without it there is no such access.
+    pub admin_token: Option<Secret>,
+    /// Path below which everything is the API, e.g. `/api`.
+    pub api_prefix: Option<String>,
+    /// Path below which everything is sandbox traffic, e.g. `/sandbox`.
+    pub sandbox_prefix: Option<String>,
+    /// Sandboxes the default team may run at once.
+    pub max_sandboxes: u32,
+    /// Longest session of a sandbox of the default team; whole hours read best in messages.
+    pub max_session: Duration,
+    /// How long a stop waits for requests under way.
+    pub grace: Duration,
+}
+
+impl Config {
+    /// The defaults, with the database in `data_dir`.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            domain: None,
+            api_key: None,
+            access_token: None,
+            admin_token: None,
+            api_prefix: None,
+            sandbox_prefix: None,
+            max_sandboxes: 1000,
+            max_session: Duration::from_secs(24 * 3600),
+            grace: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Everything that can go wrong in the control plane, by what happened. Which status that is, `http::error` knows.
+
+use sandcove_wire::id::SandboxId;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request does not have the documented form; the text starts behind `validation error: `.
+    #[error("validation error: {0}")]
+    Schema(String),
+    /// The request has the right form and asks for something that is refused.
+    #[error("{0}")]
+    Refused(String),
+    /// Refused, with a name clients know.
+    #[error("{message}")]
+    RefusedAs {
+        /// The name.
+        code: &'static str,
+        /// For the caller.
+        message: String,
+    },
+    /// The feature is off on this server.
+    #[error("{0}")]
+    FeatureOff(&'static str),
+    /// Not a sandbox id.
+    #[error("Invalid sandbox ID")]
+    InvalidSandboxId,
+    /// No such sandbox, or somebody else's.
+    #[error("Sandbox \"{0}\" doesn't exist or you don't have access to it")]
+    SandboxNotFound(String),
+    /// It is paused already.
+    #[error("Sandbox \"{0}\" is already paused")]
+    AlreadyPaused(SandboxId),
+    /// It is running already.
+    #[error("Sandbox \"{0}\" is already running")]
+    AlreadyRunning(SandboxId),
+    /// It is on its way to another state.
+    #[error("Sandbox \"{0}\" is changing its state, try again")]
+    InTransition(SandboxId),
+    /// It is being killed.
+    #[error("Sandbox \"{0}\" is being killed")]
+    BeingKilled(SandboxId),
+    /// The team runs as many as it may.
+    #[error("You have reached the maximum number of concurrent E2B sandboxes ({0}).")]
+    TooManySandboxes(u32),
+    /// No host resources for one more sandbox.
+    #[error("no capacity for another sandbox")]
+    NoCapacity(#[source] sandcove_isolate::Error),
+    /// The sandbox could not be started.
+    #[error("failed to start sandbox {id}")]
+    CreateFailed {
+        /// Which.
+        id: SandboxId,
+        /// Why.
+        source: sandcove_isolate::Error,
+    },
+    /// A running sandbox could not be changed.
+    #[error("failed to {action} sandbox {id}")]
+    Backend {
+        /// What was tried.
+        action: &'static str,
+        /// Which.
+        id: SandboxId,
+        /// Why.
+        source: sandcove_isolate::Error,
+    },
+    /// No such template.
+    #[error("template '{0}' not found")]
+    TemplateNotFound(String),
+    /// The template is there, the tag is not.
+    #[error("tag '{tag}' does not exist for template '{template}'")]
+    TagNotFound {
+        /// As asked for.
+        template: String,
+        /// As asked for.
+        tag: String,
+    },
+    /// The template exists and is somebody else's.
+    #[error("You don't have access to template '{0}'")]
+    TemplateForbidden(String),
+    /// The reference does not follow the grammar.
+    #[error("Invalid template reference: {0}")]
+    InvalidTemplateReference(String),
+    /// No credentials at all.
+    #[error("authorization header is missing: send an API key in X-API-Key")]
+    NoCredentials,
+    /// A credential without the right prefix.
+    #[error("{0}")]
+    MalformedCredential(&'static str),
+    /// An API key nobody has.
+    #[error("Invalid API key, please visit {0} for more information.")]
+    UnknownApiKey(&'static str),
+    /// An access token nobody has.
+    #[error("Invalid Access token, try to login again by running {0}.")]
+    UnknownAccessToken(&'static str),
+    /// Not the admin's secret.
+    #[error("Invalid admin token")]
+    UnknownAdminToken,
+    /// The team may nothing.
+    #[error("team is banned")]
+    TeamBanned,
+    /// The team may only look and clean up.
+    #[error("team is blocked: {0}")]
+    TeamBlocked(String),
+    /// `X-Team-ID` is not an id.
+    #[error("Invalid team ID")]
+    InvalidTeamId,
+    /// `X-Team-ID` names no team.
+    #[error("Team not found")]
+    TeamNotFound,
+    /// The idempotency key was used for another body.
+    #[error("the Idempotency-Key was used with a different request")]
+    IdempotencyMismatch,
+    /// The first request with this key is still under way.
+    #[error("a request with this Idempotency-Key is in progress")]
+    IdempotencyInProgress,
+    /// What the first request with this key led to is not known, or is gone.
+    #[error("the outcome of the request with this Idempotency-Key is unknown")]
+    IdempotencyOutcomeUnknown,
+    /// No such path.
+    #[error("no route for {0}")]
+    NoRoute(String),
+    /// The pre-1.0 API.
+    #[error("this endpoint is deprecated, please update your E2B SDK or CLI")]
+    DeprecatedRoute,
+    /// The body is larger than the API reads.
+    #[error("request body is larger than {0} bytes")]
+    BodyTooLarge(usize),
+    /// The body could not be read to its end.
+    #[error("failed to read the request body")]
+    BodyAborted,
+    /// The request took longer than it may.
+    #[error("request took too long")]
+    Deadline,
+    /// The store failed.
+    #[error("store failed")]
+    Store(#[from] sqlx::Error),
+    /// The store could not be brought up to date.
+    #[error("store could not be migrated")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    /// A stored value cannot be read back.
+    #[error("stored {what} `{id}` cannot be read")]
+    Corrupt {
+        /// Kind of row.
+        what: &'static str,
+        /// Its id.
+        id: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The data directory cannot be used.
+    #[error("failed to prepare data directory `{path}`")]
+    DataDir {
+        /// Where.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The listener failed.
+    #[error("failed to serve")]
+    Serve(#[source] std::io::Error),
+    /// The server is stopping.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// A broken promise of this server's own code.
+    #[error("internal error: {0}")]
+    Internal(&'static str),
+}

@@ -1,0 +1,183 @@
+//! The one place where a failure becomes a status, a body and a log line (contract: control-plane, section 3; envd,
+//! section 9). Every `match` here names every variant, so that a new one cannot be forgotten.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use sandcove_wire::api::error::ErrorBody;
+use serde_json::json;
+
+use super::body;
+use crate::Error;
+use crate::proxy::{Format, Refusal, error_page};
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let status = status(&self);
+        if status.is_server_error() {
+            tracing::error!(error = ?self, status = status.as_u16(), "request failed");
+        } else {
+            tracing::debug!(error = %self, status = status.as_u16(), "request refused");
+        }
+        error_answer(status, public_message(&self), error_code(&self))
+    }
+}
+
+/// An error answer; the body's `code` is the status.
+fn error_answer(status: StatusCode, message: String, error_code: Option<&str>) -> Response {
+    let body = ErrorBody { code: status.as_u16(), message, error_code: error_code.map(str::to_owned) };
+    body::json(status, &body)
+}
+
+fn status(error: &Error) -> StatusCode {
+    match error {
+        Error::Schema(_)
+        | Error::Refused(_)
+        | Error::RefusedAs { .. }
+        | Error::InvalidSandboxId
+        | Error::InvalidTemplateReference(_)
+        | Error::InvalidTeamId
+        | Error::BodyTooLarge(_)
+        | Error::BodyAborted => StatusCode::BAD_REQUEST,
+        Error::NoCredentials
+        | Error::MalformedCredential(_)
+        | Error::UnknownApiKey(_)
+        | Error::UnknownAccessToken(_)
+        | Error::UnknownAdminToken => StatusCode::UNAUTHORIZED,
+        Error::FeatureOff(_) | Error::TemplateForbidden(_) | Error::TeamBanned | Error::TeamBlocked(_) => {
+            StatusCode::FORBIDDEN
+        }
+        Error::SandboxNotFound(_)
+        | Error::TemplateNotFound(_)
+        | Error::TagNotFound { .. }
+        | Error::TeamNotFound
+        | Error::NoRoute(_)
+        | Error::DeprecatedRoute => StatusCode::NOT_FOUND,
+        Error::AlreadyPaused(_)
+        | Error::AlreadyRunning(_)
+        | Error::InTransition(_)
+        | Error::BeingKilled(_)
+        | Error::IdempotencyInProgress
+        | Error::IdempotencyOutcomeUnknown => StatusCode::CONFLICT,
+        Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
+        Error::TooManySandboxes(_) => StatusCode::TOO_MANY_REQUESTS,
+        Error::NoCapacity(_) | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+        Error::Deadline => StatusCode::GATEWAY_TIMEOUT,
+        Error::CreateFailed { .. }
+        | Error::Backend { .. }
+        | Error::Store(_)
+        | Error::Migrate(_)
+        | Error::Corrupt { .. }
+        | Error::DataDir { .. }
+        | Error::Serve(_)
+        | Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+fn error_code(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::RefusedAs { code, .. } => Some(code),
+        Error::NoCapacity(_) => Some("sandbox_capacity_unavailable"),
+        Error::CreateFailed { .. } => Some("sandbox_create_failed"),
+        Error::IdempotencyMismatch => Some("idempotency_request_mismatch"),
+        Error::IdempotencyInProgress => Some("idempotency_in_progress"),
+        Error::IdempotencyOutcomeUnknown => Some("idempotency_outcome_unknown"),
+        Error::Backend { .. }
+        | Error::Store(_)
+        | Error::Migrate(_)
+        | Error::Corrupt { .. }
+        | Error::DataDir { .. }
+        | Error::Serve(_)
+        | Error::Internal(_) => Some("internal_server_error"),
+        Error::Schema(_)
+        | Error::Refused(_)
+        | Error::FeatureOff(_)
+        | Error::InvalidSandboxId
+        | Error::SandboxNotFound(_)
+        | Error::AlreadyPaused(_)
+        | Error::AlreadyRunning(_)
+        | Error::InTransition(_)
+        | Error::BeingKilled(_)
+        | Error::TooManySandboxes(_)
+        | Error::TemplateNotFound(_)
+        | Error::TagNotFound { .. }
+        | Error::TemplateForbidden(_)
+        | Error::InvalidTemplateReference(_)
+        | Error::NoCredentials
+        | Error::MalformedCredential(_)
+        | Error::UnknownApiKey(_)
+        | Error::UnknownAccessToken(_)
+        | Error::UnknownAdminToken
+        | Error::TeamBanned
+        | Error::TeamBlocked(_)
+        | Error::InvalidTeamId
+        | Error::TeamNotFound
+        | Error::NoRoute(_)
+        | Error::DeprecatedRoute
+        | Error::BodyTooLarge(_)
+        | Error::BodyAborted
+        | Error::Deadline
+        | Error::ShuttingDown => None,
+    }
+}
+
+/// What the caller reads: the inner workings stay in the log.
+fn public_message(error: &Error) -> String {
+    match status(error) {
+        StatusCode::INTERNAL_SERVER_ERROR => match error {
+            Error::CreateFailed { .. } | Error::Backend { .. } => error.to_string(),
+            _ => "internal server error".to_owned(),
+        },
+        _ => error.to_string(),
+    }
+}
+
+/// The answer to a panic in a handler.
+pub(super) fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
+    Error::Internal("a handler panicked").into_response()
+}
+
+/// The answer to traffic that does not reach its sandbox.
+pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
+    let status = refusal_status(refusal);
+    let code = status.as_u16();
+    let message = refusal.to_string();
+    let id = match refusal {
+        Refusal::BadAddress(text) => return (status, *text).into_response(),
+        Refusal::ControlRoute(path) => {
+            return body::json(status, &json!({ "message": message, "path": path, "code": code }));
+        }
+        Refusal::NotFound(id)
+        | Refusal::PortClosed(id, _)
+        | Refusal::TokenMissing(id)
+        | Refusal::TokenInvalid(id)
+        | Refusal::WakeForbidden(id)
+        | Refusal::InTransition(id)
+        | Refusal::TeamLimit(id, _)
+        | Refusal::Failed(id) => id,
+    };
+    if format == Format::Html {
+        let page = error_page::render(refusal);
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        return (status, [(header::CONTENT_TYPE, html)], page).into_response();
+    }
+    let mut answer = json!({ "sandboxId": id, "message": message, "code": code });
+    match refusal {
+        Refusal::PortClosed(_, port) => answer["port"] = json!(port),
+        Refusal::TeamLimit(_, limit) => answer["connectionLimit"] = json!(limit),
+        _ => {}
+    }
+    body::json(status, &answer)
+}
+
+fn refusal_status(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        Refusal::BadAddress(_) => StatusCode::BAD_REQUEST,
+        Refusal::ControlRoute(_) => StatusCode::NOT_FOUND,
+        Refusal::NotFound(_) | Refusal::PortClosed(..) | Refusal::Failed(_) => StatusCode::BAD_GATEWAY,
+        Refusal::TokenMissing(_) | Refusal::TokenInvalid(_) | Refusal::WakeForbidden(_) => {
+            StatusCode::FORBIDDEN
+        }
+        Refusal::InTransition(_) => StatusCode::CONFLICT,
+        Refusal::TeamLimit(..) => StatusCode::TOO_MANY_REQUESTS,
+    }
+}

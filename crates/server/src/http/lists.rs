@@ -1,0 +1,101 @@
+//! Lists of sandboxes (contract: control-plane, section 6.4).
+
+use axum::extract::State;
+use axum::response::Response;
+use http::{HeaderValue, StatusCode};
+use sandcove_wire::id::TemplateId;
+
+use super::auth::Reader;
+use super::body;
+use super::paging::{PageRequest, Position};
+use super::params::{Query, invalid};
+use super::sandboxes::listed;
+use crate::app::App;
+use crate::sandboxes::View;
+use crate::teams::Team;
+use crate::templates::Reference;
+use crate::{Error, Result};
+
+/// The first list has no pages, so it has an end.
+const MOST_UNPAGED: usize = 5000;
+
+/// Running sandboxes, newest first.
+pub(super) async fn running(State(app): State<App>, Reader(team): Reader, query: Query) -> Result<Response> {
+    let metadata = query.metadata()?;
+    let mut views = app.sandboxes().views(&team);
+    views.retain(|view| !view.is_paused() && has_metadata(view, &metadata));
+    if views.len() > MOST_UNPAGED {
+        return Err(Error::Refused(format!("more than {MOST_UNPAGED} sandboxes match, use the paged list")));
+    }
+    views.sort_by_key(|view| std::cmp::Reverse(position(view)));
+    Ok(body::json(StatusCode::OK, &views.iter().map(listed).collect::<Vec<_>>()))
+}
+
+/// Running and paused sandboxes, filtered and in pages.
+pub(super) async fn paged(State(app): State<App>, Reader(team): Reader, query: Query) -> Result<Response> {
+    let page = PageRequest::from_query(&query)?;
+    let states = States::from_query(&query)?;
+    let metadata = query.metadata()?;
+    let started_after = query.time("startedAfter")?;
+    let mut views = app.sandboxes().views(&team);
+    if let Some(text) = query.text("template") {
+        match template(&app, &team, text).await? {
+            Some(id) => views.retain(|view| view.details.source.template_id == id),
+            None => views.clear(),
+        }
+    }
+    views.retain(|view| {
+        states.include(view)
+            && has_metadata(view, &metadata)
+            && started_after.is_none_or(|time| view.session.started_at >= time)
+    });
+    let running = views.iter().filter(|view| !view.is_paused()).count();
+    let page = page.cut(views, position);
+    let mut answer = body::json(StatusCode::OK, &page.rows.iter().map(listed).collect::<Vec<_>>());
+    if let Some(next) = page.next {
+        answer.headers_mut().insert("x-next-token", next);
+    }
+    if states.running {
+        answer.headers_mut().insert("x-total-running", HeaderValue::from(running));
+    }
+    Ok(answer)
+}
+
+struct States {
+    running: bool,
+    paused: bool,
+}
+
+impl States {
+    fn from_query(query: &Query) -> Result<Self> {
+        let named = query.list("state");
+        if let Some(other) = named.iter().find(|state| !["running", "paused"].contains(state)) {
+            return Err(invalid("state", &format!("must be running or paused, not {other}")));
+        }
+        let all = named.is_empty();
+        Ok(Self { running: all || named.contains(&"running"), paused: all || named.contains(&"paused") })
+    }
+
+    fn include(&self, view: &View) -> bool {
+        if view.is_paused() { self.paused } else { self.running }
+    }
+}
+
+async fn template(app: &App, team: &Team, text: &str) -> Result<Option<TemplateId>> {
+    let reference: Reference = match text.parse() {
+        Ok(reference) => reference,
+        Err(err) => return Err(Error::InvalidTemplateReference(format!("{err}"))),
+    };
+    if reference.has_tag() {
+        return Err(Error::Refused("the template filter must not carry a tag".into()));
+    }
+    app.templates().find_id(team, &reference).await
+}
+
+fn has_metadata(view: &View, wanted: &[(String, String)]) -> bool {
+    wanted.iter().all(|(key, value)| view.details.metadata.get(key) == Some(value))
+}
+
+fn position(view: &View) -> Position {
+    Position { time: view.session.started_at, id: view.details.id.to_string() }
+}

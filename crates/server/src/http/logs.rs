@@ -1,0 +1,90 @@
+//! Logs of one sandbox (contract: control-plane, section 8). An unknown sandbox has none.
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use sandcove_wire::api::observe::{LogEntry, LogLevel, LogLine, SandboxLogs, SandboxLogsV2};
+use sandcove_wire::id::SandboxId;
+use serde_json::json;
+
+use super::auth::Reader;
+use super::body;
+use super::params::{Query, Sandbox, invalid};
+use crate::Result;
+use crate::app::App;
+use crate::teams::Team;
+
+const MOST: i64 = 1000;
+const LONGEST_SEARCH: usize = 256;
+
+/// Oldest first, from `start` on.
+pub(super) async fn v1(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Reader(team): Reader,
+    query: Query,
+) -> Result<Response> {
+    let start = query.integer("start")?.unwrap_or(0);
+    let limit = query.integer_in("limit", 0..=i64::MAX, MOST)?;
+    let mut entries = entries(&app, &team, &id);
+    entries.retain(|entry| entry.timestamp.as_millisecond() >= start);
+    entries.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    let logs = SandboxLogs { logs: entries.iter().map(line).collect(), log_entries: entries };
+    Ok(body::json(StatusCode::OK, &logs))
+}
+
+/// From `cursor` on, in either direction.
+pub(super) async fn v2(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Reader(team): Reader,
+    query: Query,
+) -> Result<Response> {
+    let limit = query.integer_in("limit", 0..=MOST, MOST)?;
+    let cursor = query.integer("cursor")?;
+    let forward = match query.text("direction") {
+        None | Some("backward") => false,
+        Some("forward") => true,
+        Some(_) => return Err(invalid("direction", "must be forward or backward")),
+    };
+    let least = level(&query)?;
+    let search = query.text("search").unwrap_or_default();
+    if search.chars().count() > LONGEST_SEARCH {
+        return Err(invalid("search", "must be at most 256 characters"));
+    }
+    let mut entries = entries(&app, &team, &id);
+    entries.retain(|entry| {
+        let time = entry.timestamp.as_millisecond();
+        let in_reach = cursor.is_none_or(|cursor| if forward { time >= cursor } else { time <= cursor });
+        in_reach && least.is_none_or(|least| entry.level >= least) && entry.message.contains(search)
+    });
+    if !forward {
+        entries.reverse();
+    }
+    entries.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    Ok(body::json(StatusCode::OK, &SandboxLogsV2 { logs: entries }))
+}
+
+fn entries(app: &App, team: &Team, id: &SandboxId) -> Vec<LogEntry> {
+    app.sandboxes().entry(team, id).map(|entry| entry.journal.read()).unwrap_or_default()
+}
+
+/// The CLI parses the text of a line as JSON.
+fn line(entry: &LogEntry) -> LogLine {
+    let mut line = json!({ "level": entry.level, "message": entry.message });
+    for (name, value) in &entry.fields {
+        line[name] = json!(value);
+    }
+    LogLine { timestamp: entry.timestamp, line: line.to_string() }
+}
+
+fn level(query: &Query) -> Result<Option<LogLevel>> {
+    match query.text("level") {
+        None => Ok(None),
+        Some("debug") => Ok(Some(LogLevel::Debug)),
+        Some("info") => Ok(Some(LogLevel::Info)),
+        Some("warn") => Ok(Some(LogLevel::Warn)),
+        Some("error") => Ok(Some(LogLevel::Error)),
+        Some(_) => Err(invalid("level", "must be debug, info, warn or error")),
+    }
+}

@@ -1,0 +1,346 @@
+//! One sandbox: create, look, change, end (contract: control-plane, section 6).
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use axum::extract::{Request as HttpRequest, State};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use sandcove_wire::api::network::NetworkUpdate;
+use sandcove_wire::api::sandbox as wire;
+use sandcove_wire::id::CLIENT_ID;
+use sha2::{Digest, Sha256};
+
+use super::auth::{Caller, Reader};
+use super::body::{self, Optional, Required};
+use super::params::Sandbox;
+use crate::app::App;
+use crate::sandboxes::lifecycle::{OnExpiry, Phase};
+use crate::sandboxes::{CreatePlan, NetworkRules, Outcome, Request, Token, View};
+use crate::teams::Team;
+use crate::{Error, Result};
+
+/// Of v1 create and resume, when the client names none.
+const DEFAULT_TIMEOUT_V1: i32 = 15;
+/// Of v2 create and connect.
+const DEFAULT_TIMEOUT_V2: i32 = 300;
+const MOST_REFRESH: i32 = 3600;
+
+/// Which of the two create calls it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+pub(super) async fn create_v1(
+    State(app): State<App>,
+    Caller(team): Caller,
+    Required(body): Required<wire::NewSandbox>,
+) -> Result<Response> {
+    let plan = plan(&app, team, body, Version::V1).await?;
+    let view = app.sandboxes().create(plan).await?;
+    Ok(body::json(StatusCode::CREATED, &sandbox(&app, &view)))
+}
+
+pub(super) async fn create_v2(
+    State(app): State<App>,
+    Caller(team): Caller,
+    headers: HeaderMap,
+    request: HttpRequest,
+) -> Result<Response> {
+    let bytes = body::read(request.into_body()).await?;
+    let body: wire::NewSandbox = body::parse(&bytes)?;
+    let key = idempotency_key(&headers)?;
+    let plan = plan(&app, team, body, Version::V2).await?;
+    let view = match key {
+        Some(key) => app.sandboxes().create_once(plan, key, &fingerprint(&bytes)?).await?,
+        None => app.sandboxes().create(plan).await?,
+    };
+    Ok(body::json(StatusCode::CREATED, &sandbox(&app, &view)))
+}
+
+pub(super) async fn detail(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Reader(team): Reader,
+) -> Result<Response> {
+    let view = app.sandboxes().view(&team, &id)?;
+    let detail = wire::SandboxDetail {
+        listed: listed(&view),
+        envd_access_token: Some(view.details.access_token.clone()),
+        allow_internet_access: view.settings.network.allow_internet_access,
+        domain: app.domain(),
+        network: view.settings.network.given.clone(),
+        lifecycle: wire::Lifecycle {
+            auto_resume: view.details.auto_resume,
+            on_timeout: match view.settings.on_expiry {
+                OnExpiry::Kill => wire::OnTimeout::Kill,
+                OnExpiry::Pause => wire::OnTimeout::Pause,
+            },
+        },
+        pause_mode: (view.phase == Phase::Paused).then_some(wire::PauseMode::Full),
+    };
+    Ok(body::json(StatusCode::OK, &detail))
+}
+
+pub(super) async fn kill(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Reader(team): Reader,
+) -> Result<StatusCode> {
+    app.sandboxes().ask(&team, &id, Request::Kill).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn pause(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Caller(team): Caller,
+    Optional(body): Optional<wire::Pause>,
+) -> Result<StatusCode> {
+    let entry = app.sandboxes().entry(&team, &id)?;
+    if body.memory == Some(false) {
+        return Err(filesystem_only_is_off());
+    }
+    entry.ask(Request::Pause).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn resume(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Caller(team): Caller,
+    Optional(body): Optional<wire::Resume>,
+) -> Result<Response> {
+    let timeout = positive_timeout(body.timeout.unwrap_or(DEFAULT_TIMEOUT_V1), &team)?;
+    let entry = app.sandboxes().entry(&team, &id)?;
+    refuse_memory_override(body.memory)?;
+    let on_expiry = body.auto_pause.map(on_expiry);
+    entry.ask(Request::Resume { timeout, on_expiry }).await?;
+    Ok(body::json(StatusCode::CREATED, &sandbox(&app, &entry.view())))
+}
+
+pub(super) async fn connect_v1(
+    state: State<App>,
+    id: Sandbox,
+    caller: Caller,
+    Required(body): Required<wire::Connect>,
+) -> Result<Response> {
+    let timeout = body.timeout.ok_or_else(|| Error::Schema("property \"timeout\" is missing".into()))?;
+    connect(state, id, caller, timeout, body.memory).await
+}
+
+pub(super) async fn connect_v2(
+    state: State<App>,
+    id: Sandbox,
+    caller: Caller,
+    Optional(body): Optional<wire::Connect>,
+) -> Result<Response> {
+    connect(state, id, caller, body.timeout.unwrap_or(DEFAULT_TIMEOUT_V2), body.memory).await
+}
+
+async fn connect(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Caller(team): Caller,
+    timeout: i32,
+    memory: Option<bool>,
+) -> Result<Response> {
+    let timeout = any_timeout(timeout, &team)?;
+    let entry = app.sandboxes().entry(&team, &id)?;
+    refuse_memory_override(memory)?;
+    let status = match entry.ask(Request::Connect { timeout }).await? {
+        Outcome::Resumed => StatusCode::CREATED,
+        Outcome::Done | Outcome::WasRunning => StatusCode::OK,
+    };
+    Ok(body::json(status, &sandbox(&app, &entry.view())))
+}
+
+pub(super) async fn set_timeout(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Caller(team): Caller,
+    Required(body): Required<wire::Timeout>,
+) -> Result<StatusCode> {
+    let seconds = u64::try_from(body.timeout).map_err(|_| negative_timeout())?;
+    app.sandboxes().ask(&team, &id, Request::SetTimeout(Duration::from_secs(seconds))).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn refresh(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Caller(team): Caller,
+    Optional(body): Optional<wire::Refresh>,
+) -> Result<StatusCode> {
+    let seconds = u64::try_from(body.duration.unwrap_or_default())
+        .ok()
+        .filter(|seconds| *seconds <= MOST_REFRESH as u64)
+        .ok_or_else(|| {
+            Error::Schema(format!("property \"duration\" must be between 0 and {MOST_REFRESH}"))
+        })?;
+    app.sandboxes().ask(&team, &id, Request::Refresh(Duration::from_secs(seconds))).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn set_network(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Caller(team): Caller,
+    Optional(body): Optional<NetworkUpdate>,
+) -> Result<StatusCode> {
+    app.sandboxes().ask(&team, &id, Request::SetNetwork(body)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What a create request means.
+async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -> Result<CreatePlan> {
+    let default_timeout = match version {
+        Version::V1 => DEFAULT_TIMEOUT_V1,
+        Version::V2 => DEFAULT_TIMEOUT_V2,
+    };
+    let timeout = positive_timeout(body.timeout.unwrap_or(default_timeout), &team)?;
+    let reference = body.template_id.parse().map_err(|err: crate::templates::InvalidReference| {
+        Error::InvalidTemplateReference(err.to_string())
+    })?;
+    let auto_pause = body.auto_pause.unwrap_or(false);
+    let auto_resume = body.auto_resume.is_some_and(|resume| resume.enabled);
+    if body.auto_pause_memory == Some(false) {
+        let refused = |text: &str| Err(Error::Refused(text.into()));
+        match (auto_pause, auto_resume) {
+            (false, _) => return refused("autoPauseMemory cannot be false when autoPause is disabled"),
+            (_, true) => return refused("autoPauseMemory cannot be false when autoResume is enabled"),
+            (true, false) => return Err(filesystem_only_is_off()),
+        }
+    }
+    if body.iam.as_ref().and_then(|iam| iam["tokens"].as_object()).is_some_and(|tokens| !tokens.is_empty()) {
+        return Err(Error::Refused("workload identities are not enabled on this server".into()));
+    }
+    if body.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()) {
+        return Err(Error::Refused("volumes are not enabled on this server".into()));
+    }
+    let network = NetworkRules::new(body.network, body.allow_internet_access)?;
+    let token = match (version, body.secure) {
+        (Version::V2, _) | (Version::V1, Some(true)) => Token::Required,
+        (Version::V1, Some(false) | None) => Token::Optional,
+    };
+    if network.is_private() && token == Token::Optional {
+        return Err(Error::Refused(
+            "You cannot create a sandbox without public access unless you enable secure envd access via 'secure' flag."
+                .into(),
+        ));
+    }
+    let template = app.templates().resolve(&team, &reference).await?;
+    Ok(CreatePlan {
+        team,
+        template,
+        timeout,
+        on_expiry: on_expiry(auto_pause),
+        auto_resume,
+        token,
+        network,
+        metadata: body.metadata.unwrap_or_default(),
+        env_vars: body.env_vars.unwrap_or_default(),
+        mcp: body.mcp,
+    })
+}
+
+fn on_expiry(auto_pause: bool) -> OnExpiry {
+    if auto_pause { OnExpiry::Pause } else { OnExpiry::Kill }
+}
+
+/// A timeout of more than nothing and at most what the team may.
+fn positive_timeout(seconds: i32, team: &Team) -> Result<Duration> {
+    if seconds == 0 {
+        return Err(negative_timeout());
+    }
+    any_timeout(seconds, team)
+}
+
+fn any_timeout(seconds: i32, team: &Team) -> Result<Duration> {
+    let timeout = Duration::from_secs(u64::try_from(seconds).map_err(|_| negative_timeout())?);
+    if timeout > team.max_session {
+        let hours = team.max_session.as_secs() / 3600;
+        return Err(Error::Refused(format!("Timeout cannot be greater than {hours} hours")));
+    }
+    Ok(timeout)
+}
+
+fn negative_timeout() -> Error {
+    Error::Refused("Timeout must be greater than 0".into())
+}
+
+fn filesystem_only_is_off() -> Error {
+    Error::RefusedAs {
+        code: "snapshot_filesystem_only_disabled",
+        message: "filesystem-only pause is not enabled on this server".into(),
+    }
+}
+
+fn refuse_memory_override(memory: Option<bool>) -> Result<()> {
+    match memory {
+        Some(false) => Err(Error::RefusedAs {
+            code: "sandbox_memory_override_disabled",
+            message: "resuming without memory is not enabled on this server".into(),
+        }),
+        Some(true) | None => Ok(()),
+    }
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let key = value.to_str().unwrap_or_default();
+    let allowed = key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    if (1..=255).contains(&key.len()) && allowed {
+        Ok(Some(key.to_owned()))
+    } else {
+        Err(Error::Schema("header \"Idempotency-Key\" must be 1 to 255 characters of a-z, 0-9 and -".into()))
+    }
+}
+
+/// The same for bodies that mean the same: member order and white space do not count.
+fn fingerprint(bytes: &[u8]) -> Result<String> {
+    let value: serde_json::Value = body::parse(bytes)?;
+    let digest = Sha256::digest(value.to_string().as_bytes());
+    Ok(digest.iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+/// The answer of create, connect and resume.
+fn sandbox(app: &App, view: &View) -> wire::Sandbox {
+    let details = &view.details;
+    wire::Sandbox {
+        template_id: details.source.template_id.to_string(),
+        sandbox_id: details.id.clone(),
+        client_id: CLIENT_ID.to_owned(),
+        alias: details.source.alias.clone(),
+        envd_version: details.source.envd_version.clone(),
+        envd_access_token: Some(details.access_token.clone()),
+        traffic_access_token: details.traffic_token.clone(),
+        domain: app.domain(),
+    }
+}
+
+/// A sandbox as the lists show it.
+pub(super) fn listed(view: &View) -> wire::ListedSandbox {
+    let details = &view.details;
+    wire::ListedSandbox {
+        template_id: details.source.template_id.to_string(),
+        alias: details.source.alias.clone(),
+        sandbox_id: details.id.clone(),
+        client_id: CLIENT_ID.to_owned(),
+        started_at: view.session.started_at,
+        end_at: view.session.end_at,
+        cpu_count: details.limits.cpus,
+        memory_mb: details.limits.memory_mib,
+        disk_size_mb: details.limits.disk_mib,
+        metadata: details.metadata.clone(),
+        state: if view.is_paused() { wire::State::Paused } else { wire::State::Running },
+        envd_version: details.source.envd_version.clone(),
+        volume_mounts: Vec::new(),
+    }
+}

@@ -1,0 +1,232 @@
+//! Passing one request on to a sandbox and its answer back, frame by frame.
+
+use std::time::Duration;
+
+use axum::response::IntoResponse;
+use http::header::{self, HeaderName};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use sandcove_wire::boot::AGENT_PORT;
+use tokio::time::sleep;
+
+use super::body::{Answer, Stream};
+use super::gate::{Admitted, Visitor};
+use super::host_route::{Target, is_control_route};
+use super::pool::Connection;
+use super::{Refusal, error_page, upgrade};
+use crate::app::App;
+use crate::http::error::refused;
+use crate::sandboxes::Live;
+
+/// Pauses between attempts to reach a port that is not open: a service may be about to open it.
+const DIAL_AGAIN: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(300),
+    Duration::from_millis(400),
+];
+/// Headers that are about one connection only; `Connection` names more.
+const HOP_BY_HOP: [HeaderName; 7] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Answers a request that is for a sandbox. `cut` bytes of its path are the operator's prefix.
+pub(crate) async fn serve(
+    app: &App,
+    request: Request<Incoming>,
+    target: Target,
+    cut: usize,
+) -> Response<Answer> {
+    let format = error_page::format_for(request.headers());
+    let preflight = request.method() == Method::OPTIONS && target == Target::SomeAgent;
+    match attempt(app, request, target, cut).await {
+        Ok(answer) => answer,
+        // A browser's preflight carries neither token nor signature: which sandbox it means cannot be known, and what
+        // every agent would answer is.
+        Err(Refusal::NotFound(_)) if preflight => agent_preflight().map(Answer::Api),
+        Err(refusal) => {
+            tracing::debug!(refusal = %refusal, "traffic refused");
+            refused(&refusal, format).map(Answer::Api)
+        }
+    }
+}
+
+async fn attempt(
+    app: &App,
+    mut request: Request<Incoming>,
+    target: Target,
+    cut: usize,
+) -> Result<Response<Answer>, Refusal> {
+    let host = host(&request);
+    let uri = local_uri(request.uri(), cut);
+    let visitor = Visitor {
+        method: request.method(),
+        path: uri.path(),
+        query: uri.query(),
+        headers: request.headers(),
+    };
+    let (id, port) = match target {
+        Target::Sandbox { id, port } => (id, port),
+        Target::SomeAgent => (visitor.find(app).ok_or_else(|| Refusal::NotFound(String::new()))?, AGENT_PORT),
+        Target::Api => return Err(Refusal::BadAddress("not a sandbox address")),
+    };
+    if port == AGENT_PORT && is_control_route(uri.path()) {
+        return Err(Refusal::ControlRoute(uri.path().to_owned()));
+    }
+    if request.method() == Method::CONNECT {
+        return Err(Refusal::BadAddress("CONNECT is not supported"));
+    }
+    let Admitted { live, view } = visitor.admit(app, &id, port).await?;
+    let mask = if port == AGENT_PORT { None } else { view.settings.network.masked_host(port) };
+    let upgrade = upgrade::wanted(request.headers());
+    let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+    prepare(&mut request, uri, host, mask, upgrade);
+    let exchange = exchange(request, &live, id.as_str(), port);
+    let (mut answer, connection) = live
+        .ended
+        .run_until_cancelled(exchange)
+        .await
+        .unwrap_or_else(|| Err(Refusal::NotFound(id.to_string())))?;
+    let upgraded =
+        upgrade::wanted(answer.headers()).filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS);
+    if let (Some(client), Some(protocol)) = (client, upgraded) {
+        upgrade::splice(client, hyper::upgrade::on(&mut answer), live);
+        let (mut parts, _) = answer.into_parts();
+        drop_hop_by_hop(&mut parts.headers);
+        announce_upgrade(&mut parts.headers, protocol);
+        return Ok(Response::from_parts(parts, Answer::Api(axum::body::Body::empty())));
+    }
+    let (mut parts, body) = answer.into_parts();
+    drop_hop_by_hop(&mut parts.headers);
+    parts.version = Version::default();
+    Ok(Response::from_parts(parts, Answer::Stream(Stream::new(body, live, port, connection))))
+}
+
+/// Sends the request over an idle connection or a new one, and waits for the head of the answer.
+async fn exchange(
+    mut request: Request<Incoming>,
+    live: &Live,
+    id: &str,
+    port: u16,
+) -> Result<(Response<Incoming>, Connection), Refusal> {
+    let closed = || Refusal::PortClosed(id.to_owned(), port);
+    loop {
+        let (mut connection, reused) = match live.pool.take(port) {
+            Some(connection) => (connection, true),
+            None => (dial(live, port).await.map_err(|_| closed())?, false),
+        };
+        match connection.try_send_request(request).await {
+            Ok(answer) => return Ok((answer, connection)),
+            // The other side closed an idle connection just now: nothing was sent, so it can be sent again.
+            Err(mut failed) => match failed.take_message() {
+                Some(unsent) if reused => request = unsent,
+                _ => {
+                    tracing::debug!(sandbox_id = id, port, error = %failed.error(), "no answer from a sandbox");
+                    return Err(closed());
+                }
+            },
+        }
+    }
+}
+
+async fn dial(live: &Live, port: u16) -> std::io::Result<Connection> {
+    let retries: &[Duration] = if port == AGENT_PORT { &[] } else { &DIAL_AGAIN };
+    let mut pauses = retries.iter();
+    let stream = loop {
+        match (live.handle.0.connect(port).await, pauses.next()) {
+            (Ok(stream), _) => break stream,
+            (Err(err), Some(pause)) if err.kind() == std::io::ErrorKind::ConnectionRefused => {
+                sleep(*pause).await
+            }
+            (Err(err), _) => return Err(err),
+        }
+    };
+    stream.set_nodelay(true)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
+    tokio::spawn(async move {
+        if let Err(err) = connection.with_upgrades().await {
+            tracing::debug!(error = %err, "connection to a sandbox ended early");
+        }
+    });
+    Ok(sender)
+}
+
+/// Makes the request one of our own to the service behind the port.
+fn prepare(
+    request: &mut Request<Incoming>,
+    uri: Uri,
+    host: Option<HeaderValue>,
+    mask: Option<String>,
+    upgrade: Option<HeaderValue>,
+) {
+    *request.uri_mut() = uri;
+    *request.version_mut() = Version::HTTP_11;
+    let headers = request.headers_mut();
+    drop_hop_by_hop(headers);
+    if let Some(protocol) = upgrade {
+        announce_upgrade(headers, protocol);
+    }
+    let masked = mask.and_then(|mask| HeaderValue::from_str(&mask).ok());
+    if let (Some(_), Some(original)) = (&masked, &host) {
+        headers.insert("x-forwarded-host", original.clone());
+    }
+    let fallback = HeaderValue::from_static("localhost");
+    headers.insert(header::HOST, masked.or(host).unwrap_or(fallback));
+}
+
+/// The host the client asked for; HTTP/2 has it in the address.
+fn host(request: &Request<Incoming>) -> Option<HeaderValue> {
+    let from_header = || request.headers().get(header::HOST).cloned();
+    let authority = request.uri().authority();
+    authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()).or_else(from_header)
+}
+
+/// Path and query, without the operator's prefix.
+pub(crate) fn local_uri(uri: &Uri, cut: usize) -> Uri {
+    let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let rest = whole.get(cut..).unwrap_or("/");
+    let text = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+    PathAndQuery::try_from(text).map_or_else(|_| Uri::from_static("/"), Uri::from)
+}
+
+fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    let keep_alive = [HeaderName::from_static("keep-alive"), HeaderName::from_static("proxy-connection")];
+    for name in named.iter().chain(&HOP_BY_HOP).chain(&keep_alive) {
+        headers.remove(name);
+    }
+}
+
+fn announce_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, protocol);
+}
+
+fn agent_preflight() -> Response<axum::body::Body> {
+    let any = HeaderValue::from_static("*");
+    let headers = [
+        (header::ACCESS_CONTROL_ALLOW_ORIGIN, any.clone()),
+        (
+            header::ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, HEAD"),
+        ),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, any),
+        (header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("7200")),
+    ];
+    (StatusCode::NO_CONTENT, headers).into_response()
+}

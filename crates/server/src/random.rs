@@ -1,0 +1,35 @@
+//! Random ids and secrets, from the operating system's generator through `rand`'s thread generator.
+
+use std::fmt::Write;
+
+use rand::Rng;
+use sandcove_wire::id::SandboxId;
+use sandcove_wire::secret::Secret;
+
+fn digits() -> [u8; 20] {
+    let mut random = rand::rng();
+    std::array::from_fn(|_| random.random_range(0..36))
+}
+
+fn hex<const N: usize>() -> String {
+    let bytes: [u8; N] = rand::rng().random();
+    bytes.iter().fold(String::with_capacity(2 * N), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+pub(crate) fn sandbox_id() -> SandboxId {
+    SandboxId::from_random(digits())
+}
+
+/// 64 hex digits.
+pub(crate) fn token() -> Secret {
+    Secret::new(hex::<32>())
+}
+
+/// `e2b_` and 40 hex digits, the form clients check.
+pub(crate) fn api_key() -> Secret {
+    Secret::new(format!("e2b_{}", hex::<20>()))
+}

@@ -1,0 +1,408 @@
+//! One task per sandbox owns its [`Handle`]: requests come to it as messages and are answered by oneshot, its visible
+//! state goes out on a watch channel, and every change is stored before it is answered. Callers that hang up cancel
+//! nothing.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use sandcove_isolate::Handle;
+use sandcove_wire::api::network::NetworkUpdate;
+use sandcove_wire::api::observe::LogLevel;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
+
+use super::journal::Journal;
+use super::lifecycle::{Ask, Decision, Denial, OnExpiry, Phase, Session, Transition, decide};
+use super::live::Live;
+use super::network::InvalidNetwork;
+use super::quota::Slot;
+use super::record::{Settings, StoredState, View};
+use super::registry::Shared;
+use crate::teams::Team;
+use crate::{Error, Result, clock};
+
+/// A pause takes at least this long, so that callers who ask for it at once share its answer: freezing is so quick that
+/// the second of two simultaneous requests would else find the sandbox paused already, which is an error.
+const SETTLE: Duration = Duration::from_millis(50);
+/// The wall clock is looked at this often, so that a jump forward is noticed.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+/// A refresh gives at least this much.
+const LEAST_REFRESH: Duration = Duration::from_secs(15);
+/// A wake-up by traffic gives at least this much.
+const LEAST_WAKE: Duration = Duration::from_secs(300);
+
+/// What may be asked of a sandbox.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Pause,
+    Resume { timeout: Duration, on_expiry: Option<OnExpiry> },
+    Connect { timeout: Duration },
+    Wake,
+    Kill,
+    SetTimeout(Duration),
+    Refresh(Duration),
+    SetNetwork(NetworkUpdate),
+}
+
+/// How it was met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// As asked.
+    Done,
+    /// It was paused and runs again.
+    Resumed,
+    /// It ran all along.
+    WasRunning,
+}
+
+pub(super) type Reply = oneshot::Sender<Result<Outcome>>;
+
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) request: Request,
+    pub(super) reply: Reply,
+}
+
+impl Request {
+    fn ask(&self) -> Ask {
+        match self {
+            Self::Pause => Ask::Pause,
+            Self::Resume { .. } => Ask::Resume,
+            Self::Connect { .. } => Ask::Connect,
+            Self::Wake => Ask::Wake,
+            Self::Kill => Ask::Kill,
+            Self::SetTimeout(_) => Ask::SetTimeout,
+            Self::Refresh(_) => Ask::Refresh,
+            Self::SetNetwork(_) => Ask::SetNetwork,
+        }
+    }
+}
+
+/// A change of phase that is being made.
+struct Underway {
+    transition: Transition,
+    work: BoxFuture<'static, sandcove_isolate::Result<()>>,
+    /// Those who get its outcome.
+    joined: Vec<Reply>,
+    /// The length of the session a resume begins.
+    timeout: Duration,
+    /// What a resume sets the expiry policy to.
+    on_expiry: Option<OnExpiry>,
+}
+
+pub(super) struct Driver {
+    pub(super) shared: Arc<Shared>,
+    pub(super) team: Team,
+    pub(super) handle: Handle,
+    pub(super) view: watch::Sender<View>,
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) journal: Arc<Journal>,
+    /// Held while it counts against the team's limit.
+    pub(super) slot: Option<Slot>,
+    underway: Option<Underway>,
+    waiting: VecDeque<Command>,
+}
+
+enum Event {
+    Ended(sandcove_isolate::Result<()>),
+    Crashed,
+    Asked(Command),
+    LookAtClock,
+    Detached,
+}
+
+impl Driver {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        team: Team,
+        handle: Handle,
+        view: watch::Sender<View>,
+        commands: mpsc::Receiver<Command>,
+        journal: Arc<Journal>,
+        slot: Option<Slot>,
+    ) -> Self {
+        Self { shared, team, handle, view, commands, journal, slot, underway: None, waiting: VecDeque::new() }
+    }
+
+    /// Runs until the sandbox is gone or the server stops; a stop leaves the sandbox as it is.
+    pub(super) async fn run(mut self) {
+        while self.phase() != Phase::Gone {
+            match self.next_event().await {
+                Event::Ended(result) => self.finish(result).await,
+                Event::Crashed => self.crashed(),
+                Event::Asked(command) => self.receive(command).await,
+                Event::LookAtClock => self.expire_if_due(clock::now()),
+                Event::Detached => return,
+            }
+        }
+        self.shared.forget(&self.view.borrow().details.id);
+    }
+
+    async fn next_event(&mut self) -> Event {
+        let phase = self.phase();
+        let nap = self.nap(clock::now());
+        let idle = self.underway.is_none();
+        let ended = async {
+            match &mut self.underway {
+                Some(underway) => (&mut underway.work).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            result = ended => Event::Ended(result),
+            _ = self.handle.wait(), if phase != Phase::Stopping => Event::Crashed,
+            command = self.commands.recv() => command.map_or(Event::Detached, Event::Asked),
+            () = sleep(nap), if phase == Phase::Running => Event::LookAtClock,
+            () = self.shared.stopping.cancelled(), if idle => Event::Detached,
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        self.view.borrow().phase
+    }
+
+    /// Until the end, but no longer than the clock may go unwatched.
+    fn nap(&self, now: Timestamp) -> Duration {
+        let left = now.duration_until(self.view.borrow().session.end_at);
+        Duration::try_from(left).unwrap_or_default().min(LONGEST_SLEEP)
+    }
+
+    async fn receive(&mut self, command: Command) {
+        match decide(self.phase(), command.request.ask()) {
+            Decision::Begin(transition) => self.begin_for(transition, command),
+            Decision::Join => match &mut self.underway {
+                Some(underway) => underway.joined.push(command.reply),
+                None => answer(command.reply, Err(Error::Internal("nothing to join"))),
+            },
+            Decision::Wait => self.waiting.push_back(command),
+            Decision::Apply => {
+                let result = self.apply(command.request).await;
+                answer(command.reply, result);
+            }
+            Decision::Deny(denial) => {
+                let error = self.denied(denial);
+                answer(command.reply, Err(error));
+            }
+        }
+    }
+
+    fn begin_for(&mut self, transition: Transition, command: Command) {
+        let (timeout, on_expiry, settle) = match command.request {
+            Request::Resume { timeout, on_expiry } => (timeout, on_expiry, SETTLE),
+            Request::Connect { timeout } => (timeout, None, Duration::ZERO),
+            Request::Wake => (self.view.borrow().details.timeout.max(LEAST_WAKE), None, Duration::ZERO),
+            _ => (Duration::ZERO, None, SETTLE),
+        };
+        if transition == Transition::Resume {
+            match self.shared.quota.take(self.team.id, self.team.max_sandboxes) {
+                Some(slot) => self.slot = Some(slot),
+                None => return answer(command.reply, Err(Error::TooManySandboxes(self.team.max_sandboxes))),
+            }
+        }
+        self.begin(transition, settle);
+        if let Some(underway) = &mut self.underway {
+            underway.joined.push(command.reply);
+            underway.timeout = timeout;
+            underway.on_expiry = on_expiry;
+        }
+    }
+
+    fn begin(&mut self, transition: Transition, settle: Duration) {
+        let handle = self.handle.clone();
+        let work = match transition {
+            Transition::Pause => async move { tokio::join!(handle.pause(), sleep(settle)).0 }.boxed(),
+            Transition::Resume => async move { tokio::join!(handle.resume(), sleep(settle)).0 }.boxed(),
+            Transition::Stop => handle.destroy().boxed(),
+        };
+        self.underway =
+            Some(Underway { transition, work, joined: Vec::new(), timeout: Duration::ZERO, on_expiry: None });
+        self.view.send_modify(|view| {
+            view.phase = transition.during();
+            if let Some(live) = view.live.take() {
+                live.end();
+            }
+        });
+    }
+
+    async fn finish(&mut self, result: sandcove_isolate::Result<()>) {
+        let Some(underway) = self.underway.take() else { return };
+        let outcome = match (underway.transition, result) {
+            (Transition::Pause, Ok(())) => self.paused().await,
+            (Transition::Resume, Ok(())) => self.resumed(underway.timeout, underway.on_expiry).await,
+            (Transition::Stop, result) => self.stopped(result).await,
+            (Transition::Pause, Err(source)) => {
+                let error = self.failed("pause", source);
+                let live = self.new_live();
+                self.enter(underway.transition.failed(), live);
+                Err(error)
+            }
+            (Transition::Resume, Err(source)) => {
+                self.slot = None;
+                let error = self.failed("resume", source);
+                self.enter(underway.transition.failed(), None);
+                Err(error)
+            }
+        };
+        answer_all(underway.joined, outcome);
+        for command in std::mem::take(&mut self.waiting) {
+            self.receive(command).await;
+        }
+    }
+
+    async fn paused(&mut self) -> Result<Outcome> {
+        self.slot = None;
+        // Shown as the end of a paused sandbox.
+        self.view.send_modify(|view| view.session.end_at = clock::now());
+        let stored = self.store(StoredState::Paused).await;
+        self.enter(Phase::Paused, None);
+        self.journal.write(LogLevel::Info, "sandbox paused");
+        stored.map(|()| Outcome::Done)
+    }
+
+    async fn resumed(&mut self, timeout: Duration, on_expiry: Option<OnExpiry>) -> Result<Outcome> {
+        let session = Session::begin(clock::now(), timeout, self.team.max_session);
+        self.view.send_modify(|view| {
+            view.session = session;
+            if let Some(on_expiry) = on_expiry {
+                view.settings = Arc::new(Settings { on_expiry, ..(*view.settings).clone() });
+            }
+        });
+        let stored = self.store(StoredState::Running).await;
+        let live = self.new_live();
+        self.enter(Phase::Running, live);
+        self.journal.write(LogLevel::Info, "sandbox resumed");
+        stored.map(|()| Outcome::Resumed)
+    }
+
+    async fn stopped(&mut self, result: sandcove_isolate::Result<()>) -> Result<Outcome> {
+        let id = self.view.borrow().details.id.clone();
+        if let Err(err) = result {
+            // It no longer runs for anybody; what is left of it is swept at the next start.
+            tracing::error!(sandbox_id = %id, error = ?err, "sandbox was not removed completely");
+        }
+        self.slot = None;
+        let stored = self.shared.store.delete_sandbox(&id).await;
+        self.enter(Phase::Gone, None);
+        stored.map(|()| Outcome::Done)
+    }
+
+    fn crashed(&mut self) {
+        let id = self.view.borrow().details.id.clone();
+        tracing::warn!(sandbox_id = %id, "sandbox ended by itself");
+        if let Some(interrupted) = self.underway.take() {
+            for reply in interrupted.joined {
+                answer(reply, Err(Error::SandboxNotFound(id.to_string())));
+            }
+        }
+        self.begin(Transition::Stop, Duration::ZERO);
+    }
+
+    fn expire_if_due(&mut self, now: Timestamp) {
+        let view = self.view.borrow();
+        let due = view.phase == Phase::Running && view.session.is_over(now);
+        let transition = view.settings.on_expiry.transition();
+        drop(view);
+        if due {
+            self.begin(transition, Duration::ZERO);
+        }
+    }
+
+    async fn apply(&mut self, request: Request) -> Result<Outcome> {
+        let now = clock::now();
+        let longest = self.team.max_session;
+        let mut session = self.view.borrow().session;
+        match request {
+            Request::Connect { timeout } => session
+                .try_extend(now, timeout, longest)
+                .map_err(|_| Error::Refused("Max instance length exceeded".into()))?,
+            Request::SetTimeout(timeout) => session.set_end(now, timeout, longest),
+            Request::Refresh(duration) => session.extend(now, duration.max(LEAST_REFRESH), longest),
+            Request::SetNetwork(update) => return self.set_network(update).await,
+            Request::Wake | Request::Pause | Request::Resume { .. } | Request::Kill => {
+                return Ok(Outcome::WasRunning);
+            }
+        }
+        self.view.send_modify(|view| view.session = session);
+        self.store(StoredState::Running).await?;
+        Ok(Outcome::WasRunning)
+    }
+
+    async fn set_network(&mut self, update: NetworkUpdate) -> Result<Outcome> {
+        let settings = self.view.borrow().settings.clone();
+        let network = settings.network.replaced(update)?;
+        if let Err(source) = self.handle.set_network(network.policy()).await {
+            return Err(self.failed("change the network of", source));
+        }
+        self.view.send_modify(|view| view.settings = Arc::new(Settings { network, ..(*settings).clone() }));
+        self.store(StoredState::Running).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn store(&mut self, state: StoredState) -> Result<()> {
+        let view = self.view.borrow().clone();
+        self.shared.store.update_sandbox(&view.details.id, state, &view.session, &view.settings).await
+    }
+
+    fn enter(&self, phase: Phase, live: Option<Arc<Live>>) {
+        self.view.send_modify(|view| {
+            view.phase = phase;
+            view.live = live;
+        });
+    }
+
+    fn new_live(&self) -> Option<Arc<Live>> {
+        Some(Arc::new(Live::new(self.handle.clone())))
+    }
+
+    fn failed(&self, action: &'static str, source: sandcove_isolate::Error) -> Error {
+        self.journal.write(LogLevel::Error, &format!("failed to {action} sandbox"));
+        Error::Backend { action, id: self.view.borrow().details.id.clone(), source }
+    }
+
+    fn denied(&self, denial: Denial) -> Error {
+        let id = self.view.borrow().details.id.clone();
+        match denial {
+            Denial::NotFound => Error::SandboxNotFound(id.to_string()),
+            Denial::AlreadyPaused => Error::AlreadyPaused(id),
+            Denial::AlreadyRunning => Error::AlreadyRunning(id),
+            Denial::InTransition => Error::InTransition(id),
+            Denial::BeingKilled => Error::BeingKilled(id),
+        }
+    }
+}
+
+impl From<InvalidNetwork> for Error {
+    fn from(invalid: InvalidNetwork) -> Self {
+        match invalid {
+            InvalidNetwork::EgressProxyOff => Self::FeatureOff("egress proxy is not enabled on this server"),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
+/// A caller that hung up has no use for the answer.
+fn answer(reply: Reply, result: Result<Outcome>) {
+    let _ = reply.send(result);
+}
+
+/// Errors are not copied: the first caller gets the whole one, the others its text.
+fn answer_all(replies: Vec<Reply>, result: Result<Outcome>) {
+    let mut replies = replies.into_iter();
+    match result {
+        Ok(outcome) => replies.for_each(|reply| answer(reply, Ok(outcome))),
+        Err(error) => {
+            let Some(first) = replies.next() else {
+                tracing::error!(error = ?error, "sandbox could not change its phase");
+                return;
+            };
+            answer(first, Err(error));
+            replies.for_each(|reply| answer(reply, Err(Error::Internal("the joined request failed"))));
+        }
+    }
+}

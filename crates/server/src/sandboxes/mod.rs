@@ -1,0 +1,20 @@
+//! Sandboxes as the control plane knows them: one driver task each, found through the [`Registry`].
+
+mod create;
+mod driver;
+mod journal;
+pub mod lifecycle;
+mod live;
+mod network;
+mod quota;
+mod record;
+mod recover;
+mod registry;
+mod series;
+
+pub use create::{CreatePlan, Token};
+pub(crate) use driver::{Outcome, Request};
+pub(crate) use live::Live;
+pub use network::{InvalidNetwork, NetworkRules};
+pub use record::{Details, Settings, Source, Stored, StoredState, View};
+pub use registry::Registry;

@@ -1,0 +1,257 @@
+//! What a sandbox may reach and how it is reached: checked here, enforced by `isolate` and the proxy (contract:
+//! control-plane, section 6.3).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use sandcove_isolate::NetworkPolicy;
+use sandcove_wire::api::network::{Network, NetworkUpdate};
+use serde::{Deserialize, Serialize};
+
+/// Every address; naming it in `denyOut` denies everything that is not allowed.
+const EVERYTHING: &str = "0.0.0.0/0";
+const MOST_NAME_SERVERS: usize = 10;
+
+/// Checked network rules.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NetworkRules {
+    /// As the user gave them, shown in answers.
+    pub given: Option<Network>,
+    /// As the user gave it, shown in answers.
+    pub allow_internet_access: Option<bool>,
+}
+
+/// Why network rules are refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidNetwork {
+    /// Neither a network nor an address.
+    #[error("invalid denied CIDR '{0}'")]
+    Denied(String),
+    /// Neither a network, an address nor a name.
+    #[error("invalid allowed address '{0}'")]
+    Allowed(String),
+    /// The address that means none.
+    #[error("unspecified address '{0}' is not allowed")]
+    Unspecified(String),
+    /// Names are only looked at when nothing else passes.
+    #[error(
+        "when specifying allowed domains in allow out, you must include '0.0.0.0/0' in deny out to block all other traffic"
+    )]
+    NameWithoutDenyAll,
+    /// Not a host the proxy could send.
+    #[error("mask request host '{0}' is not valid")]
+    MaskHost(String),
+    /// Not an IPv4 address, or too many.
+    #[error("invalid DNS servers: at most {MOST_NAME_SERVERS} IPv4 addresses are allowed")]
+    NameServers,
+    /// The agent's port does not speak TLS.
+    #[error("port 49983 cannot be an HTTPS port")]
+    AgentPort,
+    /// Not available on this server.
+    #[error("network rules are not enabled on this server")]
+    RulesOff,
+    /// Not available on this server; a 403, unlike the others.
+    #[error("egress proxy is not enabled on this server")]
+    EgressProxyOff,
+}
+
+impl NetworkRules {
+    /// Rules of a new sandbox.
+    pub fn new(given: Option<Network>, allow_internet_access: Option<bool>) -> Result<Self, InvalidNetwork> {
+        if let Some(network) = &given {
+            check(network)?;
+        }
+        Ok(Self { given, allow_internet_access })
+    }
+
+    /// Rules after an update: egress is replaced as a whole, how the sandbox is reached stays.
+    pub fn replaced(&self, update: NetworkUpdate) -> Result<Self, InvalidNetwork> {
+        let kept = self.given.clone().unwrap_or_default();
+        let network = Network {
+            allow_out: update.allow_out,
+            deny_out: update.deny_out,
+            dns_servers: update.dns_servers,
+            egress_proxy: update.egress_proxy,
+            rules: update.rules,
+            ..kept
+        };
+        Self::new(Some(network), update.allow_internet_access)
+    }
+
+    /// What `isolate` enforces. Names are not among it: under deny-all they stay closed.
+    pub fn policy(&self) -> NetworkPolicy {
+        let network = self.given.as_ref();
+        let deny: &[String] = network.and_then(|n| n.deny_out.as_deref()).unwrap_or_default();
+        let allow: &[String] = network.and_then(|n| n.allow_out.as_deref()).unwrap_or_default();
+        NetworkPolicy {
+            deny_all: self.allow_internet_access == Some(false) || deny.iter().any(|d| d == EVERYTHING),
+            allow_out: allow.iter().filter(|a| parse_range(a).is_some()).cloned().collect(),
+            deny_out: deny.iter().filter(|d| *d != EVERYTHING).cloned().collect(),
+        }
+    }
+
+    /// Whether ports other than the agent's need a token.
+    pub fn is_private(&self) -> bool {
+        self.given.as_ref().and_then(|n| n.allow_public_traffic) == Some(false)
+    }
+
+    /// The Host header the service on `port` sees, when it is masked.
+    pub fn masked_host(&self, port: u16) -> Option<String> {
+        let mask = self.given.as_ref()?.mask_request_host.as_deref()?;
+        Some(mask.replace("${PORT}", &port.to_string()))
+    }
+}
+
+fn check(network: &Network) -> Result<(), InvalidNetwork> {
+    if network.egress_proxy.as_ref().is_some_and(|proxy| !proxy.is_null()) {
+        return Err(InvalidNetwork::EgressProxyOff);
+    }
+    if network.rules.as_ref().is_some_and(|rules| !rules.is_empty()) {
+        return Err(InvalidNetwork::RulesOff);
+    }
+    let deny: &[String] = network.deny_out.as_deref().unwrap_or_default();
+    for entry in deny {
+        let (address, prefix) = parse_range(entry).ok_or_else(|| InvalidNetwork::Denied(entry.clone()))?;
+        if address.is_unspecified() && prefix != 0 {
+            return Err(InvalidNetwork::Unspecified(entry.clone()));
+        }
+    }
+    let denies_all = deny.iter().any(|entry| entry == EVERYTHING);
+    for entry in network.allow_out.iter().flatten() {
+        match parse_range(entry) {
+            Some((address, prefix)) if address.is_unspecified() && prefix != 0 => {
+                return Err(InvalidNetwork::Unspecified(entry.clone()));
+            }
+            Some(_) => {}
+            None if !is_name_pattern(entry) => return Err(InvalidNetwork::Allowed(entry.clone())),
+            None if !denies_all => return Err(InvalidNetwork::NameWithoutDenyAll),
+            None => {}
+        }
+    }
+    if let Some(servers) = &network.dns_servers
+        && (servers.len() > MOST_NAME_SERVERS || servers.iter().any(|s| s.parse::<Ipv4Addr>().is_err()))
+    {
+        return Err(InvalidNetwork::NameServers);
+    }
+    if let Some(mask) = &network.mask_request_host
+        && !is_host(&mask.replace("${PORT}", "80"))
+    {
+        return Err(InvalidNetwork::MaskHost(mask.clone()));
+    }
+    if network.https_ports.iter().flatten().any(|port| *port == sandcove_wire::boot::AGENT_PORT) {
+        return Err(InvalidNetwork::AgentPort);
+    }
+    Ok(())
+}
+
+/// Reads `address` or `address/prefix`.
+fn parse_range(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let prefix = match prefix {
+        Some(text) => text.parse().ok().filter(|p| *p <= most)?,
+        None => most,
+    };
+    Some((address, prefix))
+}
+
+/// `name`, `*.name` or `*`.
+fn is_name_pattern(text: &str) -> bool {
+    text == "*" || is_name(text.strip_prefix("*.").unwrap_or(text))
+}
+
+/// `name` or `name:port`.
+fn is_host(text: &str) -> bool {
+    match text.rsplit_once(':') {
+        Some((name, port)) => is_name(name) && port.parse::<u16>().is_ok(),
+        None => is_name(text),
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    // An address with a slip of the pen is not a name.
+    let has_letter = text.bytes().any(|b| b.is_ascii_alphabetic());
+    let is_address = text.parse::<IpAddr>().is_ok();
+    text.len() <= 253 && (has_letter || is_address) && text.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(allow: &[&str], deny: &[&str]) -> Result<NetworkRules, InvalidNetwork> {
+        let list = |entries: &[&str]| Some(entries.iter().map(|&e| e.to_owned()).collect());
+        let network = Network { allow_out: list(allow), deny_out: list(deny), ..Network::default() };
+        NetworkRules::new(Some(network), None)
+    }
+
+    #[test]
+    fn names_need_deny_all() {
+        assert_eq!(rules(&["example.com"], &[]), Err(InvalidNetwork::NameWithoutDenyAll));
+        assert_eq!(rules(&["*.example.com"], &["1.0.0.0/8"]), Err(InvalidNetwork::NameWithoutDenyAll));
+        assert!(rules(&["example.com", "*.example.com", "*", "8.8.8.8"], &["0.0.0.0/0"]).is_ok());
+    }
+
+    #[test]
+    fn only_networks_and_addresses_are_denied() {
+        for bad in ["example.com", "1.2.3", "1.2.3.4/33", "x"] {
+            assert_eq!(rules(&[], &[bad]), Err(InvalidNetwork::Denied(bad.into())));
+        }
+        assert_eq!(rules(&[], &["0.0.0.0"]), Err(InvalidNetwork::Unspecified("0.0.0.0".into())));
+        assert!(rules(&["10.0.0.0/8", "0.0.0.0/0"], &["0.0.0.0/0", "1.1.1.1", "::1"]).is_ok());
+    }
+
+    #[test]
+    fn names_do_not_open_the_policy() {
+        let policy = rules(&["example.com", "8.8.8.8"], &["0.0.0.0/0", "1.1.1.1"]).unwrap().policy();
+        assert!(policy.deny_all);
+        assert_eq!(policy.allow_out, ["8.8.8.8"]);
+        assert_eq!(policy.deny_out, ["1.1.1.1"]);
+    }
+
+    #[test]
+    fn internet_access_false_denies_all_and_is_cleared_by_an_update() {
+        let closed = NetworkRules::new(None, Some(false)).unwrap();
+        assert!(closed.policy().deny_all);
+        assert!(!closed.replaced(NetworkUpdate::default()).unwrap().policy().deny_all);
+    }
+
+    #[test]
+    fn updates_keep_how_the_sandbox_is_reached() {
+        let given = Network {
+            allow_public_traffic: Some(false),
+            mask_request_host: Some("localhost:${PORT}".into()),
+            deny_out: Some(vec!["0.0.0.0/0".into()]),
+            ..Network::default()
+        };
+        let rules = NetworkRules::new(Some(given), None).unwrap();
+        let rules = rules.replaced(NetworkUpdate::default()).unwrap();
+        assert!(rules.is_private());
+        assert_eq!(rules.masked_host(8080).as_deref(), Some("localhost:8080"));
+        assert!(!rules.policy().deny_all);
+    }
+
+    #[test]
+    fn masks_must_be_hosts() {
+        for (mask, ok) in [
+            ("localhost:${PORT}", true),
+            ("a.b", true),
+            ("-https://abcd", false),
+            ("", false),
+            ("a b", false),
+        ] {
+            let network = Network { mask_request_host: Some(mask.into()), ..Network::default() };
+            assert_eq!(NetworkRules::new(Some(network), None).is_ok(), ok, "{mask}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! All sandboxes of this server, by id.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use sandcove_isolate::{Backend, Handle};
+use sandcove_wire::id::SandboxId;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use super::create::{self, CreatePlan};
+use super::driver::{Command, Driver, Outcome, Request};
+use super::journal::Journal;
+use super::lifecycle::Phase;
+use super::live::Live;
+use super::quota::{Quota, Slot};
+use super::record::{Details, Stored, StoredState, View};
+use super::recover;
+use super::series::{STEP_SECONDS, Series};
+use crate::store::{Begun, Store};
+use crate::teams::Team;
+use crate::{Error, Result, clock};
+
+/// Requests that may wait for one driver.
+const MAILBOX: usize = 64;
+/// Sandboxes whose usage is read at once.
+const READERS: usize = 16;
+
+/// All sandboxes; clones share them.
+#[derive(Clone)]
+pub struct Registry {
+    pub(super) shared: Arc<Shared>,
+    tracker: TaskTracker,
+}
+
+/// What drivers share.
+pub(super) struct Shared {
+    pub(super) backend: Backend,
+    pub(super) store: Store,
+    pub(super) quota: Quota,
+    /// Cancelled when the server stops.
+    pub(super) stopping: CancellationToken,
+    entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,
+    /// Idempotent creates under way, by team and key.
+    creating: Mutex<HashSet<(Uuid, String)>>,
+}
+
+/// One sandbox, as everything but its driver sees it.
+pub(crate) struct Entry {
+    pub(crate) details: Arc<Details>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) series: Series,
+    view: watch::Receiver<View>,
+    commands: mpsc::Sender<Command>,
+}
+
+impl Entry {
+    /// The sandbox now.
+    pub(crate) fn view(&self) -> View {
+        self.view.borrow().clone()
+    }
+
+    /// Asks and waits for the answer.
+    pub(crate) async fn ask(&self, request: Request) -> Result<Outcome> {
+        let gone = || Error::SandboxNotFound(self.details.id.to_string());
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command { request, reply }).await.map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+impl Shared {
+    pub(super) fn register(
+        self: &Arc<Self>,
+        stored: Stored,
+        team: Team,
+        handle: Handle,
+        slot: Option<Slot>,
+    ) -> Driver {
+        let (phase, live) = match stored.state {
+            StoredState::Running => (Phase::Running, Some(Arc::new(Live::new(handle.clone())))),
+            StoredState::Paused => (Phase::Paused, None),
+        };
+        let details = Arc::new(stored.details);
+        let (view, watched) = watch::channel(View {
+            details: details.clone(),
+            settings: Arc::new(stored.settings),
+            phase,
+            session: stored.session,
+            live,
+        });
+        let (sender, commands) = mpsc::channel(MAILBOX);
+        let journal = Arc::new(Journal::default());
+        let entry = Entry {
+            details: details.clone(),
+            journal: journal.clone(),
+            series: Series::default(),
+            view: watched,
+            commands: sender,
+        };
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.insert(details.id.clone(), Arc::new(entry));
+        drop(entries);
+        Driver::new(self.clone(), team, handle, view, commands, journal, slot)
+    }
+
+    pub(super) fn forget(&self, id: &SandboxId) {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    fn all(&self) -> Vec<Arc<Entry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
+impl Registry {
+    /// Finds the sandboxes of an earlier run again and sweeps what belongs to none.
+    pub(crate) async fn start(backend: Backend, store: Store) -> Result<Self> {
+        let shared = Shared {
+            backend,
+            store,
+            quota: Quota::default(),
+            stopping: CancellationToken::new(),
+            entries: RwLock::default(),
+            creating: Mutex::default(),
+        };
+        let registry = Self { shared: Arc::new(shared), tracker: TaskTracker::new() };
+        recover::recover(&registry).await?;
+        let shared = registry.shared.clone();
+        registry.tracker.spawn(async move {
+            let stopping = shared.stopping.clone();
+            stopping.run_until_cancelled_owned(take_readings(shared)).await
+        });
+        Ok(registry)
+    }
+
+    pub(super) fn spawn(&self, driver: Driver) {
+        self.tracker.spawn(driver.run());
+    }
+
+    /// Makes a sandbox. It is made to the end even if the caller stops waiting.
+    pub async fn create(&self, plan: CreatePlan) -> Result<View> {
+        self.create_then(plan, None).await
+    }
+
+    /// As [`Registry::create`], but a second request with the same key gets the sandbox of the first.
+    /// `fingerprint` tells requests apart.
+    pub async fn create_once(&self, plan: CreatePlan, key: String, fingerprint: &str) -> Result<View> {
+        let team = plan.team.id;
+        let claim = (team, key.clone());
+        match self.shared.store.begin_idempotent(team, &key, fingerprint).await? {
+            Begun::First => {
+                self.shared.creating.lock().unwrap_or_else(PoisonError::into_inner).insert(claim);
+                self.create_then(plan, Some(key)).await
+            }
+            Begun::Made(id) => self.view(&plan.team, &id).map_err(|_| Error::IdempotencyOutcomeUnknown),
+            Begun::OtherRequest => Err(Error::IdempotencyMismatch),
+            Begun::Unfinished => {
+                let creating = self.shared.creating.lock().unwrap_or_else(PoisonError::into_inner);
+                if creating.contains(&claim) {
+                    Err(Error::IdempotencyInProgress)
+                } else {
+                    Err(Error::IdempotencyOutcomeUnknown)
+                }
+            }
+        }
+    }
+
+    async fn create_then(&self, plan: CreatePlan, key: Option<String>) -> Result<View> {
+        if self.shared.stopping.is_cancelled() {
+            return Err(Error::ShuttingDown);
+        }
+        let (reply, answer) = oneshot::channel();
+        let shared = self.shared.clone();
+        self.tracker.spawn(async move {
+            let team = plan.team.id;
+            let template = plan.template.build.template_id.clone();
+            let made = create::create(&shared, plan).await;
+            if let Some(key) = key {
+                let id = made.as_ref().ok().map(|driver| driver.view.borrow().details.id.clone());
+                note_idempotent(&shared, team, key, id).await;
+            }
+            match made {
+                Ok(driver) => {
+                    let _ = reply.send(Ok(driver.view.borrow().clone()));
+                    if let Err(err) = shared.store.count_spawn(&template).await {
+                        tracing::warn!(error = ?err, "a new sandbox was not counted for its template");
+                    }
+                    driver.run().await;
+                }
+                Err(error) => {
+                    let _ = reply.send(Err(error));
+                }
+            }
+        });
+        answer.await.unwrap_or(Err(Error::Internal("the task that made a sandbox ended early")))
+    }
+
+    /// The team's sandbox `id`; somebody else's is not found.
+    pub(crate) fn entry(&self, team: &Team, id: &SandboxId) -> Result<Arc<Entry>> {
+        self.find(id)
+            .filter(|entry| entry.details.team == team.id)
+            .ok_or_else(|| Error::SandboxNotFound(id.to_string()))
+    }
+
+    /// The team's sandbox `id`, if callers may see it.
+    pub fn view(&self, team: &Team, id: &SandboxId) -> Result<View> {
+        let view = self.entry(team, id)?.view();
+        if view.is_visible() { Ok(view) } else { Err(Error::SandboxNotFound(id.to_string())) }
+    }
+
+    /// Asks the team's sandbox `id` for something.
+    pub(crate) async fn ask(&self, team: &Team, id: &SandboxId, request: Request) -> Result<Outcome> {
+        self.entry(team, id)?.ask(request).await
+    }
+
+    /// Every sandbox of the team that callers may see.
+    pub fn views(&self, team: &Team) -> Vec<View> {
+        let entries = self.shared.all();
+        let own = entries.iter().filter(|entry| entry.details.team == team.id);
+        own.map(|entry| entry.view()).filter(View::is_visible).collect()
+    }
+
+    /// Any team's sandbox `id`: for traffic, which shows its rights by other means.
+    pub(crate) fn find(&self, id: &SandboxId) -> Option<Arc<Entry>> {
+        self.shared.entries.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    /// Any team's sandbox that `matches`.
+    pub(crate) fn find_by(&self, matches: impl Fn(&Details) -> bool) -> Option<Arc<Entry>> {
+        self.shared.all().into_iter().find(|entry| matches(&entry.details))
+    }
+
+    /// Removes every sandbox of every team.
+    pub async fn kill_all(&self) {
+        stream::iter(self.shared.all())
+            .for_each_concurrent(READERS, |entry| async move {
+                if let Err(err) = entry.ask(Request::Kill).await {
+                    tracing::warn!(sandbox_id = %entry.details.id, error = %err, "sandbox was not killed");
+                }
+            })
+            .await;
+    }
+
+    /// Cuts the streams of every sandbox; the sandboxes stay as they are.
+    pub(crate) fn cut_streams(&self) {
+        for entry in self.shared.all() {
+            if let Some(live) = entry.view().live {
+                live.end();
+            }
+        }
+    }
+
+    /// Lets every driver end; sandboxes stay as they are.
+    pub(crate) async fn stop(&self) {
+        self.shared.stopping.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+async fn note_idempotent(shared: &Shared, team: Uuid, key: String, made: Option<SandboxId>) {
+    let noted = match made {
+        Some(id) => shared.store.finish_idempotent(team, &key, &id).await,
+        None => shared.store.abandon_idempotent(team, &key).await,
+    };
+    if let Err(err) = noted {
+        tracing::error!(error = ?err, "the outcome of an idempotent request was not stored");
+    }
+    shared.creating.lock().unwrap_or_else(PoisonError::into_inner).remove(&(team, key));
+}
+
+async fn take_readings(shared: Arc<Shared>) {
+    let mut clock = tokio::time::interval(Duration::from_secs(STEP_SECONDS.unsigned_abs()));
+    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        clock.tick().await;
+        stream::iter(shared.all()).for_each_concurrent(READERS, take_reading).await;
+    }
+}
+
+async fn take_reading(entry: Arc<Entry>) {
+    let view = entry.view();
+    let Some(live) = view.live else { return };
+    match live.handle.0.usage().await {
+        Ok(usage) => entry.series.push(clock::now(), view.session.started_at, &view.details.limits, &usage),
+        Err(err) => tracing::debug!(sandbox_id = %view.details.id, error = ?err, "usage could not be read"),
+    }
+}

@@ -1,0 +1,82 @@
+//! The database: one SQLite file in WAL mode. Domain types go in and come out; SQL stays in this module and is plain
+//! enough for other databases (`$1` placeholders, no dialect).
+
+mod idempotency;
+mod sandboxes;
+mod teams;
+mod templates;
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+
+pub use idempotency::Begun;
+pub use teams::FirstTeam;
+
+use crate::{Error, Result};
+
+static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+/// A handle to the database; clones share it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    // SQLite has one writer at a time: one connection writes, so that writers queue here and not in busy loops.
+    write: SqlitePool,
+    read: SqlitePool,
+}
+
+impl Store {
+    /// Opens the database at `path`, making or updating it as needed. Readable for its owner only.
+    pub async fn open(path: &Path) -> Result<Self> {
+        restrict(path)?;
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal)
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_secs(5));
+        let write = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
+        MIGRATIONS.run(&write).await?;
+        let read = SqlitePoolOptions::new().max_connections(4).connect_with(options.read_only(true)).await?;
+        Ok(Self { write, read })
+    }
+
+    /// Writes everything into the main file and closes it.
+    pub async fn close(&self) {
+        self.read.close().await;
+        if let Err(err) = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&self.write).await {
+            tracing::warn!(error = %err, "could not check-point the database");
+        }
+        self.write.close().await;
+    }
+}
+
+/// The file holds tokens of sandboxes: it is made before SQLite does, with the mode it needs. SQLite gives its journal
+/// files the same mode.
+fn restrict(path: &Path) -> Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map(drop)
+        .map_err(|source| Error::DataDir { path: path.to_owned(), source })
+}
+
+/// A stored value that cannot be read back.
+fn corrupt<E>(what: &'static str, id: &str) -> impl FnOnce(E) -> Error
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    move |source| Error::Corrupt { what, id: id.to_owned(), source: source.into() }
+}
+
+/// A value as the JSON text of its column.
+fn json<T: serde::Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value).map_err(|_| Error::Internal("a value could not be written as JSON"))
+}

@@ -1,0 +1,197 @@
+//! Teams and their API keys. Keys are stored as SHA-256 only: they are long and random, so a slow hash adds nothing.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use sandcove_wire::secret::Secret;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use uuid::Uuid;
+
+use super::{Store, corrupt};
+use crate::teams::{Standing, Team};
+use crate::{Error, Result, clock, random};
+
+/// The team every fresh server has.
+#[derive(Debug)]
+pub struct FirstTeam {
+    /// The team.
+    pub team: Team,
+    /// A key that was made up just now; it is not stored and must be shown.
+    pub new_key: Option<Secret>,
+}
+
+/// Uses of a key are written down at most this often.
+const LAST_USED_MICROS: i64 = 1_000_000;
+
+const TEAM_COLUMNS: &str =
+    "t.id, t.slug, t.name, t.is_default, t.banned, t.blocked_reason, t.max_sandboxes, t.max_session_seconds";
+
+impl Store {
+    /// Makes sure that there is a default team with these limits, and that it has a key: `key`, or one it has already,
+    /// or a new one.
+    pub async fn ensure_default_team(
+        &self,
+        key: Option<&Secret>,
+        max_sandboxes: u32,
+        max_session: Duration,
+    ) -> Result<FirstTeam> {
+        let session_seconds = i64::try_from(max_session.as_secs()).unwrap_or(i64::MAX);
+        sqlx::query(
+            "INSERT INTO teams (id, slug, name, is_default, max_sandboxes, max_session_seconds, created_at) \
+             SELECT $1, 'default', 'Default', TRUE, $2, $3, $4 \
+             WHERE NOT EXISTS (SELECT 1 FROM teams WHERE is_default)",
+        )
+        .bind(Uuid::new_v4().to_string())
+        .bind(i64::from(max_sandboxes))
+        .bind(session_seconds)
+        .bind(clock::now().as_microsecond())
+        .execute(&self.write)
+        .await?;
+        sqlx::query("UPDATE teams SET max_sandboxes = $1, max_session_seconds = $2 WHERE is_default")
+            .bind(i64::from(max_sandboxes))
+            .bind(session_seconds)
+            .execute(&self.write)
+            .await?;
+        let team = self.default_team().await?;
+        let mut new_key = None;
+        match key {
+            Some(key) => self.add_key(&team, "configured", key).await?,
+            None if !self.has_key(&team).await? => {
+                let key = random::api_key();
+                self.add_key(&team, "first", &key).await?;
+                new_key = Some(key);
+            }
+            None => {}
+        }
+        Ok(FirstTeam { team, new_key })
+    }
+
+    /// Makes a team.
+    pub async fn add_team(&self, team: &Team) -> Result<()> {
+        let blocked = match &team.standing {
+            Standing::Blocked(reason) => Some(reason.as_str()),
+            Standing::Good | Standing::Banned => None,
+        };
+        sqlx::query(
+            "INSERT INTO teams (id, slug, name, is_default, banned, blocked_reason, max_sandboxes, \
+             max_session_seconds, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        )
+        .bind(team.id.to_string())
+        .bind(&team.slug)
+        .bind(&team.name)
+        .bind(team.is_default)
+        .bind(team.standing == Standing::Banned)
+        .bind(blocked)
+        .bind(i64::from(team.max_sandboxes))
+        .bind(i64::try_from(team.max_session.as_secs()).unwrap_or(i64::MAX))
+        .bind(clock::now().as_microsecond())
+        .execute(&self.write)
+        .await?;
+        Ok(())
+    }
+
+    /// Lets `key` act for `team`. Adding the same key again changes nothing.
+    pub async fn add_key(&self, team: &Team, name: &str, key: &Secret) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO api_keys (id, team_id, name, hash, mask, created_at) VALUES ($1, $2, $3, $4, $5, $6) \
+             ON CONFLICT (hash) DO NOTHING",
+        )
+        .bind(Uuid::new_v4().to_string())
+        .bind(team.id.to_string())
+        .bind(name)
+        .bind(hash(key.expose()))
+        .bind(mask(key.expose()))
+        .bind(clock::now().as_microsecond())
+        .execute(&self.write)
+        .await?;
+        Ok(())
+    }
+
+    /// The team a key acts for.
+    pub async fn team_of_key(&self, key: &str) -> Result<Option<Team>> {
+        let sql = format!(
+            "SELECT {TEAM_COLUMNS}, k.id AS key_id, k.last_used_at FROM api_keys k \
+             JOIN teams t ON t.id = k.team_id WHERE k.hash = $1"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(hash(key)).fetch_optional(&self.read).await?;
+        let Some(row) = row else { return Ok(None) };
+        let now = clock::now().as_microsecond();
+        let last_used: Option<i64> = row.try_get("last_used_at")?;
+        if last_used.is_none_or(|last| now - last > LAST_USED_MICROS) {
+            sqlx::query("UPDATE api_keys SET last_used_at = $1 WHERE id = $2")
+                .bind(now)
+                .bind(row.try_get::<String, _>("key_id")?)
+                .execute(&self.write)
+                .await?;
+        }
+        team(&row).map(Some)
+    }
+
+    /// A team by its id.
+    pub async fn team(&self, id: Uuid) -> Result<Option<Team>> {
+        let sql = format!("SELECT {TEAM_COLUMNS} FROM teams t WHERE t.id = $1");
+        let row =
+            sqlx::query(sqlx::AssertSqlSafe(sql)).bind(id.to_string()).fetch_optional(&self.read).await?;
+        row.as_ref().map(team).transpose()
+    }
+
+    /// The team made at the first start.
+    pub async fn default_team(&self) -> Result<Team> {
+        let sql = format!("SELECT {TEAM_COLUMNS} FROM teams t WHERE t.is_default");
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql)).fetch_optional(&self.write).await?;
+        row.as_ref().map(team).transpose()?.ok_or(Error::Internal("there is no default team"))
+    }
+
+    async fn has_key(&self, team: &Team) -> Result<bool> {
+        let row = sqlx::query("SELECT COUNT(*) AS n FROM api_keys WHERE team_id = $1")
+            .bind(team.id.to_string())
+            .fetch_one(&self.write)
+            .await?;
+        Ok(row.try_get::<i64, _>("n")? > 0)
+    }
+}
+
+fn team(row: &SqliteRow) -> Result<Team> {
+    let id: String = row.try_get("id")?;
+    let seconds: i64 = row.try_get("max_session_seconds")?;
+    let blocked: Option<String> = row.try_get("blocked_reason")?;
+    let standing = match blocked {
+        _ if row.try_get("banned")? => Standing::Banned,
+        Some(reason) => Standing::Blocked(reason),
+        None => Standing::Good,
+    };
+    Ok(Team {
+        id: Uuid::parse_str(&id).map_err(corrupt("team", &id))?,
+        slug: row.try_get("slug")?,
+        name: row.try_get("name")?,
+        is_default: row.try_get("is_default")?,
+        standing,
+        max_sandboxes: u32::try_from(row.try_get::<i64, _>("max_sandboxes")?).unwrap_or(u32::MAX),
+        max_session: Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+    })
+}
+
+fn hash(key: &str) -> String {
+    Sha256::digest(key.as_bytes()).iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// What may be shown of a key (contract: control-plane, section 4.1).
+fn mask(key: &str) -> String {
+    let value = key.strip_prefix("e2b_").unwrap_or(key);
+    let head: String = value.chars().take(2).collect();
+    let tail: Vec<char> = value.chars().rev().take(4).collect();
+    json!({
+        "prefix": "e2b_",
+        "valueLength": value.chars().count(),
+        "maskedValuePrefix": head,
+        "maskedValueSuffix": tail.into_iter().rev().collect::<String>(),
+    })
+    .to_string()
+}

@@ -1,0 +1,35 @@
+//! Teams and what they may do.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+/// A team: the owner of sandboxes and templates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Team {
+    /// Its id.
+    pub id: Uuid,
+    /// Namespace of its template names.
+    pub slug: String,
+    /// Display name.
+    pub name: String,
+    /// Whether it is the one made at the first start.
+    pub is_default: bool,
+    /// Whether it may act.
+    pub standing: Standing,
+    /// Sandboxes it may run at once.
+    pub max_sandboxes: u32,
+    /// Longest session of its sandboxes.
+    pub max_session: Duration,
+}
+
+/// Whether a team may act.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It may.
+    Good,
+    /// It may look and clean up, for this reason.
+    Blocked(String),
+    /// It may nothing.
+    Banned,
+}

@@ -1,0 +1,186 @@
+//! Templates: names and tags, and what a sandbox made from one is given.
+
+mod reference;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use sandcove_wire::api::template::BuildStatus;
+use sandcove_wire::boot::Service;
+use sandcove_wire::id::TemplateId;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+pub use reference::{InvalidReference, Reference};
+
+use crate::store::Store;
+use crate::teams::Team;
+use crate::{Error, Result};
+
+/// One build of a template: everything a sandbox is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateRecord {
+    /// The template it belongs to; stable over builds.
+    pub template_id: TemplateId,
+    /// This build.
+    pub build_id: Uuid,
+    /// The template's name, without namespace.
+    pub name: String,
+    /// Directory names below the backend's layer directory, topmost first.
+    pub layers: Vec<String>,
+    /// What the agent starts and keeps running.
+    #[serde(default)]
+    pub services: Vec<Service>,
+    /// Variables of every process; the user's own come on top.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// User of requests that name none.
+    pub default_user: String,
+    /// Directory of processes that name none; the user's home when unset.
+    #[serde(default)]
+    pub default_workdir: Option<String>,
+    /// Whole CPUs.
+    pub cpu_count: u32,
+    /// MiB.
+    pub memory_mib: u64,
+    /// MiB.
+    pub disk_mib: u64,
+    /// Version of the agent.
+    pub envd_version: String,
+    /// Run once in every new sandbox.
+    #[serde(default)]
+    pub start_cmd: Option<String>,
+    /// Polled until it succeeds, after the start command.
+    #[serde(default)]
+    pub ready_cmd: Option<String>,
+}
+
+/// A template with the build that one of its tags names.
+#[derive(Debug, Clone)]
+pub struct Template {
+    /// That build.
+    pub build: TemplateRecord,
+    /// How far it is.
+    pub status: BuildStatus,
+    /// The owner; none for the server's own.
+    pub team: Option<Uuid>,
+    /// Whether other teams may use it.
+    pub public: bool,
+    /// How many sandboxes were made from it.
+    pub spawn_count: i64,
+    /// When the last one was.
+    pub last_spawned_at: Option<Timestamp>,
+    /// How many builds it has.
+    pub build_count: i64,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+/// One build in a template's history.
+#[derive(Debug, Clone)]
+pub struct BuildEntry {
+    /// What was built.
+    pub record: TemplateRecord,
+    /// How far it is.
+    pub status: BuildStatus,
+    /// When it was requested.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+}
+
+/// A tag of a template.
+#[derive(Debug, Clone)]
+pub struct TagEntry {
+    /// The tag.
+    pub tag: String,
+    /// The build it names.
+    pub build_id: Uuid,
+    /// When it was set.
+    pub created_at: Timestamp,
+}
+
+impl Template {
+    /// Whether `team` may make sandboxes from it.
+    pub fn is_usable_by(&self, team: &Team) -> bool {
+        self.public || self.is_owned_by(team)
+    }
+
+    /// Whether `team` owns it.
+    pub fn is_owned_by(&self, team: &Team) -> bool {
+        self.team == Some(team.id)
+    }
+}
+
+/// The templates of this server.
+#[derive(Debug, Clone)]
+pub struct Templates {
+    store: Store,
+}
+
+impl Templates {
+    pub(crate) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// Registers one of the server's own templates, or a new build of it, under the tag `default`. Public, owned by no
+    /// team. Calling it again with the same build changes nothing.
+    pub async fn upsert_builtin(&self, record: TemplateRecord) -> Result<()> {
+        self.store.upsert_builtin(&record).await
+    }
+
+    /// The template and build a reference names, for `team` (contract: control-plane, section 4.2). Private templates
+    /// of others are not found.
+    pub async fn resolve(&self, team: &Team, reference: &Reference) -> Result<Template> {
+        let template = self.look_up(team, reference).await?;
+        if template.is_usable_by(team) {
+            Ok(template)
+        } else {
+            Err(Error::TemplateNotFound(reference.to_string()))
+        }
+    }
+
+    /// As [`Templates::resolve`], but says so when the template is there and private.
+    pub async fn resolve_or_forbid(&self, team: &Team, reference: &Reference) -> Result<Template> {
+        let template = self.look_up(team, reference).await?;
+        if template.is_usable_by(team) {
+            Ok(template)
+        } else {
+            Err(Error::TemplateForbidden(reference.to_string()))
+        }
+    }
+
+    async fn look_up(&self, team: &Team, reference: &Reference) -> Result<Template> {
+        let missing = || Error::TemplateNotFound(reference.to_string());
+        let id = self.store.template_id(team, reference).await?.ok_or_else(missing)?;
+        let tag = reference.tag();
+        self.store
+            .template(&id, tag)
+            .await?
+            .ok_or_else(|| Error::TagNotFound { template: reference.without_tag(), tag: tag.to_owned() })
+    }
+
+    /// The id a reference names, whatever its tag; `None` when nothing the team may use has it.
+    pub async fn find_id(&self, team: &Team, reference: &Reference) -> Result<Option<TemplateId>> {
+        self.store.template_id(team, reference).await
+    }
+
+    /// The team's own templates and the server's, newest first.
+    pub async fn list(&self, team: &Team) -> Result<Vec<Template>> {
+        self.store.templates(team).await
+    }
+
+    /// Every build of a template, newest first.
+    pub async fn builds(&self, id: &TemplateId) -> Result<Vec<BuildEntry>> {
+        self.store.template_builds(id).await
+    }
+
+    /// Every tag of a template, newest first.
+    pub async fn tags(&self, id: &TemplateId) -> Result<Vec<TagEntry>> {
+        self.store.template_tags(id).await
+    }
+}

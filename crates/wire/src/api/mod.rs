@@ -1,0 +1,9 @@
+//! Bodies of the REST API, as they are on the wire, odd defaults included (contract: control-plane). Unset optional
+//! members are left out; members that are required but may be null are sent as `null`.
+
+pub mod error;
+pub mod network;
+pub mod observe;
+pub mod sandbox;
+pub mod team;
+pub mod template;
