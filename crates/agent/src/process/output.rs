@@ -130,12 +130,11 @@ impl Output {
 
     /// Waits until a chunk may be pushed.
     pub async fn room(&self) {
-        loop {
+        while !self.log().has_room() {
             let wait = std::future::poll_fn(|cx| self.poll_room(cx));
-            if tokio::time::timeout(STALL, wait).await.is_ok() {
-                return;
+            if tokio::time::timeout(STALL, wait).await.is_err() {
+                self.log().cut_off_stalled();
             }
-            self.log().cut_off_stalled();
         }
     }
 

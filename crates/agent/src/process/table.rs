@@ -126,3 +126,112 @@ impl<P> Entries<P> {
         matching.max_by_key(|(_, entry)| entry.number).map(|(_, entry)| Arc::clone(&entry.process))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What may happen to a table.
+    #[derive(Debug, Clone)]
+    enum Action {
+        Start {
+            pid: u32,
+            tag: Option<u8>,
+        },
+        /// The n-th process ever started ends; ending twice must change nothing.
+        End(usize),
+        Wait(u64),
+    }
+
+    fn action() -> impl Strategy<Value = Action> {
+        prop_oneof![
+            (1u32..6, prop::option::of(0u8..3)).prop_map(|(pid, tag)| Action::Start { pid, tag }),
+            (0usize..24).prop_map(Action::End),
+            (0u64..40).prop_map(Action::Wait),
+        ]
+    }
+
+    /// The rules, said as simply as possible: a list of all processes that ever were.
+    #[derive(Debug)]
+    struct Model {
+        pid: u32,
+        tag: Option<u8>,
+        number: usize,
+        /// In seconds, with the order of ends in one second.
+        ended: Option<(u64, usize)>,
+        hidden: bool,
+    }
+
+    fn matches(one: &Model, selector: &Selector) -> bool {
+        match selector {
+            Selector::Pid(pid) => one.pid == *pid,
+            Selector::Tag(tag) => one.tag.is_some_and(|t| t.to_string() == *tag),
+        }
+    }
+
+    async fn run(actions: Vec<Action>) {
+        let table = Table::<usize>::default();
+        let mut model: Vec<Model> = Vec::new();
+        let mut processes: Vec<Arc<usize>> = Vec::new();
+        let mut now = 0;
+        for (step, action) in actions.into_iter().enumerate() {
+            match action {
+                Action::Start { pid, tag } => {
+                    for one in &mut model {
+                        // A live one with the same id cannot be: the kernel gave the id away, so it has ended.
+                        let same = one.pid == pid || (one.ended.is_some() && tag.is_some() && one.tag == tag);
+                        one.hidden |= same;
+                    }
+                    let number = model.len();
+                    model.push(Model { pid, tag, number, ended: None, hidden: false });
+                    processes.push(Arc::new(number));
+                    table.insert(pid, tag.map(|t| t.to_string()), Arc::clone(&processes[number]));
+                }
+                Action::End(number) => {
+                    if let Some(one) = model.get_mut(number) {
+                        table.retire(one.pid, &processes[number]);
+                        one.ended = one.ended.or(Some((now, step)));
+                    }
+                }
+                Action::Wait(seconds) => {
+                    now += seconds;
+                    tokio::time::advance(Duration::from_secs(seconds)).await;
+                }
+            }
+            let pids = (1..6).map(Selector::Pid);
+            for selector in pids.chain((0..3).map(|tag: u8| Selector::Tag(tag.to_string()))) {
+                let visible = || model.iter().filter(|one| !one.hidden && matches(one, &selector));
+                let live = visible().filter(|one| one.ended.is_none()).map(|one| one.number).max();
+                let kept = |at: u64| now - at < RETENTION.as_secs();
+                let ended = visible().filter(|one| one.ended.is_some_and(|(at, _)| kept(at)));
+                let ended = ended.max_by_key(|one| one.ended).map(|one| one.number);
+                assert_eq!(table.find_live(&selector).map(|p| *p), live, "{selector:?} live in {model:?}");
+                assert_eq!(table.find(&selector).map(|p| *p), live.or(ended), "{selector:?} in {model:?}");
+            }
+            let live = model.iter().filter(|one| one.ended.is_none() && !one.hidden).count();
+            assert_eq!(table.live().len(), live);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_agrees_with_the_model(actions in prop::collection::vec(action(), 0..48)) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+            runtime.unwrap().block_on(run(actions));
+        }
+    }
+
+    #[tokio::test]
+    async fn only_so_many_ends_are_kept() {
+        let table = Table::<u32>::default();
+        for pid in 1..=u32::try_from(RETAINED).unwrap() + 10 {
+            let process = Arc::new(pid);
+            table.insert(pid, None, Arc::clone(&process));
+            table.retire(pid, &process);
+        }
+        assert!(table.find(&Selector::Pid(10)).is_none());
+        assert!(table.find(&Selector::Pid(11)).is_some());
+    }
+}

@@ -162,3 +162,130 @@ fn seal(out: &mut [u8], start: usize, flags: u8) -> Result<()> {
     out[start + 1..start + PREFIX].copy_from_slice(&prefix.to_be_bytes());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+    use sandcove_wire::envd::process::{SendSignalRequest, StartRequest};
+
+    use super::*;
+
+    fn envelope(flags: u8, payload: &[u8]) -> Vec<u8> {
+        let mut out = vec![flags];
+        out.extend_from_slice(&u32::try_from(payload.len()).unwrap().to_be_bytes());
+        out.extend_from_slice(payload);
+        out
+    }
+
+    fn gzip(payload: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(payload).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn a_compressed_payload_needs_its_encoding_named() {
+        let bytes = envelope(COMPRESSED, &gzip(b"{}"));
+        let mut named = Decoder::new(Encoding::Gzip);
+        named.push(&bytes);
+        assert_eq!(named.next_payload().unwrap().as_deref(), Some(&b"{}"[..]));
+        let mut unnamed = Decoder::new(Encoding::Identity);
+        unnamed.push(&bytes);
+        assert_eq!(unnamed.next_payload().unwrap_err().code, Code::Internal);
+        assert_eq!(Encoding::from_header(Some("br")).unwrap_err().code, Code::Unimplemented);
+    }
+
+    #[test]
+    fn lengths_over_the_limit_are_refused_before_any_payload_arrives() {
+        let mut decoder = Decoder::new(Encoding::Identity);
+        decoder.push(&[0, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(decoder.next_payload().unwrap_err().code, Code::ResourceExhausted);
+    }
+
+    #[test]
+    fn the_end_is_json_with_the_error() {
+        let mut out = Vec::new();
+        write_end(None, &mut out);
+        assert_eq!(out, envelope(END_STREAM, b"{}"));
+        out.clear();
+        write_end(Some(&Error::not_found("gone")), &mut out);
+        assert_eq!(out, envelope(END_STREAM, br#"{"error":{"code":"not_found","message":"gone"}}"#));
+    }
+
+    #[test]
+    fn messages_follow_the_json_mapping() {
+        let read = |json: &str| Codec::Json.decode::<StartRequest>(Bytes::copy_from_slice(json.as_bytes()));
+        let request =
+            read(r#"{"process":{"cmd":"ls","later":1},"stdin":false,"unknown":{"a":[1]}}"#).unwrap();
+        assert_eq!(request.process.unwrap().cmd, "ls");
+        assert_eq!(read("{").unwrap_err().code, Code::InvalidArgument);
+        for json in [r#"{"signal":9}"#, r#"{"signal":"SIGNAL_SIGKILL"}"#] {
+            let request: SendSignalRequest =
+                Codec::Json.decode(Bytes::copy_from_slice(json.as_bytes())).unwrap();
+            assert_eq!(request.signal, 9, "{json}");
+        }
+    }
+
+    proptest! {
+        /// However the bytes are cut on their way, the payloads are the same.
+        #[test]
+        fn payloads_survive_any_cut(
+            payloads in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)), 0..8),
+            cuts in prop::collection::vec(1usize..12, 1..12),
+        ) {
+            let mut bytes = Vec::new();
+            for (compressed, payload) in &payloads {
+                match compressed {
+                    true => bytes.extend(envelope(COMPRESSED, &gzip(payload))),
+                    false => bytes.extend(envelope(0, payload)),
+                }
+            }
+            let mut decoder = Decoder::new(Encoding::Gzip);
+            let mut seen = Vec::new();
+            let mut rest = bytes.as_slice();
+            for cut in cuts.iter().cycle() {
+                let (piece, left) = rest.split_at((*cut).min(rest.len()));
+                decoder.push(piece);
+                rest = left;
+                while let Some(payload) = decoder.next_payload().unwrap() {
+                    seen.push(payload.to_vec());
+                }
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            prop_assert!(decoder.finish().is_ok());
+            prop_assert_eq!(seen, payloads.into_iter().map(|(_, payload)| payload).collect::<Vec<_>>());
+        }
+
+        /// Nonsense is an error or nothing, never a panic, and an unfinished envelope is noticed.
+        #[test]
+        fn nonsense_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let mut decoder = Decoder::new(Encoding::Gzip);
+            decoder.push(&bytes);
+            let mut taken = 0;
+            while let Ok(Some(_)) = decoder.next_payload() {
+                taken += 1;
+                prop_assert!(taken <= bytes.len() / PREFIX);
+            }
+            let _ = decoder.finish();
+        }
+
+        /// What is written is read back, in both encodings.
+        #[test]
+        fn messages_come_back(cmd in "\\PC{0,16}", args in prop::collection::vec("\\PC{0,8}", 0..4)) {
+            let process = sandcove_wire::envd::process::ProcessConfig { cmd, args, ..Default::default() };
+            let message = StartRequest { process: Some(process), stdin: Some(false), ..Default::default() };
+            for codec in [Codec::Json, Codec::Proto] {
+                let mut out = Vec::new();
+                write_message(codec, &message, &mut out).unwrap();
+                let mut decoder = Decoder::new(Encoding::Identity);
+                decoder.push(&out);
+                let payload = decoder.next_payload().unwrap().unwrap();
+                prop_assert_eq!(&codec.decode::<StartRequest>(payload).unwrap(), &message);
+            }
+        }
+    }
+}
