@@ -22,4 +22,4 @@ pub use codec::{Codec, Message};
 pub use error::{Code, Error, Result};
 pub use exchange::{Requests, error_response, stream_error_response};
 pub use keepalive::with_keepalive;
-pub use router::Router;
+pub use router::{Router, Rpc};

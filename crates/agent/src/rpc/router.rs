@@ -82,15 +82,18 @@ impl Router {
         self.handlers.contains_key(path)
     }
 
-    /// Runs the RPC at the path of `request`; hands the request back when there is none.
-    pub fn call(
-        &self,
-        context: RequestContext,
-        request: Request<Body>,
-    ) -> std::result::Result<Answer, Request<Body>> {
-        match self.handlers.get(request.uri().path()) {
-            Some(handler) => Ok(handler(context, request)),
-            None => Err(request),
-        }
+    /// The RPC at `path`.
+    pub fn find(&self, path: &str) -> Option<Rpc<'_>> {
+        self.handlers.get(path).map(Rpc)
+    }
+}
+
+/// One entry of the table.
+pub struct Rpc<'a>(&'a Handler);
+
+impl Rpc<'_> {
+    /// Answers a request to it.
+    pub async fn call(self, context: RequestContext, request: Request<Body>) -> Response<Body> {
+        (self.0)(context, request).await
     }
 }

@@ -92,15 +92,13 @@ impl Pipeline {
         context: RequestContext,
         mut request: Request<Body>,
     ) -> Response<Body> {
-        if self.rpc.contains(request.uri().path()) {
+        let path = request.uri().path();
+        if let Some(rpc) = self.rpc.find(path) {
             if request.method() != Method::POST {
                 return method_not_allowed("POST");
             }
-            let legacy = context.legacy && request.uri().path().starts_with("/filesystem.");
-            let mut response = match self.rpc.call(context, request) {
-                Ok(answer) => answer.await,
-                Err(_) => not_found(),
-            };
+            let legacy = context.legacy && path.starts_with("/filesystem.");
+            let mut response = rpc.call(context, request).await;
             if legacy {
                 response.headers_mut().insert("x-e2b-legacy-sdk", HeaderValue::from_static("true"));
             }
