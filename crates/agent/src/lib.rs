@@ -15,6 +15,7 @@ pub mod rpc;
 pub mod server;
 pub mod spawn;
 pub mod state;
+pub mod watch;
 
 /// Where a sandbox asks who it is; the host puts it on the loopback device (contract: envd, section 6).
 pub const EVENTS_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);

@@ -13,4 +13,6 @@ mod relocate;
 mod service;
 
 pub use entry::Describer;
+pub(crate) use list::check_directory;
+pub(crate) use service::blocking;
 pub use service::register;

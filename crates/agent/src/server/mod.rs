@@ -17,11 +17,12 @@ use std::sync::Arc;
 
 use crate::process::{self, Processes};
 use crate::state::SharedState;
-use crate::{files, filesystem, rpc};
+use crate::{files, filesystem, rpc, watch};
 
 /// Puts all services together.
 pub fn build(state: SharedState, processes: &Processes) -> Arc<Pipeline> {
-    let rpc = filesystem::register(process::register(rpc::Router::new(), processes));
+    let rpc = process::register(rpc::Router::new(), processes);
+    let rpc = watch::register(filesystem::register(rpc));
     let plain = endpoints::router(Arc::clone(&state)).merge(files::router());
     let control = control::router(Arc::clone(&state));
     Arc::new(Pipeline::new(state, rpc, plain, control))

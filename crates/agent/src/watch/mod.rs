@@ -1,0 +1,15 @@
+//! Watching directories (contract: envd, sections 3.2 and 3.3).
+//!
+//! The whole agent has one inotify instance, because Linux allows a user only a few of them, and one thread that waits
+//! for it, started with the first watcher. `kernel` reads it, `tree` is what one watcher knows of its directories,
+//! `hub` brings events to the watchers they belong to, `queue` keeps them until a client takes them.
+
+mod event;
+mod hub;
+mod kernel;
+mod mounts;
+mod queue;
+mod service;
+mod tree;
+
+pub use service::register;
