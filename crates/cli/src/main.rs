@@ -1,1 +1,135 @@
-fn main() {}
+//! The `sandcove` command: composition root of the server, and what an operator types.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod chroot;
+mod commands;
+mod data_dir;
+mod doctor;
+mod guest;
+mod host;
+mod progress;
+mod settings;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use settings::{DataDir, ServerArgs, Settings};
+
+/// Run AI-generated code in sandboxes on your own machines, with unchanged E2B clients.
+#[derive(Debug, Parser)]
+#[command(name = "sandcove", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    place: DataDir,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// start a server in the background and print what clients set
+    Up(ServerArgs),
+    /// stop the server that `up` started; sandboxes keep running
+    Down,
+    /// say whether a server is running
+    Status {
+        /// print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// run a server in the foreground
+    Serve(ServerArgs),
+    /// run code in a sandbox of its own and print what it prints
+    Run(commands::run::RunArgs),
+    /// look after running sandboxes
+    #[command(subcommand)]
+    Sandbox(commands::sandbox::SandboxCommand),
+    /// measure how fast a server is
+    Bench(bench::BenchArgs),
+    /// check whether this host can run sandboxes
+    Doctor {
+        /// print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// parent of all sandboxes; started by the server
+    #[command(name = "__spawner", hide = true)]
+    Spawner { pool: PathBuf, libexec: PathBuf },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match start(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(cli: Cli) -> Result<ExitCode> {
+    // The spawner forks, so it must stay the only thread of its process: no runtime before this.
+    if let Command::Spawner { pool, libexec } = &cli.command {
+        sandcove_isolate::spawner_main(Path::new(pool), Path::new(libexec)).context("the spawner failed")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let filter = EnvFilter::try_from_env("SANDCOVE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?
+        .block_on(dispatch(cli))
+}
+
+async fn dispatch(cli: Cli) -> Result<ExitCode> {
+    let place = &cli.place;
+    match cli.command {
+        Command::Up(args) => {
+            commands::daemon::up(&Settings::resolve(place, &args)?, &options_after("up")).await
+        }
+        Command::Down => commands::daemon::down(&place.path()?).await,
+        Command::Status { json } => commands::daemon::status(&place.path()?, json).await,
+        Command::Serve(args) => commands::serve::serve(&Settings::resolve(place, &args)?).await,
+        Command::Run(args) => {
+            commands::run::run(&Settings::resolve(place, &ServerArgs::default())?, &args).await
+        }
+        Command::Sandbox(command) => commands::sandbox::sandbox(&place.path()?, command).await,
+        Command::Bench(args) => bench::bench(&place.path()?, &args).await,
+        Command::Doctor { json } => doctor::doctor(&place.path()?, json),
+        Command::Spawner { .. } => unreachable!("handled before the runtime starts"),
+    }
+}
+
+/// This process's arguments without the verb: `up` gives `serve` the very same options.
+fn options_after(verb: &str) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(at) = arguments.iter().position(|argument| argument == verb) {
+        arguments.remove(at);
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_spawner_is_not_advertised() {
+        assert!(!Cli::command().render_help().to_string().contains("__spawner"));
+    }
+}

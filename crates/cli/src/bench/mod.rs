@@ -1,0 +1,233 @@
+//! `sandcove bench`: how fast a server is, measured from outside, over HTTP, through its public port.
+
+mod stats;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use sandcove_client::{Client, Command, NewSandbox, Sandbox};
+use sandcove_wire::interpreter::{Event, ExecutionRequest};
+use sandcove_wire::secret::Secret;
+use serde_json::{Value, json};
+
+use crate::commands::serve::not_running;
+use crate::data_dir::ServerFile;
+use stats::Series;
+
+/// How often each warm request is made in a sandbox.
+const WARM_ROUNDS: usize = 10;
+
+const PANDAS: &str = "import pandas as pd\npd.DataFrame({'a': range(100)}).describe()";
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// sandboxes to measure
+    #[arg(short, long, default_value_t = 20)]
+    n: usize,
+    /// of these, at the same time
+    #[arg(short, long, default_value_t = 1)]
+    concurrency: usize,
+    /// template of the sandboxes
+    #[arg(short, long, default_value = "code-interpreter-v1")]
+    template: String,
+    /// measure the server at this address instead of the one of the data directory
+    #[arg(long, requires = "api_key")]
+    url: Option<String>,
+    /// a key for that server
+    #[arg(long, env = "E2B_API_KEY", hide_env_values = true)]
+    api_key: Option<String>,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The clocks of one sandbox. "First" ones start with the create request.
+#[derive(Default)]
+struct Sample {
+    created: Duration,
+    answers: Duration,
+    first_command: Duration,
+    first_code: Option<Duration>,
+    first_pandas: Option<Duration>,
+    warm_command: Vec<Duration>,
+    warm_code: Vec<Duration>,
+}
+
+pub async fn bench(data_dir: &Path, args: &BenchArgs) -> Result<ExitCode> {
+    let client = match (&args.url, &args.api_key) {
+        (Some(url), Some(key)) => Client::new(url, &Secret::new(key))?,
+        _ => match ServerFile::reachable(data_dir).await? {
+            Some((_, client)) => client,
+            None => bail!(not_running(ServerFile::read(data_dir)?.as_ref())),
+        },
+    };
+    let samples = measure_all(&client, args).await?;
+    report(&samples, args);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn measure_all(client: &Client, args: &BenchArgs) -> Result<Vec<Sample>> {
+    let left = Arc::new(AtomicUsize::new(args.n));
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..args.concurrency.clamp(1, args.n.max(1)) {
+        let (client, template, left) = (client.clone(), args.template.clone(), Arc::clone(&left));
+        workers.spawn(async move {
+            let mut samples = Vec::new();
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
+                samples.push(measure(&client, &template).await?);
+            }
+            anyhow::Ok(samples)
+        });
+    }
+    let mut samples = Vec::new();
+    while let Some(worker) = workers.join_next().await {
+        samples.extend(worker.context("a measurement was aborted")??);
+    }
+    Ok(samples)
+}
+
+async fn measure(client: &Client, template: &str) -> Result<Sample> {
+    let new = NewSandbox { template: template.to_owned(), timeout: 300, ..NewSandbox::default() };
+    let start = Instant::now();
+    let sandbox = client.create(&new).await?;
+    let created = start.elapsed();
+    let outcome = use_it(&sandbox, start, created).await;
+    client.kill(sandbox.id()).await?;
+    outcome
+}
+
+async fn use_it(sandbox: &Sandbox, start: Instant, created: Duration) -> Result<Sample> {
+    let mut sample = Sample { created, ..Sample::default() };
+    sandbox.health().await?;
+    sample.answers = start.elapsed();
+    command(sandbox).await?;
+    sample.first_command = start.elapsed();
+    match code(sandbox, "1+1").await {
+        Ok(()) => {
+            sample.first_code = Some(start.elapsed());
+            code(sandbox, PANDAS).await?;
+            sample.first_pandas = Some(start.elapsed());
+        }
+        // A template without the interpreter is measured without it.
+        Err(error) if is_closed_port(&error) => {}
+        Err(error) => return Err(error),
+    }
+    for _ in 0..WARM_ROUNDS {
+        sample.warm_command.push(timed(command(sandbox)).await?);
+        if sample.first_code.is_some() {
+            sample.warm_code.push(timed(code(sandbox, "1+1")).await?);
+        }
+    }
+    Ok(sample)
+}
+
+async fn timed(work: impl Future<Output = Result<()>>) -> Result<Duration> {
+    let start = Instant::now();
+    work.await?;
+    Ok(start.elapsed())
+}
+
+async fn command(sandbox: &Sandbox) -> Result<()> {
+    let command = Command { line: "echo hello".to_owned(), ..Command::default() };
+    let exit = sandbox.run(&command, |_| {}).await?;
+    if exit.code != 0 {
+        bail!("`echo hello` ended with {}", exit.status);
+    }
+    Ok(())
+}
+
+async fn code(sandbox: &Sandbox, code: &str) -> Result<()> {
+    let request =
+        ExecutionRequest { code: code.to_owned(), context_id: None, language: None, env_vars: None };
+    let (mut results, mut failure) = (0, None);
+    sandbox
+        .run_code(&request, |event| match event {
+            Event::Result(_) => results += 1,
+            Event::Error(error) => failure = Some(format!("{}: {}", error.name, error.value)),
+            _ => {}
+        })
+        .await?;
+    match failure {
+        Some(failure) => bail!("`{code}` failed: {failure}"),
+        None if results == 0 => bail!("`{code}` had no result"),
+        None => Ok(()),
+    }
+}
+
+fn is_closed_port(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<sandcove_client::Error>().and_then(sandcove_client::Error::status) == Some(502)
+}
+
+fn report(samples: &[Sample], args: &BenchArgs) {
+    let series = |name, times: &dyn Fn(&Sample) -> Vec<Duration>| {
+        let mut series = Series::new(name);
+        samples.iter().for_each(|sample| series.extend(times(sample)));
+        series
+    };
+    let all = [
+        series("create -> 201", &|s| vec![s.created]),
+        series("create -> agent answers", &|s| vec![s.answers]),
+        series("create -> first command", &|s| vec![s.first_command]),
+        series("create -> first result of 1+1", &|s| s.first_code.into_iter().collect()),
+        series("create -> first result with pandas", &|s| s.first_pandas.into_iter().collect()),
+        series("command, warm", &|s| s.warm_command.clone()),
+        series("run_code 1+1, warm", &|s| s.warm_code.clone()),
+    ];
+    let machine = machine();
+    if args.json {
+        let series: Vec<Value> = all.iter().map(Series::json).collect();
+        println!(
+            "{}",
+            json!({
+                "machine": machine, "template": args.template, "concurrency": args.concurrency, "series": series,
+            })
+        );
+        return;
+    }
+    println!("{}", machine_line(&machine));
+    println!("template {}, {} at a time; milliseconds", args.template, args.concurrency);
+    println!("{:<40} {:>5} {:>9} {:>9} {:>9}", "", "n", "p50", "p90", "p99");
+    for series in &all {
+        println!("{}", series.line());
+    }
+}
+
+/// What the figures were measured on.
+fn machine() -> Value {
+    let field = |text: &str, key: &str| {
+        text.lines()
+            .find(|line| line.starts_with(key))
+            .and_then(|line| line.split_once(':'))
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib: u64 = field(&memory, "MemTotal")
+        .and_then(|value| value.split_whitespace().next().and_then(|kib| kib.parse().ok()))
+        .unwrap_or(0);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    json!({
+        "cpu": field(&cpu, "model name"),
+        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "memory_mib": kib / 1024,
+        "kernel": kernel.trim(),
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+fn machine_line(machine: &Value) -> String {
+    format!(
+        "{}, {} cores, {} MiB, linux {}, sandcove {}",
+        machine["cpu"].as_str().unwrap_or("unknown cpu"),
+        machine["cores"],
+        machine["memory_mib"],
+        machine["kernel"].as_str().unwrap_or("?"),
+        machine["version"].as_str().unwrap_or("?"),
+    )
+}

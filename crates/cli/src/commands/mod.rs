@@ -1,0 +1,6 @@
+//! One file a verb. Each resolves what it needs, does the work, and returns the process's exit code.
+
+pub mod daemon;
+pub mod run;
+pub mod sandbox;
+pub mod serve;

@@ -1,0 +1,249 @@
+//! The checks. Each only looks; none changes the host.
+
+use std::path::{Path, PathBuf};
+
+use super::{Check, Status};
+
+/// Kernel release from which overlayfs works on idmapped layers.
+const OLDEST_KERNEL: (u32, u32) = (5, 19);
+/// Room that templates and a few sandboxes need, GiB.
+const LITTLE_SPACE_GIB: u64 = 10;
+/// `f_type` of btrfs, see statfs(2).
+const BTRFS_MAGIC: u64 = 0x9123_683e;
+
+/// Programs started by name, with the Debian package they come in.
+const TOOLS: [(&str, &str); 9] = [
+    ("mmdebstrap", "mmdebstrap"),
+    ("mkfs.btrfs", "btrfs-progs"),
+    ("btrfs", "btrfs-progs"),
+    ("nft", "nftables"),
+    ("ip", "iproute2"),
+    ("unshare", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("setsid", "util-linux"),
+    ("tar", "tar"),
+];
+
+pub fn all(data_dir: &Path) -> Vec<Check> {
+    vec![
+        root(),
+        kernel(),
+        namespaces(),
+        user_namespaces(),
+        filesystem("overlayfs", "overlay", "load the module: modprobe overlay"),
+        btrfs(data_dir),
+        cgroups(),
+        nftables(),
+        seccomp(),
+        tools(),
+        space(data_dir),
+        device("tun", "/dev/net/tun", "tunnels and VPNs inside sandboxes need it: modprobe tun"),
+        device("fuse", "/dev/fuse", "file systems in user space inside sandboxes need it: modprobe fuse"),
+        device(
+            "kvm",
+            "/dev/kvm",
+            "sandboxes use namespaces here; hardware isolation would need virtualisation enabled",
+        ),
+        criu(),
+    ]
+}
+
+fn root() -> Check {
+    let root = rustix::process::geteuid().is_root();
+    let found = if root { "running as root" } else { "not running as root" };
+    Check::when(root, "privileges", found, Status::Missing, "start the server as root; sandboxes never are")
+}
+
+fn kernel() -> Check {
+    let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let good = version(&release).is_some_and(|version| version >= OLDEST_KERNEL);
+    let hint = "5.19 or newer is needed: before it overlayfs cannot use idmapped layers";
+    Check::when(good, "kernel", format!("linux {}", release.trim()), Status::Missing, hint)
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn namespaces() -> Check {
+    let wanted = ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"];
+    let missing: Vec<&str> =
+        wanted.into_iter().filter(|name| !Path::new("/proc/self/ns").join(name).exists()).collect();
+    let found =
+        if missing.is_empty() { "all seven".to_owned() } else { format!("without {}", missing.join(", ")) };
+    Check::when(
+        missing.is_empty(),
+        "namespaces",
+        found,
+        Status::Missing,
+        "use a kernel built with these namespaces",
+    )
+}
+
+fn user_namespaces() -> Check {
+    let limit: u64 =
+        read("/proc/sys/user/max_user_namespaces").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let hint = "raise it: sysctl user.max_user_namespaces=10000";
+    Check::when(limit >= 100, "user namespaces", format!("at most {limit}"), Status::Missing, hint)
+}
+
+fn filesystem(name: &'static str, kind: &str, hint: &'static str) -> Check {
+    let known = knows_filesystem(kind);
+    let found = if known {
+        format!("the kernel knows {kind}")
+    } else {
+        format!("the kernel does not know {kind} yet")
+    };
+    Check::when(known, name, found, Status::Warn, hint)
+}
+
+fn knows_filesystem(kind: &str) -> bool {
+    read("/proc/filesystems")
+        .is_some_and(|text| text.lines().any(|line| line.split_whitespace().last() == Some(kind)))
+}
+
+fn btrfs(data_dir: &Path) -> Check {
+    let existing = existing_ancestor(data_dir);
+    let on_btrfs = rustix::fs::statfs(&existing).is_ok_and(|stat| stat.f_type as u64 == BTRFS_MAGIC);
+    if on_btrfs {
+        return Check::ok("btrfs", format!("{} is on btrfs", existing.display()));
+    }
+    if !knows_filesystem("btrfs") {
+        let found = "the kernel does not know btrfs yet";
+        return Check::when(false, "btrfs", found, Status::Warn, "load the module: modprobe btrfs");
+    }
+    let has_loop = Path::new("/dev/loop-control").exists();
+    let found = if has_loop {
+        "in an image on a loop device"
+    } else {
+        "no loop devices, and no btrfs below the data directory"
+    };
+    let hint = "load the module (modprobe loop), or put the data directory on btrfs";
+    Check::when(has_loop, "btrfs", found, Status::Missing, hint)
+}
+
+fn cgroups() -> Check {
+    let wanted = ["cpu", "memory", "pids"];
+    let root = Path::new("/sys/fs/cgroup");
+    let unified = read(root.join("cgroup.controllers"));
+    let (version, present): (_, Vec<&str>) = match &unified {
+        Some(controllers) => {
+            let has = |name: &&str| controllers.split_whitespace().any(|controller| controller == *name);
+            ("version 2", wanted.into_iter().filter(has).collect())
+        }
+        None => ("version 1", wanted.into_iter().filter(|name| root.join(name).is_dir()).collect()),
+    };
+    let found = format!(
+        "{version}, {}",
+        if present.is_empty() { "no controllers".to_owned() } else { present.join(" ") }
+    );
+    let hint = "the controllers cpu, memory and pids must be enabled for the server's cgroup";
+    Check::when(present.len() == wanted.len(), "cgroups", found, Status::Missing, hint)
+}
+
+fn nftables() -> Check {
+    let listed = std::process::Command::new("nft").args(["list", "tables"]).output();
+    let (works, found) = match &listed {
+        Ok(output) if output.status.success() => (true, "nft talks to the kernel".to_owned()),
+        Ok(output) => {
+            (false, String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("failed").to_owned())
+        }
+        Err(error) => (false, format!("nft: {error}")),
+    };
+    let hint = "install nftables and a kernel with nf_tables; networks of sandboxes are filtered with it";
+    Check::when(works, "nftables", found, Status::Missing, hint)
+}
+
+fn seccomp() -> Check {
+    let actions = read("/proc/sys/kernel/seccomp/actions_avail");
+    let found = actions.as_deref().map_or("not available", |_| "filters available");
+    Check::when(
+        actions.is_some(),
+        "seccomp",
+        found,
+        Status::Missing,
+        "use a kernel with CONFIG_SECCOMP_FILTER",
+    )
+}
+
+fn tools() -> Check {
+    let mut missing: Vec<&str> =
+        TOOLS.into_iter().filter(|(tool, _)| find(tool).is_none()).map(|(_, package)| package).collect();
+    missing.dedup();
+    let found = if missing.is_empty() {
+        "all installed".to_owned()
+    } else {
+        format!("not installed: {}", missing.join(" "))
+    };
+    Check::when(
+        missing.is_empty(),
+        "tools",
+        found,
+        Status::Missing,
+        "on Debian or Ubuntu: apt-get install the packages",
+    )
+}
+
+fn space(data_dir: &Path) -> Check {
+    let existing = existing_ancestor(data_dir);
+    let gib = rustix::fs::statvfs(&existing).map_or(0, |stat| stat.f_bavail * stat.f_frsize >> 30);
+    let found = format!("{gib} GiB free on {}", existing.display());
+    Check::when(
+        gib >= LITTLE_SPACE_GIB,
+        "disk space",
+        found,
+        Status::Warn,
+        "templates take 3 GiB, and every sandbox more",
+    )
+}
+
+fn device(name: &'static str, path: &str, hint: &'static str) -> Check {
+    let present = Path::new(path).exists();
+    let found = if present { path.to_owned() } else { format!("no {path}") };
+    Check::when(present, name, found, Status::Warn, hint)
+}
+
+fn criu() -> Check {
+    let found = find("criu");
+    let text = found.as_ref().map_or("not installed".to_owned(), |path| path.display().to_string());
+    Check::when(
+        found.is_some(),
+        "criu",
+        text,
+        Status::Warn,
+        "pausing keeps processes in memory; CRIU is not used yet",
+    )
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
+}
+
+fn existing_ancestor(path: &Path) -> PathBuf {
+    path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+fn read(path: impl AsRef<Path>) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_releases_are_compared_as_numbers() {
+        assert_eq!(version("6.18.44-fc-v669"), Some((6, 18)));
+        assert_eq!(version("5.9-rc1\n"), Some((5, 9)));
+        assert!(version("6.1.0").unwrap() > OLDEST_KERNEL);
+        assert!(version("5.9").unwrap() < OLDEST_KERNEL);
+        assert_eq!(version("unknown"), None);
+    }
+
+    #[test]
+    fn a_data_directory_to_come_is_judged_by_where_it_will_be() {
+        assert_eq!(existing_ancestor(Path::new("/does/not/exist")), Path::new("/"));
+    }
+}

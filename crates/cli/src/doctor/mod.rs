@@ -1,0 +1,99 @@
+//! `sandcove doctor`: whether this host can run sandboxes, and what to do where it cannot.
+
+mod checks;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+/// How a check went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// As it should be.
+    Ok,
+    /// Sandboxes run without it, with something less.
+    Warn,
+    /// Sandboxes cannot run without it.
+    Missing,
+}
+
+/// One thing looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    name: &'static str,
+    status: Status,
+    /// What was found.
+    found: String,
+    /// What to do; empty when all is well.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    hint: &'static str,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, status: Status::Ok, found: found.into(), hint: "" }
+    }
+
+    /// Ok when `holds`, otherwise `status` with `hint`.
+    fn when(
+        holds: bool,
+        name: &'static str,
+        found: impl Into<String>,
+        status: Status,
+        hint: &'static str,
+    ) -> Self {
+        if holds { Self::ok(name, found) } else { Self { name, status, found: found.into(), hint } }
+    }
+}
+
+/// Prints all checks; fails when something indispensable is missing.
+pub fn doctor(data_dir: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
+    let checks = checks::all(data_dir);
+    if as_json {
+        println!("{}", serde_json::to_string_pretty(&checks)?);
+    } else {
+        print!("{}", table(&checks));
+    }
+    let usable = checks.iter().all(|check| check.status != Status::Missing);
+    Ok(if usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn table(checks: &[Check]) -> String {
+    let mut text = String::new();
+    for check in checks {
+        let status = match check.status {
+            Status::Ok => "ok",
+            Status::Warn => "warn",
+            Status::Missing => "missing",
+        };
+        text.push_str(&format!("{status:<8} {:<18} {}\n", check.name, check.found));
+        if !check.hint.is_empty() {
+            text.push_str(&format!("{:27} hint: {}\n", "", check.hint));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_that_fails_says_what_to_do() {
+        for check in checks::all(Path::new("/does/not/exist")) {
+            assert_eq!(check.status == Status::Ok, check.hint.is_empty(), "{check:?}");
+            assert!(!check.found.is_empty(), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn status_is_a_word_not_a_colour() {
+        let checks = [Check::when(false, "kvm", "no /dev/kvm", Status::Warn, "enable it")];
+        assert_eq!(
+            table(&checks),
+            format!("warn     kvm                no /dev/kvm\n{:27} hint: enable it\n", "")
+        );
+    }
+}

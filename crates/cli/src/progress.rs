@@ -1,0 +1,54 @@
+//! Showing how far the templates are: a line that moves on a terminal, plain lines elsewhere. It goes to standard error;
+//! standard output is for answers.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use sandcove_image::Event;
+
+/// Shows the events of a build.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    pub fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg:.dim}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Self { bar }
+    }
+
+    /// Takes one event.
+    pub fn show(&self, event: &Event<'_>) {
+        match (event, &self.bar) {
+            (Event::Building(layer), Some(bar)) => {
+                bar.reset_elapsed();
+                bar.set_prefix(format!("building template layer {layer}"));
+            }
+            (Event::Building(layer), None) => eprintln!("building template layer {layer}"),
+            (Event::Output(line), Some(bar)) => bar.set_message((*line).to_owned()),
+            (Event::Output(line), None) => tracing::debug!(line, "template build"),
+            (Event::Ready(layer, took), Some(bar)) => {
+                bar.suspend(|| eprintln!("built template layer {layer} in {} s", took.as_secs()));
+            }
+            (Event::Ready(layer, took), None) => {
+                eprintln!("built template layer {layer} in {} s", took.as_secs());
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

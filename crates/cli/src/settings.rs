@@ -1,0 +1,178 @@
+//! What the operator decides: flags, then `SANDCOVE_*` variables, then `sandcove.toml`, then defaults.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use sandcove_wire::secret::Secret;
+use serde::Deserialize;
+
+/// Where everything is kept unless told otherwise.
+pub const DEFAULT_DATA_DIR: &str = "/var/lib/sandcove";
+
+/// Where the configuration file is looked for unless told otherwise.
+const DEFAULT_CONFIG: &str = "/etc/sandcove/sandcove.toml";
+
+/// Options every command has that needs to find a server.
+#[derive(Debug, Clone, Args)]
+pub struct DataDir {
+    /// directory that holds templates, sandboxes and the database
+    #[arg(long, env = "SANDCOVE_DATA_DIR", global = true, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// configuration file; /etc/sandcove/sandcove.toml when it exists
+    #[arg(long, env = "SANDCOVE_CONFIG", global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Options of a server.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ServerArgs {
+    /// address to listen on
+    #[arg(long, env = "SANDCOVE_LISTEN", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// base of the host names `<port>-<sandbox>.<domain>` that clients are told
+    #[arg(long, env = "SANDCOVE_DOMAIN")]
+    domain: Option<String>,
+    /// network of 65,536 addresses that sandboxes get theirs from
+    #[arg(long, env = "SANDCOVE_NETWORK", value_name = "CIDR")]
+    network: Option<String>,
+    /// name servers for sandboxes; the host's own when not given
+    #[arg(long, env = "SANDCOVE_DNS", value_delimiter = ',', value_name = "ADDRESS")]
+    dns: Option<Vec<IpAddr>>,
+    /// most sandboxes at once
+    #[arg(long, env = "SANDCOVE_MAX_SANDBOXES", value_name = "N")]
+    max_sandboxes: Option<u32>,
+    /// size of the storage pool's image when it is created, GiB
+    #[arg(long, env = "SANDCOVE_POOL_SIZE_GIB", value_name = "GIB")]
+    pool_size_gib: Option<u64>,
+    /// Debian mirror the templates are built from
+    #[arg(long, env = "SANDCOVE_DEBIAN_MIRROR", value_name = "URL")]
+    debian_mirror: Option<String>,
+    /// directory that keeps finished templates as tarballs
+    #[arg(long, env = "SANDCOVE_TEMPLATE_CACHE", value_name = "DIR")]
+    template_cache: Option<PathBuf>,
+    /// end all sandboxes when the server stops, instead of leaving them running
+    #[arg(long)]
+    stop_sandboxes: bool,
+}
+
+/// The configuration file. Secrets are only taken from here or from the environment, never from flags, which every
+/// account of the machine can read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    data_dir: Option<PathBuf>,
+    listen: Option<SocketAddr>,
+    domain: Option<String>,
+    network: Option<String>,
+    dns: Option<Vec<IpAddr>>,
+    max_sandboxes: Option<u32>,
+    pool_size_gib: Option<u64>,
+    debian_mirror: Option<String>,
+    template_cache: Option<PathBuf>,
+    stop_sandboxes: bool,
+    api_key: Option<Secret>,
+    access_token: Option<Secret>,
+    admin_token: Option<Secret>,
+}
+
+/// Everything resolved.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub data_dir: PathBuf,
+    pub listen: SocketAddr,
+    pub domain: Option<String>,
+    pub network: String,
+    pub dns: Option<Vec<IpAddr>>,
+    pub max_sandboxes: u32,
+    pub pool_size_gib: Option<u64>,
+    pub debian_mirror: Option<String>,
+    pub template_cache: Option<PathBuf>,
+    pub stop_sandboxes: bool,
+    pub api_key: Option<Secret>,
+    pub access_token: Option<Secret>,
+    pub admin_token: Option<Secret>,
+}
+
+impl Settings {
+    /// Merges flags and environment (which clap has merged already) with the file.
+    pub fn resolve(place: &DataDir, args: &ServerArgs) -> Result<Self> {
+        let file = read(place.config.as_deref())?;
+        let secret = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty()).map(Secret::new);
+        let args = args.clone();
+        Ok(Self {
+            data_dir: place.data_dir.clone().or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
+            listen: args.listen.or(file.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3000))),
+            domain: args.domain.or(file.domain),
+            network: args.network.or(file.network).unwrap_or_else(|| "10.213.0.0/16".to_owned()),
+            dns: args.dns.or(file.dns),
+            max_sandboxes: args.max_sandboxes.or(file.max_sandboxes).unwrap_or(1000),
+            pool_size_gib: args.pool_size_gib.or(file.pool_size_gib),
+            debian_mirror: args.debian_mirror.or(file.debian_mirror),
+            template_cache: args.template_cache.or(file.template_cache),
+            stop_sandboxes: args.stop_sandboxes || file.stop_sandboxes,
+            api_key: secret("SANDCOVE_API_KEY").or(file.api_key),
+            access_token: secret("SANDCOVE_ACCESS_TOKEN").or(file.access_token),
+            admin_token: secret("SANDCOVE_ADMIN_TOKEN").or(file.admin_token),
+        })
+    }
+}
+
+impl DataDir {
+    /// Just the directory, for commands that talk to a running server.
+    pub fn path(&self) -> Result<PathBuf> {
+        Ok(Settings::resolve(self, &ServerArgs::default())?.data_dir)
+    }
+}
+
+fn read(path: Option<&Path>) -> Result<File> {
+    let (path, required) = match path {
+        Some(path) => (path, true),
+        None => (Path::new(DEFAULT_CONFIG), false),
+    };
+    match std::fs::read_to_string(path) {
+        Ok(text) => toml::from_str(&text).with_context(|| format!("failed to read `{}`", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !required => Ok(File::default()),
+        Err(error) => Err(error).with_context(|| format!("failed to read `{}`", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(config: &str, args: ServerArgs) -> Result<Settings> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sandcove.toml");
+        std::fs::write(&path, config).unwrap();
+        Settings::resolve(&DataDir { data_dir: None, config: Some(path) }, &args)
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let args = ServerArgs { max_sandboxes: Some(3), ..ServerArgs::default() };
+        let settings = resolve("max-sandboxes = 7\nlisten = \"0.0.0.0:80\"", args).unwrap();
+        assert_eq!(settings.max_sandboxes, 3);
+        assert_eq!(settings.listen, "0.0.0.0:80".parse().unwrap());
+        assert_eq!(settings.data_dir, Path::new(DEFAULT_DATA_DIR));
+    }
+
+    #[test]
+    fn a_misspelt_setting_is_an_error() {
+        let error = resolve("max-sandboxen = 7", ServerArgs::default()).unwrap_err();
+        assert!(format!("{error:#}").contains("max-sandboxen"), "{error:#}");
+    }
+
+    #[test]
+    fn a_file_that_was_asked_for_must_exist() {
+        let place = DataDir { data_dir: None, config: Some("/does/not/exist.toml".into()) };
+        assert!(Settings::resolve(&place, &ServerArgs::default()).is_err());
+    }
+
+    #[test]
+    fn secrets_do_not_show() {
+        let settings = resolve("api-key = \"e2b_abc\"", ServerArgs::default()).unwrap();
+        assert!(!format!("{settings:?}").contains("e2b_abc"));
+    }
+}
