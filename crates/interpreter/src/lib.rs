@@ -5,7 +5,7 @@
 //!  contexts  which contexts exist, which one a request means
 //!   context  one task per context: its queue, its kernel, its variables, the lines of a running execution
 //!    kernel  a running kernel process: frames, output pipes, signals, death
-//!     python, node, bash   how a kernel of each language is started
+//!     python, program  how a kernel of each language is started
 //! ```
 //!
 //! A context owns one kernel process at a time and runs one execution at a time. Everything a kernel says reaches the client
@@ -19,6 +19,7 @@ pub mod http;
 pub mod kernel;
 pub mod language;
 pub mod launch;
+pub mod program;
 pub mod python;
 
 use std::sync::Arc;

@@ -6,7 +6,8 @@ use sandcove_interpreter::Config;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_env("SANDCOVE_INTERPRETER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        EnvFilter::try_from_env("SANDCOVE_INTERPRETER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let config = Config::from_env()?;
     // One thread: all the work is done by kernels, and it leaves the processors to them.

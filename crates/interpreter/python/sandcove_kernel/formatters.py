@@ -6,7 +6,6 @@ from IPython.core.formatters import BaseFormatter
 from traitlets import ObjectName, Unicode
 
 from . import jsonable
-from .charts import figure_chart
 
 
 class DataFormatter(BaseFormatter):
@@ -24,19 +23,32 @@ class ChartFormatter(BaseFormatter):
     print_method = ObjectName("_repr_e2b_chart_")
     _return_type = dict
 
+    def __call__(self, obj):
+        # Not a registered printer: choosing a backend makes IPython forget all printers of figures.
+        figures = sys.modules.get("matplotlib.figure")
+        if figures is not None and isinstance(obj, figures.Figure):
+            return figure_chart(obj)
+        return super().__call__(obj)
+
 
 def install(shell) -> None:
     """Registers the representations with the shell."""
     formatter = shell.display_formatter
     formatter.formatters["e2b/data"] = DataFormatter(parent=formatter)
     formatter.formatters["e2b/chart"] = ChartFormatter(parent=formatter)
-    data, chart = formatter.formatters["e2b/data"], formatter.formatters["e2b/chart"]
+    data = formatter.formatters["e2b/data"]
     # pandas 3 names its public module; earlier versions name the file.
     data.for_type_by_name("pandas.core.frame", "DataFrame", frame_data)
     data.for_type_by_name("pandas", "DataFrame", frame_data)
-    chart.for_type_by_name("matplotlib.figure", "Figure", figure_chart)
     for collection in (list, dict):
         formatter.formatters["application/json"].for_type(collection, collection_json)
+
+
+def figure_chart(figure) -> dict:
+    """The chart of a matplotlib figure. The extractor needs matplotlib, which may come after us."""
+    from . import charts
+
+    return charts.figure_chart(figure)
 
 
 def collection_json(value):

@@ -5,7 +5,6 @@ Runs in one thread and leaves one thread, so the process may be forked afterward
 
 import gc
 import importlib
-import io
 import os
 import sys
 
@@ -44,7 +43,7 @@ def warm_up():
     formatters.install(shell)
     images.install()
     _rehearse(shell)
-    _warm_figures()
+    _warm_figures(shell)
     for name, value in inherited.items():
         if value is None:
             del os.environ[name]
@@ -79,7 +78,7 @@ def _rehearse(shell) -> None:
         shell.display_formatter.format(sample)
 
 
-def _warm_figures() -> None:
+def _warm_figures(shell) -> None:
     """Draws one figure, so that fonts are found and the renderer is loaded."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
@@ -92,7 +91,7 @@ def _warm_figures() -> None:
         pyplot.switch_backend(BACKEND)
         figure = pyplot.figure()
         figure.add_subplot().set_title("warm")
-        figure.savefig(io.BytesIO(), format="png")
+        shell.display_formatter.format(figure)
         pyplot.close(figure)
     except Exception as error:
         print(f"failed to draw ahead: {error!r}", file=sys.stderr)

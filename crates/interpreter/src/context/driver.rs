@@ -51,7 +51,16 @@ impl Driver {
         executions: mpsc::UnboundedReceiver<Execution>,
         controls: mpsc::UnboundedReceiver<Control>,
     ) -> Self {
-        Self { launcher, language, directory, agent, executions, controls, kernel: None, variables: Variables::default() }
+        Self {
+            launcher,
+            language,
+            directory,
+            agent,
+            executions,
+            controls,
+            kernel: None,
+            variables: Variables::default(),
+        }
     }
 
     /// Serves the context until it is closed or nobody holds it any more.

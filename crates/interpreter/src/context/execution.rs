@@ -68,7 +68,7 @@ pub(super) async fn run(
             () = at(lines.output.due()) => lines.send_due(),
             () = at(lines.keepalive_due()), if !client.is_gone() => lines.add(Event::Keepalive),
             () = at(client.interrupt_due()) => {
-                kernel.interrupt();
+                if client.first_time() { kernel.interrupt() } else { kernel.insist() }
                 client.interrupted();
             }
         }
@@ -147,6 +147,10 @@ impl Client {
         }
     }
 
+    fn first_time(&self) -> bool {
+        matches!(self, Self::Gone { pause: INTERRUPT_AGAIN, .. })
+    }
+
     fn interrupted(&mut self) {
         if let Self::Gone { interrupt_at, pause } = self {
             *interrupt_at += *pause;
@@ -166,12 +170,7 @@ struct Lines {
 
 impl Default for Lines {
     fn default() -> Self {
-        Self {
-            ready: VecDeque::new(),
-            output: OutputBuffer::default(),
-            last: Instant::now(),
-            failed: false,
-        }
+        Self { ready: VecDeque::new(), output: OutputBuffer::default(), last: Instant::now(), failed: false }
     }
 }
 

@@ -34,7 +34,8 @@ impl OutputBuffer {
         if text.is_empty() {
             return;
         }
-        let pending = self.of(stream).get_or_insert_with(|| Pending { text: String::new(), due: now + INTERVAL });
+        let pending =
+            self.of(stream).get_or_insert_with(|| Pending { text: String::new(), due: now + INTERVAL });
         pending.text.push_str(&text);
         if pending.text.len() >= LONG {
             pending.due = pending.due.min(now + SHORTLY);

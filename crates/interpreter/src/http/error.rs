@@ -30,7 +30,8 @@ impl From<ContextError> for HttpError {
 
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
-        let detail = |status: StatusCode, detail: Value| (status, Json(json!({ "detail": detail }))).into_response();
+        let detail =
+            |status: StatusCode, detail: Value| (status, Json(json!({ "detail": detail }))).into_response();
         match self {
             Self::NotFound => detail(StatusCode::NOT_FOUND, json!("Not Found")),
             Self::MethodNotAllowed => detail(StatusCode::METHOD_NOT_ALLOWED, json!("Method Not Allowed")),

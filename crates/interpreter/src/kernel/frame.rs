@@ -133,7 +133,9 @@ impl Decoder for FrameDecoder {
         if self.header.is_none() {
             let Some(end) = buffer.iter().take(HEADER_LIMIT).position(|byte| *byte == b'\n') else {
                 if buffer.len() >= HEADER_LIMIT {
-                    return Err(FrameError::Header(String::from_utf8_lossy(&buffer[..HEADER_LIMIT]).into_owned()));
+                    return Err(FrameError::Header(
+                        String::from_utf8_lossy(&buffer[..HEADER_LIMIT]).into_owned(),
+                    ));
                 }
                 return Ok(None);
             };

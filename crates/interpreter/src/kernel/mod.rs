@@ -4,6 +4,7 @@ pub mod frame;
 mod pipe;
 mod sys;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
-use tokio::io::unix::AsyncFd;
 use tokio::io::AsyncWriteExt;
+use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe as tokio_pipe};
 use tokio::sync::mpsc;
@@ -37,19 +38,19 @@ pub enum StartError {
         /// The program.
         program: String,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Its sockets or pipes could not be made or handed over.
     #[error("failed to set up the descriptors of a kernel")]
-    Descriptors(#[source] std::io::Error),
+    Descriptors(#[source] io::Error),
     /// It ended, or spoke nonsense, before it said hello.
-    #[error("kernel ended before it was ready")]
-    Ended,
+    #[error("kernel ended before it was ready: {0}")]
+    Ended(String),
     /// It said nothing.
     #[error("kernel was not ready within {} s", START_PATIENCE.as_secs())]
     Late,
     /// Nothing here can run this language.
-    #[error("no kernel for language `{0}` is installed")]
+    #[error("no kernel for language `{0}` is installed; there are python, javascript, typescript and bash")]
     NoSuchKernel(String),
 }
 
@@ -77,10 +78,10 @@ pub struct Ends {
 
 impl Link {
     /// A new socket pair and two pipes, all closed on exec.
-    pub fn pair() -> std::io::Result<(Self, Ends)> {
+    pub fn pair() -> io::Result<(Self, Ends)> {
         let (socket, kernel_socket) = StdUnixStream::pair()?;
-        let (stdout, kernel_stdout) = std::io::pipe()?;
-        let (stderr, kernel_stderr) = std::io::pipe()?;
+        let (stdout, kernel_stdout) = io::pipe()?;
+        let (stderr, kernel_stderr) = io::pipe()?;
         socket.set_nonblocking(true)?;
         let ours = Self { socket, stdout: stdout.into(), stderr: stderr.into() };
         let theirs =
@@ -110,6 +111,16 @@ pub struct Kernel {
     process: Process,
     /// When it was found dead, if its socket has outlived it.
     died: Option<Instant>,
+    stubborn: Stubborn,
+}
+
+/// What becomes of a kernel that goes on running code it was told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stubborn {
+    /// It is asked again, as it will stop once it gets to it and its variables are worth the wait.
+    Wait,
+    /// It is killed: it may have no way to stop.
+    Kill,
 }
 
 impl Kernel {
@@ -120,17 +131,23 @@ impl Kernel {
         let stderr = tokio_pipe::Receiver::from_owned_fd(link.stderr).map_err(StartError::Descriptors)?;
         let (reader, writer) = stream.into_split();
         let mut frames = FramedRead::new(reader, FrameDecoder::default());
-        let hello = tokio::time::timeout(START_PATIENCE, frames.next()).await.map_err(|_| StartError::Late)?;
-        let Some(Ok(Frame::Hello(pid))) = hello else { return Err(StartError::Ended) };
+        let hello =
+            tokio::time::timeout(START_PATIENCE, frames.next()).await.map_err(|_| StartError::Late)?;
+        let mut stderr = OutputPipe::new(stderr);
+        let Some(Ok(Frame::Hello(pid))) = hello else {
+            return Err(StartError::Ended(stderr.drain().trim_end().to_owned()));
+        };
+        let process = Process::open(pid).map_err(StartError::Descriptors)?;
         let (requests, queue) = mpsc::unbounded_channel();
         tokio::spawn(write_requests(writer, queue));
         Ok(Self {
             frames,
             requests,
             stdout: OutputPipe::new(stdout),
-            stderr: OutputPipe::new(stderr),
-            process: Process::open(pid)?,
+            stderr,
+            process,
             died: None,
+            stubborn: Stubborn::Wait,
         })
     }
 
@@ -168,6 +185,19 @@ impl Kernel {
         }
     }
 
+    /// Chooses what becomes of it when it does not stop.
+    pub fn set_stubborn(&mut self, stubborn: Stubborn) {
+        self.stubborn = stubborn;
+    }
+
+    /// Interrupts code that has not stopped in spite of earlier interrupts.
+    pub fn insist(&self) {
+        match self.stubborn {
+            Stubborn::Wait => self.interrupt(),
+            Stubborn::Kill => self.process.signal(Signal::KILL),
+        }
+    }
+
     /// Interrupts the code it runs, and the programs that code has started.
     pub fn interrupt(&self) {
         self.process.signal(Signal::INT);
@@ -198,10 +228,9 @@ struct Process {
 }
 
 impl Process {
-    fn open(pid: i32) -> Result<Self, StartError> {
-        let pid = Pid::from_raw(pid).ok_or(StartError::Ended)?;
-        let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|_| StartError::Ended)?;
-        let handle = sys::watch(handle).map_err(StartError::Descriptors)?;
+    fn open(pid: i32) -> io::Result<Self> {
+        let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+        let handle = sys::watch(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)?;
         Ok(Self { pid, handle })
     }
 

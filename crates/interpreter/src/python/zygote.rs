@@ -19,7 +19,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
+    socketpair,
 };
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;

@@ -1,0 +1,68 @@
+//! Kernels that are a program of their own, started anew for each context: JavaScript, TypeScript and Bash.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use crate::kernel::{Kernel, Link, StartError, Stubborn};
+
+/// A program and the source of the kernel host it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
+
+/// Runs cells as scripts of one global scope, types stripped.
+pub const NODE: Program = Program { name: "node", arguments: &["-e", NODE_HOST] };
+/// In a function, because `node -e` shares its top level with the cells.
+const NODE_HOST: &str = concat!("(() => {", include_str!("../hosts/kernel.js"), "})()");
+/// Evaluates cells in one shell.
+pub const BASH: Program = Program {
+    name: "bash",
+    arguments: &["--norc", "--noprofile", "-c", include_str!("../hosts/kernel.bash"), "bash"],
+};
+
+impl Program {
+    /// Whether the program is on the search path of `environment`.
+    pub fn is_installed(&self, environment: &BTreeMap<OsString, OsString>) -> bool {
+        let Some(path) = environment.get(std::ffi::OsStr::new("PATH")) else { return false };
+        path.as_bytes()
+            .split(|byte| *byte == b':')
+            .map(|directory| Path::new(std::ffi::OsStr::from_bytes(directory)).join(self.name))
+            .any(|candidate| candidate.is_file())
+    }
+
+    /// Starts a kernel with this environment, in `directory` if that exists.
+    pub async fn start(
+        &self,
+        environment: &BTreeMap<OsString, OsString>,
+        directory: &Path,
+    ) -> Result<Kernel, StartError> {
+        let (link, ends) = Link::pair().map_err(StartError::Descriptors)?;
+        let directory = if directory.is_dir() { directory.to_path_buf() } else { PathBuf::from("/") };
+        let mut process = Command::new(self.name)
+            .args(self.arguments)
+            .env_clear()
+            .envs(environment)
+            .current_dir(directory)
+            .stdin(Stdio::from(ends.socket))
+            .stdout(Stdio::from(ends.stdout))
+            .stderr(Stdio::from(ends.stderr))
+            // Signals go to a kernel with all it has started.
+            .process_group(0)
+            .spawn()
+            .map_err(|source| StartError::Spawn { program: self.name.to_owned(), source })?;
+        tokio::spawn(async move {
+            // Only to bury it: its death is noticed elsewhere.
+            let _ = process.wait().await;
+        });
+        let mut kernel = Kernel::connect(link).await?;
+        kernel.set_stubborn(Stubborn::Kill);
+        Ok(kernel)
+    }
+}
