@@ -237,7 +237,7 @@ impl Process {
     async fn ended(&self) {
         // An error would mean the runtime is shutting down; nobody needs to know about a death then.
         if self.handle.readable().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

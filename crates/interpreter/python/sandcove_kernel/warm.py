@@ -1,0 +1,120 @@
+"""A warm process outside of any sandbox, which is forked into new ones.
+
+It runs in a jail of its own, whose user namespace is the parent of the sandboxes'. When it is warm it writes one byte to its
+control socket (SOCK_SEQPACKET). From then on every message asks for one fork; it is a JSON object with
+
+- ``capabilities``: bit mask of the capabilities to keep,
+- ``seccomp``: the last filter to load, as hexadecimal,
+
+and comes with descriptors: the sandbox's first process as a pidfd, the control socket to serve there (see ``zygote``), the
+sandbox's log, and the ``cgroup.procs`` files to write oneself into. What is forked keeps none of the jail's rights. Nothing is
+answered; whatever goes wrong closes the socket that was to be served.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+
+from . import zygote
+
+CLONE_NEWNS = 0x0002_0000
+CLONE_NEWCGROUP = 0x0200_0000
+CLONE_NEWUTS = 0x0400_0000
+CLONE_NEWIPC = 0x0800_0000
+CLONE_NEWUSER = 0x1000_0000
+CLONE_NEWPID = 0x2000_0000
+CLONE_NEWNET = 0x4000_0000
+#: Everything a sandbox has of its own; with a pidfd they are entered in one step, the user namespace first.
+NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
+SECCOMP_SET_MODE_FILTER = 1
+CAPABILITY_VERSION_3 = 0x2008_0522
+#: seccomp, capset
+SYSCALLS = {"x86_64": (317, 126), "aarch64": (277, 91)}
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class FilterProgram(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+def serve(control: socket.socket, shell) -> None:
+    """Forks for every request; returns when the host has closed ``control``."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control.send(b"w")
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 65536, 16)
+        if not message:
+            return
+        if os.fork() == 0:
+            status = 1
+            try:
+                control.close()
+                _enter(json.loads(message), descriptors, shell)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _enter(request: dict, descriptors: list[int], shell) -> None:
+    sandbox, served, log, *groups = descriptors
+    for group in groups:
+        os.write(group, b"0")
+        os.close(group)
+    _check(libc.setns(sandbox, NAMESPACES), "setns")
+    os.close(sandbox)
+    os.setresgid(0, 0, 0)
+    os.setgroups([])
+    os.setresuid(0, 0, 0)
+    # A process enters a PID namespace only with its children.
+    if os.fork() != 0:
+        return
+    for standard in (1, 2):
+        os.dup2(log, standard)
+    os.close(log)
+    os.setsid()
+    os.chdir("/")
+    os.umask(0o022)
+    _give_up(request["capabilities"], bytes.fromhex(request["seccomp"]))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    zygote.serve(socket.socket(fileno=served), shell)
+    os._exit(0)
+
+
+def _give_up(kept: int, program: bytes) -> None:
+    """Leaves this process no more rights than the sandbox's own processes have."""
+    for capability in range(64):
+        # Numbers beyond the last one the kernel knows are refused, and need not be dropped.
+        if not kept >> capability & 1 and libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            if ctypes.get_errno() != 22:
+                _check(-1, "drop a capability")
+    seccomp, capset = SYSCALLS[os.uname().machine]
+    filter_program = FilterProgram(len(program) // 8, program)
+    _check(libc.syscall(seccomp, SECCOMP_SET_MODE_FILTER, 0, ctypes.byref(filter_program)), "load the filter")
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    low, high = kept & 0xFFFF_FFFF, kept >> 32
+    sets = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
+    _check(libc.syscall(capset, header, sets), "give up capabilities")
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def _check(result: int, action: str) -> None:
+    if result != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"failed to {action}: {os.strerror(error)}")
+
+
+if sys.byteorder != "little":
+    raise ImportError("capability sets are written for little-endian machines only")

@@ -1,0 +1,270 @@
+//! The whole server, over HTTP. Needs a Python with IPython: `SANDCOVE_TEST_PYTHON`, or `python3` from the search path.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use sandcove_interpreter::Config;
+use sandcove_interpreter::contexts::Contexts;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A server on a port of its own; it ends with the test's runtime.
+struct Server {
+    address: SocketAddr,
+}
+
+impl Server {
+    /// `None`, saying why, when this machine cannot run it.
+    async fn start() -> Option<Self> {
+        Self::start_with_agent(unused_address().await).await
+    }
+
+    async fn start_with_agent(agent: SocketAddr) -> Option<Self> {
+        let python = std::env::var_os("SANDCOVE_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+        let probe = Command::new(&python).args(["-c", "import IPython"]).output();
+        if !probe.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: {} has no IPython", python.display());
+            return None;
+        }
+        let config = Config {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            python,
+            python_dir: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("python"),
+            agent,
+            environment: std::env::vars_os().collect::<BTreeMap<_, _>>(),
+        };
+        let contexts = Arc::new(Contexts::new(config));
+        contexts.create_defaults().await.unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { sandcove_interpreter::serve(listener, contexts).await });
+        Some(Self { address })
+    }
+
+    async fn send(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Response<Incoming> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::builder().method(method).uri(path).header("host", "localhost");
+        sender.send_request(request.body(Full::new(body.into())).unwrap()).await.unwrap()
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Value) -> (StatusCode, String) {
+        let response = self.send(method, path, body.to_string()).await;
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    /// The lines of an execution.
+    async fn execute(&self, request: Value) -> Vec<Value> {
+        let (status, body) = self.ask(Method::POST, "/execute", request).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    async fn python(&self, code: &str) -> Vec<Value> {
+        self.execute(json!({ "code": code })).await
+    }
+}
+
+async fn unused_address() -> SocketAddr {
+    TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap()
+}
+
+fn types(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["type"].as_str().unwrap()).collect()
+}
+
+fn find<'a>(lines: &'a [Value], kind: &str) -> &'a Value {
+    lines.iter().find(|line| line["type"] == kind).unwrap_or_else(|| panic!("no {kind} in {lines:?}"))
+}
+
+#[tokio::test]
+async fn a_cell_has_its_lines_in_order() {
+    let Some(server) = Server::start().await else { return };
+    let lines = server.python("print('a'); import sys; print('b', file=sys.stderr)\n'x'").await;
+    assert_eq!(types(&lines), ["number_of_executions", "stdout", "stderr", "result", "end_of_execution"]);
+    assert_eq!(lines[0]["execution_count"], 1);
+    assert_eq!(lines[1]["text"], "a\n");
+    assert_eq!(lines[3]["text"], "x");
+    assert_eq!(lines[3]["is_main_result"], true);
+    let lines = server.python("").await;
+    assert_eq!(types(&lines), ["number_of_executions", "end_of_execution"]);
+    assert_eq!(server.python("1").await[0]["execution_count"], 2);
+}
+
+#[tokio::test]
+async fn output_of_child_processes_and_flushes_arrive() {
+    let Some(server) = Server::start().await else { return };
+    let lines = server.python("import os\nos.system('echo child')\n1").await;
+    assert_eq!(find(&lines, "stdout")["text"], "child\n");
+    assert!(types(&lines).iter().position(|kind| *kind == "stdout") < Some(2), "{lines:?}");
+    let lines = server.python("for i in range(3): print(i, flush=True)").await;
+    assert_eq!(types(&lines)[1..4], ["stdout", "stdout", "stdout"]);
+    let lines = server.python("for i in range(3): print(i)").await;
+    assert_eq!(find(&lines, "stdout")["text"], "0\n1\n2\n");
+}
+
+#[tokio::test]
+async fn failures_are_errors() {
+    let Some(server) = Server::start().await else { return };
+    let lines = server.python("1/0").await;
+    assert_eq!(find(&lines, "error")["name"], "ZeroDivisionError");
+    assert_eq!(find(&lines, "error")["value"], "division by zero");
+    assert!(!find(&lines, "error")["traceback"].as_str().unwrap().contains('\u{1b}'));
+    assert_eq!(find(&server.python("input()").await, "error")["name"], "StdinNotImplementedError");
+    let lines = server.python("import os; os._exit(1)").await;
+    assert_eq!(find(&lines, "error")["name"], "ContextRestarting");
+    assert_eq!(types(&lines).last(), Some(&"end_of_execution"));
+    assert_eq!(server.python("1").await[0]["execution_count"], 1);
+}
+
+#[tokio::test]
+async fn a_vanished_client_interrupts_its_code_and_keeps_the_state() {
+    let Some(server) = Server::start().await else { return };
+    server.python("x = 41").await;
+    let response = server.send(Method::POST, "/execute", r#"{"code": "import time; time.sleep(60)"}"#).await;
+    drop(response);
+    let start = Instant::now();
+    assert_eq!(find(&server.python("x + 1").await, "result")["text"], "42");
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn contexts_are_apart_and_can_be_restarted_and_removed() {
+    let Some(server) = Server::start().await else { return };
+    let (status, body) = server.ask(Method::POST, "/contexts", json!({ "cwd": "/tmp" })).await;
+    assert_eq!(status, StatusCode::OK);
+    let context: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((&context["language"], &context["cwd"]), (&json!("python"), &json!("/tmp")));
+    let id = context["id"].as_str().unwrap();
+    let run = |code: &'static str| server.execute(json!({ "code": code, "context_id": id }));
+
+    server.python("x = 1").await;
+    assert_eq!(find(&run("x").await, "error")["name"], "NameError");
+    assert_eq!(find(&run("y = 2; import os; os.getcwd()").await, "result")["text"], "/tmp");
+    let (_, listed) = server.ask(Method::GET, "/contexts", Value::Null).await;
+    let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed.last(), Some(&context));
+
+    let restart = format!("/contexts/{id}/restart");
+    let (running, _) = tokio::join!(run("import time; time.sleep(60)"), async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(server.ask(Method::POST, &restart, Value::Null).await, (StatusCode::OK, "null".into()));
+    });
+    assert_eq!(find(&running, "error")["name"], "UnexpectedEndOfExecution");
+    assert_eq!(find(&run("y").await, "error")["name"], "NameError");
+
+    let remove = format!("/contexts/{id}");
+    assert_eq!(server.ask(Method::DELETE, &remove, Value::Null).await.0, StatusCode::OK);
+    let gone = server.ask(Method::POST, "/execute", json!({ "code": "1", "context_id": id })).await;
+    assert_eq!(gone.0, StatusCode::NOT_FOUND);
+    assert_eq!(server.ask(Method::DELETE, &remove, Value::Null).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn executions_of_a_context_queue_and_others_do_not() {
+    let Some(server) = Server::start().await else { return };
+    let (_, body) = server.ask(Method::POST, "/contexts", json!({})).await;
+    let other = serde_json::from_str::<Value>(&body).unwrap()["id"].clone();
+    let start = Instant::now();
+    let timed = async |request: Value| {
+        let lines = server.execute(request).await;
+        (lines, start.elapsed())
+    };
+    let sleep = "import time; time.sleep(0.5)";
+    let queued = || timed(json!({ "code": sleep }));
+    let ((first, one), (second, two), (_, apart)) =
+        tokio::join!(queued(), queued(), timed(json!({ "code": sleep, "context_id": other })));
+    assert!(one.max(two) >= Duration::from_secs(1), "{one:?} {two:?}");
+    assert!(apart < one.max(two), "{apart:?} {one:?} {two:?}");
+    let counts = [&first[0]["execution_count"], &second[0]["execution_count"]];
+    assert!(counts.contains(&&json!(1)) && counts.contains(&&json!(2)));
+}
+
+#[tokio::test]
+async fn variables_are_global_once_and_own_for_one_call() {
+    let agent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let agent_address = agent.local_addr().unwrap();
+    let envs = axum::Router::new()
+        .route("/envs", axum::routing::get(async || axum::Json(json!({ "G": "global", "H": "other" }))));
+    tokio::spawn(async move { axum::serve(agent, envs).await });
+    let Some(server) = Server::start_with_agent(agent_address).await else { return };
+
+    let show = "import os; [os.environ.get(name) for name in 'GHO']";
+    let shown = async |own: Value| {
+        let lines = server.execute(json!({ "code": show, "env_vars": own })).await;
+        find(&lines, "result")["json"].clone()
+    };
+    assert_eq!(shown(json!({ "G": "mine", "O": "'\"" })).await, json!(["mine", "other", "'\""]));
+    assert_eq!(shown(json!({})).await, json!(["global", "other", null]));
+    server.python("import os; os._exit(1)").await;
+    assert_eq!(shown(json!({})).await, json!(["global", "other", null]));
+}
+
+#[tokio::test]
+async fn wrong_requests_are_told_why() {
+    let Some(server) = Server::start().await else { return };
+    assert_eq!(server.ask(Method::GET, "/health", Value::Null).await, (StatusCode::OK, "\"OK\"".into()));
+    let nowhere = server.ask(Method::GET, "/nowhere", Value::Null).await;
+    assert_eq!(nowhere, (StatusCode::NOT_FOUND, r#"{"detail":"Not Found"}"#.into()));
+    let wrong = server.ask(Method::GET, "/execute", Value::Null).await;
+    assert_eq!(wrong, (StatusCode::METHOD_NOT_ALLOWED, r#"{"detail":"Method Not Allowed"}"#.into()));
+    assert_eq!(server.ask(Method::POST, "/execute", json!({})).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    let both = json!({ "code": "1", "context_id": "x", "language": "python" });
+    assert_eq!(server.ask(Method::POST, "/execute", both).await.0, StatusCode::BAD_REQUEST);
+    let unknown = json!({ "code": "1", "language": "cobol" });
+    let (status, text) = server.ask(Method::POST, "/execute", unknown).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(text.contains("cobol"), "{text}");
+}
+
+#[tokio::test]
+async fn a_silent_execution_is_kept_alive() {
+    let Some(server) = Server::start().await else { return };
+    let lines = server.python("import time; time.sleep(5.5)").await;
+    assert_eq!(types(&lines), ["number_of_executions", "keepalive", "end_of_execution"]);
+}
+
+#[tokio::test]
+async fn bash_keeps_its_shell_and_merges_its_streams() {
+    let Some(server) = Server::start().await else { return };
+    let bash = |code: &'static str| server.execute(json!({ "code": code, "language": "bash" }));
+    bash("x=5").await;
+    let lines = bash("echo $x; echo er >&2").await;
+    assert_eq!(types(&lines), ["number_of_executions", "stdout", "end_of_execution"]);
+    assert_eq!(lines[1]["text"], "5\ner\n");
+    let lines = bash("exit 3").await;
+    assert!(find(&lines, "stdout")["text"].as_str().unwrap().contains("Restarting"));
+    let lines = bash("(exit 4)").await;
+    let error = find(&lines, "error");
+    assert_eq!((&error["name"], &error["value"], &error["traceback"]), (&json!(""), &json!("4"), &json!("")));
+}
+
+#[tokio::test]
+async fn javascript_cells_share_a_scope() {
+    let Some(server) = Server::start().await else { return };
+    if !Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: there is no node");
+        return;
+    }
+    let js = |code: &'static str| server.execute(json!({ "code": code, "language": "js" }));
+    assert_eq!(js("const x = 5; let y = 'a'; y").await[0]["execution_count"], 2);
+    assert_eq!(find(&js("x + y").await, "result")["text"], "5a");
+    assert_eq!(find(&js("let x = 1").await, "error")["name"], "SyntaxError");
+    assert_eq!(find(&js("throw 7").await, "error")["name"], "number");
+    assert_eq!(find(&js("undefined").await, "result")["text"], "undefined");
+    assert_eq!(find(&js("Promise.resolve({ a: 1 })").await, "result")["text"], "{ a: 1 }");
+    assert_eq!(find(&js("console.log('out')").await, "stdout")["text"], "out\n");
+}
