@@ -11,6 +11,7 @@ use sandcove_server::App;
 use sandcove_server::templates::TemplateRecord;
 use sandcove_wire::boot::ENVD_VERSION;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::chroot::ChrootRunner;
 use crate::data_dir::{Lock, ServerFile};
@@ -76,8 +77,8 @@ impl Host {
         &self.file
     }
 
-    /// Serves until `stop` resolves. Sandboxes stay.
-    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    /// Serves until `stop` is cancelled. Sandboxes stay.
+    pub async fn serve(self, stop: CancellationToken) -> Result<()> {
         self.app.serve(self.listener, stop).await?;
         Ok(())
     }

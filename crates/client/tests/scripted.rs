@@ -1,5 +1,7 @@
 //! The client against a server that answers with prepared bytes, cut where it hurts.
 
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
 use std::sync::{Arc, Mutex};
 
 use sandcove_client::{Client, Command, CommandEvent, Error, NewSandbox, Sandbox};

@@ -16,10 +16,6 @@ impl Series {
         Self { name, times: Vec::new() }
     }
 
-    pub fn add(&mut self, time: Duration) {
-        self.times.push(time);
-    }
-
     pub fn extend(&mut self, times: impl IntoIterator<Item = Duration>) {
         self.times.extend(times);
     }
@@ -72,7 +68,7 @@ mod tests {
     fn one_value_is_every_percentile_and_none_is_none() {
         let mut series = Series::new("x");
         assert_eq!(series.percentile(50.0), None);
-        series.add(Duration::from_millis(7));
+        series.extend([Duration::from_millis(7)]);
         assert_eq!((series.percentile(50.0), series.percentile(99.0)), (Some(7.0), Some(7.0)));
     }
 }

@@ -10,6 +10,7 @@ use clap::Args;
 use sandcove_client::{Client, NewSandbox};
 use sandcove_wire::interpreter::{Event, ExecutionRequest, ResultData};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::ServerFile;
 use crate::host::Host;
@@ -63,13 +64,10 @@ pub async fn run(settings: &Settings, args: &RunArgs) -> Result<ExitCode> {
     settings.listen = ([127, 0, 0, 1], 0).into();
     let host = Host::prepare(&settings).await?;
     let client = host.file().client()?;
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(host.serve(async {
-        // An error means that this function returned early; that is the time to stop as well.
-        let _ = stopped.await;
-    }));
+    let stop = CancellationToken::new();
+    let server = tokio::spawn(host.serve(stop.clone()));
     let outcome = execute(&client, &new, &request).await;
-    drop(stop);
+    stop.cancel();
     server.await.context("the server of this run failed")??;
     outcome
 }

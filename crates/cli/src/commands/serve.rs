@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::ServerFile;
 use crate::host::Host;
@@ -21,7 +22,9 @@ pub async fn serve(settings: &Settings) -> Result<ExitCode> {
     let stop_sandboxes = settings.stop_sandboxes;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    host.serve(async move {
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
@@ -34,8 +37,9 @@ pub async fn serve(settings: &Settings) -> Result<ExitCode> {
         } else {
             eprintln!("stopping; sandboxes keep running and are found again at the next start");
         }
-    })
-    .await?;
+        stopping.cancel();
+    });
+    host.serve(stop).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -187,7 +187,7 @@ fn tools() -> Check {
 
 fn space(data_dir: &Path) -> Check {
     let existing = existing_ancestor(data_dir);
-    let gib = rustix::fs::statvfs(&existing).map_or(0, |stat| stat.f_bavail * stat.f_frsize >> 30);
+    let gib = rustix::fs::statvfs(&existing).map_or(0, |stat| (stat.f_bavail * stat.f_frsize) >> 30);
     let found = format!("{gib} GiB free on {}", existing.display());
     Check::when(
         gib >= LITTLE_SPACE_GIB,
