@@ -82,6 +82,7 @@ pub fn templates(certificates: &HostCertificates) -> [Template; 2] {
                 env: std::collections::BTreeMap::new(),
                 cwd: "/home/user".to_owned(),
                 ready_port: Some(INTERPRETER_PORT),
+                zygote: true,
             }],
             default_user: "user",
             default_workdir: "/home/user",

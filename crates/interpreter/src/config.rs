@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use sandcove_wire::boot::{AGENT_PORT, INTERPRETER_PORT};
+use sandcove_wire::boot::{AGENT_PORT, ENV_ZYGOTE, INTERPRETER_PORT};
 
 /// Address to serve on; `0.0.0.0:49999`.
 pub const ENV_LISTEN: &str = "SANDCOVE_INTERPRETER_LISTEN";
@@ -33,6 +33,8 @@ pub struct Config {
     pub python_dir: PathBuf,
     /// Address of the agent.
     pub agent: SocketAddr,
+    /// Whether standard input is the control socket of a warm process that was forked into this sandbox.
+    pub zygote_on_stdin: bool,
     /// Environment of kernels, before global and per-call variables.
     pub environment: BTreeMap<OsString, OsString>,
 }
@@ -51,6 +53,7 @@ impl Config {
             listen: address(ENV_LISTEN, SocketAddr::from(([0, 0, 0, 0], INTERPRETER_PORT)))?,
             python: std::env::var_os(ENV_PYTHON).unwrap_or_else(|| "python3".into()),
             python_dir,
+            zygote_on_stdin: std::env::var_os(ENV_ZYGOTE).is_some(),
             agent: address(ENV_AGENT, SocketAddr::from(([127, 0, 0, 1], AGENT_PORT)))?,
             environment: kernel_environment(std::env::vars_os()),
         })

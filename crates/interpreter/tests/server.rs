@@ -1,4 +1,5 @@
 //! The whole server, over HTTP. Needs a Python with IPython: `SANDCOVE_TEST_PYTHON`, or `python3` from the search path.
+#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -40,6 +41,7 @@ impl Server {
             python,
             python_dir: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("python"),
             agent,
+            zygote_on_stdin: false,
             environment: std::env::vars_os().collect::<BTreeMap<_, _>>(),
         };
         let contexts = Arc::new(Contexts::new(config));

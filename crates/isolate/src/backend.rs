@@ -47,6 +47,15 @@ impl Backend {
         }
     }
 
+    /// Keeps a warm process for a template from now on; sandboxes of its layers get forks of it once it is ready. Call
+    /// this after [`Backend::sweep`].
+    pub fn keep_warm(&self, spec: namespaces::WarmSpec) {
+        match self {
+            Self::Namespaces(backend) => backend.keep_warm(spec),
+            Self::Fake(_) => {}
+        }
+    }
+
     /// Finds a sandbox that an earlier server started; `None` when it is no longer alive.
     pub async fn adopt(&self, id: &SandboxId) -> Option<Handle> {
         match self {

@@ -17,6 +17,6 @@ mod sys;
 
 pub use backend::{Backend, Handle, SweepReport};
 pub use error::{Error, Result};
-pub use namespaces::Config;
+pub use namespaces::{Config, WarmSpec};
 pub use spawner::spawner_main;
 pub use spec::{ExitReason, Limits, NetworkPolicy, Record, SandboxSpec, Usage};

@@ -16,6 +16,9 @@ pub const BOOT_FD: i32 = 4;
 /// Descriptor the agent writes one byte to and closes, once its ports accept connections.
 pub const READY_FD: i32 = 5;
 
+/// Descriptor of a socket to a warm interpreter that was forked into the sandbox, when [`Boot::zygote`] says so.
+pub const ZYGOTE_FD: i32 = 6;
+
 /// Port of the agent's public service.
 pub const AGENT_PORT: u16 = 49983;
 /// Port of the code interpreter.
@@ -40,6 +43,9 @@ pub struct Boot {
     /// Services the agent starts and keeps running, in order, before it says it is ready to serve its own port.
     #[serde(default)]
     pub services: Vec<Service>,
+    /// Whether [`ZYGOTE_FD`] is there, for the service that wants it.
+    #[serde(default)]
+    pub zygote: bool,
     /// Initial settings, the same as a later control request may change.
     #[serde(default)]
     pub settings: Settings,
@@ -84,4 +90,11 @@ pub struct Service {
     /// A port that must accept connections before the sandbox counts as ready.
     #[serde(default)]
     pub ready_port: Option<u16>,
+    /// Whether it takes the socket to the warm interpreter, as its standard input. Only its first start gets it, and then
+    /// [`ENV_ZYGOTE`] is set.
+    #[serde(default)]
+    pub zygote: bool,
 }
+
+/// Tells a service that its standard input is the socket to a warm interpreter.
+pub const ENV_ZYGOTE: &str = "SANDCOVE_INTERPRETER_ZYGOTE";

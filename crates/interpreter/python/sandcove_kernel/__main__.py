@@ -1,4 +1,4 @@
-"""``python -m sandcove_kernel --zygote FD`` or ``--connect FD``; see ``zygote`` and ``attach``."""
+"""``python -m sandcove_kernel`` with ``--warm FD``, ``--zygote FD`` or ``--connect FD``; see ``warm``, ``zygote``, ``attach``."""
 
 import argparse
 import os
@@ -22,6 +22,7 @@ def main() -> None:
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--connect", type=int, metavar="FD", help="serve one kernel on this connected socket")
     mode.add_argument("--zygote", type=int, metavar="FD", help="warm up once, then fork a kernel for each request")
+    mode.add_argument("--warm", type=int, metavar="FD", help="warm up once, then fork into a sandbox for each request")
     arguments = parser.parse_args()
 
     from . import attach, warmup, zygote
@@ -29,6 +30,11 @@ def main() -> None:
     if arguments.zygote is not None:
         control = own(arguments.zygote)
         zygote.serve(control, warmup.warm_up())
+    elif arguments.warm is not None:
+        from . import warm
+
+        control = own(arguments.warm)
+        warm.serve(control, warmup.warm_up())
     else:
         link = own(arguments.connect)
         attach.serve(warmup.warm_up(), link, None, None)

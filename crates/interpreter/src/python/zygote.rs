@@ -17,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
@@ -35,13 +36,15 @@ pub struct Zygote {
     directory: PathBuf,
     environment: Vec<(OsString, OsString)>,
     running: Mutex<Option<Running>>,
+    /// Whether what is running came from the host and has not yet proved itself.
+    untried: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Running {
     control: OwnedFd,
-    /// Killed when dropped.
-    _process: Child,
+    /// Killed when dropped. One that the host has forked into the sandbox ends when its socket does.
+    _process: Option<Child>,
 }
 
 impl Zygote {
@@ -51,12 +54,24 @@ impl Zygote {
             program: config.python.clone(),
             directory: config.python_dir.clone(),
             environment: config.environment.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-            running: Mutex::new(None),
+            untried: AtomicBool::new(config.zygote_on_stdin),
+            running: Mutex::new(if config.zygote_on_stdin { handed_over() } else { None }),
         }
     }
 
     /// Starts a kernel, which has the environment and directory of the zygote.
     pub async fn start_kernel(&self) -> Result<Kernel, StartError> {
+        let started = self.try_start_kernel().await;
+        if !self.untried.swap(false, Ordering::Relaxed) || started.is_ok() {
+            return started;
+        }
+        // The fork into this sandbox went wrong: nothing is lost but the head start.
+        tracing::warn!("the warm process from outside does not answer, starting one here");
+        *self.running.lock().await = None;
+        self.try_start_kernel().await
+    }
+
+    async fn try_start_kernel(&self) -> Result<Kernel, StartError> {
         let (link, ends) = Link::pair().map_err(StartError::Descriptors)?;
         self.fork(&ends).await?;
         // Our copies of its ends would hide its death from us.
@@ -93,8 +108,16 @@ impl Zygote {
                 program: self.program.to_string_lossy().into_owned(),
                 source,
             })?;
-        Ok(Running { control, _process: process })
+        Ok(Running { control, _process: Some(process) })
     }
+}
+
+/// The socket on standard input, which gives way to an empty file.
+fn handed_over() -> Option<Running> {
+    let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok()?;
+    let nothing = std::fs::File::open("/dev/null").ok()?;
+    rustix::stdio::dup2_stdin(nothing).ok()?;
+    Some(Running { control, _process: None })
 }
 
 impl Running {

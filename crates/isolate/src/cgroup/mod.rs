@@ -107,6 +107,11 @@ impl Cgroups {
         slots
     }
 
+    /// The files a process writes 0 into to join the group of `slot`.
+    pub(crate) fn procs_files(&self, slot: u32) -> Vec<PathBuf> {
+        self.all(slot).into_iter().map(|group| group.join("cgroup.procs")).collect()
+    }
+
     /// Processes of `slot`.
     pub(crate) fn pids(&self, slot: u32) -> Vec<i32> {
         let groups = self.all(slot).into_iter();

@@ -13,34 +13,22 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::UnshareFlags;
 
 use crate::spawner::{BuildRequest, Failure, Launch, Reply, receive, send};
-use crate::sys::{self, CloneFlags, Forked};
+use crate::sys;
 
 /// Ids in a sandbox's range.
 pub(crate) const ID_COUNT: u32 = 65_536;
 
 /// Builds one sandbox and reports to the server over `server`. If the server goes away meanwhile, so does the shell:
 /// its PID 1 sees the socket between them close.
-pub(crate) fn run(request: &BuildRequest, server: &OwnedFd) {
-    if let Err(failure) = build(request, server) {
+pub(crate) fn run(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) {
+    if let Err(failure) = build(request, server, parent) {
         let _ = send(server, &Reply::Failed(failure), &[]);
     }
 }
 
-fn build(request: &BuildRequest, server: &OwnedFd) -> Result<(), Failure> {
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(Failure::at("socketpair"))?;
-    let (pid, _pidfd) = match sys::clone_child(CloneFlags::SANDBOX).map_err(Failure::at("clone"))? {
-        Forked::Child => {
-            drop(ours);
-            super::init::run(&theirs);
-        }
-        Forked::Parent { pid, pidfd } => (pid, pidfd),
-    };
-    drop(theirs);
-    let map = format!("0 {} {ID_COUNT}\n", request.id_base);
-    for file in ["uid_map", "gid_map"] {
-        std::fs::write(format!("/proc/{pid}/{file}"), &map).map_err(Failure::at(file))?;
-    }
+fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) -> Result<(), Failure> {
+    let (ours, theirs) = pair().map_err(Failure::at("socketpair"))?;
+    let (pid, ours) = super::birth::give(request, parent, ours, theirs)?;
     send(server, &Reply::Cloned { pid }, &[]).map_err(Failure::at("report clone"))?;
 
     // None: the server changed its mind, and closing our sockets ends the shell.
@@ -57,6 +45,10 @@ fn build(request: &BuildRequest, server: &OwnedFd) -> Result<(), Failure> {
         Some((failure, _)) => Err(failure),
         None => send(server, &Reply::Launched, &[]).map_err(Failure::at("report launch")),
     }
+}
+
+pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(Into::into)
 }
 
 /// Mounts the sandbox's root and returns it, attached nowhere.

@@ -8,6 +8,8 @@ use rustix::thread::{
     set_capabilities, set_capabilities_secure_bits,
 };
 
+use crate::spawner::Kind;
+
 /// Rights of root inside; each is confined to what the sandbox's own namespaces hold. What is missing is missing for a
 /// reason: no mounts, namespaces or devices (`SYS_ADMIN`), no packet filters or routes (`NET_ADMIN`), no modules, raw
 /// I/O, clock, reboot, kernel log, BPF, performance counters or limits beyond the given ones.
@@ -34,12 +36,25 @@ fn kept() -> CapabilitySet {
     KEPT.iter().fold(CapabilitySet::empty(), |all, (one, _)| all | *one)
 }
 
+fn kept_by(kind: Kind) -> CapabilitySet {
+    match kind {
+        Kind::Sandbox => kept(),
+        // To enter the namespaces of its sandboxes; what it forks into one gives that up there.
+        Kind::Warm { .. } => kept() | CapabilitySet::SYS_ADMIN,
+    }
+}
+
+/// The rights kept inside, as the kernel numbers them.
+pub(crate) fn kept_mask() -> u64 {
+    kept().bits()
+}
+
 /// Gives up everything that is not kept, for this process and all it will ever start. The last rights go when the
 /// agent is executed, so this process may still finish its own set-up.
-pub(super) fn limit_bounding_set() -> io::Result<()> {
+pub(super) fn limit_bounding_set(kind: Kind) -> io::Result<()> {
     for index in 0..64 {
         let Some(one) = CapabilitySet::from_bits(1 << index) else { continue };
-        if kept().contains(one) {
+        if kept_by(kind).contains(one) {
             continue;
         }
         match remove_capability_from_bounding_set(one) {
@@ -52,8 +67,9 @@ pub(super) fn limit_bounding_set() -> io::Result<()> {
 }
 
 /// Gives up the same rights in the calling process itself.
-pub(super) fn drop_rights() -> io::Result<()> {
-    let sets = CapabilitySets { effective: kept(), permitted: kept(), inheritable: CapabilitySet::empty() };
+pub(super) fn drop_rights(kind: Kind) -> io::Result<()> {
+    let kept = kept_by(kind);
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(Into::into)
 }
 

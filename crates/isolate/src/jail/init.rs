@@ -1,4 +1,5 @@
-//! The future PID 1 of a sandbox, from its first instruction in new namespaces to the agent's.
+//! The first process of a jail, from its first instruction in new namespaces to its program's: a sandbox's future PID 1,
+//! or a template's warm process.
 
 use std::ffi::CString;
 use std::net::Ipv4Addr;
@@ -9,7 +10,7 @@ use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{Resource, Rlimit, setrlimit, setsid, umask};
 use rustix::system::sethostname;
 use rustix::thread::UnshareFlags;
-use sandcove_wire::boot::{BOOT_FD, CONTROL_FD, LIBEXEC, READY_FD};
+use sandcove_wire::boot::{BOOT_FD, CONTROL_FD, READY_FD, ZYGOTE_FD};
 
 use super::{capabilities, mounts, seccomp};
 use crate::spawner::{Failure, Launch, receive, send};
@@ -22,7 +23,7 @@ const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 252);
 /// Address of the sandbox's own metadata service (contract: envd, section 6), held by the loopback interface.
 const METADATA_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// Never returns: execs the agent, or reports the failed step to `builder` and ends.
+/// Never returns: execs its program, or reports the failed step to `builder` and ends.
 pub(super) fn run(builder: &OwnedFd) -> ! {
     // Kept above the numbers the agent gets, so that whatever fails can still be told.
     if let Ok(builder) = rustix::io::fcntl_dupfd_cloexec(builder, 64)
@@ -38,9 +39,10 @@ fn start(builder: &OwnedFd) -> Result<(), Failure> {
     let Some((launch, fds)) = receive::<Launch>(builder).map_err(Failure::at("receive launch"))? else {
         return Ok(());
     };
-    let [control, boot, ready, log, root]: [OwnedFd; 5] = fds
-        .try_into()
-        .map_err(|_| Failure { step: "receive launch".into(), reason: "missing descriptors".into() })?;
+    let mut fds = fds.into_iter();
+    let (Some(log), Some(root)) = (fds.next(), fds.next_back()) else {
+        return Err(Failure { step: "receive launch".into(), reason: "missing descriptors".into() });
+    };
 
     sys::become_root().map_err(Failure::at("become root"))?;
     setsid().map_err(Failure::at("setsid"))?;
@@ -54,21 +56,32 @@ fn start(builder: &OwnedFd) -> Result<(), Failure> {
     umask(Mode::from_raw_mode(0o022));
     limits()?;
 
-    let program = CString::new(format!("{LIBEXEC}/sandcove-agent")).map_err(Failure::at("name the agent"))?;
-    let path = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned();
+    let command: Vec<CString> = launch
+        .command
+        .iter()
+        .map(|part| CString::new(part.as_str()))
+        .collect::<Result<_, _>>()
+        .map_err(Failure::at("read the command"))?;
+    let program =
+        command.first().ok_or_else(|| Failure { step: "read the command".into(), reason: "empty".into() })?;
+    let env = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"]
+        .map(CString::new)
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(Failure::at("write the environment"))?;
     let null = open("/dev/null", OFlags::RDWR, Mode::empty()).map_err(Failure::at("open /dev/null"))?;
     let log_too = rustix::io::dup(&log).map_err(Failure::at("duplicate the log"))?;
+    const { assert!(CONTROL_FD == 3 && BOOT_FD == 4 && READY_FD == 5 && ZYGOTE_FD == 6) };
+    let placed: Vec<OwnedFd> = [null, log, log_too].into_iter().chain(fds).collect();
+    let count = placed.len() as u32;
+    sys::place_fds(placed).map_err(Failure::at("place descriptors"))?;
 
-    const { assert!(CONTROL_FD == 3 && BOOT_FD == 4 && READY_FD == 5) };
-    sys::place_fds(vec![null, log, log_too, control, boot, ready])
-        .map_err(Failure::at("place descriptors"))?;
-
-    capabilities::limit_bounding_set().map_err(Failure::at("limit rights"))?;
-    seccomp::load()?;
-    capabilities::drop_rights().map_err(Failure::at("drop rights"))?;
-    sys::close_on_exec_from(6).map_err(Failure::at("mark descriptors"))?;
-    let error = sys::exec(&program, std::slice::from_ref(&program), &[path]);
-    Err(Failure { step: "exec agent".into(), reason: error.to_string() })
+    capabilities::limit_bounding_set(launch.kind).map_err(Failure::at("limit rights"))?;
+    seccomp::load(launch.kind)?;
+    capabilities::drop_rights(launch.kind).map_err(Failure::at("drop rights"))?;
+    sys::close_on_exec_from(count).map_err(Failure::at("mark descriptors"))?;
+    let error = sys::exec(program, &command, &env);
+    Err(Failure { step: format!("exec {}", launch.command[0]), reason: error.to_string() })
 }
 
 fn network(address: Option<(Ipv4Addr, Ipv4Addr)>) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 //! Making a sandbox out of a process, step by step: [`builder`] runs with the host's rights outside, [`init`] is the
 //! future PID 1 inside. Both are single-threaded, block, and never touch an async runtime.
 
+mod birth;
 pub(crate) mod builder;
 mod capabilities;
 mod init;
@@ -8,3 +9,5 @@ mod mounts;
 mod seccomp;
 
 pub(crate) use builder::ID_COUNT;
+pub(crate) use capabilities::kept_mask;
+pub(crate) use seccomp::refusals;

@@ -11,7 +11,7 @@ use rustix::mount::{
 use rustix::process::{chdir, fchdir, pivot_root};
 use sandcove_wire::boot::LIBEXEC;
 
-use crate::spawner::{DEVICES, Failure, Launch, NEW_ROOT};
+use crate::spawner::{DEVICES, Failure, Kind, Launch, NEW_ROOT};
 
 /// Files of `/proc` that tell about the host or reach it; covered by an empty device.
 const MASKED_FILES: [&str; 8] = [
@@ -43,7 +43,12 @@ pub(super) fn enter(root: &OwnedFd, launch: &Launch) -> Result<(), Failure> {
         // Templates from images may lack one; an existing one is fine.
         let _ = mkdirat(CWD, directory, Mode::from_raw_mode(0o755));
     }
-    mount("proc", "proc", "proc", QUIET, None).map_err(Failure::at("mount /proc"))?;
+    let processes = match launch.kind {
+        Kind::Sandbox => None,
+        // It shares process numbers with the host, and gets to see its own alone.
+        Kind::Warm { .. } => Some(c"hidepid=invisible,subset=pid"),
+    };
+    mount("proc", "proc", "proc", QUIET, processes).map_err(Failure::at("mount /proc"))?;
     mount("sysfs", "sys", "sysfs", QUIET | MountFlags::RDONLY, None).map_err(Failure::at("mount /sys"))?;
     devices(launch)?;
     memory_backed("run", "mode=755", launch)?;

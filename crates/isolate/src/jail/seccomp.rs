@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use libc::c_long;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 
-use crate::spawner::Failure;
+use crate::spawner::{Failure, Kind};
 use crate::sys;
 
 /// Refused by name, whoever asks: each manages something that is shared with the host, or makes a namespace in which
@@ -151,20 +151,38 @@ const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::
 /// Terminal requests that would type into somebody else's terminal.
 const TERMINAL_INJECTION: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
-/// Loads both filters for this process and all it will start. Needs `CAP_SYS_ADMIN`, see [`sys::install_filter`].
-pub(super) fn load() -> Result<(), Failure> {
-    // The list of refusals goes last: of two refusals the kernel reports the newest filter's.
-    for program in programs().map_err(Failure::at("compile seccomp"))? {
-        sys::install_filter(&program).map_err(Failure::at("load seccomp"))?;
+/// Loads the filters for this process and all it will start. Needs `CAP_SYS_ADMIN`, see [`sys::install_filter`].
+pub(super) fn load(kind: Kind) -> Result<(), Failure> {
+    let install = |program: Result<BpfProgram, BackendError>| {
+        sys::install_filter(&program.map_err(Failure::at("compile seccomp"))?)
+            .map_err(Failure::at("load seccomp"))
+    };
+    match kind {
+        Kind::Sandbox => {
+            install(allow_list(&[]))?;
+            // Last: of two refusals the kernel reports the newest filter's.
+            install(refuse(|_| true))
+        }
+        Kind::Warm { .. } => {
+            install(allow_list(&[libc::SYS_setns]))?;
+            install(refuse(|call| call != libc::SYS_setns))
+        }
     }
-    Ok(())
 }
 
-fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
-    let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
+/// The filter that what a warm process forks into a sandbox loads there, on top of those it has: byte for byte as the
+/// kernel takes it.
+pub(crate) fn refusals() -> Result<Vec<u8>, BackendError> {
+    let program = refuse(|_| true)?;
+    Ok(program
+        .iter()
+        .flat_map(|one| [&one.code.to_ne_bytes()[..], &[one.jt, one.jf], &one.k.to_ne_bytes()].concat())
+        .collect())
+}
 
+fn allow_list(more: &[c_long]) -> Result<BpfProgram, BackendError> {
     let mut allowed: BTreeMap<c_long, Vec<SeccompRule>> =
-        ALLOWED.iter().chain(ALLOWED_HERE).map(|call| (*call, Vec::new())).collect();
+        ALLOWED.iter().chain(ALLOWED_HERE).chain(more).map(|call| (*call, Vec::new())).collect();
     let plain_clone = SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS);
     allowed.insert(libc::SYS_clone, vec![rule(&[(0, SeccompCmpArgLen::Qword, plain_clone, 0)])?]);
     let mut families = Vec::new();
@@ -174,19 +192,21 @@ fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     allowed.insert(libc::SYS_socket, families);
     let harmless = TERMINAL_INJECTION.map(|code| (1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, code));
     allowed.insert(libc::SYS_ioctl, vec![rule(&harmless)?]);
-
-    let refused = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     let not_implemented = SeccompAction::Errno(libc::ENOSYS as u32);
-    let not_permitted = SeccompAction::Errno(libc::EPERM as u32);
-    Ok([
-        SeccompFilter::new(allowed, not_implemented, SeccompAction::Allow, architecture)?.try_into()?,
-        SeccompFilter::new(refused, SeccompAction::Allow, not_permitted, architecture)?.try_into()?,
-    ])
+    SeccompFilter::new(allowed, not_implemented, SeccompAction::Allow, architecture()?)?.try_into()
 }
 
-fn rule(
-    conditions: &[(u8, SeccompCmpArgLen, SeccompCmpOp, u64)],
-) -> Result<SeccompRule, seccompiler::BackendError> {
+fn refuse(which: impl Fn(c_long) -> bool) -> Result<BpfProgram, BackendError> {
+    let refused = REFUSED.iter().filter(|call| which(**call)).map(|call| (*call, Vec::new())).collect();
+    let not_permitted = SeccompAction::Errno(libc::EPERM as u32);
+    SeccompFilter::new(refused, SeccompAction::Allow, not_permitted, architecture()?)?.try_into()
+}
+
+fn architecture() -> Result<TargetArch, BackendError> {
+    TargetArch::try_from(std::env::consts::ARCH)
+}
+
+fn rule(conditions: &[(u8, SeccompCmpArgLen, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
     let conditions = conditions
         .iter()
         .map(|(argument, length, operator, value)| {
@@ -201,8 +221,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_filters_compile() {
-        programs().unwrap();
+    fn the_filters_compile() {
+        allow_list(&[]).unwrap();
+        assert_eq!(refusals().unwrap().len(), refuse(|_| true).unwrap().len() * 8);
     }
 
     #[test]

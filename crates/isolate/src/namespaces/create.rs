@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
+use sandcove_wire::boot::{Boot, LIBEXEC};
 use tokio::io::Interest;
 
+use super::warm::Warm;
 use super::{Handle, Host, process, record};
-use crate::spawner::{BuildRequest, Launch};
+use crate::spawner::{BuildRequest, Kind, Launch};
 use crate::{Error, NetworkPolicy, Record, Result, SandboxSpec};
 
 /// How long an agent may take until it is ready.
@@ -36,10 +38,14 @@ pub(super) async fn create(host: Arc<Host>, spec: SandboxSpec) -> Result<Handle>
 
 async fn build(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<Handle> {
     // The process and the files have nothing to do with each other until they meet: prepare both at once.
-    let launcher = host.spawner.request(&BuildRequest { id_base: host.addresses.id_base(slot) })?;
+    let wants_warm = spec.boot.services.iter().any(|service| service.zygote);
+    let warm = if wants_warm { host.warm.get(&spec.layers) } else { None };
+    let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: Kind::Sandbox };
+    let launcher = host.spawner.request(&request, warm.as_deref().map(Warm::user_namespace))?;
     let files = {
         let (host, spec) = (host.clone(), spec.clone());
-        tokio::task::spawn_blocking(move || Files::prepare(&host, &spec, slot))
+        let zygote = warm.is_some();
+        tokio::task::spawn_blocking(move || Files::prepare(&host, &spec, slot, zygote))
     };
     let pid = launcher.cloned().await?;
     let link = async {
@@ -74,10 +80,21 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<Handle
         libexec: host.config.libexec.clone(),
         address: Some((host.addresses.guest(slot), host.addresses.gateway(slot))),
         tmpfs_mib: (spec.limits.memory_mib / 2).max(16),
+        kind: Kind::Sandbox,
+        command: vec![format!("{LIBEXEC}/sandcove-agent")],
     };
     let log = host.pool.agent_log(&spec.id);
-    launcher.launch(&launch, [&files.control, &files.boot, &files.ready_writer, &files.log]).await?;
+    let mut fds = vec![&files.log, &files.control, &files.boot, &files.ready_writer];
+    let zygote = warm.map(|warm| Ok::<_, Error>((warm, super::warm::seqpacket()?))).transpose()?;
+    fds.extend(zygote.as_ref().map(|(_, (theirs, _))| theirs));
+    launcher.launch(&launch, &fds.into_iter().map(AsFd::as_fd).collect::<Vec<_>>()).await?;
     drop(files.ready_writer);
+    if let Some((warm, (_, serving))) = zygote
+        && let Err(error) = warm.enter(host, handle.record(), handle.pidfd(), &serving)
+    {
+        // The interpreter sees its socket close and starts cold.
+        tracing::warn!(sandbox_id = %spec.id, error = &error as &dyn std::error::Error, "no warm start");
+    }
     wait_ready(files.ready, &log).await?;
     Ok(handle)
 }
@@ -94,7 +111,7 @@ struct Files {
 }
 
 impl Files {
-    fn prepare(host: &Host, spec: &SandboxSpec, slot: u32) -> Result<Self> {
+    fn prepare(host: &Host, spec: &SandboxSpec, slot: u32, zygote: bool) -> Result<Self> {
         let upper = host.pool.create(&spec.id, spec.limits.disk_mib)?;
         host.cgroups.create(slot, &spec.limits)?;
         let run_dir = host.run_dir(&spec.id);
@@ -106,7 +123,7 @@ impl Files {
         let (ready, ready_writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|error| kernel("make a pipe", error.into()))?;
 
-        let mut boot = spec.boot.clone();
+        let mut boot = Boot { zygote, ..spec.boot.clone() };
         if boot.nameservers.is_empty() {
             // The firewall sends questions to the gateway on to the real resolver.
             boot.nameservers = vec![host.addresses.gateway(slot).into()];
@@ -146,7 +163,7 @@ async fn wait_ready(pipe: OwnedFd, log: &Path) -> Result<()> {
     }
 }
 
-fn tail(log: &Path) -> String {
+pub(super) fn tail(log: &Path) -> String {
     const MOST: u64 = 2048;
     let mut text = Vec::new();
     if let Ok(mut file) = File::open(log) {

@@ -6,6 +6,7 @@ mod process;
 mod record;
 mod slots;
 mod sweep;
+mod warm;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -24,6 +25,8 @@ use crate::{Error, Result, SandboxSpec};
 
 pub use handle::Handle;
 use slots::Slots;
+use warm::WarmSet;
+pub use warm::WarmSpec;
 
 /// What the backend needs to know of the host.
 #[derive(Debug, Clone)]
@@ -61,6 +64,7 @@ pub(crate) struct Host {
     dialer: Dialer,
     spawner: Spawner,
     slots: Slots,
+    warm: WarmSet,
     _instance: Instance,
 }
 
@@ -97,6 +101,7 @@ impl Namespaces {
             dialer,
             spawner,
             slots,
+            warm: WarmSet::default(),
             _instance: instance,
         };
         Ok(Self { host: Arc::new(host) })
@@ -113,6 +118,10 @@ impl Namespaces {
                 source: std::io::Error::other(error.to_string()),
             }),
         }
+    }
+
+    pub(crate) fn keep_warm(&self, spec: WarmSpec) {
+        tokio::spawn(warm::keep(self.host.clone(), spec));
     }
 
     pub(crate) async fn adopt(&self, id: &SandboxId) -> Option<Handle> {

@@ -62,6 +62,11 @@ impl Addresses {
         const FIRST: u32 = 1_000_000_000;
         FIRST + (self.instance * SLOTS_PER_INSTANCE + slot) * crate::jail::ID_COUNT
     }
+
+    /// First host id of the range of a warm process that holds `slot`; none of these lie in a sandbox's range.
+    pub(crate) fn warm_id_base(&self, slot: u32) -> u32 {
+        self.id_base(slot) + INSTANCES * SLOTS_PER_INSTANCE * crate::jail::ID_COUNT
+    }
 }
 
 #[cfg(test)]
@@ -74,7 +79,7 @@ mod tests {
         let last = SLOTS_PER_INSTANCE - 1;
         assert_eq!(addresses.guest(last), Ipv4Addr::new(10, 213, 255, 254));
         assert!(addresses.link(last).len() <= 15, "interface names have at most 15 characters");
-        assert!(addresses.id_base(last).checked_add(crate::jail::ID_COUNT).is_some());
+        assert!(addresses.warm_id_base(last).checked_add(crate::jail::ID_COUNT).is_some());
         assert_eq!(addresses.range(), "10.213.224.0/19");
     }
 

@@ -1,7 +1,7 @@
 //! The server's side of the spawner.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -42,10 +42,11 @@ impl Spawner {
     }
 
     /// Asks for a new sandbox shell; the answer comes on the returned [`Launcher`].
-    pub(crate) fn request(&self, request: &BuildRequest) -> Result<Launcher> {
+    pub(crate) fn request(&self, request: &BuildRequest, parent: Option<&OwnedFd>) -> Result<Launcher> {
         let (ours, theirs) =
             pair().map_err(|source| Error::Kernel { action: "make a socket pair".into(), source })?;
-        send(&self.socket, request, &[theirs.as_fd()]).map_err(|_| Error::SpawnerGone)?;
+        let fds: Vec<_> = parent.into_iter().chain([&theirs]).map(AsFd::as_fd).collect();
+        send(&self.socket, request, &fds).map_err(|_| Error::SpawnerGone)?;
         drop(theirs);
         rustix::io::ioctl_fionbio(&ours, true)
             .map_err(|e| Error::Kernel { action: "make a socket non-blocking".into(), source: e.into() })?;
@@ -71,8 +72,8 @@ impl Launcher {
     }
 
     /// Lets PID 1 go on to its agent, and waits until it runs it.
-    pub(crate) async fn launch(&self, launch: &Launch, fds: [&OwnedFd; 4]) -> Result<()> {
-        send(self.socket.get_ref(), launch, &fds.map(AsFd::as_fd)).map_err(|_| Error::SpawnerGone)?;
+    pub(crate) async fn launch(&self, launch: &Launch, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        send(self.socket.get_ref(), launch, fds).map_err(|_| Error::SpawnerGone)?;
         match self.reply().await? {
             Reply::Launched => Ok(()),
             Reply::Cloned { .. } => Err(Error::SpawnerGone),

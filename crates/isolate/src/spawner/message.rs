@@ -19,15 +19,33 @@ const MAX_FDS: usize = 8;
 /// Longest packet. The boot message travels in a memfd of its own, so nothing here grows with user input.
 const MAX_PACKET: usize = 64 * 1024;
 
-/// Server to spawner; with the builder's end of the reply socket.
+/// Server to spawner. Descriptors: the user namespace to be born in, when it is not the host's, and the builder's end of
+/// the reply socket.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct BuildRequest {
     /// First host id of the sandbox's id range.
     pub id_base: u32,
+    /// What is to be made.
+    pub kind: Kind,
 }
 
-/// Server to builder, and builder to PID 1. Descriptors: control listener, boot message, ready pipe, log; on the way to
-/// PID 1 the mounted root follows.
+/// The two kinds of jails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// A sandbox.
+    Sandbox,
+    /// A template's warm process: it has the host's process numbers, so that what it forks can enter any sandbox, and its
+    /// user namespace is the parent of its sandboxes'.
+    Warm {
+        /// First of the host ids that its sandboxes' ranges are taken from.
+        sandboxes_from: u32,
+        /// How many there are.
+        sandboxes_count: u32,
+    },
+}
+
+/// Server to builder, and builder to PID 1. Descriptors: the log, then what the program finds from descriptor 3 on; on
+/// the way to PID 1 the mounted root follows.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
     /// Host name inside.
@@ -42,6 +60,10 @@ pub(crate) struct Launch {
     pub address: Option<(Ipv4Addr, Ipv4Addr)>,
     /// Size limit of the memory-backed file systems, MiB.
     pub tmpfs_mib: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// Program and arguments.
+    pub command: Vec<String>,
 }
 
 /// Builder to server.

@@ -129,9 +129,10 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
 
 fn start_builder(request: &BuildRequest, mut fds: Vec<OwnedFd>) {
     let Some(reply) = fds.pop() else { return };
+    let parent = fds.pop();
     match sys::fork() {
         Ok(Forked::Child) => {
-            jail::builder::run(request, &reply);
+            jail::builder::run(request, &reply, parent);
             sys::exit_now(0);
         }
         Ok(Forked::Parent { .. }) => {}

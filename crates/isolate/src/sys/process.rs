@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::check;
 
@@ -20,18 +20,19 @@ impl CloneFlags {
             | libc::CLONE_NEWIPC
             | libc::CLONE_NEWUTS) as u64,
     );
+
+    /// The same without process numbers of its own.
+    pub(crate) const WARM: Self = Self(Self::SANDBOX.0 & !(libc::CLONE_NEWPID as u64));
 }
 
 /// Which side of a fork this is.
 pub(crate) enum Forked {
     /// The new process.
     Child,
-    /// The old one, with the child's pid and a descriptor for it.
+    /// The old one.
     Parent {
-        /// Pid as the caller's pid namespace sees it.
+        /// The child's pid as the caller's pid namespace sees it.
         pid: u32,
-        /// Refers to the child even after its pid is reused.
-        pidfd: OwnedFd,
     },
 }
 
@@ -56,24 +57,13 @@ struct CloneArgs {
 /// The caller must be single-threaded: the child goes on in the same code with a copy of the memory, so a lock held by
 /// another thread would stay locked there for ever.
 pub(crate) fn clone_child(flags: CloneFlags) -> io::Result<Forked> {
-    let mut pidfd: RawFd = -1;
-    let args = CloneArgs {
-        flags: flags.0 | libc::CLONE_PIDFD as u64,
-        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
-        exit_signal: libc::SIGCHLD as u64,
-        ..CloneArgs::default()
-    };
+    let args = CloneArgs { flags: flags.0, exit_signal: libc::SIGCHLD as u64, ..CloneArgs::default() };
     // SAFETY: `args` is a valid clone_args of the given size; no stack or TLS is passed and CLONE_VM is not set, so the
     // child has its own copy of the address space and returns here like from fork.
     let pid = check(unsafe {
         libc::syscall(libc::SYS_clone3, std::ptr::from_ref(&args), std::mem::size_of::<CloneArgs>())
     })?;
-    if pid == 0 {
-        return Ok(Forked::Child);
-    }
-    // SAFETY: the kernel stored a new descriptor that nobody else owns.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Forked::Parent { pid: pid as u32, pidfd })
+    Ok(if pid == 0 { Forked::Child } else { Forked::Parent { pid: pid as u32 } })
 }
 
 /// Forks the calling process; the same rule about threads as [`clone_child`].

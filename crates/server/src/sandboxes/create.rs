@@ -117,6 +117,8 @@ impl Reserved {
             // The backend knows which name servers its network reaches.
             nameservers: Vec::new(),
             services: build.services.clone(),
+            // The backend says so itself when it has one.
+            zygote: false,
             settings: BootSettings {
                 env_vars: Some(env),
                 access_token: Some(self.details.access_token.clone()),

@@ -1,0 +1,72 @@
+//! The birth of a jail's first process: in which user namespace, with which namespaces of its own, and its id maps.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::builder::ID_COUNT;
+use crate::spawner::{BuildRequest, Failure, Kind, receive, send};
+use crate::sys::{self, CloneFlags, Forked};
+
+/// What the midwife tells the builder.
+type Report = Result<u32, Failure>;
+
+/// Clones the future first process, which waits on `theirs`, and returns its host pid. With `parent`, the new user
+/// namespace is made inside that one, by a midwife: a process cannot come back from a user namespace.
+pub(super) fn give(
+    request: &BuildRequest,
+    parent: Option<OwnedFd>,
+    ours: OwnedFd,
+    theirs: OwnedFd,
+) -> Result<(u32, OwnedFd), Failure> {
+    let Some(parent) = parent else {
+        return clone(request, ours, theirs);
+    };
+    let (report, midwife_end) = super::builder::pair().map_err(Failure::at("socketpair"))?;
+    match sys::fork().map_err(Failure::at("fork"))? {
+        Forked::Child => {
+            drop(report);
+            let outcome = enter(&parent).and_then(|()| clone(request, ours, theirs)).map(|(pid, _)| pid);
+            let _ = send(&midwife_end, &outcome, &[]);
+            sys::exit_now(0);
+        }
+        Forked::Parent { .. } => {}
+    }
+    drop((midwife_end, theirs));
+    let outcome = receive::<Report>(&report).map_err(Failure::at("wait for birth"))?;
+    let (pid, _) =
+        outcome.ok_or_else(|| Failure { step: "birth".into(), reason: "the midwife died".into() })?;
+    Ok((pid?, ours))
+}
+
+fn enter(parent: &OwnedFd) -> Result<(), Failure> {
+    move_into_link_name_space(parent.as_fd(), Some(LinkNameSpaceType::User))
+        .map_err(Failure::at("enter the parent user namespace"))?;
+    // Its root, so that it owns the namespaces it makes; and still the owner of its children's /proc files, which a
+    // change of identity would otherwise take away.
+    sys::become_root().map_err(Failure::at("become the parent's root"))?;
+    set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Failure::at("stay visible"))
+}
+
+fn clone(request: &BuildRequest, ours: OwnedFd, theirs: OwnedFd) -> Result<(u32, OwnedFd), Failure> {
+    let flags = match request.kind {
+        Kind::Sandbox => CloneFlags::SANDBOX,
+        Kind::Warm { .. } => CloneFlags::WARM,
+    };
+    let pid = match sys::clone_child(flags).map_err(Failure::at("clone"))? {
+        Forked::Child => {
+            drop(ours);
+            super::init::run(&theirs);
+        }
+        Forked::Parent { pid } => pid,
+    };
+    let mut map = format!("0 {} {ID_COUNT}\n", request.id_base);
+    if let Kind::Warm { sandboxes_from, sandboxes_count } = request.kind {
+        map.push_str(&format!("{sandboxes_from} {sandboxes_from} {sandboxes_count}\n"));
+    }
+    for file in ["uid_map", "gid_map"] {
+        std::fs::write(format!("/proc/{pid}/{file}"), &map).map_err(Failure::at(file))?;
+    }
+    Ok((pid, ours))
+}

@@ -1,0 +1,229 @@
+//! Warm processes: per template one interpreter that has done its imports, waiting in a jail of its own to be forked into
+//! new sandboxes. What starting an interpreter costs (a second and more) is paid once, ahead of any request.
+//!
+//! Its user namespace is the parent of its sandboxes', so it may enter theirs and nobody else's. If it dies, sandboxes
+//! start their interpreters cold until there is a new one.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
+    socketpair,
+};
+use sandcove_wire::id::SandboxId;
+use serde::Serialize;
+
+use super::{Handle, Host, process, record};
+use crate::net::SLOTS_PER_INSTANCE;
+use crate::spawner::{BuildRequest, Kind, Launch};
+use crate::{Error, Limits, NetworkPolicy, Record, Result, jail, sys};
+
+/// A warm process to keep running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WarmSpec {
+    /// The template's layers, topmost first: sandboxes of exactly these get forks of it.
+    pub layers: Vec<PathBuf>,
+    /// Program and arguments. Descriptor 3 is its control socket: it writes one byte when it is warm, then forks for every
+    /// message (see [`Enter`]).
+    pub command: Vec<String>,
+}
+
+/// The processes that are warm now, by their layers.
+#[derive(Default)]
+pub(super) struct WarmSet {
+    ready: Mutex<HashMap<Vec<PathBuf>, Arc<Warm>>>,
+}
+
+/// One that is ready.
+pub(super) struct Warm {
+    user_namespace: OwnedFd,
+    control: OwnedFd,
+}
+
+/// The message to a warm process: fork, enter the sandbox, serve. Descriptors: its PID 1 as a pidfd, the control socket to
+/// serve there, its log, and the `cgroup.procs` files to write oneself into.
+#[derive(Debug, Serialize)]
+struct Enter {
+    /// Bit mask of the capabilities to keep.
+    capabilities: u64,
+    /// The last seccomp filter to load, as hexadecimal.
+    seccomp: String,
+}
+
+/// Limits of a warm process itself.
+const LIMITS: Limits = Limits { memory_mib: 4096, cpus: 2, pids: 256, disk_mib: 256 };
+/// How long warming up may take.
+const WARM_DEADLINE: Duration = Duration::from_secs(120);
+
+impl WarmSet {
+    /// The warm process for `layers`, if it is there and ready.
+    pub(super) fn get(&self, layers: &[PathBuf]) -> Option<Arc<Warm>> {
+        self.lock().get(layers).cloned()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<PathBuf>, Arc<Warm>>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Warm {
+    /// Where its sandboxes' user namespaces are made.
+    pub(super) fn user_namespace(&self) -> &OwnedFd {
+        &self.user_namespace
+    }
+
+    /// Forks it into a sandbox. What it serves there is at the other end of `socket`, which closes if this goes wrong.
+    pub(super) fn enter(
+        &self,
+        host: &Host,
+        sandbox: &Record,
+        pidfd: BorrowedFd<'_>,
+        socket: &OwnedFd,
+    ) -> std::io::Result<()> {
+        let log = OpenOptions::new().append(true).open(host.pool.agent_log(&sandbox.id))?;
+        let groups: Vec<File> = host
+            .cgroups
+            .procs_files(sandbox.slot)
+            .into_iter()
+            .map(|path| OpenOptions::new().write(true).open(path))
+            .collect::<std::io::Result<_>>()?;
+        let filter = jail::refusals().map_err(std::io::Error::other)?;
+        let message = Enter {
+            capabilities: jail::kept_mask(),
+            seccomp: filter.iter().map(|byte| format!("{byte:02x}")).collect(),
+        };
+        let fds: Vec<BorrowedFd<'_>> =
+            [pidfd, socket.as_fd(), log.as_fd()].into_iter().chain(groups.iter().map(AsFd::as_fd)).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        }
+        // Never waits: a process that does not take its messages is as good as dead.
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(&self.control, &[IoSlice::new(&serde_json::to_vec(&message)?)], &mut control, flags)?;
+        Ok(())
+    }
+}
+
+/// Keeps a warm process for `spec` for as long as the server lives; a dead one is replaced, with growing pauses.
+pub(super) async fn keep(host: Arc<Host>, spec: WarmSpec) {
+    const FIRST_PAUSE: Duration = Duration::from_secs(1);
+    const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+    let mut pause = FIRST_PAUSE;
+    let mut round = 0_u32;
+    loop {
+        match start(&host, &spec, round).await {
+            Ok((handle, warm)) => {
+                tracing::info!(command = ?spec.command, "warm");
+                host.warm.lock().insert(spec.layers.clone(), Arc::new(warm));
+                handle.wait().await;
+                host.warm.lock().remove(&spec.layers);
+                tracing::warn!(command = ?spec.command, "the warm process died");
+                let _ = handle.destroy().await;
+                pause = FIRST_PAUSE;
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "could not warm up, trying again");
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        round = round.wrapping_add(1);
+    }
+}
+
+async fn start(host: &Arc<Host>, spec: &WarmSpec, round: u32) -> Result<(Handle, Warm)> {
+    let slot = host.slots.take()?;
+    // Named like a sandbox, so that a later server sweeps it like one.
+    let name = format!("warm{}x{slot}x{round}", std::process::id());
+    let id: SandboxId =
+        name.parse().map_err(|_| kernel("name a warm process", std::io::ErrorKind::InvalidInput.into()))?;
+    match build(host, spec, slot, id.clone()).await {
+        Ok(started) => Ok(started),
+        Err(error) => {
+            let _ = host.release(&id, slot).await;
+            Err(error)
+        }
+    }
+}
+
+async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> Result<(Handle, Warm)> {
+    let kind = Kind::Warm {
+        sandboxes_from: host.addresses.id_base(0),
+        sandboxes_count: SLOTS_PER_INSTANCE * jail::ID_COUNT,
+    };
+    // Its own ids lie outside of the range it hands to its sandboxes.
+    let id_base = host.addresses.warm_id_base(slot);
+    let launcher = host.spawner.request(&BuildRequest { id_base, kind }, None)?;
+    let pid = launcher.cloned().await?;
+    let upper = host.pool.create(&id, LIMITS.disk_mib)?;
+    host.cgroups.create(slot, &LIMITS)?;
+    host.cgroups.attach(slot, pid)?;
+    let run_dir = host.run_dir(&id);
+    std::fs::create_dir(&run_dir).map_err(|source| Error::Path {
+        action: "create",
+        path: run_dir.clone(),
+        source,
+    })?;
+    let start_ticks = process::start_ticks(pid).map_err(|source| kernel("read the start time", source))?;
+    let record =
+        Record { id: id.clone(), slot, pid, start_ticks, limits: LIMITS, network: NetworkPolicy::default() };
+    record::write(&run_dir, &record)?;
+    let handle = Handle::open(host.clone(), record)?;
+
+    let user_namespace =
+        open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| kernel("open a user namespace", error.into()))?;
+    let log_path = host.pool.agent_log(&id);
+    let log = OpenOptions::new().create(true).append(true).open(&log_path).map_err(|source| Error::Path {
+        action: "create",
+        path: log_path.clone(),
+        source,
+    })?;
+    let (control, theirs) = seqpacket()?;
+    let launch = Launch {
+        hostname: "warm".into(),
+        layers: spec.layers.clone(),
+        upper,
+        libexec: host.config.libexec.clone(),
+        address: None,
+        tmpfs_mib: 64,
+        kind,
+        command: spec.command.clone(),
+    };
+    launcher.launch(&launch, &[log.as_fd(), theirs.as_fd()]).await?;
+    drop(theirs);
+    let watched = sys::watch(control).map_err(|source| kernel("watch a socket", source))?;
+    let mut byte = [0];
+    let read = watched
+        .async_io(tokio::io::Interest::READABLE, |fd| rustix::io::read(fd, &mut byte).map_err(Into::into));
+    match tokio::time::timeout(WARM_DEADLINE, read).await {
+        Ok(Ok(1)) => Ok((handle, Warm { user_namespace, control: watched.into_inner() })),
+        _ => {
+            let log = super::create::tail(&log_path);
+            let _ = handle.destroy().await;
+            Err(Error::AgentNotReady { waited_ms: WARM_DEADLINE.as_millis() as u64, log })
+        }
+    }
+}
+
+/// A socket pair that keeps message boundaries; ours does not block.
+pub(super) fn seqpacket() -> Result<(OwnedFd, OwnedFd)> {
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|error| kernel("make a socket pair", error.into()))?;
+    rustix::io::ioctl_fionbio(&pair.0, true).map_err(|error| kernel("prepare a socket", error.into()))?;
+    Ok(pair)
+}
+
+fn kernel(action: &str, source: std::io::Error) -> Error {
+    Error::Kernel { action: action.to_owned(), source }
+}
