@@ -1,0 +1,75 @@
+# make up      install what is missing, build, start a server in the background, print what clients set
+# make test    everything that is tested: Rust, then the official Python and JavaScript SDKs
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := up
+
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+# The programs for the inside of sandboxes run in any template, so they must not need its libraries.
+GUEST_TRIPLE := $(shell uname -m)-unknown-linux-gnu
+export SANDCOVE_GUEST_DIR := $(TARGET)/guest-bin
+export CARGO_TERM_COLOR ?= auto
+
+TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
+  make:make tar:tar debian-archive-keyring.gpg:debian-archive-keyring
+
+.PHONY: up down build guest test check fmt bench clean tools
+
+up: build
+	$(TARGET)/release/sandcove up
+
+down:
+	$(TARGET)/release/sandcove down
+
+# On Debian and Ubuntu, as root, packages are installed; elsewhere what is missing is named.
+tools:
+	@missing=(); \
+	for pair in $(TOOLS); do \
+	  name=$${pair%%:*} package=$${pair#*:}; \
+	  command -v "$$name" >/dev/null || [ -e "/usr/sbin/$$name" ] || [ -e "/usr/share/keyrings/$$name" ] || missing+=("$$package"); \
+	done; \
+	if [ $${#missing[@]} -gt 0 ]; then \
+	  if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get -qq update; \
+	    DEBIAN_FRONTEND=noninteractive apt-get -qq --yes --no-install-recommends install "$${missing[@]}" >/dev/null; \
+	  else \
+	    echo "please install: $${missing[*]}" >&2; exit 1; \
+	  fi; \
+	fi; \
+	command -v cargo >/dev/null || { echo "please install Rust: https://rustup.rs" >&2; exit 1; }
+
+build: guest
+	cargo build --quiet --locked --release --package sandcove-cli
+
+guest: tools
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --quiet --locked --profile guest \
+	  --target $(GUEST_TRIPLE) --package sandcove-agent --package sandcove-interpreter
+	@mkdir -p $(SANDCOVE_GUEST_DIR)/python
+	@for program in sandcove-agent sandcove-interpreter; do \
+	  cmp --silent $(TARGET)/$(GUEST_TRIPLE)/guest/$$program $(SANDCOVE_GUEST_DIR)/$$program || \
+	    install -m 0755 $(TARGET)/$(GUEST_TRIPLE)/guest/$$program $(SANDCOVE_GUEST_DIR)/$$program; \
+	done
+	@rm -rf $(SANDCOVE_GUEST_DIR)/python/sandcove_kernel
+	@cp --recursive --preserve=timestamps crates/interpreter/python/sandcove_kernel $(SANDCOVE_GUEST_DIR)/python/
+
+test: build
+	SANDCOVE_BIN=$(TARGET)/release/sandcove tests/run
+
+check:
+	cargo fmt --all --check
+	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	cargo xtask check-deps
+	cargo xtask codegen-check
+	@if command -v cargo-deny >/dev/null; then cargo deny --log-level error check; \
+	else echo "cargo-deny is not installed: licences and advisories were not checked"; fi
+
+fmt:
+	cargo fmt --all
+
+bench: up
+	$(TARGET)/release/sandcove bench -n 50
+	$(TARGET)/release/sandcove bench -n 50 --concurrency 10
+
+clean:
+	cargo clean
+	rm -rf tests/.venv tests/sdk-js/node_modules
