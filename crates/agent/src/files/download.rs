@@ -55,7 +55,7 @@ struct Opened {
 enum Answer {
     Empty(StatusCode),
     Plain { first: Bytes, rest: Plain, part: Option<(u64, u64)>, length: u64 },
-    Gzip { first: Bytes, rest: Gzip },
+    Gzip { first: Bytes, rest: Box<Gzip> },
 }
 
 impl Opened {
@@ -84,7 +84,7 @@ impl Opened {
             (Selection::PreconditionFailed, _) => Answer::Empty(StatusCode::PRECONDITION_FAILED),
             (Selection::Unsatisfiable, _) => Answer::Empty(StatusCode::RANGE_NOT_SATISFIABLE),
             (Selection::Whole, Coding::Gzip) => {
-                let mut rest = Gzip::new(file);
+                let mut rest = Box::new(Gzip::new(file));
                 let first = rest.next_chunk().map_err(failed)?;
                 Answer::Gzip { first, rest }
             }
@@ -137,7 +137,7 @@ impl Opened {
             }
             Answer::Gzip { first, rest } => {
                 set(CONTENT_ENCODING, "gzip");
-                (StatusCode::OK, Body::from_stream(Chunks::after(first, rest)))
+                (StatusCode::OK, Body::from_stream(Chunks::after(first, *rest)))
             }
         };
         Ok((status, headers, body).into_response())

@@ -53,7 +53,7 @@ pub(super) fn place(
             Ok(kept) => return Ok(kept),
             // Somebody else was faster; now there is one to overwrite.
             Err(Failed { received: back, error }) if error.kind() == io::ErrorKind::AlreadyExists => {
-                received = back
+                received = back;
             }
             Err(Failed { error, .. }) => return Err(error),
         }

@@ -31,11 +31,9 @@ impl<S: Sync + Send> FromRequestParts<S> for FilesQuery {
         let Query(raw) = Query::<Raw>::from_request_parts(parts, state)
             .await
             .map_err(|error| refuse(error.body_text()))?;
-        let expiration = raw.signature_expiration.map(|text| {
-            text.parse()
-                .map_err(|_| refuse(format!("invalid format for parameter signature_expiration: `{text}`")))
-        });
-        let expiration = expiration.transpose()?;
+        let expiration = raw.signature_expiration.as_deref().map(str::parse).transpose();
+        let expiration = expiration
+            .map_err(|e| refuse(format!("invalid format for parameter signature_expiration: {e}")))?;
         let signature = raw.signature.map(|value| Signed { value, expiration });
         Ok(Self { path: raw.path, username: raw.username, signature })
     }
