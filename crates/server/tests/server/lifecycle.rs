@@ -1,0 +1,256 @@
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use sandcove_isolate::fake::Operation;
+use serde_json::{Value, json};
+
+use crate::support::{Server, sandbox_id};
+
+async fn end_at(server: &Server, id: &str) -> jiff::Timestamp {
+    server.get(&format!("/sandboxes/{id}")).await.json()["endAt"].as_str().unwrap().parse().unwrap()
+}
+
+async fn post(server: &Server, id: &str, verb: &str, body: Value) -> u16 {
+    server.call("POST", &format!("/sandboxes/{id}/{verb}"), body).await.code()
+}
+
+#[tokio::test]
+async fn killing_is_final() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    let path = format!("/sandboxes/{id}");
+    assert_eq!(server.call("DELETE", &path, Value::Null).await.code(), 204);
+    assert_eq!(server.call("DELETE", &path, Value::Null).await.code(), 404);
+    assert_eq!(server.get(&path).await.code(), 404);
+    assert_eq!(server.fake.ids(), []);
+    for verb in ["pause", "resume", "refreshes"] {
+        assert_eq!(post(&server, &id, verb, Value::Null).await, 404, "{verb}");
+    }
+    assert_eq!(post(&server, &id, "connect", json!({ "timeout": 1 })).await, 404);
+    assert_eq!(post(&server, &id, "timeout", json!({ "timeout": 1 })).await, 404);
+    assert_eq!(server.call("DELETE", "/sandboxes/a-b-c", Value::Null).await.code(), 400);
+}
+
+#[tokio::test]
+async fn paused_sandboxes_come_back_as_they_were() {
+    let server = Server::start().await;
+    let made = server.create(json!({ "secure": true, "metadata": { "a": "b" }, "autoPause": true })).await;
+    let id = made["sandboxID"].as_str().unwrap();
+    assert_eq!(post(&server, id, "pause", json!({})).await, 204);
+    assert!(server.fake.is_frozen(&sandbox_id(id)));
+    let detail = server.get(&format!("/sandboxes/{id}")).await.json();
+    assert_eq!(detail["state"], "paused");
+    assert_eq!(detail["pauseMode"], "full");
+    assert_eq!(detail["lifecycle"]["onTimeout"], "pause");
+    // Clients 2.0 to 2.5 resume only when this fails.
+    assert_eq!(post(&server, id, "timeout", json!({ "timeout": 60 })).await, 404);
+    assert_eq!(post(&server, id, "pause", Value::Null).await, 409);
+    assert_eq!(server.call("PUT", &format!("/sandboxes/{id}/network"), json!({})).await.code(), 404);
+
+    let resumed =
+        server.call("POST", &format!("/sandboxes/{id}-6532622b/resume"), json!({ "timeout": 100 })).await;
+    assert_eq!(resumed.code(), 201);
+    assert_eq!(resumed.json(), made);
+    assert!(!server.fake.is_frozen(&sandbox_id(id)));
+    assert_eq!(post(&server, id, "resume", Value::Null).await, 409);
+    let detail = server.get(&format!("/sandboxes/{id}")).await.json();
+    assert_eq!(detail["lifecycle"]["onTimeout"], "pause");
+
+    assert_eq!(post(&server, id, "pause", Value::Null).await, 204);
+    assert_eq!(server.call("DELETE", &format!("/sandboxes/{id}"), Value::Null).await.code(), 204);
+    assert_eq!(post(&server, id, "resume", Value::Null).await, 404);
+}
+
+#[tokio::test]
+async fn requests_at_once_share_one_change() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    let pauses = join_all((0..5).map(|_| post(&server, &id, "pause", Value::Null))).await;
+    assert_eq!(pauses, [204; 5]);
+    assert_eq!(server.state(&id).await.as_deref(), Some("paused"));
+    let resumes = join_all((0..5).map(|_| async {
+        let code = post(&server, &id, "resume", Value::Null).await;
+        (code, server.state(&id).await)
+    }))
+    .await;
+    assert_eq!(resumes, vec![(201, Some("running".to_owned())); 5]);
+    assert_eq!(post(&server, &id, "pause", Value::Null).await, 204);
+    let connects = join_all((0..5).map(|_| async {
+        let code = post(&server, &id, "connect", json!({ "timeout": 60 })).await;
+        (code, server.state(&id).await)
+    }))
+    .await;
+    for (code, state) in connects {
+        assert!(code == 200 || code == 201);
+        assert_eq!(state.as_deref(), Some("running"));
+    }
+}
+
+#[tokio::test]
+async fn a_change_under_way_is_waited_for_or_told() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    server.fake.slow_down(Operation::Pause, Duration::from_millis(300));
+    let (pause, (), (state, timeout, resume)) =
+        tokio::join!(post(&server, &id, "pause", Value::Null), async {}, async {
+            server.wait_for_state(&id, Some("paused")).await;
+            let state = server.state(&id).await;
+            let timeout = post(&server, &id, "timeout", json!({ "timeout": 9 })).await;
+            (state, timeout, post(&server, &id, "resume", Value::Null).await)
+        });
+    assert_eq!((pause, state.as_deref(), timeout, resume), (204, Some("paused"), 409, 201));
+    server.fake.slow_down(Operation::Destroy, Duration::from_millis(300));
+    let path = format!("/sandboxes/{id}");
+    let (first, second, seen) = tokio::join!(
+        server.call("DELETE", &path, Value::Null),
+        server.call("DELETE", &path, Value::Null),
+        async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            (server.state(&id).await, post(&server, &id, "connect", json!({ "timeout": 9 })).await)
+        }
+    );
+    assert_eq!((first.code(), second.code(), seen), (204, 204, (None, 409)));
+}
+
+#[tokio::test]
+async fn connect_extends_and_never_shortens() {
+    let server = Server::start().await;
+    let id = server.id(json!({ "timeout": 120 })).await;
+    let before = end_at(&server, &id).await;
+    assert_eq!(post(&server, &id, "connect", json!({ "timeout": 10 })).await, 200);
+    assert_eq!(end_at(&server, &id).await, before);
+    assert_eq!(post(&server, &id, "connect", json!({ "timeout": 500 })).await, 200);
+    assert!(end_at(&server, &id).await > before);
+    let v2 = server.call("POST", &format!("/v2/sandboxes/{id}/connect"), Value::Null).await;
+    assert_eq!(v2.code(), 200);
+    assert_eq!(post(&server, &id, "connect", json!({})).await, 400);
+    assert_eq!(post(&server, &id, "connect", json!({ "timeout": -1 })).await, 400);
+    // Judged before the sandbox is looked for.
+    assert_eq!(post(&server, "inothere", "connect", json!({ "timeout": 3 * 86400 })).await, 400);
+    assert_eq!(post(&server, "inothere", "connect", json!({ "timeout": 3 })).await, 404);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let reply = server.call("POST", &format!("/sandboxes/{id}/connect"), json!({ "timeout": 86400 })).await;
+    assert_eq!((reply.code(), reply.message().as_str()), (400, "Max instance length exceeded"));
+}
+
+#[tokio::test]
+async fn timeouts_move_the_end_both_ways_and_refreshes_only_later() {
+    let server = Server::start().await;
+    let id = server.id(json!({ "timeout": 60 })).await;
+    let first = end_at(&server, &id).await;
+    assert_eq!(post(&server, &id, "timeout", json!({ "timeout": 120 })).await, 204);
+    let second = end_at(&server, &id).await;
+    assert!(second > first);
+    assert_eq!(post(&server, &id, "refreshes", json!({ "duration": 30 })).await, 204);
+    assert_eq!(end_at(&server, &id).await, second);
+    assert_eq!(post(&server, &id, "timeout", json!({ "timeout": 5 })).await, 204);
+    let third = end_at(&server, &id).await;
+    assert!(third < first);
+    assert_eq!(post(&server, &id, "refreshes", Value::Null).await, 204);
+    assert!(end_at(&server, &id).await > third);
+    assert_eq!(post(&server, &id, "refreshes", json!({ "duration": 3601 })).await, 400);
+    assert_eq!(post(&server, &id, "timeout", json!({})).await, 400);
+    assert_eq!(post(&server, &id, "timeout", json!({ "timeout": -5 })).await, 400);
+    // Beyond the longest session it is capped, not refused.
+    assert_eq!(post(&server, &id, "timeout", json!({ "timeout": 999_999_999 })).await, 204);
+    let detail = server.get(&format!("/sandboxes/{id}")).await.json();
+    let started: jiff::Timestamp = detail["startedAt"].as_str().unwrap().parse().unwrap();
+    assert_eq!(end_at(&server, &id).await.duration_since(started).as_secs(), 24 * 3600);
+}
+
+#[tokio::test]
+async fn time_up_means_killed_or_paused() {
+    let server = Server::start().await;
+    let killed = server.id(json!({})).await;
+    let paused = server.id(json!({ "autoPause": true })).await;
+    for id in [&killed, &paused] {
+        assert_eq!(post(&server, id, "timeout", json!({ "timeout": 0 })).await, 204);
+    }
+    server.wait_for_state(&killed, None).await;
+    assert_eq!(post(&server, &killed, "resume", Value::Null).await, 404);
+    server.wait_for_state(&paused, Some("paused")).await;
+    // The policy outlives the resume, and a resume may change it.
+    assert_eq!(post(&server, &paused, "resume", Value::Null).await, 201);
+    assert_eq!(post(&server, &paused, "timeout", json!({ "timeout": 0 })).await, 204);
+    server.wait_for_state(&paused, Some("paused")).await;
+    assert_eq!(post(&server, &paused, "resume", json!({ "autoPause": false })).await, 201);
+    assert_eq!(post(&server, &paused, "timeout", json!({ "timeout": 0 })).await, 204);
+    server.wait_for_state(&paused, None).await;
+    assert_eq!(server.fake.ids(), []);
+}
+
+#[tokio::test]
+async fn a_short_life_ends_by_itself() {
+    let server = Server::start().await;
+    let id = server.id(json!({ "timeout": 1 })).await;
+    assert_eq!(server.state(&id).await.as_deref(), Some("running"));
+    server.wait_for_state(&id, None).await;
+}
+
+#[tokio::test]
+async fn a_crash_ends_a_sandbox_in_any_state() {
+    let server = Server::start().await;
+    let running = server.id(json!({})).await;
+    let paused = server.id(json!({})).await;
+    assert_eq!(post(&server, &paused, "pause", Value::Null).await, 204);
+    for id in [&running, &paused] {
+        server.fake.crash(&sandbox_id(id));
+        server.wait_for_state(id, None).await;
+    }
+    crate::support::wait_until("nothing is left", || server.fake.ids().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_failed_change_leaves_the_state_before() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    server.fake.fail_next(Operation::Pause, 1);
+    assert_eq!(post(&server, &id, "pause", Value::Null).await, 500);
+    assert_eq!(server.state(&id).await.as_deref(), Some("running"));
+    assert_eq!(post(&server, &id, "pause", Value::Null).await, 204);
+    server.fake.fail_next(Operation::Resume, 1);
+    assert_eq!(post(&server, &id, "resume", Value::Null).await, 500);
+    assert_eq!(server.state(&id).await.as_deref(), Some("paused"));
+    assert_eq!(post(&server, &id, "resume", Value::Null).await, 201);
+}
+
+#[tokio::test]
+async fn what_is_off_is_refused_by_name() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    let pause = server.call("POST", &format!("/sandboxes/{id}/pause"), json!({ "memory": false })).await;
+    assert_eq!(pause.code(), 400);
+    assert_eq!(pause.json()["error_code"], "snapshot_filesystem_only_disabled");
+    let resume = server.call("POST", &format!("/sandboxes/{id}/resume"), json!({ "memory": false })).await;
+    assert_eq!(resume.code(), 400);
+    assert_eq!(resume.json()["error_code"], "sandbox_memory_override_disabled");
+}
+
+#[tokio::test]
+async fn network_updates_replace_everything() {
+    let server = Server::start().await;
+    let id = server
+        .id(json!({ "network": { "denyOut": ["1.1.1.1"], "maskRequestHost": "a.b" }, "allow_internet_access": false }))
+        .await;
+    let policy = || server.fake.network(&sandbox_id(&id)).unwrap();
+    assert!(policy().deny_all);
+    let put = async |body: Value| server.call("PUT", &format!("/sandboxes/{id}/network"), body).await.code();
+    assert_eq!(put(json!({ "denyOut": ["0.0.0.0/0"], "allowOut": ["8.8.8.8", "example.com"] })).await, 204);
+    assert!(policy().deny_all);
+    assert_eq!(policy().allow_out, ["8.8.8.8"]);
+    let network = server.get(&format!("/sandboxes/{id}")).await.json()["network"].clone();
+    assert_eq!(network["allowOut"], json!(["8.8.8.8", "example.com"]));
+    assert_eq!(network["maskRequestHost"], "a.b");
+    for bad in [
+        json!({ "denyOut": ["example.com"] }),
+        json!({ "allowOut": ["*.example.com"] }),
+        json!({ "denyOut": [1] }),
+    ] {
+        assert_eq!(put(bad.clone()).await, 400, "{bad}");
+    }
+    assert_eq!(put(json!({ "allow_internet_access": false })).await, 204);
+    assert!(policy().deny_all && policy().allow_out.is_empty());
+    assert_eq!(put(Value::Null).await, 204);
+    assert_eq!(policy(), sandcove_isolate::NetworkPolicy::default());
+    assert_eq!(server.call("PUT", "/sandboxes/inothere/network", json!({})).await.code(), 404);
+}

@@ -1,0 +1,71 @@
+use std::time::Duration;
+
+use sandcove_isolate::Usage;
+use serde_json::{Value, json};
+
+use crate::support::{Server, sandbox_id};
+
+#[tokio::test]
+async fn metrics_appear_by_themselves() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    let usage = Usage { cpu_us: 10_000, memory_bytes: 3000, cache_bytes: 1000, disk_bytes: 7 };
+    server.fake.set_usage(&sandbox_id(&id), usage);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(15);
+    let path = format!("/sandboxes/{id}/metrics");
+    let reading = loop {
+        if let Some(first) = server.get(&path).await.json().as_array().unwrap().first() {
+            break first.clone();
+        }
+        assert!(tokio::time::Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(reading["cpuUsedPct"].as_f64().unwrap() > 0.0);
+    assert_eq!(reading["cpuCount"], 2);
+    assert_eq!((&reading["memUsed"], &reading["memCache"]), (&json!(2000), &json!(1000)));
+    assert_eq!(reading["memTotal"], 512 * 1024 * 1024);
+    assert_eq!((&reading["diskUsed"], &reading["diskTotal"]), (&json!(7), &json!(1024 * 1024 * 1024)));
+    assert!(reading["timestamp"].is_string() && reading["timestampUnix"].is_i64());
+    let latest = server.get(&format!("/sandboxes/metrics?sandbox_ids={id},inothere")).await.json();
+    assert_eq!(latest["sandboxes"].as_object().unwrap().len(), 1);
+    assert_eq!(latest["sandboxes"][&id]["cpuCount"], 2);
+    assert_eq!(server.get(&format!("{path}?start=1&end=2")).await.json(), json!([]));
+}
+
+#[tokio::test]
+async fn metrics_requests_are_checked() {
+    let server = Server::start().await;
+    let many = (0..101).map(|n| format!("i{n}")).collect::<Vec<_>>().join(",");
+    for bad in ["", "?sandbox_ids=ia,ia", "?sandbox_ids=a_b", &format!("?sandbox_ids={many}")] {
+        assert_eq!(server.get(&format!("/sandboxes/metrics{bad}")).await.code(), 400, "{bad}");
+    }
+    assert_eq!(server.get("/sandboxes/inothere/metrics").await.json(), json!([]));
+    assert_eq!(server.get("/sandboxes/inothere/metrics?start=2&end=1").await.code(), 400);
+}
+
+#[tokio::test]
+async fn logs_tell_what_happened() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    assert_eq!(server.call("POST", &format!("/sandboxes/{id}/pause"), Value::Null).await.code(), 204);
+    let logs = server.get(&format!("/sandboxes/{id}/logs?start=0&limit=10")).await.json();
+    let messages: Vec<Value> =
+        logs["logEntries"].as_array().unwrap().iter().map(|e| e["message"].clone()).collect();
+    assert_eq!(messages, ["sandbox started", "sandbox paused"]);
+    let line: Value = serde_json::from_str(logs["logs"][0]["line"].as_str().unwrap()).unwrap();
+    assert_eq!((&line["level"], &line["message"]), (&json!("info"), &json!("sandbox started")));
+    let backward = server.get(&format!("/v2/sandboxes/{id}/logs")).await.json();
+    assert_eq!(backward["logs"][0]["message"], "sandbox paused");
+    let forward = server.get(&format!("/v2/sandboxes/{id}/logs?direction=forward&limit=1")).await.json();
+    assert_eq!(forward["logs"].as_array().unwrap().len(), 1);
+    assert_eq!(forward["logs"][0]["message"], "sandbox started");
+    let warnings = server.get(&format!("/v2/sandboxes/{id}/logs?level=warn")).await.json();
+    assert_eq!(warnings["logs"], json!([]));
+    let found = server.get(&format!("/v2/sandboxes/{id}/logs?search=paused")).await.json();
+    assert_eq!(found["logs"].as_array().unwrap().len(), 1);
+    assert_eq!(server.get("/sandboxes/inothere/logs").await.json(), json!({ "logs": [], "logEntries": [] }));
+    assert_eq!(server.get("/v2/sandboxes/inothere/logs").await.json(), json!({ "logs": [] }));
+    for bad in ["direction=up", "level=loud", "limit=1001"] {
+        assert_eq!(server.get(&format!("/v2/sandboxes/{id}/logs?{bad}")).await.code(), 400, "{bad}");
+    }
+}

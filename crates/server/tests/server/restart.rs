@@ -1,0 +1,90 @@
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::proxy::echo;
+use crate::support::{Server, sandbox_id, wait_until};
+
+#[tokio::test]
+async fn sandboxes_survive_a_restart_as_they_were() {
+    let server = Server::start().await;
+    let running = server.create(json!({ "secure": true, "metadata": { "a": "b" } })).await;
+    let paused = server.id(json!({ "autoResume": { "enabled": true } })).await;
+    assert_eq!(server.call("POST", &format!("/sandboxes/{paused}/pause"), Value::Null).await.code(), 204);
+    let id = running["sandboxID"].as_str().unwrap().to_owned();
+    let detail = |detail: Value| {
+        let mut detail = detail;
+        // The port is another one after the restart.
+        detail.as_object_mut().unwrap().remove("domain");
+        detail
+    };
+    let before = detail(server.get(&format!("/sandboxes/{id}")).await.json());
+    let server = server.restart().await;
+    assert_eq!(detail(server.get(&format!("/sandboxes/{id}")).await.json()), before);
+    assert_eq!(before["envdAccessToken"], running["envdAccessToken"]);
+    assert_eq!(server.state(&paused).await.as_deref(), Some("paused"));
+    assert!(server.fake.is_frozen(&sandbox_id(&paused)));
+    assert_eq!(server.call("POST", &format!("/sandboxes/{paused}/resume"), Value::Null).await.code(), 201);
+    server.fake.listen(8080, echo().await);
+    let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", "8080")];
+    assert_eq!(server.send("GET", "/", &headers, "").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_came_due_meanwhile_is_enforced() {
+    let server = Server::start().await;
+    let killed = server.id(json!({ "timeout": 1 })).await;
+    let paused = server.id(json!({ "timeout": 1, "autoPause": true })).await;
+    let server = server.restart_with(|| std::thread::sleep(std::time::Duration::from_secs(1))).await;
+    server.wait_for_state(&killed, None).await;
+    server.wait_for_state(&paused, Some("paused")).await;
+}
+
+#[tokio::test]
+async fn what_died_meanwhile_is_gone_and_strays_are_swept() {
+    let server = Server::start().await;
+    let dead = server.id(json!({})).await;
+    let alive = server.id(json!({})).await;
+    server.fake.crash(&sandbox_id(&dead));
+    server.wait_for_state(&dead, None).await;
+    // A sandbox no row knows: started by a server that crashed before it wrote it down.
+    let mut spec = (*server.fake.spec(&sandbox_id(&alive)).unwrap()).clone();
+    spec.id = sandbox_id("istray");
+    sandcove_isolate::Backend::Fake(server.fake.clone()).create(spec).await.unwrap();
+    let server = server.restart().await;
+    assert_eq!(server.fake.ids(), [sandbox_id(&alive)]);
+    assert_eq!(server.state(&alive).await.as_deref(), Some("running"));
+    assert_eq!(server.state(&dead).await, None);
+}
+
+#[tokio::test]
+async fn a_row_without_a_sandbox_is_dropped() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    assert_eq!(server.app.store().sandboxes().await.unwrap().len(), 1);
+    let fake = server.fake.clone();
+    let server = server.restart_with(|| fake.crash(&sandbox_id(&id))).await;
+    assert_eq!(server.state(&id).await, None);
+    assert_eq!(server.app.store().sandboxes().await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn killing_all_leaves_nothing() {
+    let server = Server::start().await;
+    for _ in 0..5 {
+        server.id(json!({})).await;
+    }
+    server.app.sandboxes().kill_all().await;
+    wait_until("nothing is left", || server.fake.ids().is_empty()).await;
+    assert_eq!(server.app.store().sandboxes().await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn the_database_is_its_owners_only() {
+    let server = Server::start().await;
+    server.id(json!({})).await;
+    for file in server.data_files() {
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", file.display());
+    }
+}

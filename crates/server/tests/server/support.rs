@@ -1,0 +1,239 @@
+//! A server of one's own, a client for it, and conditions with a deadline.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use sandcove_isolate::Backend;
+use sandcove_isolate::fake::Fake;
+use sandcove_server::templates::TemplateRecord;
+use sandcove_server::{App, Config};
+use sandcove_wire::boot::{ENVD_VERSION, Service};
+use sandcove_wire::id::SandboxId;
+use sandcove_wire::secret::Secret;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+pub const BASE: &str = "base0000000000000000";
+
+pub struct Server {
+    pub app: App,
+    pub fake: Fake,
+    pub address: SocketAddr,
+    directory: TempDir,
+    shutdown: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+impl Reply {
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text)
+            .unwrap_or_else(|_| panic!("not JSON: {} {:?}", self.status, self.text))
+    }
+
+    /// The status, after checking that an error has the documented body.
+    #[track_caller]
+    pub fn code(&self) -> u16 {
+        if self.status.as_u16() >= 400 {
+            let body = self.json();
+            assert_eq!(body["code"], self.status.as_u16(), "{body}");
+            assert!(body["message"].as_str().is_some_and(|m| !m.is_empty()), "{body}");
+            assert_eq!(self.headers["content-type"], "application/json; charset=utf-8");
+        }
+        self.status.as_u16()
+    }
+
+    #[track_caller]
+    pub fn message(&self) -> String {
+        self.json()["message"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Server {
+    pub async fn start() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::on(TempDir::new().unwrap(), Fake::default(), change).await
+    }
+
+    async fn on(directory: TempDir, fake: Fake, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::new(directory.path());
+        config.api_key = Some(Secret::new(KEY));
+        config.access_token = Some(Secret::new("sk_e2b_person"));
+        config.admin_token = Some(Secret::new("admin"));
+        config.grace = Duration::from_millis(500);
+        change(&mut config);
+        let app = App::start(config, Backend::Fake(fake.clone())).await.unwrap();
+        app.templates().upsert_builtin(base()).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let (serving, stop) = (app.clone(), shutdown.clone());
+        let task = tokio::spawn(async move { serving.serve(listener, stop).await.unwrap() });
+        wait_until("the server listens", || app.local_addr().is_some()).await;
+        Self { app, fake, address, directory, shutdown, task }
+    }
+
+    /// Stops gracefully and starts again on the same data and the same backend.
+    pub async fn restart(self) -> Self {
+        self.restart_with(|| ()).await
+    }
+
+    /// As [`Server::restart`], with something happening in between.
+    pub async fn restart_with(self, between: impl FnOnce()) -> Self {
+        self.shutdown.cancel();
+        self.task.await.unwrap();
+        between();
+        Self::on(self.directory, self.fake, |_| ()).await
+    }
+
+    /// The files of the database.
+    pub fn data_files(&self) -> Vec<std::path::PathBuf> {
+        let entries = std::fs::read_dir(self.directory.path()).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
+        let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let mut request = Request::builder()
+            .method(Method::from_bytes(method.as_bytes()).unwrap())
+            .uri(format!("http://{}{path}", self.address));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = client.request(request.body(Full::new(body.into())).unwrap()).await.unwrap();
+        let (parts, body) = answer.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Reply {
+            status: parts.status,
+            headers: parts.headers,
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+        }
+    }
+
+    /// An API call of the default team.
+    pub async fn call(&self, method: &str, path: &str, body: Value) -> Reply {
+        self.call_as(KEY, method, path, body).await
+    }
+
+    pub async fn call_as(&self, key: &str, method: &str, path: &str, body: Value) -> Reply {
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        self.send(method, path, &[("x-api-key", key)], text).await
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        self.call("GET", path, Value::Null).await
+    }
+
+    /// A sandbox made with `extra` members on top of the template's name; its answer.
+    pub async fn create(&self, extra: Value) -> Value {
+        let mut body = json!({ "templateID": "base", "timeout": 60 });
+        body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let reply = self.call("POST", "/sandboxes", body).await;
+        assert_eq!(reply.status, 201, "{}", reply.text);
+        reply.json()
+    }
+
+    /// The id of a sandbox made with `extra` members.
+    pub async fn id(&self, extra: Value) -> String {
+        self.create(extra).await["sandboxID"].as_str().unwrap().to_owned()
+    }
+
+    /// A second team; its key.
+    pub async fn other_team(&self) -> &'static str {
+        let team = sandcove_server::teams::Team {
+            id: Uuid::new_v4(),
+            slug: "other".into(),
+            name: "Other".into(),
+            is_default: false,
+            standing: sandcove_server::teams::Standing::Good,
+            max_sandboxes: 2,
+            max_session: Duration::from_secs(3600),
+        };
+        self.app.store().add_team(&team).await.unwrap();
+        self.app.store().add_key(&team, "k", &Secret::new("e2b_00")).await.unwrap();
+        "e2b_00"
+    }
+
+    pub async fn state(&self, id: &str) -> Option<String> {
+        let reply = self.get(&format!("/sandboxes/{id}")).await;
+        (reply.status == 200).then(|| reply.json()["state"].as_str().unwrap().to_owned())
+    }
+
+    pub async fn wait_for_state(&self, id: &str, wanted: Option<&str>) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        loop {
+            let state = self.state(id).await;
+            if state.as_deref() == wanted {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{id} is {state:?}, not {wanted:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+pub fn base() -> TemplateRecord {
+    TemplateRecord {
+        template_id: BASE.parse().unwrap(),
+        build_id: Uuid::from_u128(1),
+        name: "base".into(),
+        layers: vec!["top".into(), "bottom".into()],
+        services: vec![Service {
+            name: "service".into(),
+            command: vec!["/bin/true".into()],
+            user: "root".into(),
+            env: BTreeMap::new(),
+            cwd: "/".into(),
+            ready_port: None,
+            zygote: false,
+        }],
+        env: BTreeMap::from([("FROM_TEMPLATE".into(), "1".into()), ("BOTH".into(), "template".into())]),
+        default_user: "user".into(),
+        default_workdir: Some("/home/user".into()),
+        cpu_count: 2,
+        memory_mib: 512,
+        disk_mib: 1024,
+        envd_version: ENVD_VERSION.into(),
+        start_cmd: None,
+        ready_cmd: None,
+    }
+}
+
+pub fn sandbox_id(id: &str) -> SandboxId {
+    id.parse().unwrap()
+}
+
+pub async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
