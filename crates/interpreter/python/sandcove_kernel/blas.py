@@ -12,23 +12,29 @@ SETTERS = (
 )
 
 
-def use_all_processors() -> None:
-    """Sets the number of threads of each loaded OpenBLAS, unless the environment names one."""
-    if "OPENBLAS_NUM_THREADS" in os.environ or "OMP_NUM_THREADS" in os.environ:
-        return
-    count = len(os.sched_getaffinity(0))
-    if count < 2:
-        return
+_setters = []
+
+
+def find_setters() -> None:
+    """Finds the functions while there is time, before a kernel is forked."""
+    _setters.clear()
     for path in _loaded():
         try:
             library = ctypes.CDLL(path)
         except OSError:
             continue
-        for name in SETTERS:
-            setter = getattr(library, name, None)
-            if setter is not None:
-                setter(ctypes.c_int(count))
-                break
+        found = (getattr(library, name, None) for name in SETTERS)
+        _setters.extend([setter for setter in found if setter is not None][:1])
+
+
+def use_all_processors() -> None:
+    """Sets the number of threads of each OpenBLAS found, unless the environment names one."""
+    if "OPENBLAS_NUM_THREADS" in os.environ or "OMP_NUM_THREADS" in os.environ:
+        return
+    count = len(os.sched_getaffinity(0))
+    if count > 1:
+        for setter in _setters:
+            setter(ctypes.c_int(count))
 
 
 def _loaded() -> list[str]:

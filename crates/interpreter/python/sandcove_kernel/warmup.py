@@ -28,7 +28,7 @@ def warm_up():
     sys.path[0] = ""
     sys.argv = [""]
 
-    from . import formatters, images
+    from . import blas, formatters, images
     from .shell import KernelShell, configuration
 
     shell = KernelShell.instance(config=configuration())
@@ -42,6 +42,7 @@ def warm_up():
             print(f"failed to import {name} ahead: {error!r}", file=sys.stderr)
     formatters.install(shell)
     images.install()
+    blas.find_setters()
     _rehearse(shell)
     _warm_figures(shell)
     for name, value in inherited.items():
