@@ -248,7 +248,7 @@ impl Tables {
     fn handle(&mut self, kernel: &Kernel, describer: &mut Option<Describer>, event: RawEvent) {
         if event.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             let text = "the kernel's queue of events overflowed, and some are lost";
-            return self.fail_all(&Error::resource_exhausted(text));
+            return self.fail_all(&Error::internal(text));
         }
         let interested = match event.flags.contains(ReadFlags::IGNORED) {
             true => self.interested.remove(&event.watch),
@@ -437,7 +437,7 @@ fn root_failed(path: &Path, error: Errno) -> Error {
 
 fn limit_reached(path: &Path) -> Error {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").unwrap_or_default();
-    Error::resource_exhausted(format!(
+    Error::internal(format!(
         "failed to watch '{}': no more directories can be watched (fs.inotify.max_user_watches is {})",
         path.display(),
         limit.trim()

@@ -37,7 +37,7 @@ impl Queue {
         if waiting.events.len() >= MAX_WAITING {
             waiting.events = VecDeque::new();
             let text = format!("more than {MAX_WAITING} events were waiting, and had to be dropped");
-            waiting.error.get_or_insert(Error::resource_exhausted(text));
+            waiting.error.get_or_insert(Error::internal(text));
         } else if waiting.error.is_none() {
             let repeated = matches!(event.r#type(), EventType::Write | EventType::Chmod)
                 && waiting.events.len() >= MERGE_FROM
@@ -115,7 +115,7 @@ mod tests {
         for number in 0..=MAX_WAITING {
             queue.push(event(&number.to_string(), EventType::Create));
         }
-        assert_eq!(queue.take().unwrap_err().code, Code::ResourceExhausted);
+        assert_eq!(queue.take().unwrap_err().code, Code::Internal);
         queue.push(event("late", EventType::Create));
         assert!(queue.take().is_err());
     }
