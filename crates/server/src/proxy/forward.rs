@@ -145,7 +145,7 @@ async fn dial(live: &Live, port: u16) -> std::io::Result<Connection> {
         match (live.handle.0.connect(port).await, pauses.next()) {
             (Ok(stream), _) => break stream,
             (Err(err), Some(pause)) if err.kind() == std::io::ErrorKind::ConnectionRefused => {
-                sleep(*pause).await
+                sleep(*pause).await;
             }
             (Err(err), _) => return Err(err),
         }

@@ -228,3 +228,215 @@ impl Session {
 fn later(time: Timestamp, by: Duration) -> Timestamp {
     time.checked_add(by).unwrap_or(Timestamp::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LONGEST: Duration = Duration::from_secs(1000);
+
+    /// What may happen to a sandbox.
+    #[derive(Debug, Clone, Copy)]
+    enum Happening {
+        Asked(Ask),
+        /// The change under way ends.
+        Ended {
+            well: bool,
+        },
+        Crashed,
+        /// The clock moves, also backwards.
+        ClockJumped(i64),
+        Timeout(u64),
+        Extended(u64),
+    }
+
+    fn happening() -> impl Strategy<Value = Happening> {
+        let ask = prop::sample::select(vec![
+            Ask::Pause,
+            Ask::Resume,
+            Ask::Connect,
+            Ask::Wake,
+            Ask::Kill,
+            Ask::SetTimeout,
+            Ask::Refresh,
+            Ask::SetNetwork,
+        ]);
+        prop_oneof![
+            6 => ask.prop_map(Happening::Asked),
+            4 => prop::bool::weighted(0.8).prop_map(|well| Happening::Ended { well }),
+            1 => Just(Happening::Crashed),
+            2 => (-500i64..2000).prop_map(Happening::ClockJumped),
+            1 => (0u64..5000).prop_map(Happening::Timeout),
+            1 => (0u64..5000).prop_map(Happening::Extended),
+        ]
+    }
+
+    /// A sandbox as the contract describes it: what callers see, and who waits. No phases.
+    #[derive(Debug, Default)]
+    struct Model {
+        frozen: bool,
+        dead: bool,
+        changing_to: Option<Transition>,
+        /// Requests that were neither answered nor refused.
+        open: usize,
+    }
+
+    impl Model {
+        /// Whether `ask` may be refused now.
+        fn may_refuse(&self, ask: Ask) -> bool {
+            let dying = self.dead || self.changing_to == Some(Transition::Stop);
+            match ask {
+                Ask::Kill => self.dead,
+                _ if dying => true,
+                Ask::Pause => {
+                    self.frozen && self.changing_to.is_none() || self.changing_to == Some(Transition::Resume)
+                }
+                Ask::Resume => !self.frozen && self.changing_to.is_none(),
+                Ask::Connect | Ask::Wake => false,
+                Ask::SetTimeout | Ask::Refresh | Ask::SetNetwork => self.frozen || self.changing_to.is_some(),
+            }
+        }
+    }
+
+    /// The driver's bookkeeping without its I/O.
+    struct Machine {
+        phase: Phase,
+        underway: Option<Transition>,
+        joined: usize,
+        waiting: Vec<Ask>,
+        session: Session,
+        on_expiry: OnExpiry,
+        now: Timestamp,
+    }
+
+    impl Machine {
+        fn begin(&mut self, transition: Transition) {
+            assert!(self.underway.is_none(), "two changes at once");
+            self.underway = Some(transition);
+            self.phase = transition.during();
+        }
+
+        fn ask(&mut self, ask: Ask, model: &mut Model) {
+            match decide(self.phase, ask) {
+                Decision::Begin(transition) => {
+                    self.begin(transition);
+                    self.joined += 1;
+                    model.open += 1;
+                    model.changing_to = Some(transition);
+                }
+                Decision::Join => {
+                    assert!(self.underway.is_some(), "joined nothing");
+                    self.joined += 1;
+                    model.open += 1;
+                }
+                Decision::Wait => {
+                    assert!(self.underway.is_some(), "would wait for ever");
+                    self.waiting.push(ask);
+                    model.open += 1;
+                }
+                Decision::Apply => assert_eq!(self.phase, Phase::Running, "applied to what does not run"),
+                Decision::Deny(_) => assert!(model.may_refuse(ask), "{ask:?} refused in {:?}", self.phase),
+            }
+        }
+
+        fn end(&mut self, well: bool, model: &mut Model) {
+            let Some(transition) = self.underway.take() else { return };
+            self.phase = if well { transition.done() } else { transition.failed() };
+            model.changing_to = None;
+            match transition {
+                Transition::Pause => model.frozen = well,
+                Transition::Resume => model.frozen = !well,
+                Transition::Stop => model.dead = true,
+            }
+            if self.phase == Phase::Running && transition == Transition::Resume {
+                self.session = Session::begin(self.now, Duration::from_secs(300), LONGEST);
+            }
+            model.open -= std::mem::take(&mut self.joined);
+            for ask in std::mem::take(&mut self.waiting) {
+                model.open -= 1;
+                self.ask(ask, model);
+            }
+        }
+
+        fn crash(&mut self, model: &mut Model) {
+            if matches!(self.phase, Phase::Stopping | Phase::Gone) {
+                return;
+            }
+            self.underway = None;
+            model.open -= std::mem::take(&mut self.joined);
+            self.begin(Transition::Stop);
+            model.changing_to = Some(Transition::Stop);
+        }
+
+        fn look_at_clock(&mut self, model: &mut Model) {
+            if self.phase == Phase::Running && self.session.is_over(self.now) {
+                let transition = self.on_expiry.transition();
+                self.begin(transition);
+                model.changing_to = Some(transition);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_happenings_keeps_the_contract(
+            happenings in prop::collection::vec(happening(), 0..80),
+            pauses in any::<bool>(),
+        ) {
+            let start = Timestamp::from_second(1_000_000).unwrap();
+            let mut model = Model::default();
+            let mut machine = Machine {
+                phase: Phase::Running,
+                underway: None,
+                joined: 0,
+                waiting: Vec::new(),
+                session: Session::begin(start, Duration::from_secs(60), LONGEST),
+                on_expiry: if pauses { OnExpiry::Pause } else { OnExpiry::Kill },
+                now: start,
+            };
+            for happening in happenings {
+                let was_gone = machine.phase == Phase::Gone;
+                match happening {
+                    Happening::Asked(ask) => machine.ask(ask, &mut model),
+                    Happening::Ended { well } => machine.end(well, &mut model),
+                    Happening::Crashed => machine.crash(&mut model),
+                    Happening::ClockJumped(by) => {
+                        machine.now += jiff::SignedDuration::from_secs(by);
+                        machine.look_at_clock(&mut model);
+                    }
+                    Happening::Timeout(seconds) => {
+                        machine.session.set_end(machine.now, Duration::from_secs(seconds), LONGEST);
+                    }
+                    Happening::Extended(seconds) => {
+                        let before = machine.session.end_at;
+                        machine.session.extend(machine.now, Duration::from_secs(seconds), LONGEST);
+                        prop_assert!(machine.session.end_at >= before, "an extension shortened");
+                    }
+                }
+                prop_assert!(!was_gone || machine.phase == Phase::Gone, "the dead came back");
+                prop_assert_eq!(machine.phase == Phase::Gone, model.dead);
+                prop_assert_eq!(model.open, machine.joined + machine.waiting.len(), "a request was lost");
+                let longest_end = later(machine.session.started_at, LONGEST);
+                prop_assert!(machine.session.end_at <= longest_end, "longer than the longest session");
+            }
+            // Whatever happened, changes that end answer everybody.
+            while machine.underway.is_some() {
+                machine.end(true, &mut model);
+            }
+            prop_assert_eq!(model.open, 0, "somebody waits for ever");
+        }
+    }
+
+    #[test]
+    fn connect_never_shortens_and_refuses_what_is_too_long() {
+        let start = Timestamp::from_second(0).unwrap();
+        let mut session = Session::begin(start, Duration::from_secs(100), LONGEST);
+        let end = session.end_at;
+        assert_eq!(session.try_extend(start, Duration::from_secs(10), LONGEST), Ok(()));
+        assert_eq!(session.end_at, end);
+        assert_eq!(session.try_extend(start, Duration::from_secs(1001), LONGEST), Err(BeyondLongestSession));
+        assert_eq!(session.end_at, end);
+    }
+}

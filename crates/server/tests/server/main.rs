@@ -1,4 +1,5 @@
 //! The server over real HTTP, with the in-memory backend behind it.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the report")]
 
 mod auth;
 mod create;
