@@ -2,7 +2,7 @@
 //!
 //! The whole agent has one inotify instance, because Linux allows a user only a few of them, and one thread that waits
 //! for it, started with the first watcher. `kernel` reads it, `tree` is what one watcher knows of its directories,
-//! `hub` brings events to the watchers they belong to, `queue` keeps them until a client takes them.
+//! `tables` brings events to the watchers they belong to, `hub` holds all together, `queue` keeps them until a client takes them.
 
 mod event;
 mod hub;
@@ -10,6 +10,7 @@ mod kernel;
 mod mounts;
 mod queue;
 mod service;
+mod tables;
 mod tree;
 
 pub use service::register;

@@ -12,8 +12,9 @@ use sandcove_wire::envd::filesystem::{
     GetWatcherEventsResponse, RemoveWatcherRequest, RemoveWatcherResponse, WatchDirRequest, WatchDirResponse,
 };
 
-use super::hub::{Hub, Options, Watcher};
+use super::hub::{Hub, Watcher};
 use super::mounts;
+use super::tables::Options;
 use crate::filesystem::{blocking, check_directory};
 use crate::path;
 use crate::rpc::{Error, Result, Router, with_keepalive};
