@@ -24,7 +24,7 @@ pub const DRIFT: usize = 4 << 20;
 /// Bytes kept while there is no subscriber, counted with what a chunk costs in memory.
 pub const SPOOL: usize = 1 << 20;
 /// How long one subscriber may hold up others.
-pub const STALL: Duration = Duration::from_secs(10);
+pub const STALL: Duration = Duration::from_secs(5);
 /// What a chunk costs besides its bytes.
 const CHUNK_COST: usize = 256;
 
@@ -105,6 +105,8 @@ impl Output {
         let id = log.next_cursor;
         log.next_cursor += 1;
         log.cursors.insert(id, Cursor { position, moved: Instant::now(), reader: None });
+        // Beside one that keeps up, a slow one holds up the process later.
+        log.wake_writers();
         Subscription { output: Arc::clone(self), id, over: false }
     }
 
@@ -333,6 +335,23 @@ mod tests {
         assert!(tokio::time::timeout(STALL * 5, output.room()).await.is_err());
         assert_eq!(ready(&mut slow).len(), WINDOW);
         output.room().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_subscriber_that_joins_sets_a_waiting_writer_free() {
+        let output = Arc::new(Output::default());
+        let _slow = output.subscribe();
+        for _ in 0..WINDOW {
+            output.room().await;
+            push(&output, "x");
+        }
+        let joining = async {
+            tokio::task::yield_now().await;
+            output.subscribe()
+        };
+        let began = Instant::now();
+        let ((), _joined) = tokio::join!(output.room(), joining);
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
