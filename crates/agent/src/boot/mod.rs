@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sandcove_wire::boot::{AGENT_PORT, BOOT_FD, Boot, CONTROL_FD, READY_FD, Settings};
+use sandcove_wire::boot::{AGENT_PORT, BOOT_FD, Boot, CONTROL_FD, READY_FD, Settings, ZYGOTE_FD};
 use sandcove_wire::secret::Secret;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -87,7 +87,7 @@ pub async fn run_standalone(options: Standalone) -> Result<(), BootError> {
 
 /// Runs as the first process of a sandbox.
 pub async fn run_sandbox() -> Result<(), BootError> {
-    let Handover { control, boot, ready } = take_over()?;
+    let Handover { control, boot, ready, zygote } = take_over()?;
     files::write(&boot);
     let reaping = if std::process::id() == 1 { Reaping::Everything } else { Reaping::OwnChildren };
     let children = Children::start(reaping).map_err(system("watch for ended processes"))?;
@@ -104,10 +104,11 @@ pub async fn run_sandbox() -> Result<(), BootError> {
     tokio::spawn(server::serve_unix(control, Arc::clone(&pipeline)));
     tokio::spawn(server::serve_tcp(public, pipeline));
     tokio::spawn(server::serve_events(boot.sandbox_id.to_string()));
-    services::start(boot.services, &state, &children).await;
+    let keepers = services::start(boot.services, zygote, &state, &children).await;
     say_ready(ready);
 
     ended_by_signal().await?;
+    drop(keepers);
     sys::signal_everything(Signal::TERM);
     if tokio::time::timeout(FAREWELL, children.all_gone()).await.is_err() {
         tracing::warn!("processes are left after the time to end; they are killed");
@@ -120,6 +121,8 @@ struct Handover {
     control: StdUnixListener,
     boot: Boot,
     ready: OwnedFd,
+    /// Socket to a warm interpreter, for the service that wants it.
+    zygote: Option<OwnedFd>,
 }
 
 fn take_over() -> Result<Handover, BootError> {
@@ -128,13 +131,14 @@ fn take_over() -> Result<Handover, BootError> {
     let (control, message, ready) = (take(CONTROL_FD)?, take(BOOT_FD)?, take(READY_FD)?);
     let mut text = Vec::new();
     std::fs::File::from(message).read_to_end(&mut text).map_err(BootError::Message)?;
-    let boot = serde_json::from_slice(&text).map_err(|error| {
+    let boot: Boot = serde_json::from_slice(&text).map_err(|error| {
         // Without the text, which holds the token.
         BootError::Message(io::Error::other(format!("line {}, column {}", error.line(), error.column())))
     })?;
     let control = StdUnixListener::from(control);
     control.set_nonblocking(true).map_err(system("prepare the control socket"))?;
-    Ok(Handover { control, boot, ready })
+    let zygote = if boot.zygote { sys::adopt(ZYGOTE_FD) } else { None };
+    Ok(Handover { control, boot, ready, zygote })
 }
 
 fn say_ready(ready: OwnedFd) {

@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandcove_wire::boot::Service;
+use sandcove_wire::boot::{ENV_ZYGOTE, Service};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::account::Accounts;
@@ -20,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A service that has run this long is restarted at once when it dies.
 const SOUND: Duration = Duration::from_secs(10);
 /// Time between looks at a port that is not open yet.
-const PORT_POLL: Duration = Duration::from_millis(5);
+const PORT_POLL: Duration = Duration::from_millis(1);
 /// How long a port is waited for. After that the sandbox is better up without the service than not at all.
 const PORT_WAIT: Duration = Duration::from_secs(30);
 
@@ -38,24 +39,40 @@ enum StartError {
 }
 
 /// Starts all services and waits until the ports they promise accept connections.
-pub(super) async fn start(services: Vec<Service>, state: &SharedState, children: &Arc<Children>) {
+/// `zygote` is the socket to a warm interpreter, for the service that takes it. Services are kept running for as long as
+/// the tasks that are returned.
+#[must_use = "services are not restarted any more once their tasks are dropped"]
+pub(super) async fn start(
+    services: Vec<Service>,
+    mut zygote: Option<OwnedFd>,
+    state: &SharedState,
+    children: &Arc<Children>,
+) -> JoinSet<()> {
+    let mut keepers = JoinSet::new();
     let ports: Vec<(String, u16)> =
         services.iter().filter_map(|service| Some((service.name.clone(), service.ready_port?))).collect();
     for service in services {
-        tokio::spawn(keep_running(service, Arc::clone(state), Arc::clone(children)));
+        let input = if service.zygote { zygote.take() } else { None };
+        keepers.spawn(keep_running(service, input, Arc::clone(state), Arc::clone(children)));
     }
     for (service, port) in ports {
         if tokio::time::timeout(PORT_WAIT, accepting(port)).await.is_err() {
             tracing::error!(service, port, "the service does not accept connections");
         }
     }
+    keepers
 }
 
-async fn keep_running(service: Service, state: SharedState, children: Arc<Children>) {
+async fn keep_running(
+    service: Service,
+    mut input: Option<OwnedFd>,
+    state: SharedState,
+    children: Arc<Children>,
+) {
     let mut pause = FIRST_PAUSE;
     loop {
         let started = Instant::now();
-        match start_one(&service, &state, &children).await {
+        match start_one(&service, input.take(), &state, &children).await {
             Ok(child) => {
                 let exit = child.exit.await;
                 tracing::warn!(service = service.name, ?exit, "a service has ended and is restarted");
@@ -70,7 +87,12 @@ async fn keep_running(service: Service, state: SharedState, children: Arc<Childr
     }
 }
 
-async fn start_one(service: &Service, state: &State, children: &Children) -> Result<Child, StartError> {
+async fn start_one(
+    service: &Service,
+    input: Option<OwnedFd>,
+    state: &State,
+    children: &Children,
+) -> Result<Child, StartError> {
     let (command, arguments) = service.command.split_first().ok_or(StartError::NoCommand)?;
     let account =
         Accounts::load()?.lookup(&service.user).ok_or_else(|| StartError::NoUser(service.user.clone()))?;
@@ -79,17 +101,23 @@ async fn start_one(service: &Service, state: &State, children: &Children) -> Res
     let own = [("HOME", &account.home), ("USER", &account.name), ("LOGNAME", &account.name)];
     environment.extend(own.map(|(name, value)| (name.to_owned(), value.clone())));
     environment.extend(service.env.clone());
+    if input.is_some() {
+        environment.insert(ENV_ZYGOTE.to_owned(), "1".to_owned());
+    }
     let credentials = Credentials::of(&account);
     let launch =
         Launch::new(command, arguments, &environment, &service.cwd, credentials, Controls::Inherited)?;
-    Ok(children.spawn(&launch, streams()?).await?)
+    Ok(children.spawn(&launch, streams(input)?).await?)
 }
 
-/// No input; output and errors go where the daemon's own log goes.
-fn streams() -> io::Result<Stdio> {
-    let nothing: OwnedFd = std::fs::File::open("/dev/null")?.into();
+/// `input`, or none; output and errors go where the daemon's own log goes.
+fn streams(input: Option<OwnedFd>) -> io::Result<Stdio> {
+    let input = match input {
+        Some(input) => input,
+        None => std::fs::File::open("/dev/null")?.into(),
+    };
     let log = std::io::stderr().as_fd().try_clone_to_owned()?;
-    Ok(Stdio::Streams([nothing, log.try_clone()?, log]))
+    Ok(Stdio::Streams([input, log.try_clone()?, log]))
 }
 
 async fn accepting(port: u16) {
