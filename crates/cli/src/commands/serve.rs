@@ -14,7 +14,6 @@ pub async fn serve(settings: &Settings) -> Result<ExitCode> {
     let host = Host::prepare(settings).await?;
     host.file().write(&settings.data_dir)?;
     eprintln!("sandcove is listening on {}", host.file().url);
-    eprintln!("unchanged E2B clients use it with");
     print!("{}", host.file().exports());
     std::io::Write::flush(&mut std::io::stdout()).context("failed to write to standard output")?;
 

@@ -11,6 +11,7 @@ chmod 0440 /etc/sudoers.d/user
 # `python` is Python 3, and pip may install into it: the whole system is the sandbox's to change.
 ln -s /usr/bin/python3 /usr/local/bin/python
 rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
+printf '[global]\nroot-user-action = ignore\ndisable-pip-version-check = true\n' >/etc/pip.conf
 
 # Certificate authorities the host trusts beyond Debian's, so that a sandbox behind a company's proxy works.
 update-ca-certificates >/dev/null
@@ -21,7 +22,7 @@ export NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
 export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 PROFILE
-  printf '[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n' >/etc/pip.conf
+  echo 'cert = /etc/ssl/certs/ca-certificates.crt' >>/etc/pip.conf
   export NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
 fi
 
