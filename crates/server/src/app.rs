@@ -55,8 +55,8 @@ impl App {
         let FirstTeam { new_key, .. } = store
             .ensure_default_team(config.api_key.as_ref(), config.max_sandboxes, config.max_session)
             .await?;
-        let sandboxes = Registry::start(backend, store.clone()).await?;
-        let templates = Templates::new(store.clone());
+        let sandboxes = Registry::start(backend.clone(), store.clone()).await?;
+        let templates = Templates::new(store.clone(), backend);
         let prefixes = Prefixes { api: config.api_prefix.clone(), sandbox: config.sandbox_prefix.clone() };
         let inner = Inner {
             config,

@@ -12,7 +12,7 @@ use rustix::mount::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::UnshareFlags;
 
-use crate::spawner::{BuildRequest, Failure, Launch, Reply, receive, send};
+use crate::spawner::{BuildRequest, Failure, Kind, Launch, Reply, receive, send};
 use crate::sys;
 
 /// Ids in a sandbox's range.
@@ -36,8 +36,11 @@ fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) -> R
         return Ok(());
     };
     let root = mount_root(&launch, pid, request.id_base)?;
-    let mut all: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-    all.push(root.as_fd());
+    let processes = match launch.kind {
+        Kind::Sandbox => None,
+        Kind::Warm { .. } => Some(own_processes().map_err(Failure::at("mount /proc"))?),
+    };
+    let all: Vec<_> = fds.iter().chain(&processes).chain([&root]).map(AsFd::as_fd).collect();
     send(&ours, &launch, &all).map_err(Failure::at("hand over the root"))?;
     drop(fds);
     // PID 1 reports a failed step; its end closes by itself on exec.
@@ -74,6 +77,18 @@ fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failur
     // sandbox's range exist: so that identity must own files as the sandbox's root, with all of the host's rights.
     super::capabilities::own_files_as(id_base).map_err(Failure::at("take file identity"))?;
     overlay(&lower, upper).map_err(Failure::at("mount overlay"))
+}
+
+/// A view of `/proc` for a warm process, which shares process numbers with the host: only its own are in it. Mounted here,
+/// because that takes rights over the host's process numbers.
+fn own_processes() -> io::Result<OwnedFd> {
+    let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "hidepid", "invisible")?;
+    fsconfig_create(context.as_fd())?;
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags).map_err(Into::into)
 }
 
 fn attach_idmapped(source: &Path, target: &str, user_namespace: &OwnedFd, read_only: bool) -> io::Result<()> {

@@ -13,7 +13,7 @@ use rustix::thread::UnshareFlags;
 use sandcove_wire::boot::{BOOT_FD, CONTROL_FD, READY_FD, ZYGOTE_FD};
 
 use super::{capabilities, mounts, seccomp};
-use crate::spawner::{Failure, Launch, receive, send};
+use crate::spawner::{Failure, Kind, Launch, receive, send};
 use crate::sys;
 
 /// The interface to the outside.
@@ -51,8 +51,12 @@ fn start(builder: &OwnedFd) -> Result<(), Failure> {
     sethostname(launch.hostname.as_bytes()).map_err(Failure::at("set host name"))?;
     network(launch.address)?;
 
-    mounts::enter(&root, &launch)?;
-    drop(root);
+    let processes = match launch.kind {
+        Kind::Sandbox => None,
+        Kind::Warm { .. } => fds.next_back(),
+    };
+    mounts::enter(&root, processes.as_ref(), &launch)?;
+    drop((root, processes));
     umask(Mode::from_raw_mode(0o022));
     limits()?;
 

@@ -11,7 +11,7 @@ use rustix::mount::{
 use rustix::process::{chdir, fchdir, pivot_root};
 use sandcove_wire::boot::LIBEXEC;
 
-use crate::spawner::{DEVICES, Failure, Kind, Launch, NEW_ROOT};
+use crate::spawner::{DEVICES, Failure, Launch, NEW_ROOT};
 
 /// Files of `/proc` that tell about the host or reach it; covered by an empty device.
 const MASKED_FILES: [&str; 8] = [
@@ -32,8 +32,9 @@ const READ_ONLY: [&str; 4] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"]
 
 const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 
-/// Attaches `root`, fills in what only the kernel can provide, makes it the root, and lets go of the old one.
-pub(super) fn enter(root: &OwnedFd, launch: &Launch) -> Result<(), Failure> {
+/// Attaches `root`, fills in what only the kernel can provide, makes it the root, and lets go of the old one. `processes` is
+/// a ready `/proc`, for who may not mount one.
+pub(super) fn enter(root: &OwnedFd, processes: Option<&OwnedFd>, launch: &Launch) -> Result<(), Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(Failure::at("unshare mounts"))?;
     move_mount(root, "", CWD, NEW_ROOT, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
@@ -43,12 +44,11 @@ pub(super) fn enter(root: &OwnedFd, launch: &Launch) -> Result<(), Failure> {
         // Templates from images may lack one; an existing one is fine.
         let _ = mkdirat(CWD, directory, Mode::from_raw_mode(0o755));
     }
-    let processes = match launch.kind {
-        Kind::Sandbox => None,
-        // It shares process numbers with the host, and gets to see its own alone.
-        Kind::Warm { .. } => Some(c"hidepid=invisible,subset=pid"),
-    };
-    mount("proc", "proc", "proc", QUIET, processes).map_err(Failure::at("mount /proc"))?;
+    match processes {
+        Some(processes) => move_mount(processes, "", CWD, "proc", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH),
+        None => mount("proc", "proc", "proc", QUIET, None),
+    }
+    .map_err(Failure::at("mount /proc"))?;
     mount("sysfs", "sys", "sysfs", QUIET | MountFlags::RDONLY, None).map_err(Failure::at("mount /sys"))?;
     devices(launch)?;
     memory_backed("run", "mode=755", launch)?;

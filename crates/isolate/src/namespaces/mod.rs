@@ -121,7 +121,9 @@ impl Namespaces {
     }
 
     pub(crate) fn keep_warm(&self, spec: WarmSpec) {
-        tokio::spawn(warm::keep(self.host.clone(), spec));
+        if self.host.warm.is_new(&spec) {
+            tokio::spawn(warm::keep(self.host.clone(), spec));
+        }
     }
 
     pub(crate) async fn adopt(&self, id: &SandboxId) -> Option<Handle> {

@@ -39,6 +39,7 @@ pub struct WarmSpec {
 /// The processes that are warm now, by their layers.
 #[derive(Default)]
 pub(super) struct WarmSet {
+    kept: Mutex<Vec<WarmSpec>>,
     ready: Mutex<HashMap<Vec<PathBuf>, Arc<Warm>>>,
 }
 
@@ -67,6 +68,16 @@ impl WarmSet {
     /// The warm process for `layers`, if it is there and ready.
     pub(super) fn get(&self, layers: &[PathBuf]) -> Option<Arc<Warm>> {
         self.lock().get(layers).cloned()
+    }
+
+    /// Whether nobody keeps a process for `spec` yet; from now on somebody does.
+    pub(super) fn is_new(&self, spec: &WarmSpec) -> bool {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = !kept.contains(spec);
+        if new {
+            kept.push(spec.clone());
+        }
+        new
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<PathBuf>, Arc<Warm>>> {

@@ -5,8 +5,9 @@ mod reference;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use sandcove_isolate::{Backend, WarmSpec};
 use sandcove_wire::api::template::BuildStatus;
-use sandcove_wire::boot::Service;
+use sandcove_wire::boot::{Service, WARM_COMMAND};
 use sandcove_wire::id::TemplateId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -117,20 +118,29 @@ impl Template {
 }
 
 /// The templates of this server.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Templates {
     store: Store,
+    backend: Backend,
 }
 
 impl Templates {
-    pub(crate) fn new(store: Store) -> Self {
-        Self { store }
+    pub(crate) fn new(store: Store, backend: Backend) -> Self {
+        Self { store, backend }
     }
 
     /// Registers one of the server's own templates, or a new build of it, under the tag `default`. Public, owned by no
-    /// team. Calling it again with the same build changes nothing.
+    /// team. Calling it again with the same build changes nothing. If it has an interpreter, one is kept warm from now on.
     pub async fn upsert_builtin(&self, record: TemplateRecord) -> Result<()> {
-        self.store.upsert_builtin(&record).await
+        self.store.upsert_builtin(&record).await?;
+        if record.services.iter().any(|service| service.zygote) {
+            let layers = self.backend.layer_dir();
+            self.backend.keep_warm(WarmSpec {
+                layers: record.layers.iter().map(|layer| layers.join(layer)).collect(),
+                command: WARM_COMMAND.map(str::to_owned).to_vec(),
+            });
+        }
+        Ok(())
     }
 
     /// The template and build a reference names, for `team` (contract: control-plane, section 4.2). Private templates
