@@ -65,7 +65,7 @@ async fn pour(listener: TcpListener) -> std::io::Result<()> {
         let (mut stream, _) = listener.accept().await?;
         tokio::spawn(async move {
             let mut head = [0; 4096];
-            stream.read(&mut head).await?;
+            anyhow::ensure!(stream.read(&mut head).await? > 0, "no request came");
             stream
                 .write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {TOTAL}\r\n\r\n").as_bytes())
                 .await?;
@@ -73,7 +73,7 @@ async fn pour(listener: TcpListener) -> std::io::Result<()> {
             for _ in 0..TOTAL / block.len() {
                 stream.write_all(&block).await?;
             }
-            Ok::<_, std::io::Error>(())
+            Ok::<_, anyhow::Error>(())
         });
     }
 }
