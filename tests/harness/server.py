@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -99,7 +100,13 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
         first = 1_000_000_000 + int(instance or 0) * 2048 * 65536
         if first <= uid < first + 2048 * 65536:
             agents.add(stat.parent.name)
-    cgroups = {str(p) for p in Path("/sys/fs/cgroup").glob(f"**/sandcove{instance}/s*") if p.is_dir()}
+    # The warm interpreters of templates are the server's own: they stay, in other slots after a restart.
+    warm = [json.loads(p.read_text())["slot"] for p in (data_dir / "run").glob("warm*/jail.json")]
+    cgroups = {
+        str(p)
+        for p in Path("/sys/fs/cgroup").glob(f"**/sandcove{instance}/s*")
+        if p.is_dir() and int(p.name[1:]) not in warm
+    }
     links = {p.name for p in Path("/sys/class/net").glob(f"scv{instance}-*")}
     mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(data_dir) in line}
     loops = set()
@@ -115,8 +122,10 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
         "links": links,
         "mounts": mounts,
         "loop devices": loops,
-        "uppers": {p.name for p in (data_dir / "pool/sandboxes").iterdir()},
-        "run directories": {p.name for p in (data_dir / "run").iterdir() if p.is_dir()},
+        "uppers": {p.name for p in (data_dir / "pool/sandboxes").iterdir() if not p.name.startswith("warm")},
+        "run directories": {
+            p.name for p in (data_dir / "run").iterdir() if p.is_dir() and not p.name.startswith("warm")
+        },
     }
 
 

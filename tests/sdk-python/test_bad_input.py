@@ -29,7 +29,7 @@ def assert_error(answer, status):
 
 
 def test_unknown_template():
-    with pytest.raises(NotFoundException, match="template 'no-such-template' not found"):
+    with pytest.raises(SandboxException, match="404: template 'no-such-template' not found"):
         Sandbox.create("no-such-template")
 
 

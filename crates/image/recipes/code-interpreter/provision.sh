@@ -13,6 +13,10 @@ pip install --quiet --progress-bar off --root-user-action ignore --disable-pip-v
   --requirement /usr/local/share/sandcove/requirements.txt --constraint /usr/local/share/sandcove/constraints.txt
 python3 -m compileall -q -j 0 /usr/local/lib/python3.13/dist-packages || true
 
+# What JavaScript and TypeScript cells are translated with.
+npm install --global --silent --no-audit --no-fund sucrase@3.35.1 acorn@8.19.0
+rm -rf /root/.npm
+
 # The list of fonts takes a second to make, so it is made once. Code runs as root, commands as `user`.
 cat >/usr/local/share/sandcove/fonts.py <<'PYTHON'
 import matplotlib.font_manager
