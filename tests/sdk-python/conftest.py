@@ -8,13 +8,32 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.server import Server  # noqa: E402
+from harness.server import API_KEY, Server  # noqa: E402
 
 DATA_DIR = Path(os.environ.get("SANDCOVE_TEST_DATA_DIR", "/var/lib/sandcove-test"))
 
 
+class RunningServer:
+    """A server that somebody else runs (SANDCOVE_TEST_URL): tests that stop servers are skipped with it."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.port = url, int(url.rsplit(":", 1)[1])
+        self.env = {}
+        self.data_dir = DATA_DIR
+
+    def __getattr__(self, name):
+        pytest.skip(f"needs `{name}` of a server of its own: unset SANDCOVE_TEST_URL")
+
+    def healthy(self) -> bool:
+        return Server.healthy(self)
+
+
 @pytest.fixture(scope="session")
 def server():
+    if url := os.environ.get("SANDCOVE_TEST_URL"):
+        os.environ.update({"E2B_API_URL": url, "E2B_SANDBOX_URL": url, "E2B_API_KEY": API_KEY})
+        yield RunningServer(url)
+        return
     server = Server(DATA_DIR, port=int(os.environ.get("SANDCOVE_TEST_PORT", "0")) or None)
     server.start()
     os.environ.update(server.env)
