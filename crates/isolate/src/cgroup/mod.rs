@@ -48,11 +48,16 @@ impl Cgroups {
         Ok(this)
     }
 
-    /// Makes the group of `slot` and sets its limits.
-    pub(crate) fn create(&self, slot: u32, limits: &Limits) -> Result<()> {
+    /// Makes the group of `slot`, without limits.
+    pub(crate) fn create(&self, slot: u32) -> Result<()> {
+        self.all(slot).iter().try_for_each(|group| make_directory(group))
+    }
+
+    /// Sets the limits of `slot`.
+    pub(crate) fn limit(&self, slot: u32, limits: &Limits) -> Result<()> {
         match self {
-            Self::V2(group) => group.create(slot, limits),
-            Self::V1(groups) => groups.create(slot, limits),
+            Self::V2(group) => group.limit(slot, limits),
+            Self::V1(groups) => groups.limit(slot, limits),
         }
     }
 

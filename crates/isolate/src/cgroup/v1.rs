@@ -41,10 +41,7 @@ impl Hierarchies {
         Some(self.parents.get(controller)?.join(format!("s{slot}")))
     }
 
-    pub(super) fn create(&self, slot: u32, limits: &Limits) -> Result<()> {
-        for parent in self.parents() {
-            make_directory(&parent.join(format!("s{slot}")))?;
-        }
+    pub(super) fn limit(&self, slot: u32, limits: &Limits) -> Result<()> {
         let set = |controller: &str, file: &str, value: u64| match self.group(controller, slot) {
             Some(group) => write(&group.join(file), &value.to_string()),
             None => Ok(()),

@@ -37,9 +37,8 @@ impl Hierarchy {
         self.parent.join(format!("s{slot}"))
     }
 
-    pub(super) fn create(&self, slot: u32, limits: &Limits) -> Result<()> {
+    pub(super) fn limit(&self, slot: u32, limits: &Limits) -> Result<()> {
         let group = self.path(slot);
-        make_directory(&group)?;
         let set = |file: &str, value: String| {
             let path = group.join(file);
             if path.exists() { write(&path, &value) } else { Ok(()) }

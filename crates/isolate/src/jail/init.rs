@@ -46,6 +46,7 @@ fn start(builder: &OwnedFd) -> Result<(), Failure> {
 
     sys::become_root().map_err(Failure::at("become root"))?;
     setsid().map_err(Failure::at("setsid"))?;
+    sys::collect_children(true).map_err(Failure::at("reset SIGCHLD"))?;
     // From here on /proc/self/cgroup says `/`: the host has put us into our cgroup before it sent the launch.
     sys::unshare(UnshareFlags::NEWCGROUP).map_err(Failure::at("unshare cgroup"))?;
     sethostname(launch.hostname.as_bytes()).map_err(Failure::at("set host name"))?;

@@ -13,9 +13,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use sandcove_wire::boot::{Boot, LIBEXEC};
 use tokio::io::Interest;
 
-use super::warm::Warm;
+use super::shells::Shell;
 use super::{Handle, Host, process, record};
-use crate::spawner::{BuildRequest, Kind, Launch};
+use crate::spawner::{Kind, Launch};
 use crate::{Error, NetworkPolicy, Record, Result, SandboxSpec};
 
 /// How long an agent may take until it is ready.
@@ -23,8 +23,22 @@ const READY_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Starts a sandbox; on an error everything it took is given back.
 pub(super) async fn create(host: Arc<Host>, spec: SandboxSpec) -> Result<Handle> {
-    let slot = host.slots.take()?;
-    match build(&host, &spec, slot).await {
+    let wants_warm = spec.boot.services.iter().any(|service| service.zygote);
+    let warm = if wants_warm { host.warm.get(&spec.layers) } else { None };
+    if let Some(spare) = host.spares.take(warm.as_ref()) {
+        match start(&host, &spec, spare).await {
+            // It died while it waited, for whatever reason: a fresh one will do.
+            Err(error @ Error::SpawnerGone) => tracing::warn!(error = %error, "a spare shell was dead"),
+            other => return other,
+        }
+    }
+    let fresh = Shell::make(&host, warm).await?;
+    start(&host, &spec, fresh).await
+}
+
+async fn start(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Handle> {
+    let slot = shell.slot;
+    match build(host, spec, shell).await {
         Ok(handle) => Ok(handle),
         Err(error) => {
             // What is left can only be swept later; the cause is what the caller has to know.
@@ -36,37 +50,28 @@ pub(super) async fn create(host: Arc<Host>, spec: SandboxSpec) -> Result<Handle>
     }
 }
 
-async fn build(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<Handle> {
-    // The process and the files have nothing to do with each other until they meet: prepare both at once.
-    let wants_warm = spec.boot.services.iter().any(|service| service.zygote);
-    let warm = if wants_warm { host.warm.get(&spec.layers) } else { None };
-    let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: Kind::Sandbox };
-    let launcher = host.spawner.request(&request, warm.as_deref().map(Warm::user_namespace))?;
+async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Handle> {
+    let slot = shell.slot;
     let files = {
-        let (host, spec) = (host.clone(), spec.clone());
-        let zygote = warm.is_some();
-        tokio::task::spawn_blocking(move || Files::prepare(&host, &spec, slot, zygote))
+        let (host, spec, zygote) = (host.clone(), spec.clone(), shell.warm.is_some());
+        super::handle::blocking(move || Files::prepare(&host, &spec, slot, zygote))
     };
-    let pid = launcher.cloned().await?;
-    let link = async {
-        host.links.create(&host.addresses.link(slot), pid, host.addresses.gateway(slot)).await?;
-        if spec.network != NetworkPolicy::default() {
-            host.firewall.set(slot, &spec.network).await?;
+    let policy = async {
+        match spec.network == NetworkPolicy::default() {
+            true => Ok(()),
+            false => host.firewall.set(slot, &spec.network).await,
         }
-        Ok(())
     };
-    let (files, linked) = tokio::join!(files, link);
-    let files =
-        files.map_err(|error| kernel("prepare files", std::io::Error::other(error.to_string())))??;
-    linked?;
-    // Everything it starts from here on is counted and limited.
-    host.cgroups.attach(slot, pid)?;
+    let (files, policy) = tokio::join!(files, policy);
+    let files = files?;
+    policy?;
 
+    let pid = shell.pid;
     let record = Record {
         id: spec.id.clone(),
         slot,
         pid,
-        start_ticks: process::start_ticks(pid).map_err(|source| kernel("read the start time", source))?,
+        start_ticks: process::start_ticks(pid).map_err(|_| Error::SpawnerGone)?,
         limits: spec.limits,
         network: spec.network.clone(),
     };
@@ -85,9 +90,12 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<Handle
     };
     let log = host.pool.agent_log(&spec.id);
     let mut fds = vec![&files.log, &files.control, &files.boot, &files.ready_writer];
-    let zygote = warm.map(|warm| Ok::<_, Error>((warm, super::warm::seqpacket()?))).transpose()?;
+    let zygote = match &shell.warm {
+        Some(warm) => Some((warm, super::warm::seqpacket()?)),
+        None => None,
+    };
     fds.extend(zygote.as_ref().map(|(_, (theirs, _))| theirs));
-    launcher.launch(&launch, &fds.into_iter().map(AsFd::as_fd).collect::<Vec<_>>()).await?;
+    shell.launch(&launch, &fds.into_iter().map(AsFd::as_fd).collect::<Vec<_>>()).await?;
     drop(files.ready_writer);
     if let Some((warm, (_, serving))) = zygote
         && let Err(error) = warm.enter(host, handle.record(), handle.pidfd(), &serving)
@@ -113,7 +121,7 @@ struct Files {
 impl Files {
     fn prepare(host: &Host, spec: &SandboxSpec, slot: u32, zygote: bool) -> Result<Self> {
         let upper = host.pool.create(&spec.id, spec.limits.disk_mib)?;
-        host.cgroups.create(slot, &spec.limits)?;
+        host.cgroups.limit(slot, &spec.limits)?;
         let run_dir = host.run_dir(&spec.id);
         std::fs::create_dir(&run_dir).map_err(at("create", &run_dir))?;
         let socket = run_dir.join("control.sock");

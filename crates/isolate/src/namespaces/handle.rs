@@ -134,6 +134,24 @@ impl Handle {
 }
 
 impl Host {
+    /// Gives back what a shell held that never became a sandbox.
+    pub(super) async fn discard(self: &Arc<Self>, slot: u32) {
+        let link = self.links.delete(&self.addresses.link(slot)).await;
+        let host = self.clone();
+        let groups = blocking(move || host.cgroups.remove(slot)).await;
+        match link.and(groups) {
+            Ok(()) => self.slots.release(slot),
+            // The slot stays taken until a restart sweeps it.
+            Err(error) => {
+                tracing::warn!(
+                    slot,
+                    error = &error as &dyn std::error::Error,
+                    "a shell was not cleared away"
+                );
+            }
+        }
+    }
+
     /// Gives back everything that `id` held in `slot`; its processes are gone or about to be. The slot is free again only
     /// when nothing is left in it.
     pub(super) async fn release(self: &Arc<Self>, id: &SandboxId, slot: u32) -> Result<()> {
@@ -171,7 +189,9 @@ impl Host {
 }
 
 /// Runs file work off the async threads.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(Error::Kernel {

@@ -4,6 +4,7 @@ mod create;
 mod handle;
 mod process;
 mod record;
+mod shells;
 mod slots;
 mod sweep;
 mod warm;
@@ -12,6 +13,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sandcove_wire::id::SandboxId;
 
@@ -24,9 +26,15 @@ use crate::spawner::Spawner;
 use crate::{Error, Result, SandboxSpec};
 
 pub use handle::Handle;
+use shells::Spares;
 use slots::Slots;
 use warm::WarmSet;
 pub use warm::WarmSpec;
+
+/// Shells kept ready for each template with an interpreter, and as many for all others together.
+const SPARES: usize = 4;
+/// Slots beyond the most sandboxes, for spares and warm processes.
+const MORE_SLOTS: u32 = 64;
 
 /// What the backend needs to know of the host.
 #[derive(Debug, Clone)]
@@ -65,6 +73,8 @@ pub(crate) struct Host {
     spawner: Spawner,
     slots: Slots,
     warm: WarmSet,
+    spares: Spares,
+    spares_kept: AtomicBool,
     _instance: Instance,
 }
 
@@ -90,7 +100,7 @@ impl Namespaces {
         // After the pool is mounted: the spawner takes its own view of it.
         let spawner = Spawner::start(&config.program, pool.root(), &config.libexec)?;
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
-        let slots = Slots::new(config.max_sandboxes);
+        let slots = Slots::new(config.max_sandboxes + MORE_SLOTS);
         let host = Host {
             config,
             addresses,
@@ -102,6 +112,8 @@ impl Namespaces {
             spawner,
             slots,
             warm: WarmSet::default(),
+            spares: Spares::new(SPARES),
+            spares_kept: AtomicBool::new(false),
             _instance: instance,
         };
         Ok(Self { host: Arc::new(host) })
@@ -133,7 +145,12 @@ impl Namespaces {
     }
 
     pub(crate) async fn sweep(&self, known: &HashSet<SandboxId>) -> SweepReport {
-        sweep::sweep(&self.host, known).await
+        let report = sweep::sweep(&self.host, known).await;
+        // Not before: until now, what an earlier server left looks like what this one makes.
+        if !self.host.spares_kept.swap(true, Ordering::Relaxed) {
+            tokio::spawn(Spares::keep(Arc::downgrade(&self.host)));
+        }
+        report
     }
 
     pub(crate) fn layer_dir(&self) -> PathBuf {

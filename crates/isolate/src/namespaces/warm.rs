@@ -70,6 +70,11 @@ impl WarmSet {
         self.lock().get(layers).cloned()
     }
 
+    /// All that are ready.
+    pub(super) fn all(&self) -> Vec<Arc<Warm>> {
+        self.lock().values().cloned().collect()
+    }
+
     /// Whether nobody keeps a process for `spec` yet; from now on somebody does.
     pub(super) fn is_new(&self, spec: &WarmSpec) -> bool {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +182,8 @@ async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> R
     let launcher = host.spawner.request(&BuildRequest { id_base, kind }, None)?;
     let pid = launcher.cloned().await?;
     let upper = host.pool.create(&id, LIMITS.disk_mib)?;
-    host.cgroups.create(slot, &LIMITS)?;
+    host.cgroups.create(slot)?;
+    host.cgroups.limit(slot, &LIMITS)?;
     host.cgroups.attach(slot, pid)?;
     let run_dir = host.run_dir(&id);
     std::fs::create_dir(&run_dir).map_err(|source| Error::Path {

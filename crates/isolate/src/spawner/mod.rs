@@ -15,7 +15,7 @@ mod client;
 mod message;
 mod process;
 
-pub(crate) use client::Spawner;
+pub(crate) use client::{Launcher, Spawner};
 pub(crate) use message::{BuildRequest, Failure, Kind, Launch, Reply, receive, send};
 pub use process::spawner_main;
 pub(crate) use process::{DEVICES, LAYERS, NEW_ROOT, UPPER};

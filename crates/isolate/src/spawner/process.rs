@@ -36,6 +36,8 @@ pub fn spawner_main(pool: &Path, libexec: &Path) -> io::Result<()> {
     // Ctrl-C in the server's terminal must not reach sandboxes.
     let _ = setsid();
     set_child_subreaper(Some(rustix::process::getpid()))?;
+    // The kernel collects what ends, at once: a sandbox is not gone before the last of its processes is collected.
+    sys::collect_children(false)?;
     enter_own_root(&[pool, libexec])?;
     serve(&socket)
 }
@@ -100,9 +102,8 @@ fn make_directory(path: &PathBuf) -> io::Result<()> {
 fn serve(socket: &OwnedFd) -> io::Result<()> {
     let mut server = Some(socket.as_fd());
     loop {
-        reap();
         let Some(listening) = server else {
-            // Nothing left to do but collect what ends.
+            // Nothing left to do but stay until the last sandbox has ended.
             match wait(WaitOptions::empty()) {
                 Ok(_) => continue,
                 Err(rustix::io::Errno::INTR) => continue,
@@ -110,10 +111,8 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
             }
         };
         let mut fds = [PollFd::new(&listening, PollFlags::IN)];
-        // Ended children are collected at least once a second: nobody waits for the spawner to notice.
-        let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
-        match poll(&mut fds, Some(&second)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
@@ -141,8 +140,4 @@ fn start_builder(request: &BuildRequest, mut fds: Vec<OwnedFd>) {
             let _ = super::send(&reply, &super::Reply::Failed(failure), &[]);
         }
     }
-}
-
-fn reap() {
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }

@@ -131,6 +131,17 @@ pub(crate) fn become_root() -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the calling process wants to be told of children that end; if not, the kernel collects them by itself. A
+/// program that is executed inherits the second.
+pub(crate) fn collect_children(told: bool) -> io::Result<()> {
+    let action = if told { libc::SIG_DFL } else { libc::SIG_IGN };
+    // SAFETY: neither disposition runs code of ours.
+    if unsafe { libc::signal(libc::SIGCHLD, action) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Marks every descriptor from `first` up close-on-exec.
 pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: changes a flag of descriptors only.

@@ -1,0 +1,134 @@
+//! Shells: jails that have been born and have their network, and wait for a sandbox to become. Making one is most of the
+//! work of a start, and the part that waits for locks of the whole kernel (network interfaces come and go one at a time);
+//! so a few are made ahead. One is made on the spot when none is left.
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Host;
+use super::warm::Warm;
+use crate::Result;
+use crate::spawner::{BuildRequest, Kind, Launch, Launcher};
+
+/// How long after a start the spares are looked at: the new sandbox gets the processors first.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long to wait when a spare cannot be made.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// One shell. It dies by itself when this is dropped, but its slot must be released.
+pub(super) struct Shell {
+    /// The slot it holds.
+    pub(super) slot: u32,
+    /// Its future PID 1.
+    pub(super) pid: u32,
+    /// The warm process whose user namespace it was born in.
+    pub(super) warm: Option<Arc<Warm>>,
+    launcher: Launcher,
+}
+
+impl Shell {
+    /// Makes a shell; on an error everything it took is given back.
+    pub(super) async fn make(host: &Arc<Host>, warm: Option<Arc<Warm>>) -> Result<Self> {
+        let slot = host.slots.take()?;
+        match Self::build(host, slot, warm).await {
+            Ok(shell) => Ok(shell),
+            Err(error) => {
+                host.discard(slot).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn build(host: &Arc<Host>, slot: u32, warm: Option<Arc<Warm>>) -> Result<Self> {
+        let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: Kind::Sandbox };
+        let launcher = host.spawner.request(&request, warm.as_deref().map(Warm::user_namespace))?;
+        let pid = launcher.cloned().await?;
+        host.cgroups.create(slot)?;
+        // Everything it starts later is counted and limited.
+        host.cgroups.attach(slot, pid)?;
+        host.links.create(&host.addresses.link(slot), pid, host.addresses.gateway(slot)).await?;
+        Ok(Self { slot, pid, warm, launcher })
+    }
+
+    /// Lets it become a sandbox.
+    pub(super) async fn launch(&self, launch: &Launch, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        self.launcher.launch(launch, fds).await
+    }
+}
+
+/// Spare shells, by the warm process they belong to.
+pub(super) struct Spares {
+    target: usize,
+    ready: Mutex<HashMap<Option<usize>, Vec<Shell>>>,
+    taken: Notify,
+}
+
+impl Spares {
+    pub(super) fn new(target: usize) -> Self {
+        Self { target, ready: Mutex::default(), taken: Notify::new() }
+    }
+
+    /// A spare of `warm`, or none.
+    pub(super) fn take(&self, warm: Option<&Arc<Warm>>) -> Option<Shell> {
+        let shell = self.lock().get_mut(&key(warm))?.pop();
+        self.taken.notify_one();
+        shell
+    }
+
+    /// Keeps the spares up for as long as the host is there.
+    pub(super) async fn keep(host: Weak<Host>) {
+        loop {
+            let Some(host) = host.upgrade() else { return };
+            let pause = match host.spares.fill(&host).await {
+                Ok(()) => {
+                    let spares = &host.spares.taken;
+                    // A warm process that came or went is noticed at the next start, or after a while.
+                    let _ = tokio::time::timeout(Duration::from_secs(1), spares.notified()).await;
+                    PAUSE
+                }
+                Err(error) => {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "no spare shell");
+                    PAUSE_AFTER_FAILURE
+                }
+            };
+            drop(host);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn fill(&self, host: &Arc<Host>) -> Result<()> {
+        let parents: Vec<Option<Arc<Warm>>> =
+            std::iter::once(None).chain(host.warm.all().into_iter().map(Some)).collect();
+        let known: Vec<_> = parents.iter().map(|parent| key(parent.as_ref())).collect();
+        let orphans: Vec<Shell> = {
+            let mut ready = self.lock();
+            let gone: Vec<_> = ready.keys().filter(|key| !known.contains(key)).copied().collect();
+            gone.into_iter().filter_map(|key| ready.remove(&key)).flatten().collect()
+        };
+        for shell in orphans {
+            let slot = shell.slot;
+            drop(shell);
+            host.discard(slot).await;
+        }
+        for parent in parents {
+            while self.lock().get(&key(parent.as_ref())).map_or(0, Vec::len) < self.target {
+                let shell = Shell::make(host, parent.clone()).await?;
+                self.lock().entry(key(parent.as_ref())).or_default().push(shell);
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Option<usize>, Vec<Shell>>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(warm: Option<&Arc<Warm>>) -> Option<usize> {
+    // The address is that of a live process as long as a spare holds on to it.
+    warm.map(|warm| Arc::as_ptr(warm) as usize)
+}
