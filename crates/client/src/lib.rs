@@ -8,6 +8,7 @@ mod connect;
 mod error;
 mod execution;
 mod files;
+mod forward;
 mod sandbox;
 mod server;
 mod transport;

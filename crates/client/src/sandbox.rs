@@ -1,13 +1,17 @@
 //! A running sandbox: requests to its ports, through the server.
 
+use std::convert::Infallible;
+
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response};
 use hyper::body::Incoming;
-use sandcove_wire::boot::AGENT_PORT;
+use sandcove_wire::boot::{AGENT_PORT, INTERPRETER_PORT};
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
+use tokio::net::TcpListener;
 
 use crate::Result;
+use crate::forward::{self, Forward};
 use crate::transport::Transport;
 
 /// A handle on a sandbox. Dropping it leaves the sandbox alone.
@@ -16,15 +20,22 @@ pub struct Sandbox {
     transport: Transport,
     id: SandboxId,
     token: Option<HeaderValue>,
+    traffic_token: Option<HeaderValue>,
 }
 
 impl Sandbox {
-    pub(crate) fn new(transport: Transport, id: SandboxId, token: Option<&Secret>) -> Self {
-        let token = token.and_then(|token| HeaderValue::from_str(token.expose()).ok()).map(|mut value| {
-            value.set_sensitive(true);
-            value
-        });
-        Self { transport, id, token }
+    pub(crate) fn new(
+        transport: Transport,
+        id: SandboxId,
+        token: Option<&Secret>,
+        traffic_token: Option<&Secret>,
+    ) -> Self {
+        Self {
+            transport,
+            id,
+            token: token.and_then(sensitive),
+            traffic_token: traffic_token.and_then(sensitive),
+        }
     }
 
     /// Its id.
@@ -38,6 +49,23 @@ impl Sandbox {
     /// When it does not.
     pub async fn health(&self) -> Result<()> {
         self.send(AGENT_PORT, Method::GET, "/health", Vec::new(), Bytes::new()).await.map(drop)
+    }
+
+    /// Passes the HTTP requests of everyone who connects to `listener` on to a port of the sandbox, both ways at once,
+    /// with upgrades such as WebSockets. The tokens that the port asks for are added where callers send none: whoever
+    /// can connect has the rights of this handle. Ends, with its connections, only by being dropped.
+    pub async fn forward(&self, port: u16, listener: TcpListener) -> Infallible {
+        let address = forward::headers([
+            ("e2b-sandbox-id", HeaderValue::from_str(self.id.as_str()).ok()),
+            ("e2b-sandbox-port", Some(HeaderValue::from(port))),
+        ]);
+        // The access token is for our own services only: others in the sandbox must not get to see it.
+        let is_ours = port == AGENT_PORT || port == INTERPRETER_PORT;
+        let tokens = forward::headers([
+            ("x-access-token", self.token.clone().filter(|_| is_ours)),
+            ("e2b-traffic-access-token", self.traffic_token.clone().filter(|_| port != AGENT_PORT)),
+        ]);
+        Forward::new(self.transport.base(), address, tokens, port == AGENT_PORT).serve(listener).await
     }
 
     pub(crate) async fn send(
@@ -61,4 +89,11 @@ impl Sandbox {
     pub(crate) fn url(&self, path: &str) -> String {
         self.transport.url(path)
     }
+}
+
+/// A header value that is not shown.
+fn sensitive(token: &Secret) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(token.expose()).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }

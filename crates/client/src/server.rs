@@ -78,7 +78,12 @@ impl Client {
     /// When the server cannot or will not.
     pub async fn create(&self, new: &NewSandbox) -> Result<Sandbox> {
         let created: Created = self.json(Method::POST, "/v2/sandboxes", Some(new)).await?;
-        Ok(Sandbox::new(self.transport.clone(), created.sandbox_id, created.envd_access_token.as_ref()))
+        Ok(Sandbox::new(
+            self.transport.clone(),
+            created.sandbox_id,
+            created.envd_access_token.as_ref(),
+            created.traffic_access_token.as_ref(),
+        ))
     }
 
     /// A sandbox that runs already.
@@ -87,8 +92,9 @@ impl Client {
     /// When the server does not know it.
     pub async fn attach(&self, id: &SandboxId) -> Result<Sandbox> {
         let info = self.info(id).await?;
-        let token = info["envdAccessToken"].as_str().map(Secret::new);
-        Ok(Sandbox::new(self.transport.clone(), id.clone(), token.as_ref()))
+        let token = |name: &str| info[name].as_str().map(Secret::new);
+        let (agent, traffic) = (token("envdAccessToken"), token("trafficAccessToken"));
+        Ok(Sandbox::new(self.transport.clone(), id.clone(), agent.as_ref(), traffic.as_ref()))
     }
 
     /// Sandboxes, running and paused, newest first; all pages.
