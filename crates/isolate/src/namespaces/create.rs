@@ -52,6 +52,7 @@ async fn start(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
 
 async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Handle> {
     let slot = shell.slot;
+    let started = Instant::now();
     let files = {
         let (host, spec, zygote) = (host.clone(), spec.clone(), shell.warm.is_some());
         super::handle::blocking(move || Files::prepare(&host, &spec, slot, zygote))
@@ -66,6 +67,7 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
     let files = files?;
     policy?;
 
+    let leased = started.elapsed();
     let pid = shell.pid;
     let record = Record {
         id: spec.id.clone(),
@@ -97,6 +99,7 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
     fds.extend(zygote.as_ref().map(|(_, (theirs, _))| theirs));
     shell.launch(&launch, &fds.into_iter().map(AsFd::as_fd).collect::<Vec<_>>()).await?;
     drop(files.ready_writer);
+    let launched = started.elapsed();
     if let Some((warm, (_, serving))) = zygote
         && let Err(error) = warm.enter(host, handle.record(), handle.pidfd(), &serving)
     {
@@ -104,6 +107,8 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
         tracing::warn!(sandbox_id = %spec.id, error = &error as &dyn std::error::Error, "no warm start");
     }
     wait_ready(files.ready, &log).await?;
+    let ready = started.elapsed();
+    tracing::debug!(sandbox_id = %spec.id, ?leased, ?launched, ?ready, "sandbox started");
     Ok(handle)
 }
 
