@@ -39,7 +39,7 @@ try {
 } finally {
   killed = await sandbox.kill()
 }
-assert.equal(killed, true)
+assert.equal(killed ?? true, true) // releases before 2.30 say nothing
 assert.equal(await sandbox.isRunning(), false)
 steps.push('kill')
 console.log('ok:', steps.join(' '))

@@ -1,23 +1,31 @@
 """Runs the smoke of every chosen client release against a running server and prints a table.
 
-    table.py [--python 2.7.0,2.20.0,…|minors] [--js …|minors]    with E2B_API_URL, E2B_SANDBOX_URL and E2B_API_KEY set
+    table.py [--python 2.7.0,2.20.0,…|minors] [--js …|minors] [--workers N]
+    with E2B_API_URL, E2B_SANDBOX_URL and E2B_API_KEY set
 
-`minors` means one release, the last, of every minor series from 2.7 on.
+`minors` means one release, the last, of every minor series from 2.7 on, and a few from before. These do not know
+E2B_API_URL: they run in their debug mode, against a sandbox whose ports `sandcove sandbox forward` (SANDCOVE_BIN) makes
+local ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("SANDCOVE_VERSIONS_DIR", HERE.parent / ".versions"))
+BIN = os.environ.get("SANDCOVE_BIN", str(HERE.parent.parent / "target/release/sandcove"))
 FIRST = (2, 7, 0)
-SHORT = {"python": "2.7.0,2.20.0,2.45.1,newest", "js": "2.7.0,2.20.0,2.45.0,newest"}
+OLD = {"python": ["1.0.6", "1.5.6", "1.11.1"], "js": ["1.0.7", "1.5.3", "1.13.2"]}
+SHORT = {"python": "1.5.6,2.7.0,2.20.0,2.45.1,newest", "js": "1.5.3,2.7.0,2.20.0,2.45.0,newest"}
 
 
 def run(command, **options):
@@ -43,9 +51,42 @@ def chosen(language: str, wish: str) -> list[str]:
     versions = released(language)
     if wish == "minors":
         last = {version[:2]: version for version in versions if version >= FIRST}
-        return [".".join(map(str, version)) for version in sorted(last.values())]
+        return OLD[language] + [".".join(map(str, version)) for version in sorted(last.values())]
     newest = ".".join(map(str, versions[-1]))
     return [newest if name == "newest" else name for name in wish.split(",") if name]
+
+
+def is_old(version: str) -> bool:
+    return tuple(map(int, version.split("."))) < FIRST
+
+
+def ask_api(method: str, path: str, body: object = None) -> bytes:
+    headers = {"X-API-Key": os.environ["E2B_API_KEY"], "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(os.environ["E2B_API_URL"] + path, data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return answer.read()
+
+
+@contextlib.contextmanager
+def forwarded_sandbox():
+    """A sandbox at the ports that clients in their debug mode use."""
+    wish = {"templateID": "code-interpreter-v1", "timeout": 600, "secure": False}
+    sandbox = json.loads(ask_api("POST", "/sandboxes", wish))["sandboxID"]
+    command = [BIN, "sandbox", "--url", os.environ["E2B_API_URL"], "forward", sandbox, "49983", "49999"]
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forward:
+            try:
+                for line in forward.stdout:
+                    if line.startswith("127.0.0.1:49999 "):
+                        break
+                else:
+                    raise RuntimeError("the ports could not be forwarded")
+                yield
+            finally:
+                forward.terminate()
+    finally:
+        ask_api("DELETE", f"/sandboxes/{sandbox}")
 
 
 def python_smoke(version: str) -> subprocess.CompletedProcess[str]:
@@ -55,7 +96,8 @@ def python_smoke(version: str) -> subprocess.CompletedProcess[str]:
         if made.returncode:
             return made
         (place / "done").touch()
-    return run([sys.executable, str(HERE / "smoke.py")], env={**os.environ, "PYTHONPATH": str(place)}, timeout=120)
+    smoke = "smoke_debug.py" if is_old(version) else "smoke.py"
+    return run([sys.executable, str(HERE / smoke)], env={**os.environ, "PYTHONPATH": str(place)}, timeout=120)
 
 
 def js_smoke(version: str) -> subprocess.CompletedProcess[str]:
@@ -66,28 +108,48 @@ def js_smoke(version: str) -> subprocess.CompletedProcess[str]:
         if made.returncode:
             return made
         (place / "done").touch()
-    (place / "smoke.mjs").write_text((HERE / "smoke.mjs").read_text())
-    return run(["node", str(place / "smoke.mjs")], timeout=120)
+    smoke = "smoke_debug.mjs" if is_old(version) else "smoke.mjs"
+    # Modules are looked for beside the file that imports them.
+    (place / smoke).write_text((HERE / smoke).read_text())
+    return run(["node", str(place / smoke)], timeout=120)
+
+
+def row(job: tuple[str, str]) -> tuple[str, str, bool, str]:
+    language, version = job
+    try:
+        done = SMOKES[language](version)
+    except subprocess.TimeoutExpired:
+        return language, version, False, "timed out"
+    if done.returncode == 0:
+        return language, version, True, done.stdout.strip()
+    said = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
+    return language, version, False, " | ".join(said[-3:])
+
+
+SMOKES = {"python": python_smoke, "js": js_smoke}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--python", default=SHORT["python"])
     parser.add_argument("--js", default=SHORT["js"])
+    parser.add_argument("--workers", type=int, default=1)
     wishes = parser.parse_args()
-    failed = passed = 0
+    jobs = [(language, version) for language in SMOKES for version in chosen(language, getattr(wishes, language))]
+    old = [job for job in jobs if is_old(job[1])]
+    failed = 0
     print(f"{'client':<8} {'release':<9} result")
-    for language, smoke in (("python", python_smoke), ("js", js_smoke)):
-        for version in chosen(language, getattr(wishes, language)):
-            try:
-                done = smoke(version)
-                fine = done.returncode == 0
-                text = done.stdout.strip() if fine else (done.stderr or done.stdout).strip().splitlines()[-1:]
-            except subprocess.TimeoutExpired:
-                fine, text = False, "timed out"
-            passed, failed = passed + fine, failed + (not fine)
-            print(f"{language:<8} {version:<9} {text}", flush=True)
-    print(f"{passed} passed, {failed} failed")
+    with contextlib.ExitStack() as stack:
+        if old:
+            stack.enter_context(forwarded_sandbox())
+        workers = stack.enter_context(ThreadPoolExecutor(wishes.workers))
+        new = workers.map(row, [job for job in jobs if not is_old(job[1])])
+        # The old ones share a sandbox: one after the other.
+        for rows in (map(row, old), new):
+            for language, version, fine, text in rows:
+                failed += not fine
+                print(f"{language:<8} {version:<9} {text}", flush=True)
+    print(f"{len(jobs) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 

@@ -49,8 +49,7 @@ enum Command {
     /// run code in a sandbox of its own and print what it prints
     Run(commands::run::RunArgs),
     /// look after running sandboxes
-    #[command(subcommand)]
-    Sandbox(commands::sandbox::SandboxCommand),
+    Sandbox(commands::sandbox::SandboxArgs),
     /// measure how fast a server is
     Bench(bench::BenchArgs),
     /// check whether this host can run sandboxes
@@ -106,7 +105,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Run(args) => {
             commands::run::run(&Settings::resolve(place, &ServerArgs::default())?, &args).await
         }
-        Command::Sandbox(command) => commands::sandbox::sandbox(&place.path()?, command).await,
+        Command::Sandbox(args) => commands::sandbox::sandbox(&place.path()?, args).await,
         Command::Bench(args) => bench::bench(&place.path()?, &args).await,
         Command::Doctor { json } => doctor::doctor(&place.path()?, json),
         Command::Spawner { .. } => unreachable!("handled before the runtime starts"),

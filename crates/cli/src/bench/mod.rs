@@ -12,11 +12,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_client::{Client, Command, NewSandbox, Sandbox};
 use sandcove_wire::interpreter::{Event, ExecutionRequest};
-use sandcove_wire::secret::Secret;
 use serde_json::{Value, json};
 
-use crate::commands::serve::not_running;
-use crate::data_dir::ServerFile;
+use crate::commands::reach::Reach;
 use stats::Series;
 
 /// How often each warm request is made in a sandbox.
@@ -36,12 +34,8 @@ pub struct BenchArgs {
     /// template of the sandboxes
     #[arg(short, long, default_value = "code-interpreter-v1")]
     template: String,
-    /// measure the server at this address instead of the one of the data directory
-    #[arg(long, requires = "api_key")]
-    url: Option<String>,
-    /// a key for that server
-    #[arg(long, env = "E2B_API_KEY", hide_env_values = true)]
-    api_key: Option<String>,
+    #[command(flatten)]
+    reach: Reach,
     /// print JSON
     #[arg(long)]
     json: bool,
@@ -60,13 +54,7 @@ struct Sample {
 }
 
 pub async fn bench(data_dir: &Path, args: &BenchArgs) -> Result<ExitCode> {
-    let client = match (&args.url, &args.api_key) {
-        (Some(url), Some(key)) => Client::new(url, &Secret::new(key))?,
-        _ => match ServerFile::reachable(data_dir).await? {
-            Some((_, client)) => client,
-            None => bail!(not_running(ServerFile::read(data_dir)?.as_ref())),
-        },
-    };
+    let client = args.reach.client(data_dir).await?;
     let samples = measure_all(&client, args).await?;
     report(&samples, args);
     Ok(ExitCode::SUCCESS)

@@ -4,15 +4,24 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
-use clap::Subcommand;
+use anyhow::Result;
+use clap::{Args, Subcommand};
 use sandcove_client::{Client, Command, CommandEvent};
 use sandcove_wire::api::sandbox::{ListedSandbox, State};
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
-use super::serve::not_running;
-use crate::data_dir::ServerFile;
+use super::forward::{PortPair, forward};
+use super::reach::Reach;
+
+/// Arguments of `sandbox`.
+#[derive(Debug, Args)]
+pub struct SandboxArgs {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    command: SandboxCommand,
+}
 
 /// What can be done with sandboxes.
 #[derive(Debug, Subcommand)]
@@ -46,13 +55,18 @@ pub enum SandboxCommand {
         #[arg(required = true, trailing_var_arg = true)]
         command: Vec<String>,
     },
+    /// make ports of a sandbox ports of this machine, until interrupted; what connects has the rights of your key there
+    Forward {
+        id: SandboxId,
+        /// a port of the sandbox, and the local one if it is another (0: any)
+        #[arg(required = true, value_name = "PORT[:LOCAL]")]
+        ports: Vec<PortPair>,
+    },
 }
 
-pub async fn sandbox(data_dir: &Path, command: SandboxCommand) -> Result<ExitCode> {
-    let Some((_, client)) = ServerFile::reachable(data_dir).await? else {
-        bail!(not_running(ServerFile::read(data_dir)?.as_ref()));
-    };
-    match command {
+pub async fn sandbox(data_dir: &Path, args: SandboxArgs) -> Result<ExitCode> {
+    let client = args.reach.client(data_dir).await?;
+    match args.command {
         SandboxCommand::List { json } => list(&client, json).await,
         SandboxCommand::Info { id } => {
             println!("{:#}", without_tokens(client.info(&id).await?));
@@ -69,6 +83,7 @@ pub async fn sandbox(data_dir: &Path, command: SandboxCommand) -> Result<ExitCod
             let line = command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
             exec(&client, &id, Command { line, user, cwd, ..Command::default() }).await
         }
+        SandboxCommand::Forward { id, ports } => forward(&client.attach(&id).await?, &ports).await,
     }
 }
 

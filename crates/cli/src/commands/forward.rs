@@ -1,0 +1,88 @@
+//! `sandcove sandbox forward`: ports of a sandbox as ports of this machine.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::{Context, Result};
+use sandcove_client::Sandbox;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+/// A port of a sandbox and the one it becomes here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortPair {
+    remote: u16,
+    /// 0 for any.
+    local: u16,
+}
+
+impl FromStr for PortPair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (remote, local) = text.split_once(':').unwrap_or((text, text));
+        let number = |part: &str| part.parse::<u16>().map_err(|_| format!("`{part}` is not a port"));
+        match (number(remote)?, number(local)?) {
+            (0, _) => Err("a sandbox has no port 0".to_owned()),
+            (remote, local) => Ok(Self { remote, local }),
+        }
+    }
+}
+
+/// Forwards until SIGINT or SIGTERM.
+pub async fn forward(sandbox: &Sandbox, ports: &[PortPair]) -> Result<ExitCode> {
+    let mut forwards = JoinSet::new();
+    for &PortPair { remote, local } in ports {
+        for listener in listeners(local).await? {
+            // One line a port, at once: programs wait for it.
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "{} -> {}:{remote}", listener.local_addr()?, sandbox.id())?;
+            out.flush()?;
+            let sandbox = sandbox.clone();
+            forwards.spawn(async move { sandbox.forward(remote, listener).await });
+        }
+    }
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+    forwards.shutdown().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `localhost` means to programs: IPv4, and IPv6 where this machine has it and nobody else uses the port.
+async fn listeners(port: u16) -> Result<Vec<TcpListener>> {
+    let ipv4 = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), port))
+        .await
+        .with_context(|| format!("failed to listen on 127.0.0.1:{port}"))?;
+    let port = ipv4.local_addr()?.port();
+    let ipv6 = TcpListener::bind((IpAddr::from(Ipv6Addr::LOCALHOST), port)).await;
+    Ok(std::iter::once(ipv4).chain(ipv6.ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_may_be_another_one_here() {
+        assert_eq!("8080".parse(), Ok(PortPair { remote: 8080, local: 8080 }));
+        assert_eq!("80:8080".parse(), Ok(PortPair { remote: 80, local: 8080 }));
+        assert_eq!("80:0".parse(), Ok(PortPair { remote: 80, local: 0 }));
+        for bad in ["", ":", "0", "0:80", "80:", "70000", "a", "1:2:3"] {
+            assert!(bad.parse::<PortPair>().is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_is_named() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let error = listeners(port).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("failed to listen on 127.0.0.1:{port}"));
+    }
+}
