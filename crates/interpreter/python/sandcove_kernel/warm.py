@@ -6,9 +6,11 @@ control socket (SOCK_SEQPACKET). From then on every message asks for one fork; i
 - ``capabilities``: bit mask of the capabilities to keep,
 - ``seccomp``: the last filter to load, as hexadecimal,
 
-and comes with descriptors: the sandbox's first process as a pidfd, the control socket to serve there (see ``zygote``), the
-sandbox's log, and the ``cgroup.procs`` files to write oneself into. What is forked keeps none of the jail's rights. Nothing is
-answered; whatever goes wrong closes the socket that was to be served.
+and comes with descriptors: the sandbox's first process as a pidfd, the control socket to serve there (see ``zygote``), and the
+``cgroup.procs`` files to write oneself into. What is forked keeps none of the jail's rights. Nothing is answered; whatever
+goes wrong closes the socket that was to be served.
+
+The sandbox may not have its own root yet. When its first process changes to it, the kernel takes along what was forked.
 """
 
 import ctypes
@@ -29,7 +31,7 @@ CLONE_NEWUSER = 0x1000_0000
 CLONE_NEWPID = 0x2000_0000
 CLONE_NEWNET = 0x4000_0000
 #: Everything a sandbox has of its own; with a pidfd they are entered in one step, the user namespace first.
-NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 
 PR_SET_DUMPABLE = 4
 PR_CAPBSET_DROP = 24
@@ -69,21 +71,24 @@ def serve(control: socket.socket, shell) -> None:
 
 
 def _enter(request: dict, descriptors: list[int], shell) -> None:
-    sandbox, served, log, *groups = descriptors
+    sandbox, served, *groups = descriptors
+    nothing = os.open(os.devnull, os.O_RDWR)
     for group in groups:
         os.write(group, b"0")
         os.close(group)
     _check(libc.setns(sandbox, NAMESPACES), "setns")
     os.close(sandbox)
+    # Its view of control groups begins at its own, which it has just entered.
+    _check(libc.unshare(CLONE_NEWCGROUP), "unshare")
     os.setresgid(0, 0, 0)
     os.setgroups([])
     os.setresuid(0, 0, 0)
     # A process enters a PID namespace only with its children.
     if os.fork() != 0:
         return
-    for standard in (1, 2):
-        os.dup2(log, standard)
-    os.close(log)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    os.close(nothing)
     os.setsid()
     os.chdir("/")
     os.umask(0o022)

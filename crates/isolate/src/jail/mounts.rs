@@ -14,7 +14,9 @@ use sandcove_wire::boot::LIBEXEC;
 use crate::spawner::{DEVICES, Failure, Launch, NEW_ROOT};
 
 /// Files of `/proc` that tell about the host or reach it; covered by an empty device.
-const MASKED_FILES: [&str; 8] = [
+const MASKED_FILES: [&str; 10] = [
+    "/proc/cmdline",
+    "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
     "/proc/key-users",
@@ -25,8 +27,17 @@ const MASKED_FILES: [&str; 8] = [
     "/proc/kallsyms",
 ];
 /// Directories covered by an empty read-only one.
-const MASKED_DIRECTORIES: [&str; 7] =
-    ["/proc/acpi", "/proc/scsi", "/sys/firmware", "/sys/kernel", "/sys/fs", "/sys/module", "/sys/block"];
+const MASKED_DIRECTORIES: [&str; 8] = [
+    "/proc/acpi",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/kernel",
+    "/sys/fs",
+    "/sys/module",
+    "/sys/block",
+    // Counters of energy, from which other sandboxes' work can be read.
+    "/sys/devices/virtual/powercap",
+];
 /// Parts of `/proc` that may be read only.
 const READ_ONLY: [&str; 4] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"];
 

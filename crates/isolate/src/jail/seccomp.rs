@@ -55,7 +55,8 @@ const REFUSED: &[c_long] = &[
     libc::SYS_setdomainname,
 ];
 
-/// Allowed with any arguments.
+/// Allowed with any arguments. Kernel AIO is not: all sandboxes and the host share one count of its requests
+/// (`fs.aio-max-nr`), and programs that use it fall back.
 #[rustfmt::skip]
 const ALLOWED: &[c_long] = &[
     // Files and directories.
@@ -77,8 +78,7 @@ const ALLOWED: &[c_long] = &[
     // Waiting.
     libc::SYS_ppoll, libc::SYS_pselect6, libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2, libc::SYS_eventfd2, libc::SYS_signalfd4, libc::SYS_timerfd_create,
-    libc::SYS_timerfd_settime, libc::SYS_timerfd_gettime, libc::SYS_pipe2, libc::SYS_io_setup, libc::SYS_io_destroy,
-    libc::SYS_io_submit, libc::SYS_io_cancel, libc::SYS_io_getevents,
+    libc::SYS_timerfd_settime, libc::SYS_timerfd_gettime, libc::SYS_pipe2,
     // Memory.
     libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_pkey_mprotect,
     libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_madvise, libc::SYS_process_madvise, libc::SYS_mincore,
@@ -112,7 +112,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_gettimeofday, libc::SYS_getitimer, libc::SYS_setitimer, libc::SYS_timer_create,
     libc::SYS_timer_settime, libc::SYS_timer_gettime, libc::SYS_timer_getoverrun, libc::SYS_timer_delete,
     // Sockets and System V IPC.
-    libc::SYS_socketpair, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4, libc::SYS_connect,
+    libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4, libc::SYS_connect,
     libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_sendmsg,
     libc::SYS_recvmsg, libc::SYS_sendmmsg, libc::SYS_recvmmsg, libc::SYS_shutdown, libc::SYS_setsockopt,
     libc::SYS_getsockopt, libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_semget,
@@ -145,8 +145,24 @@ const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
-/// Socket families with a use inside: local, IPv4, IPv6, and netlink for tools that list interfaces.
-const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// What a warm process needs to enter a sandbox; what it forks into one loses that there.
+const ENTERING: [c_long; 2] = [libc::SYS_setns, libc::SYS_unshare];
+
+/// Types of IPv4 and IPv6 sockets. Not `SOCK_PACKET`, by which the kernel makes a packet socket of an IPv4 one.
+const INTERNET_TYPES: [i32; 3] = [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW];
+/// The bits of a type that are no flags.
+const TYPE_BITS: u64 = 0xf;
+/// Transports that nothing inside needs and whose module a socket would load into the kernel that all share.
+const REFUSED_TRANSPORTS: [i32; 3] = [libc::IPPROTO_DCCP, libc::IPPROTO_SCTP, L2TP];
+const L2TP: i32 = 115;
+/// What is there of netlink: for tools that list interfaces and sockets, for sudo's audit records, for device events.
+const NETLINK_PROTOCOLS: [i32; 5] = [
+    libc::NETLINK_ROUTE,
+    libc::NETLINK_SOCK_DIAG,
+    libc::NETLINK_AUDIT,
+    libc::NETLINK_KOBJECT_UEVENT,
+    libc::NETLINK_GENERIC,
+];
 
 /// Terminal requests that would type into somebody else's terminal.
 const TERMINAL_INJECTION: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
@@ -164,8 +180,8 @@ pub(super) fn load(kind: Kind) -> Result<(), Failure> {
             install(refuse(|_| true))
         }
         Kind::Warm { .. } => {
-            install(allow_list(&[libc::SYS_setns]))?;
-            install(refuse(|call| call != libc::SYS_setns))
+            install(allow_list(&ENTERING))?;
+            install(refuse(|call| !ENTERING.contains(&call)))
         }
     }
 }
@@ -185,15 +201,40 @@ fn allow_list(more: &[c_long]) -> Result<BpfProgram, BackendError> {
         ALLOWED.iter().chain(ALLOWED_HERE).chain(more).map(|call| (*call, Vec::new())).collect();
     let plain_clone = SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS);
     allowed.insert(libc::SYS_clone, vec![rule(&[(0, SeccompCmpArgLen::Qword, plain_clone, 0)])?]);
-    let mut families = Vec::new();
-    for family in FAMILIES {
-        families.push(rule(&[(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, family as u64)])?);
-    }
-    allowed.insert(libc::SYS_socket, families);
+    allowed.insert(libc::SYS_socket, sockets()?);
+    allowed.insert(libc::SYS_socketpair, vec![rule(&[is(0, libc::AF_UNIX)])?]);
     let harmless = TERMINAL_INJECTION.map(|code| (1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, code));
     allowed.insert(libc::SYS_ioctl, vec![rule(&harmless)?]);
     let not_implemented = SeccompAction::Errno(libc::ENOSYS as u32);
     SeccompFilter::new(allowed, not_implemented, SeccompAction::Allow, architecture()?)?.try_into()
+}
+
+/// The sockets that can be made: argument 0 is the family, 1 the type with flags, 2 the protocol.
+fn sockets() -> Result<Vec<SeccompRule>, BackendError> {
+    let mut rules = vec![rule(&[is(0, libc::AF_UNIX)])?];
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for kind in INTERNET_TYPES {
+            let mut conditions = vec![
+                is(0, family),
+                (1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(TYPE_BITS), kind as u64),
+            ];
+            conditions.extend(
+                REFUSED_TRANSPORTS.map(|other| (2, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, other as u64)),
+            );
+            rules.push(rule(&conditions)?);
+        }
+    }
+    for protocol in NETLINK_PROTOCOLS {
+        rules.push(rule(&[is(0, libc::AF_NETLINK), is(2, protocol)])?);
+    }
+    Ok(rules)
+}
+
+/// A condition on one argument: its position, how much of it counts, how it is compared, and with what.
+type Condition = (u8, SeccompCmpArgLen, SeccompCmpOp, u64);
+
+fn is(argument: u8, value: i32) -> Condition {
+    (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value as u64)
 }
 
 fn refuse(which: impl Fn(c_long) -> bool) -> Result<BpfProgram, BackendError> {
@@ -206,7 +247,7 @@ fn architecture() -> Result<TargetArch, BackendError> {
     TargetArch::try_from(std::env::consts::ARCH)
 }
 
-fn rule(conditions: &[(u8, SeccompCmpArgLen, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
+fn rule(conditions: &[Condition]) -> Result<SeccompRule, BackendError> {
     let conditions = conditions
         .iter()
         .map(|(argument, length, operator, value)| {

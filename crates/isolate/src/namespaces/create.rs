@@ -54,7 +54,7 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
     let slot = shell.slot;
     let started = Instant::now();
     let files = {
-        let (host, spec, zygote) = (host.clone(), spec.clone(), shell.warm.is_some());
+        let (host, spec, zygote) = (host.clone(), spec.clone(), shell.zygote.is_some());
         super::handle::blocking(move || Files::prepare(&host, &spec, slot, zygote))
     };
     let policy = async {
@@ -92,20 +92,10 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
     };
     let log = host.pool.agent_log(&spec.id);
     let mut fds = vec![&files.log, &files.control, &files.boot, &files.ready_writer];
-    let zygote = match &shell.warm {
-        Some(warm) => Some((warm, super::warm::seqpacket()?)),
-        None => None,
-    };
-    fds.extend(zygote.as_ref().map(|(_, (theirs, _))| theirs));
+    fds.extend(&shell.zygote);
     shell.launch(&launch, &fds.into_iter().map(AsFd::as_fd).collect::<Vec<_>>()).await?;
     drop(files.ready_writer);
     let launched = started.elapsed();
-    if let Some((warm, (_, serving))) = zygote
-        && let Err(error) = warm.enter(host, handle.record(), handle.pidfd(), &serving)
-    {
-        // The interpreter sees its socket close and starts cold.
-        tracing::warn!(sandbox_id = %spec.id, error = &error as &dyn std::error::Error, "no warm start");
-    }
     wait_ready(files.ready, &log).await?;
     let ready = started.elapsed();
     tracing::debug!(sandbox_id = %spec.id, ?leased, ?launched, ?ready, "sandbox started");

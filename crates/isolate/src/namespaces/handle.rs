@@ -1,6 +1,6 @@
 //! A running sandbox, as the server holds it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,11 +53,6 @@ impl Handle {
 
     pub(crate) fn record(&self) -> &Record {
         &self.live.record
-    }
-
-    /// Its PID 1.
-    pub(super) fn pidfd(&self) -> BorrowedFd<'_> {
-        self.live.pidfd.get_ref().as_fd()
     }
 
     pub(crate) async fn connect(&self, port: u16) -> std::io::Result<TcpStream> {

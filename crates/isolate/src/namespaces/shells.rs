@@ -3,16 +3,16 @@
 //! so a few are made ahead. One is made on the spot when none is left.
 
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Host;
 use super::warm::Warm;
-use crate::Result;
+use super::{Host, process};
 use crate::spawner::{BuildRequest, Kind, Launch, Launcher};
+use crate::{Error, Result};
 
 /// How long after a start the spares are looked at: the new sandbox gets the processors first.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -25,8 +25,8 @@ pub(super) struct Shell {
     pub(super) slot: u32,
     /// Its future PID 1.
     pub(super) pid: u32,
-    /// The warm process whose user namespace it was born in.
-    pub(super) warm: Option<Arc<Warm>>,
+    /// Socket to the interpreter that has been forked into it already.
+    pub(super) zygote: Option<OwnedFd>,
     launcher: Launcher,
 }
 
@@ -51,13 +51,31 @@ impl Shell {
         // Everything it starts later is counted and limited.
         host.cgroups.attach(slot, pid)?;
         host.links.create(&host.addresses.link(slot), pid, host.addresses.gateway(slot)).await?;
-        Ok(Self { slot, pid, warm, launcher })
+        let zygote = warm.and_then(|warm| match enter(host, &warm, slot, pid) {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                // The sandbox starts its interpreter cold.
+                tracing::warn!(error = &error as &dyn std::error::Error, "no warm start");
+                None
+            }
+        });
+        Ok(Self { slot, pid, zygote, launcher })
     }
 
     /// Lets it become a sandbox.
     pub(super) async fn launch(&self, launch: &Launch, fds: &[BorrowedFd<'_>]) -> Result<()> {
         self.launcher.launch(launch, fds).await
     }
+}
+
+/// Forks the warm process into a shell. It gets to see the sandbox's own root when PID 1 changes to it: the kernel takes
+/// along everybody whose root it was.
+fn enter(host: &Host, warm: &Warm, slot: u32, pid: u32) -> Result<OwnedFd> {
+    let failed = |source| Error::Kernel { action: "enter a shell".into(), source };
+    let (socket, serving) = super::warm::seqpacket()?;
+    let pidfd = process::open(pid).map_err(failed)?;
+    warm.enter(host, slot, pidfd.as_fd(), &serving).map_err(failed)?;
+    Ok(socket)
 }
 
 /// Spare shells, by the warm process they belong to.

@@ -49,8 +49,8 @@ pub(super) struct Warm {
     control: OwnedFd,
 }
 
-/// The message to a warm process: fork, enter the sandbox, serve. Descriptors: its PID 1 as a pidfd, the control socket to
-/// serve there, its log, and the `cgroup.procs` files to write oneself into.
+/// The message to a warm process: fork, enter the jail, serve. Descriptors: its first process as a pidfd, the control socket
+/// to serve there, and the `cgroup.procs` files to write oneself into.
 #[derive(Debug, Serialize)]
 struct Enter {
     /// Bit mask of the capabilities to keep.
@@ -96,18 +96,17 @@ impl Warm {
         &self.user_namespace
     }
 
-    /// Forks it into a sandbox. What it serves there is at the other end of `socket`, which closes if this goes wrong.
+    /// Forks it into a jail. What it serves there is at the other end of `socket`, which closes if this goes wrong.
     pub(super) fn enter(
         &self,
         host: &Host,
-        sandbox: &Record,
+        slot: u32,
         pidfd: BorrowedFd<'_>,
         socket: &OwnedFd,
     ) -> std::io::Result<()> {
-        let log = OpenOptions::new().append(true).open(host.pool.agent_log(&sandbox.id))?;
         let groups: Vec<File> = host
             .cgroups
-            .procs_files(sandbox.slot)
+            .procs_files(slot)
             .into_iter()
             .map(|path| OpenOptions::new().write(true).open(path))
             .collect::<std::io::Result<_>>()?;
@@ -117,7 +116,7 @@ impl Warm {
             seccomp: filter.iter().map(|byte| format!("{byte:02x}")).collect(),
         };
         let fds: Vec<BorrowedFd<'_>> =
-            [pidfd, socket.as_fd(), log.as_fd()].into_iter().chain(groups.iter().map(AsFd::as_fd)).collect();
+            [pidfd, socket.as_fd()].into_iter().chain(groups.iter().map(AsFd::as_fd)).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(&fds)) {

@@ -8,13 +8,17 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::Addresses;
+use super::{Addresses, SLOTS_PER_INSTANCE};
 use crate::{Error, NetworkPolicy, Result};
 
 /// Never reachable, whatever the policy says: private, shared, loopback, link-local (with cloud metadata), multicast and
 /// reserved ranges.
 const BLOCKED: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
                        192.168.0.0/16, 224.0.0.0/4, 240.0.0.0/4";
+
+/// Connections a sandbox may have with the outside at once. The kernel's table of them is the host's own: full, it would
+/// cut off everybody.
+const MOST_CONNECTIONS: u32 = 4096;
 
 /// The instance's table.
 #[derive(Debug)]
@@ -46,21 +50,27 @@ impl Firewall {
         Ok(firewall)
     }
 
-    /// The whole table. Adding before deleting makes the replacement one transaction that works the first time too.
+    /// The whole table. A policy comes before connections that are there already, so that a new one cuts them. Adding before deleting makes the replacement one transaction that works the first time too.
     fn ruleset(&self) -> String {
         let Self { table, addresses, .. } = self;
         let (mine, range) = (format!("\"{}*\"", addresses.link_prefix()), addresses.range());
-        let dns = self.resolvers.first().map_or_else(String::new, |resolver| {
-            format!(
+        let (mut dns, mut dns_out) = (String::new(), String::new());
+        if let Some(resolver) = self.resolvers.first() {
+            dns = format!(
                 "iifname {mine} ip daddr {range} meta l4proto {{ tcp, udp }} th dport 53 dnat ip to {resolver}"
-            )
-        });
+            );
+            // Only what our own rule has sent there: the host may have others, as for the published ports of containers.
+            dns_out = format!(
+                "iifname {mine} ip daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 ct status dnat accept"
+            );
+        }
         format!(
             "table inet {table} {{}}
 delete table inet {table}
 table inet {table} {{
   set blocked {{ type ipv4_addr; flags interval; elements = {{ {BLOCKED} }} }}
   map policies {{ type ifname : verdict; }}
+  set connections {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
   chain input {{
     type filter hook input priority -10; policy accept;
     iifname {mine} drop
@@ -70,9 +80,10 @@ table inet {table} {{
     iifname {mine} oifname \"scv*\" drop
     iifname {mine} meta nfproto ipv6 drop
     iifname {mine} fib saddr . iif oif missing drop
-    iifname {mine} ct state established,related accept
     iifname vmap @policies
-    iifname {mine} ct status dnat accept
+    iifname {mine} ct state established,related accept
+    iifname {mine} ct state new add @connections {{ iifname ct count over {MOST_CONNECTIONS} }} drop
+    {dns_out}
     iifname {mine} ip daddr @blocked drop
     iifname {mine} accept
     oifname {mine} ct state established,related accept

@@ -47,6 +47,9 @@ impl Pool {
         let pool = Self { root, kind };
         for directory in [pool.layers(), pool.sandboxes()] {
             std::fs::create_dir_all(&directory).map_err(at("create", &directory))?;
+            // A process that is on its way into a sandbox sees this directory, and must not see into it.
+            let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+            std::fs::set_permissions(&directory, owner_only).map_err(at("restrict", &directory))?;
         }
         Ok(pool)
     }
