@@ -62,3 +62,19 @@ def interpreter(server):
     sandbox = Sandbox.create(timeout=120)
     yield sandbox
     sandbox.kill()
+
+
+@pytest.fixture(scope="module", params=["sync", "async"])
+def flavour(request, server):
+    """The name of one of the SDK's two Python flavours."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def box(flavour):
+    """One sandbox for a whole file, of either flavour: for tests that leave it as they found it."""
+    from flavours import create
+
+    box = create(flavour, timeout=600)
+    yield box
+    box.kill()
