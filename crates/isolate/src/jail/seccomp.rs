@@ -268,6 +268,46 @@ mod tests {
     }
 
     #[test]
+    fn no_socket_reaches_below_or_beside_the_internet_protocols() {
+        use rustix::io::Errno;
+        use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket, socketpair};
+
+        const PACKET_TYPE: u32 = 10;
+        // The filter holds for one thread. Where nobody has to be root, it asks for this instead.
+        let tried = std::thread::spawn(|| {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            sys::install_filter(&allow_list(&[]).unwrap()).unwrap();
+            let (family, kind) = (AddressFamily::from_raw, SocketType::from_raw);
+            let protocol = |number: i32| Protocol::from_raw((number as u32).try_into().unwrap());
+            let refused = [
+                // The kernel reads it as AF_PACKET.
+                socket(AddressFamily::INET, kind(PACKET_TYPE), None),
+                socket(AddressFamily::INET, kind(PACKET_TYPE | libc::SOCK_NONBLOCK as u32), None),
+                socket(family(libc::AF_PACKET as u16), SocketType::RAW, None),
+                socket(family(libc::AF_VSOCK as u16), SocketType::STREAM, None),
+                socket(AddressFamily::INET, SocketType::STREAM, Some(protocol(libc::IPPROTO_SCTP))),
+                socket(AddressFamily::INET6, SocketType::DGRAM, Some(protocol(L2TP))),
+                socket(AddressFamily::NETLINK, SocketType::RAW, Some(protocol(libc::NETLINK_NETFILTER))),
+                socketpair(family(libc::AF_TIPC as u16), SocketType::STREAM, SocketFlags::empty(), None)
+                    .map(|(one, _)| one),
+            ]
+            .map(|result| result.err());
+            let allowed = [
+                socket(AddressFamily::INET, SocketType::STREAM, None).is_ok(),
+                socket(AddressFamily::INET6, kind((libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u32), None)
+                    .is_ok(),
+                socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).is_ok(),
+                socket(AddressFamily::NETLINK, SocketType::RAW, None).is_ok(),
+                socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).is_ok(),
+            ];
+            (refused, allowed)
+        });
+        let (refused, allowed) = tried.join().unwrap();
+        assert_eq!(refused, [Some(Errno::NOSYS); 8]);
+        assert_eq!(allowed, [true; 5]);
+    }
+
+    #[test]
     fn nothing_is_both_allowed_and_refused() {
         for call in REFUSED {
             assert!(!ALLOWED.contains(call) && !ALLOWED_HERE.contains(call), "{call}");
