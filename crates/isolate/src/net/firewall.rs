@@ -200,6 +200,32 @@ mod tests {
     }
 
     #[test]
+    fn addresses_that_others_on_the_host_translate_stay_blocked() {
+        let firewall = Firewall {
+            table: "t".into(),
+            addresses: Addresses::new("10.213.0.0/16", 0).unwrap(),
+            resolvers: vec![Ipv4Addr::new(10, 0, 0, 53)],
+        };
+        let ruleset = firewall.ruleset();
+        let translated: Vec<&str> = ruleset.lines().filter(|line| line.contains("ct status dnat")).collect();
+        assert_eq!(translated.len(), 1);
+        assert!(translated[0].contains("ip daddr 10.0.0.53") && translated[0].contains("th dport 53"));
+    }
+
+    #[test]
+    fn a_policy_comes_before_connections_that_are_there() {
+        let firewall = Firewall {
+            table: "t".into(),
+            addresses: Addresses::new("10.213.0.0/16", 0).unwrap(),
+            resolvers: vec![],
+        };
+        let ruleset = firewall.ruleset();
+        let place = |text: &str| ruleset.find(text).unwrap();
+        assert!(place("vmap @policies") < place("ct state established"));
+        assert!(place("oifname \"scv*\" drop") < place("vmap @policies"));
+    }
+
+    #[test]
     fn a_stub_resolver_on_the_host_is_not_handed_to_sandboxes() {
         assert!(only_v4(nameservers("nameserver 127.0.0.53\noptions edns0\n")).is_empty());
         assert_eq!(only_v4(nameservers("nameserver 9.9.9.9\n")), [Ipv4Addr::new(9, 9, 9, 9)]);
