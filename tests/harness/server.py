@@ -129,6 +129,23 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
     }
 
 
+def host_counts(data_dir: Path) -> dict[str, int]:
+    """How much of everything there is: the server keeps a fixed number of spares, in ever different slots."""
+    return {kind: len(things) for kind, things in host_resources(data_dir).items()}
+
+
+def settled_counts(data_dir: Path, deadline_s: float = 60) -> dict[str, int]:
+    """The counts once they have not changed for two seconds."""
+    end = time.monotonic() + deadline_s
+    last, since = host_counts(data_dir), time.monotonic()
+    while time.monotonic() - since < 2:
+        assert time.monotonic() < end, f"the host does not come to rest: {last}"
+        time.sleep(0.1)
+        if (now := host_counts(data_dir)) != last:
+            last, since = now, time.monotonic()
+    return last
+
+
 def open_descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 

@@ -7,7 +7,7 @@ import pytest
 from e2b import Sandbox, SandboxNotFoundException
 from e2b_code_interpreter import Sandbox as Interpreter
 
-from harness.server import host_resources, open_descriptors, wait_until
+from harness.server import host_counts, host_resources, open_descriptors, settled_counts, wait_until
 
 
 @pytest.mark.parametrize("how", ["kill9", "stop"])
@@ -61,8 +61,7 @@ def test_a_sandbox_killed_while_the_server_was_down_is_gone(server):
 
 
 def test_fifty_at_once_leave_nothing(server):
-    settle(server)
-    before = host_resources(server.data_dir)
+    before = settle(server)
     descriptors = open_descriptors(server.pid)
 
     def live(_):
@@ -74,15 +73,14 @@ def test_fifty_at_once_leave_nothing(server):
 
     with ThreadPoolExecutor(50) as pool:
         assert list(pool.map(live, range(50))) == ["42\n"] * 50
-    wait_until(lambda: host_resources(server.data_dir) == before, 30, "everything is given back")
+    wait_until(lambda: host_counts(server.data_dir) == before, 60, "everything is given back")
     wait_until(lambda: open_descriptors(server.pid) <= descriptors + 60, 30, "descriptors are closed")
     assert [s for s in Sandbox.list().next_items()] == []
 
 
 def test_a_crashed_creation_leaves_nothing(server):
     """The server dies in the middle of many creations: what was not acknowledged is swept, what was is there."""
-    settle(server)
-    before = host_resources(server.data_dir)
+    before = settle(server)
     acknowledged = []
 
     def create(_):
@@ -104,10 +102,11 @@ def test_a_crashed_creation_leaves_nothing(server):
     assert {sandbox.sandbox_id for sandbox in acknowledged} <= listed
     for sandbox_id in listed:
         Sandbox.kill(sandbox_id)
-    wait_until(lambda: host_resources(server.data_dir) == before, 30, "everything is given back")
+    wait_until(lambda: host_counts(server.data_dir) == before, 60, "everything is given back")
 
 
 def settle(server):
     for one in Sandbox.list().next_items():
         Sandbox.kill(one.sandbox_id)
     wait_until(lambda: not host_resources(server.data_dir)["run directories"], 30, "earlier sandboxes are gone")
+    return settled_counts(server.data_dir)
