@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 use std::process::ExitStatus;
 
-use sandcove_image::{Step, StepRoot, StepRunner, contained, lines};
+use sandcove_image::{StepRoot, StepRunner, contained, lines};
 
 /// Mounts the root and enters it; `$1` lowers, `$2` upper, `$3` scratch, `$4` the step's script. Everything is mounted in a
 /// mount namespace that ends with the step. The step gets a copy of the resolver configuration and a read-only
@@ -48,24 +48,15 @@ impl StepRunner for ChrootRunner {
     async fn run(
         &self,
         root: &StepRoot,
-        step: Step<'_>,
+        script: &str,
         output: &mut (dyn FnMut(&str) + Send),
     ) -> Result<ExitStatus> {
         let lowers = root.lowers.iter().map(|path| option(path)).collect::<Result<Vec<_>>>()?.join(":");
         let mut command = contained::command("/bin/sh");
-        command.args([
-            "-euc",
-            ENTER,
-            "step",
-            &lowers,
-            option(&root.upper)?,
-            option(&root.scratch)?,
-            step.script,
-        ]);
+        command.args(["-euc", ENTER, "step", &lowers, option(&root.upper)?, option(&root.scratch)?, script]);
         command.env_clear();
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         command.env("HOME", "/root").env("LANG", "C.UTF-8");
-        command.envs(step.variables.iter().copied());
         lines::run(&mut command, output).await
     }
 }
@@ -94,12 +85,11 @@ mod tests {
 
     async fn run(root: &StepRoot, script: &str) -> (ExitStatus, String) {
         let mut said = String::new();
-        let step = Step { script, variables: &[("GREETING", "hello")] };
         let mut output = |line: &str| {
             said.push_str(line);
             said.push('\n');
         };
-        let status = ChrootRunner.run(root, step, &mut output).await.unwrap();
+        let status = ChrootRunner.run(root, script, &mut output).await.unwrap();
         (status, said)
     }
 
@@ -119,7 +109,7 @@ mod tests {
         }
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let root = root(dir.path());
-        let script = "echo $GREETING >/made-by-a-step; echo broken >/etc/resolv.conf; echo said";
+        let script = "echo hello >/made-by-a-step; echo broken >/etc/resolv.conf; echo said";
         let before = std::fs::read("/etc/resolv.conf").unwrap();
         let (status, said) = run(&root, script).await;
         assert!(status.success(), "{said}");
@@ -152,9 +142,9 @@ mod tests {
         let root = root(dir.path());
         let (sender, mut seen) = tokio::sync::mpsc::unbounded_channel();
         {
-            let step = Step { script: "echo started; exec sleep 3941", variables: &[] };
+            let script = "echo started; exec sleep 3941";
             let mut output = |line: &str| sender.send(line.to_owned()).unwrap();
-            let mut running = std::pin::pin!(ChrootRunner.run(&root, step, &mut output));
+            let mut running = std::pin::pin!(ChrootRunner.run(&root, script, &mut output));
             tokio::select! {
                 ended = &mut running => panic!("ended early: {ended:?}"),
                 line = seen.recv() => assert_eq!(line.as_deref(), Some("started")),

@@ -51,7 +51,8 @@ impl Host {
         })
         .await
         .context("failed to prepare this host for sandboxes: `sandcove doctor` shows what is missing")?;
-        let templates = build_templates(settings, &backend.layer_dir()).await?;
+        let layers = backend.layer_dir();
+        let templates = build_templates(settings, &layers).await?;
 
         let url = url(listener.local_addr()?);
         let kept = ServerFile::read(&settings.data_dir)?.map(|file| file.api_key);
@@ -66,6 +67,7 @@ impl Host {
         for template in &templates {
             app.templates().upsert_builtin(record(template)?).await?;
         }
+        remove_unused_layers(&app, &layers).await?;
         let Some(api_key) = wanted.or_else(|| app.new_key().cloned()) else {
             bail!("the key of this data directory is unknown: set SANDCOVE_API_KEY to a key of your choice");
         };
@@ -95,6 +97,18 @@ async fn build_templates(settings: &Settings, layers: &Path) -> Result<[Template
     let progress = Progress::new();
     builder.ensure(&templates, &mut |event| progress.show(&event)).await?;
     Ok(templates)
+}
+
+/// Gives back the space of layers that no template and no sandbox is made from any more. A server without that space is
+/// better than none, so that only what is wrong with the database ends the start.
+async fn remove_unused_layers(app: &App, layers: &Path) -> Result<()> {
+    let Some(used) = app.store().layers_in_use().await? else { return Ok(()) };
+    let store = LayerStore::open(layers)?;
+    match tokio::task::spawn_blocking(move || store.collect(&used)).await? {
+        Ok(removed) => removed.iter().for_each(|layer| tracing::info!(%layer, "removed an unused layer")),
+        Err(error) => tracing::warn!(%error, "unused layers could not be removed"),
+    }
+    Ok(())
 }
 
 fn record(template: &Template) -> Result<TemplateRecord> {

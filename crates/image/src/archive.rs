@@ -62,8 +62,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_layer_comes_back_as_it_was() {
-        let recipe =
-            Recipe { name: "t", origin: Origin::LayerBelow, files: vec![], script: "", variables: vec![] };
+        let recipe = Recipe { name: "t", origin: Origin::LayerBelow, files: vec![], script: "" };
         let id = Layer::new(recipe, None).id;
         let dir = tempfile::tempdir().unwrap();
         let (cache, tree, back) =

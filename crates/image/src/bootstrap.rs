@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::ExitStatus;
 
-
 use crate::{contained, lines};
 
 /// Files of a package that nobody reads in a sandbox; licences stay.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::store::Staging;
 use crate::{
-    Error, File, Layer, LayerId, LayerStore, Origin, Result, Step, StepRoot, StepRunner, Template, archive,
+    Error, File, Layer, LayerId, LayerStore, Origin, Result, StepRoot, StepRunner, Template, archive,
     bootstrap,
 };
 
@@ -126,12 +126,11 @@ impl<R: StepRunner> Builder<R> {
             upper: staging.tree.clone(),
             scratch: staging.scratch.clone(),
         };
-        let step = Step { script: recipe.script, variables: &recipe.variables };
         let mut output = |line: &str| {
             last.push(line);
             progress(Event::Output(line));
         };
-        let ended = self.runner.run(&root, step, &mut output).await;
+        let ended = self.runner.run(&root, recipe.script, &mut output).await;
         check(layer, "the provisioning script", ended, &last)
     }
 }

@@ -102,7 +102,6 @@ fn base(certificates: &HostCertificates) -> Recipe {
         },
         files,
         script: include_str!("../recipes/base/provision.sh"),
-        variables: Vec::new(),
     }
 }
 
@@ -117,7 +116,6 @@ fn code_interpreter() -> Recipe {
             list("constraints.txt", include_str!("../recipes/code-interpreter/constraints.txt")),
         ],
         script: include_str!("../recipes/code-interpreter/provision.sh"),
-        variables: Vec::new(),
     }
 }
 

@@ -22,5 +22,5 @@ pub use builtin::{Template, templates};
 pub use certificates::HostCertificates;
 pub use error::{Error, Result};
 pub use recipe::{File, Layer, LayerId, Origin, Recipe};
-pub use step::{Step, StepRoot, StepRunner};
+pub use step::{StepRoot, StepRunner};
 pub use store::LayerStore;

@@ -58,10 +58,8 @@ pub struct Recipe {
     pub origin: Origin,
     /// Files put in place.
     pub files: Vec<File>,
-    /// A bash script that runs as root inside, with the variables below set.
+    /// A bash script that runs as root inside.
     pub script: &'static str,
-    /// Variables of the script.
-    pub variables: Vec<(&'static str, &'static str)>,
 }
 
 /// A recipe with its place in a template: everything below it is part of its identity.
@@ -98,10 +96,6 @@ impl Layer {
             part(&file.contents);
         }
         part(recipe.script);
-        for (name, value) in &recipe.variables {
-            part(name);
-            part(value);
-        }
         let hex: String = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         Self { id: LayerId(format!("{}-{hex}", recipe.name)), recipe }
     }
@@ -117,7 +111,6 @@ mod tests {
             origin: Origin::Debian { suite: "trixie", packages: vec!["bash".into()] },
             files: vec![File { path: "etc/x".into(), mode: 0o644, contents: "x".into() }],
             script: "true",
-            variables: vec![("A", "1")],
         }
     }
 
@@ -130,14 +123,13 @@ mod tests {
     #[test]
     fn a_change_anywhere_is_another_layer() {
         let original = Layer::new(recipe(), None).id;
-        let changes: [fn(&mut Recipe); 7] = [
+        let changes: [fn(&mut Recipe); 6] = [
             |r| r.origin = Origin::LayerBelow,
             |r| r.origin = Origin::Debian { suite: "trixie", packages: vec!["bash".into(), "jq".into()] },
             |r| r.files[0].path = "etc/y".into(),
             |r| r.files[0].mode = 0o755,
             |r| r.files[0].contents = "y".into(),
             |r| r.script = "false",
-            |r| r.variables = vec![("A", "2")],
         ];
         for (index, change) in changes.iter().enumerate() {
             let mut changed = recipe();

@@ -14,26 +14,17 @@ pub struct StepRoot {
     pub scratch: PathBuf,
 }
 
-/// A script to run as root inside.
-#[derive(Debug, Clone, Copy)]
-pub struct Step<'a> {
-    /// Bash source.
-    pub script: &'a str,
-    /// Variables it sees, besides `PATH`, `HOME` and `LANG`.
-    pub variables: &'a [(&'static str, &'static str)],
-}
-
 /// Runs steps. The step has the network, `/proc`, a minimal `/dev`, an empty `/tmp` and a resolver configuration, and
 /// cannot change a file of the host. When the future is dropped, or this process dies, the step dies with it.
 pub trait StepRunner {
-    /// Runs `step`, hands every line it writes to `output`, and returns how it ended.
+    /// Runs `script`, which is Bash, as root inside; it sees `PATH`, `HOME` and `LANG` only. Hands every line it writes to `output`, and returns how it ended.
     ///
     /// # Errors
     /// When the step could not be started or waited for.
     fn run(
         &self,
         root: &StepRoot,
-        step: Step<'_>,
+        script: &str,
         output: &mut (dyn FnMut(&str) + Send),
     ) -> impl Future<Output = std::io::Result<std::process::ExitStatus>> + Send;
 }

@@ -1,5 +1,7 @@
-//! The directory of layers. A layer appears in it whole, by one rename after its bytes are on disk, or not at all.
+//! The directory of layers. A layer appears in it whole, by one rename after its bytes are on disk, or not at all; and it
+//! goes by one rename as well, before its bytes do.
 
+use std::collections::HashSet;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -7,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::{Error, LayerId, Result};
 
 const STAGING_PREFIX: &str = ".building-";
+const REMOVING_PREFIX: &str = ".removing-";
 
 /// The layers of one pool.
 #[derive(Debug, Clone)]
@@ -53,14 +56,50 @@ impl LayerStore {
             Err(TryLockError::WouldBlock) => return Err(Error::Busy { path }),
             Err(TryLockError::Error(error)) => return Err(Error::path("lock", &path)(error)),
         }
-        for entry in std::fs::read_dir(&self.directory).map_err(Error::path("read", &self.directory))? {
-            let path = entry.map_err(Error::path("read", &self.directory))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with(STAGING_PREFIX) {
-                std::fs::remove_dir_all(&path).map_err(Error::path("remove", &path))?;
-            }
+        for name in self.names()?.iter().filter(|name| is_left_over(name)) {
+            let path = self.directory.join(name);
+            std::fs::remove_dir_all(&path).map_err(Error::path("remove", &path))?;
         }
         Ok(StoreLock { _file: file })
+    }
+
+    /// Removes the layers that are not in `used`, and what killed builds and removals left. Gives the names of those
+    /// layers. Takes no lock when there is nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process is building here; when something cannot be removed.
+    pub fn collect(&self, used: &HashSet<String>) -> Result<Vec<String>> {
+        let is_unused = |name: &String| !name.starts_with('.') && !used.contains(name);
+        let names = self.names()?;
+        if !names.iter().any(|name| is_unused(name) || is_left_over(name)) {
+            return Ok(Vec::new());
+        }
+        let _lock = self.lock()?;
+        let unused: Vec<String> = names.into_iter().filter(is_unused).collect();
+        for name in &unused {
+            // Out of sight first: half a layer must never be taken for a whole one.
+            let (path, hidden) =
+                (self.directory.join(name), self.directory.join(format!("{REMOVING_PREFIX}{name}")));
+            std::fs::rename(&path, &hidden).map_err(Error::path("remove", &path))?;
+            self.sync()?;
+            std::fs::remove_dir_all(&hidden).map_err(Error::path("remove", &hidden))?;
+        }
+        Ok(unused)
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.directory).map_err(Error::path("read", &self.directory))? {
+            let name = entry.map_err(Error::path("read", &self.directory))?.file_name();
+            // A name that is no text is none of ours.
+            names.extend(name.into_string());
+        }
+        Ok(names)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let directory = File::open(&self.directory).map_err(Error::path("open", &self.directory))?;
+        directory.sync_all().map_err(Error::path("sync", &self.directory))
     }
 
     /// Starts a layer, out of sight.
@@ -81,10 +120,13 @@ impl LayerStore {
         rustix::fs::syncfs(&tree).map_err(|error| Error::path("sync", &staging.tree)(error.into()))?;
         let path = self.path(id);
         std::fs::rename(&staging.tree, &path).map_err(Error::path("publish", &path))?;
-        let directory = File::open(&self.directory).map_err(Error::path("open", &self.directory))?;
-        directory.sync_all().map_err(Error::path("sync", &self.directory))?;
+        self.sync()?;
         std::fs::remove_dir_all(&staging.directory).map_err(Error::path("remove", &staging.directory))
     }
+}
+
+fn is_left_over(name: &str) -> bool {
+    name.starts_with(STAGING_PREFIX) || name.starts_with(REMOVING_PREFIX)
 }
 
 /// Held while layers are written.
@@ -109,8 +151,7 @@ mod tests {
     use crate::{Layer, Origin, Recipe};
 
     fn layer() -> LayerId {
-        let recipe =
-            Recipe { name: "t", origin: Origin::LayerBelow, files: vec![], script: "", variables: vec![] };
+        let recipe = Recipe { name: "t", origin: Origin::LayerBelow, files: vec![], script: "" };
         Layer::new(recipe, None).id
     }
 
@@ -138,6 +179,32 @@ mod tests {
         let _lock = store.lock().unwrap();
         assert!(!staging.tree.exists());
         assert!(!store.has(&layer()));
+    }
+
+    #[test]
+    fn unused_layers_go_and_used_ones_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LayerStore::open(dir.path()).unwrap();
+        for name in ["base-1", "base-2", ".removing-base-0/usr", ".building-base-3/tree"] {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
+            std::fs::write(dir.path().join(name).join("file"), "x").unwrap();
+        }
+        let used = HashSet::from(["base-2".to_owned(), "gone".to_owned()]);
+        assert_eq!(store.collect(&used).unwrap(), ["base-1"]);
+        let mut left = store.names().unwrap();
+        left.sort();
+        assert_eq!(left, [".lock", "base-2"]);
+        assert!(store.collect(&used).unwrap().is_empty());
+    }
+
+    #[test]
+    fn nothing_is_removed_while_something_is_built() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LayerStore::open(dir.path()).unwrap();
+        std::fs::create_dir(dir.path().join("base-1")).unwrap();
+        let _lock = store.lock().unwrap();
+        assert!(matches!(store.collect(&HashSet::new()), Err(Error::Busy { .. })));
+        assert!(dir.path().join("base-1").exists());
     }
 
     #[test]

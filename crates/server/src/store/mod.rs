@@ -2,6 +2,8 @@
 //! enough for other databases (`$1` placeholders, no dialect).
 
 mod idempotency;
+mod keys;
+mod layers;
 mod sandboxes;
 mod teams;
 mod templates;
@@ -14,6 +16,7 @@ use sqlx::sqlite::{
 };
 
 pub use idempotency::Begun;
+pub use keys::ApiKey;
 pub use teams::FirstTeam;
 
 use crate::{Error, Result};

@@ -1,15 +1,13 @@
-//! Teams and their API keys. Keys are stored as SHA-256 only: they are long and random, so a slow hash adds nothing.
+//! Teams, and which of them a key acts for.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use sandcove_wire::secret::Secret;
-use serde_json::json;
-use sha2::{Digest, Sha256};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
+use super::keys::hash;
 use super::{Store, corrupt};
 use crate::teams::{Standing, Team};
 use crate::{Error, Result, clock, random};
@@ -93,23 +91,6 @@ impl Store {
         Ok(())
     }
 
-    /// Lets `key` act for `team`. Adding the same key again changes nothing.
-    pub async fn add_key(&self, team: &Team, name: &str, key: &Secret) -> Result<()> {
-        sqlx::query(
-            "INSERT INTO api_keys (id, team_id, name, hash, mask, created_at) VALUES ($1, $2, $3, $4, $5, $6) \
-             ON CONFLICT (hash) DO NOTHING",
-        )
-        .bind(Uuid::new_v4().to_string())
-        .bind(team.id.to_string())
-        .bind(name)
-        .bind(hash(key.expose()))
-        .bind(mask(key.expose()))
-        .bind(clock::now().as_microsecond())
-        .execute(&self.write)
-        .await?;
-        Ok(())
-    }
-
     /// The team a key acts for.
     pub async fn team_of_key(&self, key: &str) -> Result<Option<Team>> {
         let sql = format!(
@@ -172,26 +153,4 @@ fn team(row: &SqliteRow) -> Result<Team> {
         max_sandboxes: u32::try_from(row.try_get::<i64, _>("max_sandboxes")?).unwrap_or(u32::MAX),
         max_session: Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
     })
-}
-
-fn hash(key: &str) -> String {
-    Sha256::digest(key.as_bytes()).iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// What may be shown of a key (contract: control-plane, section 4.1).
-fn mask(key: &str) -> String {
-    let value = key.strip_prefix("e2b_").unwrap_or(key);
-    let head: String = value.chars().take(2).collect();
-    let tail: Vec<char> = value.chars().rev().take(4).collect();
-    json!({
-        "prefix": "e2b_",
-        "valueLength": value.chars().count(),
-        "maskedValuePrefix": head,
-        "maskedValueSuffix": tail.into_iter().rev().collect::<String>(),
-    })
-    .to_string()
 }

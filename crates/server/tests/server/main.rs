@@ -4,6 +4,8 @@
 mod auth;
 mod create;
 mod idempotency;
+mod keys;
+mod layers;
 mod lifecycle;
 mod lists;
 mod observe;

@@ -1,0 +1,156 @@
+//! API keys. They are stored as SHA-256 only: they are long and random, so a slow hash adds nothing.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use sandcove_wire::secret::Secret;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use uuid::Uuid;
+
+use super::{Store, corrupt, json};
+use crate::teams::Team;
+use crate::{Result, clock, random};
+
+/// What is known of an API key.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApiKey {
+    /// Its id, which is no secret.
+    pub id: Uuid,
+    /// What it was called when it was made.
+    pub name: String,
+    /// As much of the key as may be shown.
+    pub mask: KeyMask,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was used last, to the second.
+    pub last_used_at: Option<Timestamp>,
+}
+
+/// What may be shown of a key (contract: control-plane, section 4.1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyMask {
+    /// What every key begins with.
+    pub prefix: String,
+    /// Characters after the prefix.
+    pub value_length: usize,
+    /// The first of them.
+    pub masked_value_prefix: String,
+    /// The last of them.
+    pub masked_value_suffix: String,
+}
+
+impl ApiKey {
+    fn new(name: &str, secret: &Secret) -> Self {
+        Self {
+            id: Uuid::new_v4(),
+            name: name.to_owned(),
+            mask: mask(secret.expose()),
+            created_at: clock::now(),
+            last_used_at: None,
+        }
+    }
+}
+
+impl Store {
+    /// Makes a key for `team`. It can be shown now and never again.
+    pub async fn create_key(&self, team: &Team, name: &str) -> Result<(ApiKey, Secret)> {
+        let secret = random::api_key();
+        let key = ApiKey::new(name, &secret);
+        self.insert_key(team, &key, &secret).await?;
+        Ok((key, secret))
+    }
+
+    /// Lets `secret` act for `team`. Adding the same key again changes nothing.
+    pub async fn add_key(&self, team: &Team, name: &str, secret: &Secret) -> Result<()> {
+        self.insert_key(team, &ApiKey::new(name, secret), secret).await
+    }
+
+    async fn insert_key(&self, team: &Team, key: &ApiKey, secret: &Secret) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO api_keys (id, team_id, name, hash, mask, created_at) VALUES ($1, $2, $3, $4, $5, $6) \
+             ON CONFLICT (hash) DO NOTHING",
+        )
+        .bind(key.id.to_string())
+        .bind(team.id.to_string())
+        .bind(&key.name)
+        .bind(hash(secret.expose()))
+        .bind(json(&key.mask)?)
+        .bind(key.created_at.as_microsecond())
+        .execute(&self.write)
+        .await?;
+        Ok(())
+    }
+
+    /// The keys of a team, oldest first.
+    pub async fn keys(&self, team: &Team) -> Result<Vec<ApiKey>> {
+        let rows = sqlx::query(
+            "SELECT id, name, mask, created_at, last_used_at FROM api_keys WHERE team_id = $1 \
+             ORDER BY created_at, id",
+        )
+        .bind(team.id.to_string())
+        .fetch_all(&self.read)
+        .await?;
+        rows.iter().map(key).collect()
+    }
+
+    /// The id of a key, if the team has it.
+    pub async fn key_id(&self, team: &Team, secret: &Secret) -> Result<Option<Uuid>> {
+        let row = sqlx::query("SELECT id FROM api_keys WHERE hash = $1 AND team_id = $2")
+            .bind(hash(secret.expose()))
+            .bind(team.id.to_string())
+            .fetch_optional(&self.read)
+            .await?;
+        row.as_ref().map(id).transpose()
+    }
+
+    /// Takes a key's rights away, at once; false when the team has no such key.
+    pub async fn delete_key(&self, team: &Team, id: Uuid) -> Result<bool> {
+        let done = sqlx::query("DELETE FROM api_keys WHERE id = $1 AND team_id = $2")
+            .bind(id.to_string())
+            .bind(team.id.to_string())
+            .execute(&self.write)
+            .await?;
+        Ok(done.rows_affected() > 0)
+    }
+}
+
+fn id(row: &SqliteRow) -> Result<Uuid> {
+    let id: String = row.try_get("id")?;
+    Uuid::parse_str(&id).map_err(corrupt("API key", &id))
+}
+
+fn key(row: &SqliteRow) -> Result<ApiKey> {
+    let id = id(row)?;
+    let mask: String = row.try_get("mask")?;
+    Ok(ApiKey {
+        id,
+        name: row.try_get("name")?,
+        mask: serde_json::from_str(&mask).map_err(corrupt("API key", &id.to_string()))?,
+        created_at: clock::from_micros(row.try_get("created_at")?),
+        last_used_at: row.try_get::<Option<i64>, _>("last_used_at")?.map(clock::from_micros),
+    })
+}
+
+pub(super) fn hash(key: &str) -> String {
+    Sha256::digest(key.as_bytes()).iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn mask(key: &str) -> KeyMask {
+    let value = key.strip_prefix("e2b_").unwrap_or(key);
+    let tail: Vec<char> = value.chars().rev().take(4).collect();
+    KeyMask {
+        prefix: "e2b_".to_owned(),
+        value_length: value.chars().count(),
+        masked_value_prefix: value.chars().take(2).collect(),
+        masked_value_suffix: tail.into_iter().rev().collect(),
+    }
+}

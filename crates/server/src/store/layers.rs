@@ -1,0 +1,46 @@
+//! Which template layers are needed.
+
+use std::collections::HashSet;
+
+use sqlx::Row;
+use uuid::Uuid;
+
+use super::{Store, corrupt};
+use crate::Result;
+use crate::templates::TemplateRecord;
+
+impl Store {
+    /// Forgets the builds of the server's own templates that no tag names and no sandbox was made from, and gives the
+    /// layers of all that remain. `None` when a sandbox's build is not known, so that nothing can be said. To be called
+    /// before sandboxes are made.
+    pub async fn layers_in_use(&self) -> Result<Option<HashSet<String>>> {
+        let of_sandboxes: HashSet<Uuid> =
+            self.sandboxes().await?.iter().map(|sandbox| sandbox.details.source.build_id).collect();
+        let mut transaction = self.write.begin().await?;
+        let rows = sqlx::query(
+            "SELECT b.id, b.record, t.team_id IS NULL AND NOT EXISTS \
+             (SELECT 1 FROM template_tags g WHERE g.build_id = b.id) AS is_old \
+             FROM template_builds b JOIN templates t ON t.id = b.template_id",
+        )
+        .fetch_all(&mut *transaction)
+        .await?;
+        let (mut known, mut layers) = (HashSet::new(), HashSet::new());
+        for row in &rows {
+            let id: String = row.try_get("id")?;
+            let build = Uuid::parse_str(&id).map_err(corrupt("template build", &id))?;
+            if row.try_get("is_old")? && !of_sandboxes.contains(&build) {
+                sqlx::query("DELETE FROM template_builds WHERE id = $1")
+                    .bind(&id)
+                    .execute(&mut *transaction)
+                    .await?;
+                continue;
+            }
+            let record: TemplateRecord = serde_json::from_str(&row.try_get::<String, _>("record")?)
+                .map_err(corrupt("template build", &id))?;
+            known.insert(build);
+            layers.extend(record.layers);
+        }
+        transaction.commit().await?;
+        Ok(of_sandboxes.is_subset(&known).then_some(layers))
+    }
+}
