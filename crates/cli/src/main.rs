@@ -50,6 +50,9 @@ enum Command {
     Run(commands::run::RunArgs),
     /// look after running sandboxes
     Sandbox(commands::sandbox::SandboxArgs),
+    /// look after the keys of this data directory's server, whether it runs or not
+    #[command(subcommand)]
+    Keys(commands::keys::KeysCommand),
     /// measure how fast a server is
     Bench(bench::BenchArgs),
     /// check whether this host can run sandboxes
@@ -106,6 +109,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode> {
             commands::run::run(&Settings::resolve(place, &ServerArgs::default())?, &args).await
         }
         Command::Sandbox(args) => commands::sandbox::sandbox(&place.path()?, args).await,
+        Command::Keys(command) => commands::keys::keys(&place.path()?, command).await,
         Command::Bench(args) => bench::bench(&place.path()?, &args).await,
         Command::Doctor { json } => doctor::doctor(&place.path()?, json),
         Command::Spawner { .. } => unreachable!("handled before the runtime starts"),

@@ -15,6 +15,7 @@ use sandcove_wire::interpreter::{Event, ExecutionRequest};
 use serde_json::{Value, json};
 
 use crate::commands::reach::Reach;
+use crate::commands::run::is_closed_port;
 use stats::Series;
 
 /// How often each warm request is made in a sandbox.
@@ -146,10 +147,6 @@ async fn code(sandbox: &Sandbox, code: &str) -> Result<()> {
         None if results == 0 => bail!("`{code}` had no result"),
         None => Ok(()),
     }
-}
-
-fn is_closed_port(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<sandcove_client::Error>().and_then(sandcove_client::Error::status) == Some(502)
 }
 
 fn report(samples: &[Sample], args: &BenchArgs) {

@@ -2,6 +2,7 @@
 
 pub mod daemon;
 pub mod forward;
+pub mod keys;
 pub mod reach;
 pub mod run;
 pub mod sandbox;

@@ -81,8 +81,20 @@ async fn execute(client: &Client, new: &NewSandbox, request: &ExecutionRequest) 
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
     client.kill(sandbox.id()).await?;
-    outcome?;
+    match outcome {
+        Err(error) if is_closed_port(&error) => bail!(
+            "template `{}` has no code interpreter: use `--template code-interpreter-v1`, or `sandcove sandbox exec` \
+             to run programs in a sandbox of it",
+            new.template
+        ),
+        other => other?,
+    };
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Whether nobody listened where the interpreter should be.
+pub fn is_closed_port(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<sandcove_client::Error>().and_then(sandcove_client::Error::status) == Some(502)
 }
 
 enum Shown {
