@@ -1,0 +1,203 @@
+"""Attacks that are more than one command: on what all sandboxes share, and on the server from the network. Each test is named
+for what it tries."""
+
+import socket
+import threading
+
+import pytest
+from e2b import CommandExitException, Sandbox
+
+
+def python(code):
+    return f"python3 - <<'END'\n{code}\nEND"
+
+
+def as_root(sandbox, command, **options):
+    return sandbox.commands.run(command, user="root", timeout=60, **options).stdout
+
+
+OPEN = """
+import socket
+for name, *arguments in [
+    ("SOCK_PACKET", 2, 10, 0x300), ("SOCK_PACKET without blocking", 2, 10 | 0o4000, 0x300), ("AF_PACKET", 17, 3, 0x300),
+    ("AF_VSOCK", 40, 1, 0), ("AF_ALG", 38, 5, 0), ("AF_KEY", 15, 3, 2), ("AF_TIPC", 30, 1, 0), ("SCTP", 2, 1, 132),
+    ("DCCP", 2, 6, 33), ("L2TP", 2, 2, 115), ("nftables", 16, 3, 12), ("IPsec", 16, 3, 6), ("kernel crypto", 16, 3, 21),
+]:
+    try:
+        socket.socket(*arguments).close()
+        print(name)
+    except OSError:
+        pass
+"""
+
+
+def test_sockets_below_the_internet_protocols_are_refused(sandbox):
+    """An IPv4 socket of type SOCK_PACKET is a packet socket to the kernel: forged frames, and a large piece of its code."""
+    assert as_root(sandbox, python(OPEN)) == ""
+
+
+def test_sockets_that_programs_need_still_open(sandbox):
+    code = "import socket\nfor a in [(2, 1), (2, 2), (10, 1), (2, 3, 1), (1, 5), (16, 3, 0), (16, 3, 9)]: socket.socket(*a).close()"
+    as_root(sandbox, python(code + "\nsocket.socketpair()"))
+
+
+def test_asynchronous_io_of_the_host_cannot_be_used_up(sandbox):
+    used = python(
+        """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+made = 0
+while made < 1000 and libc.syscall(206, 100, ctypes.byref(ctypes.c_ulong(0))) == 0: made += 1
+print(made)
+"""
+    )
+    assert as_root(sandbox, used) == "0\n"
+
+
+def test_how_the_host_was_booted_is_not_told(sandbox):
+    assert as_root(sandbox, "cat /proc/cmdline /proc/interrupts") == ""
+
+
+def test_shocker_opening_files_by_handle_is_refused(sandbox):
+    """Root may read any directory, and file handles know no mount namespace: 2 is the root of most file systems."""
+    code = """
+import ctypes, os
+class Handle(ctypes.Structure): _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("id", ctypes.c_uint * 2)]
+libc = ctypes.CDLL(None, use_errno=True)
+for path in ["/", "/run/sandcove", "/dev/null"]:
+    at = os.open(path, os.O_RDONLY)
+    for number in [2, 256]:
+        handle = Handle(8, 1, (ctypes.c_uint * 2)(number, 0))
+        print(libc.syscall(304, at, ctypes.byref(handle), os.O_RDONLY), ctypes.get_errno())
+"""
+    assert as_root(sandbox, python(code)) == "-1 1\n" * 6
+
+
+def test_the_agents_log_is_no_way_out(sandbox):
+    """Descriptors of PID 1 are links to files of the host; root may read its own sandbox's log by them, and no more."""
+    code = """
+import os
+for descriptor in os.listdir("/proc/1/fd"):
+    path = f"/proc/1/fd/{descriptor}"
+    target = os.readlink(path)
+    if not target.startswith("/") or target.startswith("/dev/"): continue
+    for flags in [os.O_WRONLY, os.O_RDWR]:
+        try: os.open(path, flags); print("opened", target, flags)
+        except PermissionError: pass
+    for beside in ["..", "../..", "../../../sandcove.db"]:
+        if os.path.exists(f"{path}/{beside}"): print("beside", target, beside)
+"""
+    assert as_root(sandbox, python(code)) == ""
+
+
+def test_the_boot_message_is_gone_when_code_runs(sandbox):
+    """It holds the access token."""
+    assert as_root(sandbox, "ls -l /proc/*/fd 2>/dev/null | grep -c memfd || true") == "0\n"
+    with pytest.raises(CommandExitException):
+        sandbox.commands.run("cat /proc/1/mem /proc/1/maps /proc/1/environ", user="user")
+
+
+def test_empty_files_in_memory_count_as_memory(sandbox, server):
+    fill = "import os\nos.makedirs('/dev/shm/i')\nfor n in range(3_000_000): os.mknod(f'/dev/shm/i/{n}')"
+    with pytest.raises(CommandExitException):
+        as_root(sandbox, python(fill))
+    assert sandbox.commands.run("echo alive").stdout == "alive\n" and server.healthy()
+
+
+def ask(server, request: str) -> list[str]:
+    """Sends bytes as they are; the status lines of all answers."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(request.encode())
+        connection.settimeout(2)
+        try:
+            while part := connection.recv(65536):
+                answer += part
+        except OSError:
+            pass
+    return [line.split(" ")[1] for line in answer.decode(errors="replace").splitlines() if line.startswith("HTTP/1.")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/init", "//init", "/%69nit", "/%2569nit", "/x/../init", "/init/", "/INIT", "/%2finit", "/init?x", "/init%00", "/init;x",
+     "/\\init", "http://x/init", "init", "/freeze", "/upgrade"],
+)  # fmt: skip
+def test_the_agents_control_routes_are_closed_to_clients(sandbox, server, path):
+    body = '{"accessToken":"stolen"}'
+    statuses = ask(
+        server,
+        f"POST {path} HTTP/1.1\r\nHost: 49983-{sandbox.sandbox_id}.localhost\r\n"
+        f"X-Access-Token: {sandbox._envd_access_token}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}",
+    )
+    assert statuses in (["404"], ["400"])
+    assert sandbox.commands.run("echo mine").stdout == "mine\n"
+
+
+SMUGGLED = "POST /smuggled HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "framing",
+    ["Content-Length: 5\r\nTransfer-Encoding: chunked", f"Transfer-Encoding: chunked\r\nContent-Length: {5 + len(SMUGGLED)}",
+     "Transfer-Encoding: xchunked", "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+     f"Content-Length: 0\r\nContent-Length: {len(SMUGGLED)}", "Content-Length: +5", "Content-Length : 5"],
+)  # fmt: skip
+def test_no_request_is_smuggled_to_a_service(sandbox, server, framing):
+    """Whatever the framing says, the service never sees a request of which the server does not know."""
+    service = """
+import http.server
+class Seen(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        with open("/tmp/seen", "a") as log: log.write(self.path + "\\\\n")
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200); self.send_header("Content-Length", "0"); self.end_headers()
+http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Seen).serve_forever()
+"""
+    sandbox.files.write("/tmp/service.py", service.replace("\\\\n", "\\n"))
+    sandbox.commands.run("python3 /tmp/service.py", background=True)
+    host = f"Host: 8000-{sandbox.sandbox_id}.localhost\r\n"
+    assert ask(server, f"POST /first HTTP/1.1\r\n{host}Content-Length: 0\r\nConnection: close\r\n\r\n") == ["200"]
+    ask(server, f"POST /second HTTP/1.1\r\n{host}{framing}\r\n\r\n0\r\n\r\n{SMUGGLED}")
+    assert "/smuggled" not in sandbox.files.read("/tmp/seen")
+
+
+def test_another_sandboxs_token_opens_nothing(sandbox, server):
+    other = Sandbox.create(timeout=60)
+    try:
+        for address in [
+            f"Host: 49983-{sandbox.sandbox_id}.localhost",
+            f"Host: localhost\r\nE2b-Sandbox-Id: {sandbox.sandbox_id}\r\nE2b-Sandbox-Port: 49983",
+        ]:
+            request = "POST /process.Process/List HTTP/1.1\r\n{}\r\nX-Access-Token: {}\r\nContent-Type: application/json\r\n" \
+                "Content-Length: 2\r\nConnection: close\r\n\r\n{{}}"
+            assert ask(server, request.format(address, other._envd_access_token)) == ["401"]
+            assert ask(server, request.format(address, sandbox._envd_access_token)) == ["200"]
+    finally:
+        other.kill()
+
+
+def test_a_signature_for_one_file_opens_no_other(sandbox, server):
+    import requests
+
+    sandbox.files.write("/tmp/shared", "shared")
+    sandbox.files.write("/tmp/private", "private")
+    url = sandbox.download_url("/tmp/shared")
+    assert "signature" in url and requests.get(url, timeout=10).text == "shared"
+    for changed in [url.replace("shared", "private"), url.replace("signature=v1_", "signature=v1_A"), url.split("&signature")[0]]:
+        # 502: without an id in the address, the signature is what tells whose URL it is.
+        assert requests.get(changed, timeout=10).status_code in (401, 502)
+    assert requests.post(url, files={"file": b"x"}, timeout=10).status_code in (401, 502)
+
+
+def test_a_service_that_never_ends_its_answer_holds_up_nobody(sandbox, server):
+    sandbox.commands.run("python3 -c \"import socket,time\ns=socket.create_server(('127.0.0.1',8001),backlog=64)\nk=[]\nwhile 1: k.append(s.accept())\"", background=True)  # fmt: skip
+    request = f"GET / HTTP/1.1\r\nHost: 8001-{sandbox.sandbox_id}.localhost\r\n\r\n"
+    stuck = [threading.Thread(target=ask, args=(server, request)) for _ in range(32)]
+    for one in stuck:
+        one.start()
+    assert server.healthy() and sandbox.commands.run("echo free").stdout == "free\n"
+    for one in stuck:
+        one.join()
