@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use sandcove_wire::boot::AGENT_PORT;
 use tokio::time::sleep;
 
-use super::body::{Answer, Stream};
+use super::body::{Answer, Stream, Upload};
 use super::gate::{Admitted, Visitor};
 use super::host_route::{Target, is_control_route};
 use super::pool::Connection;
@@ -90,6 +90,8 @@ async fn attempt(
     let upgrade = upgrade::wanted(request.headers());
     let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
     prepare(&mut request, uri, host, mask, upgrade);
+    let request = request.map(Upload::new);
+    let sent = request.body().sent();
     let exchange = exchange(request, &live, id.as_str(), port);
     let (mut answer, connection) = live
         .ended
@@ -108,12 +110,12 @@ async fn attempt(
     let (mut parts, body) = answer.into_parts();
     drop_hop_by_hop(&mut parts.headers);
     parts.version = Version::default();
-    Ok(Response::from_parts(parts, Answer::Stream(Stream::new(body, live, port, connection))))
+    Ok(Response::from_parts(parts, Answer::Stream(Stream::new(body, live, port, connection, sent))))
 }
 
 /// Sends the request over an idle connection or a new one, and waits for the head of the answer.
 async fn exchange(
-    mut request: Request<Incoming>,
+    mut request: Request<Upload>,
     live: &Live,
     id: &str,
     port: u16,

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 
+use super::body::Upload;
+
 /// A connection to a port of a sandbox.
-pub(crate) type Connection = SendRequest<Incoming>;
+pub(crate) type Connection = SendRequest<Upload>;
 
 /// Connections kept per port.
 const MOST_IDLE: usize = 64;

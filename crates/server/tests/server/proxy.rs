@@ -373,6 +373,32 @@ async fn connections_to_a_service_are_kept_and_a_closed_one_is_replaced() {
 }
 
 #[tokio::test]
+async fn a_connection_is_not_kept_when_the_answer_came_before_the_request_was_through() {
+    let server = Server::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    server.fake.listen(8080, listener.local_addr().unwrap());
+    let id = server.id(json!({})).await;
+    let service = tokio::spawn(async move {
+        let mut kept = Vec::new();
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut buffer = [0; 4096];
+            assert!(stream.read(&mut buffer).await.unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno").await.unwrap();
+            kept.push(stream);
+        }
+    });
+    let head = format!("POST / HTTP/1.1\r\nhost: 8080-{id}.localhost\r\ntransfer-encoding: chunked\r\n\r\n");
+    for _ in 0..2 {
+        let mut client = raw(&server, &head).await;
+        read_until(&mut client, "no").await;
+        client.write_all(b"1\r\nx\r\n0\r\n\r\n").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    service.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_port_that_opens_soon_is_waited_for() {
     let server = Server::start().await;
     let id = server.id(json!({})).await;
