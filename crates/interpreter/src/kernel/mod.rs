@@ -33,7 +33,7 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Its program could not be run.
-    #[error("failed to run `{program}`")]
+    #[error("failed to run `{program}`, which must be installed in the template")]
     Spawn {
         /// The program.
         program: String,
@@ -50,7 +50,10 @@ pub enum StartError {
     #[error("kernel was not ready within {} s", START_PATIENCE.as_secs())]
     Late,
     /// Nothing here can run this language.
-    #[error("no kernel for language `{0}` is installed; there are python, javascript, typescript and bash")]
+    #[error(
+        "no kernel for language `{0}`: there are python, javascript, typescript and bash; \
+         install `{0}` in the template and run it as a command"
+    )]
     NoSuchKernel(String),
 }
 
