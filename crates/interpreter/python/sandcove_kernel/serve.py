@@ -44,7 +44,8 @@ async def execute(shell: KernelShell, channel: Channel, code: str) -> None:
 
 async def run_cell(shell: KernelShell, code: str) -> None:
     """Runs ``code`` as notebooks do: a cell that awaits becomes a task, any other runs to its end."""
-    problem = None
+    problem = result = None
+    shell.failed = False
     try:
         transformed = shell.transform_cell(code)
     except Exception:
@@ -56,7 +57,6 @@ async def run_cell(shell: KernelShell, code: str) -> None:
                 code, store_history=True, transformed_cell=transformed, preprocessing_exc_tuple=problem
             )
         )
-        result = None
         with INTERRUPTS.cancelling(cell):
             try:
                 result = await cell
@@ -66,4 +66,7 @@ async def run_cell(shell: KernelShell, code: str) -> None:
                     shell.events.trigger("post_run_cell", result)
     else:
         with INTERRUPTS.raised():
-            shell.run_cell(code, store_history=True)
+            result = shell.run_cell(code, store_history=True)
+
+    if result is not None and not result.success:
+        shell.report(result.error_before_exec or result.error_in_exec)

@@ -3,12 +3,13 @@
 import builtins
 import getpass
 import os
+import traceback
 
 from IPython.core import page
 from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
-from IPython.core.error import StdinNotImplementedError
+from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any, Instance, Type, default
 from traitlets.config import Config
@@ -68,6 +69,8 @@ class KernelShell(InteractiveShell):
     channel = Any(None, allow_none=True)
     #: Set by ``exit`` and ``quit``: the process ends after the cell.
     leaving = False
+    #: An error of the running cell has been sent.
+    failed = False
 
     def connect(self, channel: Channel) -> None:
         """Everything shown from now on goes to ``channel``."""
@@ -110,13 +113,20 @@ class KernelShell(InteractiveShell):
             self.channel.send_json(b"result", {"main": main, "data": data})
 
     def _showtraceback(self, etype, evalue, stb) -> None:
-        if self.channel is None:
-            return
         # The formatted traceback is a list of blocks; clients get them joined without separators.
         lines = [stb] if isinstance(stb, str) else stb
-        self.channel.send_json(
-            b"error", {"name": str(etype.__name__), "value": str(evalue), "traceback": "".join(lines)}
-        )
+        self._send_error(etype.__name__, str(evalue), "".join(lines))
+
+    def report(self, error: BaseException) -> None:
+        """Sends the error a cell ended with if IPython only printed it, as it does with groups and its own usage errors."""
+        if not self.failed:
+            lines = [] if isinstance(error, UsageError) else traceback.format_exception(error)
+            self._send_error(type(error).__name__, str(error), "".join(lines))
+
+    def _send_error(self, name: str, value: str, traceback: str) -> None:
+        self.failed = True
+        if self.channel is not None:
+            self.channel.send_json(b"error", {"name": name, "value": value, "traceback": traceback})
 
     def set_directory(self, path: str) -> None:
         """Changes the directory if it exists; a missing one is no error (contract: interpreter, section 2)."""
