@@ -127,6 +127,20 @@ def test_filled_boxes_have_quartiles(figure, lying):
     }
 
 
+def test_whiskers_may_have_no_length(figure):
+    plt.boxplot([[2, 4, 6, 8, 30], [5, 5, 5, 5]], patch_artist=True, showmeans=True)
+    first, second = figure_chart(figure)["elements"]
+    assert (first["median"], first["third_quartile"], first["max"], first["outliers"]) == (6.0, 8.0, 8.0, [30.0])
+    assert [second[key] for key in ("min", "first_quartile", "median", "third_quartile", "max")] == [5.0] * 5
+
+
+def test_all_outliers_are_told(figure):
+    plt.boxplot([[1, 2, 3, 4, 5, 6, 7, 40, -30], [2, 4, 7, 9, 30]], patch_artist=True)
+    first, second = figure_chart(figure)["elements"]
+    assert sorted(first["outliers"]) == [-30.0, 40.0]
+    assert (second["median"], second["max"], second["outliers"]) == (7.0, 9.0, [30.0])
+
+
 def test_several_axes_are_a_superchart(figure):
     left, right = figure.subplots(1, 2)
     left.plot([1, 2])

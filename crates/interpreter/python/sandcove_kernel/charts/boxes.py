@@ -34,7 +34,14 @@ def box_chart(axes) -> dict:
         across, along = ([rounded(value) for value in data] for data in (line.get_xdata(), line.get_ydata()))
         if lying:
             across, along = along, across
-        _assign(across, along, boxes)
+        box = next((box for box in boxes if across and box.left <= min(across) <= max(across) <= box.right), None)
+        if box is None:
+            continue
+        if line.get_linestyle() in ("None", "none", " ", ""):
+            # Outliers are drawn last, after the mean.
+            box.outliers = along
+        elif len(across) == 2:
+            _assign(across, along, box)
     return {
         "type": "box_and_whisker",
         "title": title_of(axes),
@@ -49,18 +56,15 @@ def _box(label: str, patch) -> Box:
     return Box(label, min(x), max(x), min(y), max(y))
 
 
-def _assign(across: list[float], along: list[float], boxes: list[Box]) -> None:
-    """Gives a line to the box it belongs to: an outlier, the median, or a whisker."""
-    if len(across) not in (1, 2):
-        return
-    box = next((box for box in boxes if box.left <= across[0] <= across[-1] <= box.right), None)
-    if box is None:
-        return
-    if len(across) == 1:
-        box.outliers.append(along[0])
-    elif along[0] == along[1] and box.low <= along[0] <= box.high:
-        box.median = along[0]
-    elif max(along) == box.low:
+def _assign(across: list[float], along: list[float], box: Box) -> None:
+    """Takes a line of a box for its median or a whisker.
+
+    A whisker is drawn even if it has no length, the lower one first. A cap may lie on the box like a median, but the median is drawn after it.
+    """
+    if across[0] != across[1]:
+        if along[0] == along[1] and box.low <= along[0] <= box.high:
+            box.median = along[0]
+    elif max(along) == box.low and box.minimum is None:
         box.minimum = min(along)
     elif min(along) == box.high:
         box.maximum = max(along)
@@ -77,5 +81,6 @@ def _element(box: Box) -> dict:
         "median": box.median,
         "third_quartile": box.high,
         "max": box.maximum,
-        "outliers": box.outliers,
+        # Without outliers the last marker is the mean.
+        "outliers": [value for value in box.outliers if not box.minimum <= value <= box.maximum],
     }
