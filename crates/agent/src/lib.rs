@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 
 pub mod account;
 pub mod boot;
+mod drained;
 pub mod files;
 pub mod filesystem;
 pub mod path;

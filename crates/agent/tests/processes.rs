@@ -212,6 +212,25 @@ async fn input_arrives_until_it_is_closed() {
 }
 
 #[tokio::test]
+async fn refused_input_is_read_to_its_end_so_that_the_client_sees_why() {
+    let daemon = daemon(Settings::default());
+    let (pieces, arriving) = tokio::sync::mpsc::channel(1);
+    let body = futures_util::stream::unfold(arriving, |mut arriving| async {
+        arriving.recv().await.map(|piece: Vec<u8>| (Ok::<_, std::io::Error>(piece), arriving))
+    });
+    let request = Request::post("/process.Process/StreamInput")
+        .header("content-type", "application/connect+json")
+        .body(Body::from_stream(body))
+        .unwrap();
+    pieces.send(envelope(&json!({ "start": { "process": { "pid": 4_000_000 } } }))).await.unwrap();
+    let answer = daemon.handle(Entrance::Public, request).await.into_body().collect().await.unwrap();
+    assert!(String::from_utf8_lossy(&answer.to_bytes()).contains("not_found"));
+    for _ in 0..10 {
+        pieces.send(vec![0; 1 << 16]).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_write_that_waits_is_let_go_when_input_is_closed() {
     let daemon = daemon(Settings::default());
     let mut messages =

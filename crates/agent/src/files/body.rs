@@ -2,10 +2,8 @@
 
 use std::io::{self, Read};
 use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use axum::body::{Body, BodyDataStream};
+use axum::body::Body;
 use bytes::{Buf, Bytes};
 use flate2::read::MultiGzDecoder;
 use futures_util::{Stream, StreamExt, stream};
@@ -14,9 +12,8 @@ use http::header::CONTENT_ENCODING;
 use tokio::sync::mpsc;
 
 use super::error::{Error, Result};
+use crate::drained::Drained;
 
-/// How long the rest of a refused upload is read and thrown away.
-const DRAIN: Duration = Duration::from_secs(60);
 /// Bytes decompressed at a time.
 const CHUNK: usize = 128 << 10;
 /// Pieces that may wait before and after decompression.
@@ -27,7 +24,8 @@ pub(super) type Bytestream = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 
 /// Opens the body of a request. Do it before anything that may refuse the request, so that the body is drained then.
 pub(super) fn open(headers: &HeaderMap, body: Body) -> Result<Bytestream> {
-    let plain = Drained(Some(body.into_data_stream()));
+    let plain = Drained::new(body)
+        .map(|item| item.map_err(|e| Error::bad_request(format!("failed to read the request body: {e}"))));
     match headers
         .get(CONTENT_ENCODING)
         .map(|value| value.as_bytes().trim_ascii().to_ascii_lowercase())
@@ -40,34 +38,6 @@ pub(super) fn open(headers: &HeaderMap, body: Body) -> Result<Bytestream> {
             Err(Error::bad_request(format!(
                 "unsupported Content-Encoding `{other}`: supported are gzip, identity"
             )))
-        }
-    }
-}
-
-/// A body that is read to its end even if nobody wants it any more. A client that is still sending when we answer and
-/// hang up sees a broken connection and not our answer.
-struct Drained(Option<BodyDataStream>);
-
-impl Stream for Drained {
-    type Item = Result<Bytes>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
-        let Some(body) = &mut self.0 else { return Poll::Ready(None) };
-        let item = std::task::ready!(body.poll_next_unpin(cx));
-        if !matches!(item, Some(Ok(_))) {
-            self.0 = None;
-        }
-        let broken = |e| Error::bad_request(format!("failed to read the request body: {e}"));
-        Poll::Ready(item.map(|item| item.map_err(broken)))
-    }
-}
-
-impl Drop for Drained {
-    fn drop(&mut self) {
-        if let (Some(mut body), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(tokio::time::timeout(DRAIN, async move {
-                while let Some(Ok(_)) = body.next().await {}
-            }));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -17,6 +17,7 @@ use super::codec::{Codec, Message, Shape};
 use super::envelope::{self, Decoder, Encoding, MAX_MESSAGE};
 use super::error::{Code, Error, Result};
 use super::headers;
+use crate::drained::Drained;
 use crate::state::RequestContext;
 
 /// Messages that are ready together leave together, up to this many bytes.
@@ -132,7 +133,7 @@ where
 /// The messages of a request, one after the other.
 pub struct Requests<M> {
     codec: Codec,
-    body: Body,
+    body: Drained,
     decoder: Decoder,
     message: PhantomData<fn() -> M>,
 }
@@ -140,7 +141,12 @@ pub struct Requests<M> {
 impl<M: Message> Requests<M> {
     fn new(codec: Codec, request: Request<Body>) -> Result<Self> {
         let encoding = Encoding::from_header(headers::text(request.headers(), "connect-content-encoding"))?;
-        Ok(Self { codec, body: request.into_body(), decoder: Decoder::new(encoding), message: PhantomData })
+        Ok(Self {
+            codec,
+            body: Drained::new(request.into_body()),
+            decoder: Decoder::new(encoding),
+            message: PhantomData,
+        })
     }
 
     /// Waits for the next message; `None` when the client has sent all.
@@ -149,13 +155,9 @@ impl<M: Message> Requests<M> {
             if let Some(payload) = self.decoder.next_payload()? {
                 return self.codec.decode(payload).map(Some);
             }
-            match self.body.frame().await {
+            match self.body.next().await {
                 None => return self.decoder.finish().map(|()| None),
-                Some(Ok(frame)) => {
-                    if let Some(data) = frame.data_ref() {
-                        self.decoder.push(data);
-                    }
-                }
+                Some(Ok(data)) => self.decoder.push(&data),
                 Some(Err(error)) => return Err(broken(&error)),
             }
         }
