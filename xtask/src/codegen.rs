@@ -23,10 +23,7 @@ pub fn write(root: &Path, out: &Path) -> Result<()> {
     for file in &files.file {
         json.register_file_descriptor(file.clone());
     }
-    json.btree_map(["."])
-        .ignore_unknown_fields()
-        .out_dir(out)
-        .build(&PACKAGES.map(|p| format!(".{p}")))?;
+    json.btree_map(["."]).ignore_unknown_fields().out_dir(out).build(&PACKAGES.map(|p| format!(".{p}")))?;
     Ok(())
 }
 

@@ -8,7 +8,10 @@ use serde_json::Value;
 /// Crate, then what it may never list as a direct dependency.
 const NEVER: &[(&str, &[&str])] = &[
     ("sandcove-wire", &["tokio", "axum", "hyper", "reqwest", "rustix", "libc"]),
-    ("sandcove-agent", &["sandcove-server", "sandcove-isolate", "sandcove-image", "sandcove-client", "sqlx", "rustls"]),
+    (
+        "sandcove-agent",
+        &["sandcove-server", "sandcove-isolate", "sandcove-image", "sandcove-client", "sqlx", "rustls"],
+    ),
     (
         "sandcove-interpreter",
         &["sandcove-server", "sandcove-isolate", "sandcove-image", "sandcove-client", "sqlx", "rustls"],

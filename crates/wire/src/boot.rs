@@ -97,8 +97,16 @@ pub struct Service {
 }
 
 /// The warm interpreter's program and arguments: it finds its control socket as descriptor 3.
-pub const WARM_COMMAND: [&str; 8] =
-    ["/usr/bin/env", "-C", "/run/sandcove/python", "HOME=/root", "python3", "-m", "sandcove_kernel", "--warm=3"];
+pub const WARM_COMMAND: [&str; 8] = [
+    "/usr/bin/env",
+    "-C",
+    "/run/sandcove/python",
+    "HOME=/root",
+    "python3",
+    "-m",
+    "sandcove_kernel",
+    "--warm=3",
+];
 
 /// Tells a service that its standard input is the socket to a warm interpreter.
 pub const ENV_ZYGOTE: &str = "SANDCOVE_INTERPRETER_ZYGOTE";

@@ -190,7 +190,7 @@ pub(super) async fn set_network(
     Caller(team): Caller,
     Optional(body): Optional<NetworkUpdate>,
 ) -> Result<StatusCode> {
-    app.sandboxes().ask(&team, &id, Request::SetNetwork(body)).await?;
+    app.sandboxes().ask(&team, &id, Request::SetNetwork(Box::new(body))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -46,7 +46,7 @@ pub(crate) enum Request {
     Kill,
     SetTimeout(Duration),
     Refresh(Duration),
-    SetNetwork(NetworkUpdate),
+    SetNetwork(Box<NetworkUpdate>),
 }
 
 /// How it was met.
@@ -323,7 +323,7 @@ impl Driver {
                 .map_err(|_| Error::Refused("Max instance length exceeded".into()))?,
             Request::SetTimeout(timeout) => session.set_end(now, timeout, longest),
             Request::Refresh(duration) => session.extend(now, duration.max(LEAST_REFRESH), longest),
-            Request::SetNetwork(update) => return self.set_network(update).await,
+            Request::SetNetwork(update) => return self.set_network(*update).await,
             Request::Wake | Request::Pause | Request::Resume { .. } | Request::Kill => {
                 return Ok(Outcome::WasRunning);
             }
