@@ -1,5 +1,7 @@
 //! `sandcove bench`: how fast a server is, measured from outside, over HTTP, through its public port.
 
+mod hold;
+mod memory;
 mod stats;
 
 use std::path::Path;
@@ -26,15 +28,18 @@ const PANDAS: &str = "import pandas as pd\npd.DataFrame({'a': range(100)}).descr
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// sandboxes to measure
-    #[arg(short, long, default_value_t = 20)]
-    n: usize,
+    /// sandboxes to measure; 20, or as many as are made at the same time
+    #[arg(short, long)]
+    n: Option<usize>,
     /// of these, at the same time
     #[arg(short, long, default_value_t = 1)]
     concurrency: usize,
     /// template of the sandboxes
     #[arg(short, long, default_value = "code-interpreter-v1")]
     template: String,
+    /// instead of speed, measure the memory of so many sandboxes that live at once
+    #[arg(long, value_name = "N", conflicts_with = "n")]
+    hold: Option<usize>,
     #[command(flatten)]
     reach: Reach,
     /// print JSON
@@ -56,15 +61,20 @@ struct Sample {
 
 pub async fn bench(data_dir: &Path, args: &BenchArgs) -> Result<ExitCode> {
     let client = args.reach.client(data_dir).await?;
+    if let Some(count) = args.hold {
+        hold::hold(&client, data_dir, args, count).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let samples = measure_all(&client, args).await?;
     report(&samples, args);
     Ok(ExitCode::SUCCESS)
 }
 
 async fn measure_all(client: &Client, args: &BenchArgs) -> Result<Vec<Sample>> {
-    let left = Arc::new(AtomicUsize::new(args.n));
+    let n = args.n.unwrap_or(args.concurrency.max(20));
+    let left = Arc::new(AtomicUsize::new(n));
     let mut workers = tokio::task::JoinSet::new();
-    for _ in 0..args.concurrency.clamp(1, args.n.max(1)) {
+    for _ in 0..args.concurrency.clamp(1, n.max(1)) {
         let (client, template, left) = (client.clone(), args.template.clone(), Arc::clone(&left));
         workers.spawn(async move {
             let mut samples = Vec::new();
