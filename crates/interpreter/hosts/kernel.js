@@ -248,7 +248,8 @@ function show(data, main) {
 }
 
 function bundleOf(value) {
-  const bundle = { 'text/plain': util.inspect(value) }
+  const text = util.inspect(value)
+  const bundle = { 'text/plain': util.types.isNativeError(value) ? text.replace(OUR_FRAMES, '') : text }
   if (value === null || typeof value !== 'object') return bundle
   if (typeof value._toMime === 'function') return { ...bundle, ...value._toMime() }
   for (const [method, name] of Object.entries(METHODS)) {
@@ -256,6 +257,8 @@ function bundleOf(value) {
   }
   return bundle
 }
+
+const OUR_FRAMES = /\n +at .*(sigintHandlersWrap|node:vm|node:inspector|\[eval\]|node:internal\/process\/task_queues).*/g
 
 /** The lines of a stack without how we came to run the cell. */
 function ownFrames(stack) {
