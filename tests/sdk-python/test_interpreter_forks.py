@@ -1,0 +1,130 @@
+"""Kernels of two sandboxes may be copies of one warm process. Nothing of that may show."""
+
+import json
+
+import pytest
+
+from harness.interpreters import clients, together  # noqa: F401
+
+LOOK = """
+import json, os, random, secrets, ssl, tempfile, uuid
+import numpy
+links = {}
+for name in os.listdir('/proc/self/fd'):
+    try: links[name] = os.readlink(f'/proc/self/fd/{name}')
+    except OSError: pass  # the listing itself
+status = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)
+print(json.dumps({
+    'random': [random.random(), random.getrandbits(64), random.Random().random(), random.SystemRandom().random()],
+    'numpy': [float(numpy.random.rand()), float(numpy.random.default_rng().random())],
+    'uuid': [str(uuid.uuid1()), str(uuid.uuid4())],
+    'bytes': [os.urandom(16).hex(), ssl.RAND_bytes(16).hex(), secrets.token_hex(16)],
+    'tempfile': [tempfile.mktemp()],
+    'links': links,
+    'status': status,
+    'maps': open('/proc/self/maps').read(),
+    'environment': dict(os.environ),
+}))
+"""
+
+
+def look(sandbox, context=None):
+    execution = sandbox.run_code(LOOK, context=context)
+    assert execution.error is None, execution.error.traceback
+    return json.loads("".join(execution.logs.stdout))
+
+
+@pytest.fixture(scope="module")
+def pair(clients):
+    return together(clients.create, clients.create)
+
+
+@pytest.fixture(scope="module")
+def seen(pair):
+    """What the first cells of four kernels see: the default one and a second one in each sandbox."""
+    second = [sandbox.create_code_context() for sandbox in pair]
+    return [look(pair[0]), look(pair[1]), look(pair[0], second[0]), look(pair[1], second[1])]
+
+
+@pytest.mark.parametrize("source", ["random", "numpy", "uuid", "bytes", "tempfile"])
+def test_kernels_draw_different_random_numbers(seen, source):
+    drawn = [value for kernel in seen for value in kernel[source]]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_a_kernel_holds_no_descriptors_but_its_own(seen):
+    for kernel in seen:
+        for link in kernel["links"].values():
+            assert link == "/dev/null" or link.startswith(("pipe:[", "socket:[", "anon_inode:[eventpoll]")), link
+        assert len(kernel["links"]) <= 8
+    for kind in ("pipe", "socket"):
+        inodes = [link for kernel in seen for link in kernel["links"].values() if link.startswith(kind)]
+        assert len(set(inodes)) == len(inodes)
+
+
+def test_a_kernel_is_confined_like_everything_in_its_sandbox(pair, seen):
+    cap_sys_admin, cap_sys_module, cap_sys_rawio, cap_bpf = 1 << 21, 1 << 16, 1 << 17, 1 << 39
+    for kernel in seen:
+        status = kernel["status"]
+        assert status["Seccomp"] == "2"
+        for name in ("CapBnd", "CapPrm", "CapEff", "CapInh", "CapAmb"):
+            assert int(status[name], 16) & (cap_sys_admin | cap_sys_module | cap_sys_rawio | cap_bpf) == 0
+    # A kernel that was forked outside is confined exactly as a command that was started inside.
+    command = pair[0].commands.run("cat /proc/self/status; readlink /proc/self/ns/*; cat /proc/self/cgroup", user="root").stdout
+    kernel = pair[0].run_code("!cat /proc/self/status; readlink /proc/self/ns/*; cat /proc/self/cgroup")
+    kernel = "".join(kernel.logs.stdout).replace("\r", "")
+
+    def confinement(text):
+        kept = ("CapBnd", "CapEff", "CapPrm", "Seccomp:", "user:[", "pid:[", "mnt:[", "net:[", "ipc:[", "uts:[", "cgroup:[")
+        return [line for line in text.splitlines() if line.startswith(kept)]
+
+    assert confinement(kernel) == confinement(command)
+
+
+def test_a_kernel_lives_among_the_processes_of_its_sandbox(pair, seen):
+    for sandbox, kernel in zip(pair, seen, strict=False):
+        assert kernel["status"]["NSpid"].split()[-1] == sandbox.run_code("import os; os.getpid()").text
+        listed = sandbox.commands.run("ps -e -o pid= | wc -l; cat /proc/1/comm", user="root").stdout.split()
+        assert int(listed[0]) < 20 and "sandcove" in listed[1]
+        parent = int(kernel["status"]["PPid"])
+        assert parent > 0
+
+
+def test_a_kernel_maps_no_files_of_the_host(pair, seen):
+    for sandbox, kernel in zip(pair, seen, strict=False):
+        files = {line.split(maxsplit=5)[5] for line in kernel["maps"].splitlines() if " /" in line}
+        files = {name for name in files if name.startswith("/") and not name.startswith(("/dev/", "/memfd:"))}
+        assert files and not [name for name in files if name.endswith("(deleted)")]
+        missing = sandbox.commands.run("\n".join(f"test -e '{name}' || echo '{name}'" for name in files), user="root")
+        assert missing.stdout == ""
+
+
+def test_no_state_of_one_sandbox_is_in_the_other(pair):
+    one, two = pair
+    marker = f"marker-{one.sandbox_id}"
+    one.run_code(f"import os, sys, builtins\nbuiltins.leak = sys.leak = leak = '{marker}'\nos.environ['LEAK'] = leak")
+    one.run_code("open('/tmp/leak', 'w').write(leak); open('/dev/shm/leak', 'w').write(leak); 42")
+    program = (
+        "import os, sys, builtins\n[hasattr(builtins, 'leak'), hasattr(sys, 'leak'), 'leak' in globals(),"
+        " 'LEAK' in os.environ, os.path.exists('/tmp/leak'), os.path.exists('/dev/shm/leak')]"
+    )
+    assert two.run_code(program).text == "[False, False, False, False, False, False]"
+    assert one.create_code_context().id != two.create_code_context().id
+    fresh = two.create_code_context()
+    assert two.run_code(program, context=fresh).text == "[False, False, False, False, False, False]"
+
+
+def test_each_kernel_has_the_variables_of_its_own_sandbox(clients):
+    one, two = (clients.create(envs={"WHOSE": name}) for name in ("one", "two"))
+    for sandbox, name in ((one, "one"), (two, "two")):
+        environment = look(sandbox)["environment"]
+        assert environment["WHOSE"] == name
+        assert environment["E2B_SANDBOX_ID"] == sandbox.sandbox_id
+        assert not [key for key in environment if key.startswith("SANDCOVE")]
+
+
+def test_history_and_counts_start_anew(clients):
+    sandbox = clients.create()
+    execution = sandbox.run_code("In, Out, len(get_ipython().history_manager.input_hist_raw)")
+    assert execution.execution_count == 1
+    assert execution.text.startswith("(['', ")
