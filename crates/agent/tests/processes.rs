@@ -231,6 +231,19 @@ async fn refused_input_is_read_to_its_end_so_that_the_client_sees_why() {
 }
 
 #[tokio::test]
+async fn a_command_longer_than_the_kernel_takes_says_so() {
+    let daemon = daemon(Settings::default());
+    let long = json!({ "process": { "cmd": "/bin/echo", "args": ["x".repeat(1 << 20)], "cwd": "/" } });
+    let mut messages = start(&daemon, &long).await;
+    messages.pid().await;
+    let output = messages.next().await.unwrap();
+    // exec: /bin/echo: argument list too long
+    let expected = "ZXhlYzogL2Jpbi9lY2hvOiBhcmd1bWVudCBsaXN0IHRvbyBsb25nCg==";
+    assert_eq!(output, json!({ "data": { "stderr": expected } }));
+    assert_eq!(messages.next().await.unwrap()["end"]["exitCode"], 126);
+}
+
+#[tokio::test]
 async fn a_write_that_waits_is_let_go_when_input_is_closed() {
     let daemon = daemon(Settings::default());
     let mut messages =

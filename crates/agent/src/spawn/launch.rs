@@ -57,9 +57,10 @@ pub struct Launch {
     pub(super) directory: CString,
     pub(super) credentials: Option<Credentials>,
     pub(super) controls: Controls,
-    /// What standard error says when no candidate exists, or none may be run.
+    /// What standard error says when no candidate exists, none may be run, or the kernel takes no strings that long.
     pub(super) not_found: Vec<u8>,
     pub(super) not_executable: Vec<u8>,
+    pub(super) too_long: Vec<u8>,
 }
 
 impl Launch {
@@ -91,6 +92,7 @@ impl Launch {
             controls,
             not_found: format!("exec: {command}: not found\n").into_bytes(),
             not_executable: format!("exec: {command}: permission denied\n").into_bytes(),
+            too_long: format!("exec: {command}: argument list too long\n").into_bytes(),
         })
     }
 

@@ -95,22 +95,22 @@ unsafe fn become_program(
         // Every descriptor of ours is opened close-on-exec; this covers those of libraries, whatever they do.
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
 
-        let mut found = false;
+        let mut refusal = (&launch.not_found, NOT_FOUND);
         for candidate in &launch.candidates {
             libc::execve(candidate.as_ptr(), arguments.as_ptr(), environment.as_ptr());
             match *libc::__errno_location() {
                 libc::ENOENT | libc::ENOTDIR => {}
                 libc::ENOEXEC => {
                     // A file without a first line that names its interpreter: shells run it themselves.
-                    found = true;
+                    refusal = (&launch.not_executable, NOT_EXECUTABLE);
                     script[1] = candidate.as_ptr();
                     libc::execve(SHELL.as_ptr(), script.as_ptr(), environment.as_ptr());
                 }
-                _ => found = true,
+                libc::E2BIG => refusal = (&launch.too_long, NOT_EXECUTABLE),
+                _ => refusal = (&launch.not_executable, NOT_EXECUTABLE),
             }
         }
-        let (text, status) =
-            if found { (&launch.not_executable, NOT_EXECUTABLE) } else { (&launch.not_found, NOT_FOUND) };
+        let (text, status) = refusal;
         libc::write(2, text.as_ptr().cast(), text.len());
         libc::_exit(status)
     }
