@@ -1,11 +1,13 @@
 # The Bash kernel host. It speaks the frames of `kernel::frame` on descriptor 0, which it moves out of the way of user code.
 # Standard error joins standard output (contract: interpreter, section 7). Our names begin with __kernel to stay clear of
 # the user's. An interrupt ends the shell; the next execution gets a new one.
-exec {__kernel_link}<&0 </dev/null 2>&1
+exec {__kernel_link}<&0 {__kernel_output}>&1 </dev/null 2>&1
 echo 500 2>/dev/null >/proc/self/oom_score_adj
 
 __kernel_leave() {
-  printf 'stdout 16\nRestarting Bash\ndone 7\nleaving' >&"$__kernel_link"
+  # Through the pipe, to come after what the shell has written there.
+  echo 'Restarting Bash' >&"$__kernel_output"
+  printf 'done 7\nleaving' >&"$__kernel_link"
 }
 
 printf 'hello %d\n%s' "${#BASHPID}" "$BASHPID" >&"$__kernel_link"
