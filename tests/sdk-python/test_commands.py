@@ -48,6 +48,18 @@ def test_missing_and_not_executable_commands(box):
         assert raised.value.exit_code == code and raised.value.stderr
 
 
+def test_what_the_kernel_cannot_take(box):
+    """A single argument or variable may have 128 KiB, and none may hold a zero byte."""
+    for options in [{"cmd": f"true {'x' * (1 << 20)}"}, {"cmd": "true", "envs": {"A": "x" * (1 << 18)}}]:
+        with pytest.raises(CommandExitException) as raised:
+            box.commands.run(**options)
+        assert raised.value.exit_code == 126 and "/bin/bash" in raised.value.stderr
+    for options in [{"cmd": "echo \0"}, {"cmd": "true", "envs": {"A": "\0"}}, {"cmd": "true", "cwd": "/\0"}]:
+        with pytest.raises(InvalidArgumentException):
+            box.commands.run(**options)
+    assert box.commands.run("echo ${#A}", envs={"A": "x" * 100_000}).stdout == "100000\n"
+
+
 def test_callbacks_see_the_output_in_order(box):
     out, err = [], []
     result = box.commands.run(

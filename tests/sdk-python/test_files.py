@@ -288,6 +288,32 @@ def test_no_space_left(box, octets):
     box.files.remove("/dev/shm/after")
 
 
+@pytest.mark.parametrize("octets", [True, False])
+def test_a_refused_upload_is_told_why(box, octets):
+    """However large it is: the refusal is not lost while the client still sends."""
+    data = b"x" * (32 << 20)
+    for path, options, error in [
+        ("/tmp", {}, InvalidArgumentException),
+        ("/etc/passwd/x", {}, SandboxException),
+        ("/tmp/x", {"user": "nobody-here"}, AuthenticationException),
+    ]:
+        with pytest.raises(error):
+            box.files.write(path, data, use_octet_stream=octets, **options)
+
+
+def test_paths_that_cannot_be(box):
+    for call in [
+        lambda: box.files.read("/tmp/\0"),
+        lambda: box.files.list("/tmp/\0"),
+        lambda: box.files.read(""),
+        lambda: box.files.remove(""),
+        lambda: box.files.list("~someone-else/x"),
+        lambda: box.files.write("~someone-else/x", "x"),
+    ]:
+        with pytest.raises(InvalidArgumentException):
+            call()
+
+
 def test_special_files_are_read(box):
     assert "user:" in box.files.read("/etc/passwd")
 
