@@ -13,7 +13,10 @@ use super::{BenchArgs, PANDAS, code, machine, machine_line, memory};
 pub async fn hold(client: &Client, data_dir: &Path, args: &BenchArgs, count: usize) -> Result<()> {
     let before = memory::used_by_host();
     let mut sandboxes = Vec::new();
-    let filled = fill(client, args, count, &mut sandboxes).await;
+    let filled = tokio::select! {
+        filled = fill(client, args, count, &mut sandboxes) => filled,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
     let after = memory::used_by_host();
     let weights: Vec<u64> =
         sandboxes.iter().filter_map(|sandbox| memory::of_sandbox(data_dir, sandbox.id())).collect();
@@ -42,8 +45,8 @@ async fn fill(client: &Client, args: &BenchArgs, count: usize, sandboxes: &mut V
             left -= 1;
             let (client, template) = (client.clone(), args.template.clone());
             running.spawn(async move {
-                // It must outlive the making of all others; it is ended long before.
-                let new = NewSandbox { template, timeout: 3600, ..NewSandbox::default() };
+                // It must outlive the making of all others.
+                let new = NewSandbox { template, timeout: 1800, ..NewSandbox::default() };
                 let sandbox = client.create(&new).await?;
                 let used = code(&sandbox, PANDAS).await;
                 anyhow::Ok((sandbox, used))

@@ -84,11 +84,18 @@ async fn measure_all(client: &Client, args: &BenchArgs) -> Result<Vec<Sample>> {
             anyhow::Ok(samples)
         });
     }
-    let mut samples = Vec::new();
+    let (mut samples, mut failure) = (Vec::new(), None);
     while let Some(worker) = workers.join_next().await {
-        samples.extend(worker.context("a measurement was aborted")??);
+        match worker.context("a measurement was aborted")? {
+            Ok(measured) => samples.extend(measured),
+            // Nothing new is begun; what is under way still ends its sandboxes.
+            Err(error) => {
+                left.store(0, Ordering::Relaxed);
+                failure = failure.or(Some(error));
+            }
+        }
     }
-    Ok(samples)
+    failure.map_or(Ok(samples), Err)
 }
 
 async fn measure(client: &Client, template: &str) -> Result<Sample> {
