@@ -301,7 +301,9 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
 
 /// The same for bodies that mean the same: member order and white space do not count.
 fn fingerprint(bytes: &[u8]) -> Result<String> {
-    let value: serde_json::Value = body::parse(bytes)?;
+    let mut value: serde_json::Value = body::parse(bytes)?;
+    // Members are in order already, unless another crate of the same program asked serde_json to keep the sender's.
+    value.sort_all_objects();
     let digest = Sha256::digest(value.to_string().as_bytes());
     Ok(digest.iter().fold(String::with_capacity(64), |mut text, byte| {
         // Writing to a String cannot fail.
