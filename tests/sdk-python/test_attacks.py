@@ -201,3 +201,23 @@ def test_a_service_that_never_ends_its_answer_holds_up_nobody(sandbox, server):
     assert server.healthy() and sandbox.commands.run("echo free").stdout == "free\n"
     for one in stuck:
         one.join()
+
+
+def test_no_interpreter_is_left_behind_in_the_hosts_view_of_files(server):
+    """Interpreters are forked into sandboxes that are being born. Many at once, so that some are forked at the worst time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from e2b_code_interpreter import Sandbox as Interpreter
+
+    look = "import os\nprint(os.path.exists('/layers'), os.path.exists('/run/sandcove'), os.path.samefile('/', '/proc/1/root'))"
+
+    def seen(_):
+        sandbox = Interpreter.create(timeout=60)
+        try:
+            ran = sandbox.run_code(look)
+            return "".join(ran.logs.stdout) + (ran.error.value if ran.error else "")
+        finally:
+            sandbox.kill()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(seen, range(64))) == {"False True True\n"}

@@ -3,12 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, chmod, mkdirat, open, symlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmod, mkdirat, open, symlinkat, unlinkat};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount, mount_bind, mount_change,
     mount_remount, move_mount, unmount,
 };
-use rustix::process::{chdir, fchdir, pivot_root};
+use rustix::process::{chdir, pivot_root};
 use sandcove_wire::boot::LIBEXEC;
 
 use crate::spawner::{DEVICES, Failure, Launch, NEW_ROOT};
@@ -41,6 +41,9 @@ const MASKED_DIRECTORIES: [&str; 8] = [
 /// Parts of `/proc` that may be read only.
 const READ_ONLY: [&str; 4] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"];
 
+/// Where the old root is for a moment, below the new one.
+const OLD_ROOT: &str = "run/old";
+
 const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 
 /// Attaches `root`, fills in what only the kernel can provide, makes it the root, and lets go of the old one. `processes` is
@@ -65,12 +68,13 @@ pub(super) fn enter(root: &OwnedFd, processes: Option<&OwnedFd>, launch: &Launch
     memory_backed("run", "mode=755", launch)?;
     guest_programs(launch)?;
 
-    let old = open("/", OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .map_err(Failure::at("open old root"))?;
-    pivot_root(".", ".").map_err(Failure::at("pivot root"))?;
-    fchdir(&old).map_err(Failure::at("enter old root"))?;
-    unmount(".", UnmountFlags::DETACH).map_err(Failure::at("let go of old root"))?;
+    // Not on top of the new root, as is often done: who enters these namespaces just then would get the old one.
+    mkdirat(CWD, OLD_ROOT, Mode::from_raw_mode(0o700))
+        .map_err(Failure::at("make a place for the old root"))?;
+    pivot_root(".", OLD_ROOT).map_err(Failure::at("pivot root"))?;
     chdir("/").map_err(Failure::at("enter new root"))?;
+    unmount(OLD_ROOT, UnmountFlags::DETACH).map_err(Failure::at("let go of old root"))?;
+    unlinkat(CWD, OLD_ROOT, AtFlags::REMOVEDIR).map_err(Failure::at("remove the place of the old root"))?;
     mask()
 }
 
