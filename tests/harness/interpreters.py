@@ -78,8 +78,7 @@ class Clients:
         return sandbox
 
     def close(self) -> None:
-        for sandbox in self._made:
-            sandbox.kill()
+        together(*[sandbox.kill for sandbox in self._made])
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -109,5 +108,5 @@ def context(code) -> Iterator[Any]:
 
 def together(*calls: Callable[[], Any]) -> list[Any]:
     """Runs the calls at the same time and returns what each returned."""
-    with ThreadPoolExecutor(len(calls)) as pool:
+    with ThreadPoolExecutor(max(len(calls), 1)) as pool:
         return [running.result() for running in [pool.submit(call) for call in calls]]

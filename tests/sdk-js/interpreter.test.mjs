@@ -11,8 +11,8 @@ before(async () => {
 })
 after(() => sandbox.kill())
 
-// The package leaves its timer running after a failure, and the test process with it: for a minute, unless told otherwise.
-const run = (code, options) => sandbox.runCode(code, { timeoutMs: 15_000, ...options })
+// The package leaves its timers running after a failure, and the test process with them: a minute, unless told otherwise.
+const run = (code, options) => sandbox.runCode(code, { timeoutMs: 15_000, requestTimeoutMs: 10_000, ...options })
 
 async function only(code, options) {
   const execution = await run(code, options)
@@ -115,6 +115,7 @@ describe('limits and deaths', () => {
     const execution = doomed.runCode("print('on', flush=True)\nimport time; time.sleep(60)", {
       onStdout: () => doomed.kill(),
       timeoutMs: 15_000,
+      requestTimeoutMs: 10_000,
     })
     await assert.rejects(execution, (error) => {
       assert.ok(error instanceof TimeoutError, String(error))
