@@ -7,8 +7,8 @@ control socket (SOCK_SEQPACKET). From then on every message asks for one fork; i
 - ``seccomp``: the last filter to load, as hexadecimal,
 
 and comes with descriptors: the sandbox's first process as a pidfd, the control socket to serve there (see ``zygote``), and the
-``cgroup.procs`` files to write oneself into. What is forked keeps none of the jail's rights. Nothing is answered; whatever
-goes wrong closes the socket that was to be served.
+``cgroup.procs`` files to write oneself into. What is forked keeps none of the jail's rights. It writes one byte to the socket
+it is to serve when it is in place; whatever goes wrong closes that socket.
 
 The sandbox may not have its own root yet. When its first process changes to it, the kernel takes along what was forked.
 """
@@ -94,7 +94,10 @@ def _enter(request: dict, descriptors: list[int], shell) -> None:
     os.umask(0o022)
     _give_up(request["capabilities"], bytes.fromhex(request["seccomp"]))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    zygote.serve(socket.socket(fileno=served), shell)
+    control = socket.socket(fileno=served)
+    # The host changes the root only after this: whoever is inside by then is taken along.
+    control.send(b"w")
+    zygote.serve(control, shell)
     os._exit(0)
 
 

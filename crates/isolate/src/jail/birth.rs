@@ -54,6 +54,11 @@ fn clone(request: &BuildRequest, ours: OwnedFd, theirs: OwnedFd) -> Result<(u32,
         Kind::Sandbox => CloneFlags::SANDBOX,
         Kind::Warm { .. } => CloneFlags::WARM,
     };
+    // Who makes a user namespace is charged for what is used in it (inotify instances, queued signals, …). So that no
+    // sandbox uses up what belongs to the host's root, each is made, and owned, by the first id of its own range.
+    super::capabilities::keep_rights().map_err(Failure::at("keep rights"))?;
+    sys::set_effective_user(request.id_base).map_err(Failure::at("take the sandbox's identity"))?;
+    set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Failure::at("stay visible"))?;
     let pid = match sys::clone_child(flags).map_err(Failure::at("clone"))? {
         Forked::Child => {
             drop(ours);
@@ -61,6 +66,7 @@ fn clone(request: &BuildRequest, ours: OwnedFd, theirs: OwnedFd) -> Result<(u32,
         }
         Forked::Parent { pid } => pid,
     };
+    sys::set_effective_user(0).map_err(Failure::at("take back the identity"))?;
     let mut map = format!("0 {} {ID_COUNT}\n", request.id_base);
     if let Kind::Warm { sandboxes_from, sandboxes_count } = request.kind {
         map.push_str(&format!("{sandboxes_from} {sandboxes_from} {sandboxes_count}\n"));

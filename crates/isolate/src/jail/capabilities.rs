@@ -73,9 +73,14 @@ pub(super) fn drop_rights(kind: Kind) -> io::Result<()> {
     set_capabilities(None, sets).map_err(Into::into)
 }
 
+/// Keeps this process's rights over changes of identity. A new user namespace starts without this.
+pub(super) fn keep_rights() -> io::Result<()> {
+    set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP).map_err(Into::into)
+}
+
 /// Makes new files of this process belong to `id` on the host, without losing any right over files.
 pub(super) fn own_files_as(id: u32) -> io::Result<()> {
-    set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    keep_rights()?;
     crate::sys::set_file_identity(Uid::from_raw(id), Gid::from_raw(id))
 }
 

@@ -100,6 +100,7 @@ impl Namespaces {
         // After the pool is mounted: the spawner takes its own view of it.
         let spawner = Spawner::start(&config.program, pool.root(), &config.libexec)?;
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
+        raise_inotify_limit();
         let slots = Slots::new(config.max_sandboxes + MORE_SLOTS);
         let host = Host {
             config,
@@ -155,6 +156,19 @@ impl Namespaces {
 
     pub(crate) fn layer_dir(&self) -> PathBuf {
         self.host.pool.layers()
+    }
+}
+
+/// The kernel's default of 128 inotify instances per user is meant for a desktop's user; here that user is all sandboxes of
+/// a template together. Not worth failing for.
+fn raise_inotify_limit() {
+    const LIMIT: &str = "/proc/sys/fs/inotify/max_user_instances";
+    const WANTED: u32 = 65_536;
+    let now = std::fs::read_to_string(LIMIT).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    if now.is_some_and(|now| now < WANTED)
+        && let Err(error) = std::fs::write(LIMIT, WANTED.to_string())
+    {
+        tracing::warn!(error = %error, "the limit of inotify instances was not raised");
     }
 }
 

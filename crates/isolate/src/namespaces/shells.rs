@@ -7,15 +7,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::io::Interest;
 use tokio::sync::Notify;
 
 use super::warm::Warm;
 use super::{Host, process};
 use crate::spawner::{BuildRequest, Kind, Launch, Launcher};
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
 /// How long after a start the spares are looked at: the new sandbox gets the processors first.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a forked interpreter may take to be in place.
+const ENTER_DEADLINE: Duration = Duration::from_secs(5);
 /// How long to wait when a spare cannot be made.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -51,14 +54,17 @@ impl Shell {
         // Everything it starts later is counted and limited.
         host.cgroups.attach(slot, pid)?;
         host.links.create(&host.addresses.link(slot), pid, host.addresses.gateway(slot)).await?;
-        let zygote = warm.and_then(|warm| match enter(host, &warm, slot, pid) {
-            Ok(socket) => Some(socket),
-            Err(error) => {
-                // The sandbox starts its interpreter cold.
-                tracing::warn!(error = &error as &dyn std::error::Error, "no warm start");
-                None
-            }
-        });
+        let zygote = match warm {
+            Some(warm) => match enter(host, &warm, slot, pid).await {
+                Ok(socket) => Some(socket),
+                Err(error) => {
+                    // The sandbox starts its interpreter cold.
+                    tracing::warn!(error = &error as &dyn std::error::Error, "no warm start");
+                    None
+                }
+            },
+            None => None,
+        };
         Ok(Self { slot, pid, zygote, launcher })
     }
 
@@ -68,14 +74,23 @@ impl Shell {
     }
 }
 
-/// Forks the warm process into a shell. It gets to see the sandbox's own root when PID 1 changes to it: the kernel takes
-/// along everybody whose root it was.
-fn enter(host: &Host, warm: &Warm, slot: u32, pid: u32) -> Result<OwnedFd> {
+/// Forks the warm process into a shell, and waits until it is in place. It gets to see the sandbox's own root when PID 1
+/// changes to it: the kernel takes along everybody whose root it was, so nobody may be on the way then.
+async fn enter(host: &Host, warm: &Warm, slot: u32, pid: u32) -> Result<OwnedFd> {
     let failed = |source| Error::Kernel { action: "enter a shell".into(), source };
     let (socket, serving) = super::warm::seqpacket()?;
     let pidfd = process::open(pid).map_err(failed)?;
     warm.enter(host, slot, pidfd.as_fd(), &serving).map_err(failed)?;
-    Ok(socket)
+    drop(serving);
+    let socket = sys::watch(socket).map_err(failed)?;
+    let mut byte = [0];
+    let read = socket.async_io(Interest::READABLE, |fd| rustix::io::read(fd, &mut byte).map_err(Into::into));
+    match tokio::time::timeout(ENTER_DEADLINE, read).await {
+        Ok(Ok(1)) => Ok(socket.into_inner()),
+        Ok(Ok(_)) => Err(failed(std::io::ErrorKind::UnexpectedEof.into())),
+        Ok(Err(error)) => Err(failed(error)),
+        Err(_) => Err(failed(std::io::ErrorKind::TimedOut.into())),
+    }
 }
 
 /// Spare shells, by the warm process they belong to.

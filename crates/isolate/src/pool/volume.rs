@@ -19,10 +19,11 @@ pub(super) fn mount(data_dir: &Path, root: &Path, size_gib: Option<u64>) -> Resu
         make(data_dir, &image, size_gib)?;
     }
     let (device, open) = sys::attach_loop(&image).map_err(at("attach", &image))?;
-    mount_fs(&device, root, "btrfs", MountFlags::NOATIME | MountFlags::NODEV, None).map_err(|error| {
-        let _ = sys::detach_loop(&open);
-        Error::Path { action: "mount", path: image.clone(), source: error.into() }
-    })
+    mount_fs(&device, root, "btrfs", MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOSUID, None)
+        .map_err(|error| {
+            let _ = sys::detach_loop(&open);
+            Error::Path { action: "mount", path: image.clone(), source: error.into() }
+        })
 }
 
 fn make(data_dir: &Path, image: &Path, size_gib: Option<u64>) -> Result<()> {

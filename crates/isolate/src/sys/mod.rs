@@ -19,7 +19,7 @@ pub(crate) use loopdev::{attach as attach_loop, detach as detach_loop};
 pub(crate) use mount::idmap_mount;
 pub(crate) use process::{
     CloneFlags, Forked, become_root, clone_child, close_on_exec_from, collect_children, exec, exit_now, fork,
-    place_fds, set_file_identity, unshare,
+    place_fds, set_effective_user, set_file_identity, unshare,
 };
 pub(crate) use seccomp::install_filter;
 pub(crate) use socket::{tcp_socket, watch};

@@ -120,6 +120,13 @@ pub(crate) fn set_file_identity(uid: rustix::process::Uid, gid: rustix::process:
     if now == (uid.as_raw(), gid.as_raw()) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
+/// Changes the calling process's effective user, and nothing else.
+pub(crate) fn set_effective_user(uid: u32) -> io::Result<()> {
+    const UNCHANGED: u32 = u32::MAX;
+    // SAFETY: plain numbers.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, UNCHANGED, uid, UNCHANGED) }).map(drop)
+}
+
 /// Becomes user and group 0 of the calling process's user namespace, with no further groups.
 pub(crate) fn become_root() -> io::Result<()> {
     // SAFETY: plain numbers; the process has one thread, so the per-thread nature of the raw calls does not matter.
