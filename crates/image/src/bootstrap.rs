@@ -13,7 +13,7 @@ const LEFT_OUT: [&str; 4] = [
     "path-include=/usr/share/doc/*/copyright",
 ];
 
-fn arguments(suite: &str, packages: &[String], target: &Path, mirror: &str) -> Vec<String> {
+fn arguments(suite: &str, packages: &[String], target: &Path, mirror: Option<&str>) -> Vec<String> {
     let mut arguments = vec![
         // Root mode: files get the ids they will have inside.
         "--mode=root".to_owned(),
@@ -25,7 +25,8 @@ fn arguments(suite: &str, packages: &[String], target: &Path, mirror: &str) -> V
     arguments.extend(LEFT_OUT.map(|rule| format!("--dpkgopt={rule}")));
     arguments.push(suite.to_owned());
     arguments.push(target.display().to_string());
-    arguments.push(mirror.to_owned());
+    // Without one, mmdebstrap takes Debian's own, with its updates and security fixes.
+    arguments.extend(mirror.map(str::to_owned));
     arguments
 }
 
@@ -33,7 +34,7 @@ pub(crate) async fn debian(
     suite: &str,
     packages: &[String],
     target: &Path,
-    mirror: &str,
+    mirror: Option<&str>,
     output: &mut (dyn FnMut(&str) + Send),
 ) -> std::io::Result<ExitStatus> {
     let mut command = contained::command("mmdebstrap");
@@ -48,7 +49,7 @@ mod tests {
     #[test]
     fn arguments_are_complete() {
         let packages = ["jq".to_owned(), "git".to_owned()];
-        let arguments = arguments("trixie", &packages, Path::new("/layer"), "http://mirror");
+        let arguments = arguments("trixie", &packages, Path::new("/layer"), Some("http://mirror"));
         assert!(arguments.contains(&"--include=jq,git".to_owned()));
         assert_eq!(arguments[arguments.len() - 3..], ["trixie", "/layer", "http://mirror"]);
     }

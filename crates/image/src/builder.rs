@@ -16,18 +16,12 @@ use crate::{
 const LINES_IN_ERROR: usize = 30;
 
 /// Where building gets things from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// URL of a Debian mirror.
-    pub mirror: String,
+    /// URL of a Debian mirror; Debian's own when `None`.
+    pub mirror: Option<String>,
     /// A directory with finished layers as tarballs, read before building and filled after.
     pub cache: Option<PathBuf>,
-}
-
-impl Default for Sources {
-    fn default() -> Self {
-        Self { mirror: "http://deb.debian.org/debian".to_owned(), cache: None }
-    }
 }
 
 /// What a build tells whoever watches it.
@@ -110,7 +104,7 @@ impl<R: StepRunner> Builder<R> {
         let mut last = Tail::default();
         let recipe = &layer.recipe;
         if let Origin::Debian { suite, packages } = &recipe.origin {
-            let mirror = &self.sources.mirror;
+            let mirror = self.sources.mirror.as_deref();
             let mut output = |line: &str| {
                 last.push(line);
                 progress(Event::Output(line));
