@@ -1,7 +1,6 @@
 """Kernels of two sandboxes may be copies of one warm process. Nothing of that may show."""
 
 import json
-
 import re
 
 import pytest
