@@ -89,8 +89,7 @@ impl Host {
 async fn build_templates(settings: &Settings, layers: &Path) -> Result<[Template; 2]> {
     let certificates = HostCertificates::read(Path::new(HostCertificates::DIRECTORY))?;
     let templates = templates(&certificates);
-    let sources =
-        Sources { cache: settings.template_cache.clone(), mirror: settings.debian_mirror.clone() };
+    let sources = Sources { cache: settings.template_cache.clone(), mirror: settings.debian_mirror.clone() };
     let builder = Builder::new(LayerStore::open(layers)?, ChrootRunner, sources);
     let progress = Progress::new();
     builder.ensure(&templates, &mut |event| progress.show(&event)).await?;
