@@ -124,6 +124,7 @@ fn record(template: &Template) -> Result<TemplateRecord> {
         envd_version: ENVD_VERSION.to_owned(),
         start_cmd: None,
         ready_cmd: None,
+        snapshot_of: None,
     })
 }
 

@@ -1,6 +1,5 @@
 //! The known set of isolation backends, dispatched by `match`: exhaustive, static, no trait objects.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use sandcove_wire::id::SandboxId;
@@ -8,7 +7,7 @@ use tokio::net::TcpStream;
 
 use crate::fake::{self, Fake};
 use crate::namespaces::{self, Namespaces};
-use crate::{ExitReason, NetworkPolicy, Record, Result, SandboxSpec, Usage};
+use crate::{ExitReason, Known, NetworkPolicy, Record, Result, SandboxSpec, Usage};
 
 /// A way to run sandboxes. Clones share the same host resources.
 #[derive(Clone)]
@@ -64,11 +63,35 @@ impl Backend {
         }
     }
 
-    /// Removes everything on this host that belongs to sandboxes not in `known`.
-    pub async fn sweep(&self, known: &HashSet<SandboxId>) -> SweepReport {
+    /// Removes everything on this host that is not in `known`: also the processes of sandboxes that are only stored.
+    pub async fn sweep(&self, known: &Known) -> SweepReport {
         match self {
             Self::Namespaces(backend) => backend.sweep(known).await,
             Self::Fake(backend) => backend.sweep(known),
+        }
+    }
+
+    /// Whether the files of a sandbox are there, so that it can be started from [`crate::Files::Own`].
+    pub fn has_files(&self, id: &SandboxId) -> bool {
+        match self {
+            Self::Namespaces(backend) => backend.has_files(id),
+            Self::Fake(backend) => backend.has_files(id),
+        }
+    }
+
+    /// Deletes the files of a sandbox without processes. Idempotent.
+    pub async fn discard(&self, id: &SandboxId) -> Result<()> {
+        match self {
+            Self::Namespaces(backend) => backend.discard(id).await,
+            Self::Fake(backend) => backend.discard(id).await,
+        }
+    }
+
+    /// Deletes a snapshot. Sandboxes made from it keep their files. Idempotent.
+    pub async fn delete_snapshot(&self, name: &str) -> Result<()> {
+        match self {
+            Self::Namespaces(backend) => backend.delete_snapshot(name).await,
+            Self::Fake(backend) => backend.delete_snapshot(name).await,
         }
     }
 
@@ -144,7 +167,7 @@ impl Handle {
         }
     }
 
-    /// Freezes every process; a second call changes nothing.
+    /// Freezes every process and puts on disk what they wrote; a second call changes nothing. On an error they run.
     pub async fn pause(&self) -> Result<()> {
         match self {
             Self::Namespaces(handle) => handle.pause().await,
@@ -157,6 +180,32 @@ impl Handle {
         match self {
             Self::Namespaces(handle) => handle.resume().await,
             Self::Fake(handle) => handle.resume().await,
+        }
+    }
+
+    /// Keeps the files as they are now under `name`, for [`crate::Files::Snapshot`]. Processes are frozen meanwhile and
+    /// run afterwards. The snapshot is on disk when this returns; on an error there is none.
+    pub async fn snapshot(&self, name: &str) -> Result<()> {
+        match self {
+            Self::Namespaces(handle) => handle.snapshot(name).await,
+            Self::Fake(handle) => handle.snapshot(name).await,
+        }
+    }
+
+    /// Has the kernel take back what memory it can; bytes.
+    pub async fn reclaim(&self) -> Result<u64> {
+        match self {
+            Self::Namespaces(handle) => handle.reclaim().await,
+            Self::Fake(handle) => handle.reclaim().await,
+        }
+    }
+
+    /// Kills everything in the sandbox, puts on disk what it wrote, and gives back all else it held. It can be started
+    /// again from [`crate::Files::Own`] when this has returned. Idempotent.
+    pub async fn shut_down(self) -> Result<()> {
+        match self {
+            Self::Namespaces(handle) => handle.shut_down().await,
+            Self::Fake(handle) => handle.shut_down().await,
         }
     }
 

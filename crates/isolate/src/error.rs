@@ -62,4 +62,7 @@ pub enum Error {
     /// The pool has no room left.
     #[error("the storage pool is full")]
     PoolFull,
+    /// The pool cannot copy files in one step.
+    #[error("the storage pool is not on btrfs, which snapshots need: `sandcove doctor` says why")]
+    NoSnapshots,
 }

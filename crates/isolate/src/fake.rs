@@ -1,7 +1,7 @@
 //! A backend without a kernel: sandboxes are entries in a map, their ports are whatever listeners the test points them
 //! at. It lives beside the real one so that everything above `isolate` can be tested, faults included, without root.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::backend::SweepReport;
-use crate::{Error, ExitReason, NetworkPolicy, Record, Result, SandboxSpec, Usage};
+use crate::{Error, ExitReason, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, Usage};
 
 /// What can be made to fail or to be slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,6 +23,10 @@ pub enum Operation {
     Pause,
     /// [`crate::Handle::resume`]
     Resume,
+    /// [`crate::Handle::snapshot`]
+    Snapshot,
+    /// [`crate::Handle::shut_down`]
+    ShutDown,
     /// [`crate::Handle::set_network`]
     SetNetwork,
     /// [`crate::Handle::destroy`]
@@ -38,6 +42,9 @@ pub struct Fake {
 #[derive(Default)]
 struct Shared {
     sandboxes: BTreeMap<SandboxId, Handle>,
+    /// Names of the files each sandbox has written, with processes or without.
+    files: BTreeMap<SandboxId, BTreeSet<String>>,
+    snapshots: BTreeMap<String, BTreeSet<String>>,
     listeners: HashMap<u16, SocketAddr>,
     failing: HashMap<Operation, u32>,
     delays: HashMap<Operation, Duration>,
@@ -92,6 +99,11 @@ impl Fake {
         self.lock().sandboxes.get(id).map(|handle| handle.spec.clone())
     }
 
+    /// The slot a sandbox's processes are in: another one after every start.
+    pub fn slot(&self, id: &SandboxId) -> Option<u32> {
+        self.lock().sandboxes.get(id).map(|handle| handle.record.slot)
+    }
+
     /// Whether a sandbox exists and is frozen.
     pub fn is_frozen(&self, id: &SandboxId) -> bool {
         self.lock().sandboxes.get(id).is_some_and(|handle| handle.state.borrow().frozen)
@@ -109,6 +121,23 @@ impl Fake {
         }
     }
 
+    /// Has a sandbox write a file.
+    pub fn write(&self, id: &SandboxId, name: &str) {
+        if let Some(files) = self.lock().files.get_mut(id) {
+            files.insert(name.to_owned());
+        }
+    }
+
+    /// Names of the files a sandbox has written; `None` when it has no place for any.
+    pub fn files(&self, id: &SandboxId) -> Option<Vec<String>> {
+        self.lock().files.get(id).map(|files| files.iter().cloned().collect())
+    }
+
+    /// Names of the snapshots, in order.
+    pub fn snapshots(&self) -> Vec<String> {
+        self.lock().snapshots.keys().cloned().collect()
+    }
+
     /// Ends a sandbox's PID 1 as a crash would.
     pub fn crash(&self, id: &SandboxId) {
         if let Some(handle) = self.lock().sandboxes.get(id) {
@@ -119,6 +148,16 @@ impl Fake {
     pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<Handle> {
         self.step(Operation::Create).await?;
         let mut shared = self.lock();
+        let missing = || Error::Jail { step: "files".into(), reason: "not there".into() };
+        let files = match &spec.files {
+            Files::Empty => BTreeSet::new(),
+            Files::Snapshot(name) => shared.snapshots.get(name).ok_or_else(missing)?.clone(),
+            Files::Own => shared.files.get(&spec.id).ok_or_else(missing)?.clone(),
+        };
+        if shared.sandboxes.contains_key(&spec.id) {
+            return Err(Error::Jail { step: "files".into(), reason: "in use".into() });
+        }
+        shared.files.insert(spec.id.clone(), files);
         shared.next_slot += 1;
         let record = Record {
             id: spec.id.clone(),
@@ -144,13 +183,30 @@ impl Fake {
         self.lock().sandboxes.get(id).filter(|handle| handle.state.borrow().alive).cloned()
     }
 
-    pub(crate) fn sweep(&self, known: &HashSet<SandboxId>) -> SweepReport {
+    pub(crate) fn sweep(&self, known: &Known) -> SweepReport {
         let mut shared = self.lock();
         let (kept, gone) = std::mem::take(&mut shared.sandboxes)
             .into_iter()
-            .partition::<BTreeMap<_, _>, _>(|(id, _)| known.contains(id));
+            .partition::<BTreeMap<_, _>, _>(|(id, _)| known.live.contains(id));
         shared.sandboxes = kept;
+        shared.files.retain(|id, _| known.live.contains(id) || known.stored.contains(id));
+        shared.snapshots.retain(|name, _| known.snapshots.contains(name));
         SweepReport { removed: gone.into_keys().map(String::from).collect(), failed: Vec::new() }
+    }
+
+    pub(crate) fn has_files(&self, id: &SandboxId) -> bool {
+        self.lock().files.contains_key(id)
+    }
+
+    pub(crate) async fn discard(&self, id: &SandboxId) -> Result<()> {
+        self.step(Operation::Destroy).await?;
+        self.lock().files.remove(id);
+        Ok(())
+    }
+
+    pub(crate) async fn delete_snapshot(&self, name: &str) -> Result<()> {
+        self.lock().snapshots.remove(name);
+        Ok(())
     }
 
     async fn step(&self, operation: Operation) -> Result<()> {
@@ -217,10 +273,31 @@ impl Handle {
         Ok(())
     }
 
+    pub(crate) async fn snapshot(&self, name: &str) -> Result<()> {
+        self.backend.step(Operation::Snapshot).await?;
+        let mut shared = self.backend.lock();
+        let files = shared.files.get(&self.record.id).cloned().unwrap_or_default();
+        shared.snapshots.insert(name.to_owned(), files);
+        Ok(())
+    }
+
+    pub(crate) async fn reclaim(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    pub(crate) async fn shut_down(self) -> Result<()> {
+        self.backend.step(Operation::ShutDown).await?;
+        self.state.send_modify(|state| state.alive = false);
+        self.backend.lock().sandboxes.remove(&self.record.id);
+        Ok(())
+    }
+
     pub(crate) async fn destroy(self) -> Result<()> {
         self.backend.step(Operation::Destroy).await?;
         self.state.send_modify(|state| state.alive = false);
-        self.backend.lock().sandboxes.remove(&self.record.id);
+        let mut shared = self.backend.lock();
+        shared.sandboxes.remove(&self.record.id);
+        shared.files.remove(&self.record.id);
         Ok(())
     }
 }

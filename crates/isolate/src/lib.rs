@@ -4,6 +4,7 @@
 
 mod backend;
 mod cgroup;
+pub mod crash;
 mod error;
 pub mod fake;
 mod instance;
@@ -19,4 +20,4 @@ pub use backend::{Backend, Handle, SweepReport};
 pub use error::{Error, Result};
 pub use namespaces::{Config, WarmSpec};
 pub use spawner::spawner_main;
-pub use spec::{ExitReason, Limits, NetworkPolicy, Record, SandboxSpec, Usage};
+pub use spec::{ExitReason, Files, Known, Limits, NetworkPolicy, Record, SandboxSpec, Usage};

@@ -1,5 +1,6 @@
 //! What a sandbox is made from, and what is known about a running one.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use sandcove_wire::boot::Boot;
@@ -19,6 +20,30 @@ pub struct SandboxSpec {
     pub network: NetworkPolicy,
     /// What the agent is told at boot.
     pub boot: Boot,
+    /// What it finds on top of the layers.
+    pub files: Files,
+}
+
+/// Where the files that a sandbox finds on top of its layers come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Files {
+    /// There are none.
+    Empty,
+    /// From a snapshot, of which it gets a copy of its own.
+    Snapshot(String),
+    /// It wrote them itself, before it was shut down. They stay when it cannot be started.
+    Own,
+}
+
+/// What a server knows, and a sweep must not remove.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// Sandboxes with processes, running or frozen.
+    pub live: HashSet<SandboxId>,
+    /// Sandboxes of which only files are kept.
+    pub stored: HashSet<SandboxId>,
+    /// Snapshots, by name.
+    pub snapshots: HashSet<String>,
 }
 
 /// Resource limits of one sandbox.

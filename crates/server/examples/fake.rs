@@ -36,6 +36,7 @@ async fn main() -> anyhow::Result<()> {
             envd_version: ENVD_VERSION.into(),
             start_cmd: None,
             ready_cmd: None,
+            snapshot_of: None,
         })
         .await?;
     if let Some(key) = app.new_key() {

@@ -94,5 +94,6 @@ fn template() -> anyhow::Result<TemplateRecord> {
         envd_version: ENVD_VERSION.into(),
         start_cmd: None,
         ready_cmd: None,
+        snapshot_of: None,
     })
 }

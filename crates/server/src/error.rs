@@ -49,6 +49,12 @@ pub enum Error {
     /// No host resources for one more sandbox.
     #[error("no capacity for another sandbox")]
     NoCapacity(#[source] sandcove_isolate::Error),
+    /// No room for what is to be kept.
+    #[error("the storage of this server is full: delete snapshots or sandboxes")]
+    PoolFull(#[source] sandcove_isolate::Error),
+    /// Files cannot be kept apart on this server.
+    #[error("this server cannot take snapshots: its storage is not on btrfs")]
+    SnapshotsUnsupported(#[source] sandcove_isolate::Error),
     /// The sandbox could not be started.
     #[error("failed to start sandbox {id}")]
     CreateFailed {

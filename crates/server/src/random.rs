@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use rand::Rng;
-use sandcove_wire::id::SandboxId;
+use sandcove_wire::id::{SandboxId, TemplateId};
 use sandcove_wire::secret::Secret;
 
 fn digits() -> [u8; 20] {
@@ -22,6 +22,10 @@ fn hex<const N: usize>() -> String {
 
 pub(crate) fn sandbox_id() -> SandboxId {
     SandboxId::from_random(digits())
+}
+
+pub(crate) fn template_id() -> TemplateId {
+    TemplateId::from_random(digits())
 }
 
 /// 64 hex digits.

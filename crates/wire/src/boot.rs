@@ -96,6 +96,11 @@ pub struct Service {
     pub zygote: bool,
 }
 
+/// Directories that [`WARM_COMMAND`] has loaded code from. A sandbox that begins with files of its own there must not get
+/// what was loaded from the template's.
+pub const WARM_SOURCES: [&str; 4] =
+    ["usr/lib/python3", "usr/lib/python3.13", "usr/local/lib/python3.13", "root/.local/lib"];
+
 /// The warm interpreter's program and arguments: it finds its control socket as descriptor 3.
 pub const WARM_COMMAND: [&str; 8] = [
     "/usr/bin/env",

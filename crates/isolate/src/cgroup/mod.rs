@@ -93,6 +93,17 @@ impl Cgroups {
         }
     }
 
+    /// Has the kernel give back what memory it can of `slot`: cached files, and everything else where there is swap.
+    /// Gives the bytes that are no longer charged.
+    pub(crate) fn reclaim(&self, slot: u32) -> Result<u64> {
+        let before = self.usage(slot)?.memory_bytes;
+        match self {
+            Self::V2(group) => group.reclaim(slot, before),
+            Self::V1(groups) => groups.reclaim(slot),
+        }
+        Ok(before.saturating_sub(self.usage(slot)?.memory_bytes))
+    }
+
     /// Removes the group of `slot`; processes that are still dying are waited for.
     pub(crate) fn remove(&self, slot: u32) -> Result<()> {
         self.all(slot).into_iter().try_for_each(|group| remove_directory(&group))

@@ -65,6 +65,13 @@ impl Hierarchies {
         wait_for(state, |now| now.trim() == wanted)
     }
 
+    pub(super) fn reclaim(&self, slot: u32) {
+        if let Some(group) = self.group("memory", slot) {
+            // Says busy when something is left, which is usual.
+            let _ = std::fs::write(group.join("memory.force_empty"), "1");
+        }
+    }
+
     pub(super) fn usage(&self, slot: u32) -> Result<Usage> {
         let number = |controller: &str, file: &str| match self.group(controller, slot) {
             Some(group) => read_number(&group.join(file)),

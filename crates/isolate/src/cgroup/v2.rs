@@ -56,6 +56,11 @@ impl Hierarchy {
         wait_for(&group.join("cgroup.events"), |events| events.lines().any(|line| line == wanted))
     }
 
+    pub(super) fn reclaim(&self, slot: u32, bytes: u64) {
+        // Says so when it was less than asked for, which is usual; Linux before 6.0 does not have it.
+        let _ = std::fs::write(self.path(slot).join("memory.reclaim"), bytes.to_string());
+    }
+
     pub(super) fn usage(&self, slot: u32) -> Result<Usage> {
         let group = self.path(slot);
         Ok(Usage {

@@ -75,7 +75,20 @@ pub(super) fn enter(root: &OwnedFd, processes: Option<&OwnedFd>, launch: &Launch
     chdir("/").map_err(Failure::at("enter new root"))?;
     unmount(OLD_ROOT, UnmountFlags::DETACH).map_err(Failure::at("let go of old root"))?;
     unlinkat(CWD, OLD_ROOT, AtFlags::REMOVEDIR).map_err(Failure::at("remove the place of the old root"))?;
-    mask()
+    mask()?;
+    // On top of a part of `/proc` that was just bound anew.
+    boot_id()
+}
+
+/// Every start has an id of its own, as every start of a machine has: the host's would be the same in all sandboxes, and
+/// after a cold start.
+fn boot_id() -> Result<(), Failure> {
+    let (source, target) = ("/run/boot_id", "/proc/sys/kernel/random/boot_id");
+    let fresh = std::fs::read("/proc/sys/kernel/random/uuid").map_err(Failure::at("make up a boot id"))?;
+    std::fs::write(source, fresh).map_err(Failure::at("write the boot id"))?;
+    chmod(source, Mode::from_raw_mode(0o444)).map_err(Failure::at("write the boot id"))?;
+    mount_bind(source, target).map_err(Failure::at("show the boot id"))?;
+    unlinkat(CWD, source, AtFlags::empty()).map_err(Failure::at("hide the boot id's file"))
 }
 
 fn memory_backed(target: &str, options: &str, launch: &Launch) -> Result<(), Failure> {

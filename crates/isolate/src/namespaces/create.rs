@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
-use sandcove_wire::boot::{Boot, LIBEXEC};
+use sandcove_wire::boot::{Boot, LIBEXEC, WARM_SOURCES};
 use tokio::io::Interest;
 
+use super::handle::Leaving;
 use super::shells::Shell;
 use super::{Handle, Host, process, record};
 use crate::spawner::{Kind, Launch};
-use crate::{Error, NetworkPolicy, Record, Result, SandboxSpec};
+use crate::{Error, Files as From, NetworkPolicy, Record, Result, SandboxSpec, crash};
 
 /// How long an agent may take until it is ready.
 const READY_DEADLINE: Duration = Duration::from_secs(30);
@@ -24,7 +25,11 @@ const READY_DEADLINE: Duration = Duration::from_secs(30);
 /// Starts a sandbox; on an error everything it took is given back.
 pub(super) async fn create(host: Arc<Host>, spec: SandboxSpec) -> Result<Handle> {
     let wants_warm = spec.boot.services.iter().any(|service| service.zygote);
-    let warm = if wants_warm { host.warm.get(&spec.layers) } else { None };
+    let warm = if wants_warm && !host.pool.replaces(&spec, &WARM_SOURCES) {
+        host.warm.get(&spec.layers)
+    } else {
+        None
+    };
     if let Some(spare) = host.spares.take(warm.as_ref()) {
         match start(&host, &spec, spare).await {
             // It died while it waited, for whatever reason: a fresh one will do.
@@ -42,7 +47,11 @@ async fn start(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
         Ok(handle) => Ok(handle),
         Err(error) => {
             // What is left can only be swept later; the cause is what the caller has to know.
-            if let Err(left) = host.release(&spec.id, slot).await {
+            let leaving = match spec.files {
+                From::Own => Leaving::Files,
+                From::Empty | From::Snapshot(_) => Leaving::Nothing,
+            };
+            if let Err(left) = host.release(&spec.id, slot, leaving).await {
                 tracing::error!(sandbox_id = %spec.id, error = &left as &dyn std::error::Error, "half-made sandbox left behind");
             }
             Err(error)
@@ -77,6 +86,7 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
         limits: spec.limits,
         network: spec.network.clone(),
     };
+    crash::point("create.files");
     record::write(&files.run_dir, &record)?;
     let handle = Handle::open(host.clone(), record)?;
 
@@ -97,6 +107,7 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
     drop(files.ready_writer);
     let launched = started.elapsed();
     wait_ready(files.ready, &log).await?;
+    crash::point("create.ready");
     let ready = started.elapsed();
     tracing::debug!(sandbox_id = %spec.id, ?leased, ?launched, ?ready, "sandbox started");
     Ok(handle)
@@ -115,7 +126,11 @@ struct Files {
 
 impl Files {
     fn prepare(host: &Host, spec: &SandboxSpec, slot: u32, zygote: bool) -> Result<Self> {
-        let upper = host.pool.create(&spec.id, spec.limits.disk_mib)?;
+        let upper = match &spec.files {
+            From::Empty => host.pool.create(&spec.id, spec.limits.disk_mib)?,
+            From::Snapshot(name) => host.pool.create_from(name, &spec.id, spec.limits.disk_mib)?,
+            From::Own => host.pool.sandbox(&spec.id),
+        };
         host.cgroups.limit(slot, &spec.limits)?;
         let run_dir = host.run_dir(&spec.id);
         std::fs::create_dir(&run_dir).map_err(at("create", &run_dir))?;

@@ -29,7 +29,7 @@ struct Live {
     record: Record,
     pidfd: AsyncFd<OwnedFd>,
     network_namespace: OwnedFd,
-    destroyed: Mutex<bool>,
+    ended: Mutex<bool>,
 }
 
 impl Handle {
@@ -47,8 +47,8 @@ impl Handle {
         let network_namespace = open(&namespace, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| Error::Path { action: "open", path: namespace.into(), source: error.into() })?;
         let pidfd = crate::sys::watch(pidfd).map_err(gone)?;
-        let destroyed = Mutex::new(false);
-        Ok(Self { live: Arc::new(Live { host, record, pidfd, network_namespace, destroyed }) })
+        let ended = Mutex::new(false);
+        Ok(Self { live: Arc::new(Live { host, record, pidfd, network_namespace, ended }) })
     }
 
     pub(crate) fn record(&self) -> &Record {
@@ -85,24 +85,17 @@ impl Handle {
         record::write(&host.run_dir(&record.id), &Record { network: policy, ..record.clone() })
     }
 
-    pub(crate) async fn pause(&self) -> Result<()> {
-        self.freeze(true).await
+    pub(super) fn host(&self) -> &Arc<Host> {
+        &self.live.host
     }
 
-    pub(crate) async fn resume(&self) -> Result<()> {
-        self.freeze(false).await
+    /// Whether its processes are gone and all it held was given back, or will be.
+    pub(super) fn ended(&self) -> &Mutex<bool> {
+        &self.live.ended
     }
 
-    async fn freeze(&self, frozen: bool) -> Result<()> {
-        let live = self.live.clone();
-        blocking(move || live.host.cgroups.freeze(live.record.slot, frozen)).await
-    }
-
-    pub(crate) async fn destroy(self) -> Result<()> {
-        let mut destroyed = self.live.destroyed.lock().await;
-        if *destroyed {
-            return Ok(());
-        }
+    /// Kills everything in it and waits until nothing runs.
+    pub(super) async fn end_processes(&self) -> Result<()> {
         let Live { host, record, pidfd, .. } = &*self.live;
         host.cgroups.kill(record.slot);
         // The kernel ends every process of a PID namespace with its first one.
@@ -115,17 +108,34 @@ impl Handle {
                 source: std::io::ErrorKind::TimedOut.into(),
             });
         }
-        *destroyed = true;
+        Ok(())
+    }
+
+    pub(crate) async fn destroy(self) -> Result<()> {
+        let mut ended = self.live.ended.lock().await;
+        if *ended {
+            return Ok(());
+        }
+        self.end_processes().await?;
+        *ended = true;
         // Nothing runs any more, which is what a caller waits for. Giving back what it held takes the kernel tens of
         // milliseconds (it waits for every processor to forget the interface); a crash meanwhile is a sweep's work.
-        let (host, id, slot) = (host.clone(), record.id.clone(), record.slot);
+        let (host, id, slot) = (self.host().clone(), self.record().id.clone(), self.record().slot);
         tokio::spawn(async move {
-            if let Err(error) = host.release(&id, slot).await {
+            if let Err(error) = host.release(&id, slot, Leaving::Nothing).await {
                 tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "not all was given back");
             }
         });
         Ok(())
     }
+}
+
+/// What stays of a sandbox whose processes are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    Nothing,
+    /// What it wrote.
+    Files,
 }
 
 impl Host {
@@ -147,9 +157,9 @@ impl Host {
         }
     }
 
-    /// Gives back everything that `id` held in `slot`; its processes are gone or about to be. The slot is free again only
+    /// Gives back what `id` held in `slot`, but what is `leaving`; its processes are gone or about to be. The slot is free again only
     /// when nothing is left in it.
-    pub(super) async fn release(self: &Arc<Self>, id: &SandboxId, slot: u32) -> Result<()> {
+    pub(super) async fn release(self: &Arc<Self>, id: &SandboxId, slot: u32, leaving: Leaving) -> Result<()> {
         let link = async {
             self.links.delete(&self.addresses.link(slot)).await?;
             let policy = super::record::read(&self.run_dir(id)).map(|record| record.network);
@@ -164,7 +174,10 @@ impl Host {
             blocking(move || {
                 host.cgroups.kill(slot);
                 host.cgroups.remove(slot)?;
-                host.pool.delete(&id)
+                match leaving {
+                    Leaving::Nothing => host.pool.delete(&id),
+                    Leaving::Files => Ok(()),
+                }
             })
         };
         let (link, files) = tokio::join!(link, files);

@@ -6,10 +6,10 @@ mod process;
 mod record;
 mod shells;
 mod slots;
+mod suspend;
 mod sweep;
 mod warm;
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::instance::Instance;
 use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
 use crate::spawner::Spawner;
-use crate::{Error, Result, SandboxSpec};
+use crate::{Error, Known, Result, SandboxSpec};
 
 pub use handle::Handle;
 use shells::Spares;
@@ -145,13 +145,27 @@ impl Namespaces {
         self.host.slots.mark(handle.record().slot).then_some(handle)
     }
 
-    pub(crate) async fn sweep(&self, known: &HashSet<SandboxId>) -> SweepReport {
+    pub(crate) async fn sweep(&self, known: &Known) -> SweepReport {
         let report = sweep::sweep(&self.host, known).await;
         // Not before: until now, what an earlier server left looks like what this one makes.
         if !self.host.spares_kept.swap(true, Ordering::Relaxed) {
             tokio::spawn(Spares::keep(Arc::downgrade(&self.host)));
         }
         report
+    }
+
+    pub(crate) fn has_files(&self, id: &SandboxId) -> bool {
+        self.host.pool.has(id)
+    }
+
+    pub(crate) async fn discard(&self, id: &SandboxId) -> Result<()> {
+        let (host, id) = (self.host.clone(), id.clone());
+        handle::blocking(move || host.pool.delete(&id)).await
+    }
+
+    pub(crate) async fn delete_snapshot(&self, name: &str) -> Result<()> {
+        let (host, name) = (self.host.clone(), name.to_owned());
+        handle::blocking(move || host.pool.delete_snapshot(&name)).await
     }
 
     pub(crate) fn layer_dir(&self) -> PathBuf {

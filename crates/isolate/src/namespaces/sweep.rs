@@ -1,16 +1,16 @@
 //! Removing what belongs to no known sandbox: after a crash of the server, at any point of any operation.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process};
 use sandcove_wire::id::SandboxId;
 
+use super::handle::Leaving;
 use super::{Handle, Host, record};
 use crate::backend::SweepReport;
-use crate::{NetworkPolicy, Result};
+use crate::{Known, NetworkPolicy, Result};
 
-pub(super) async fn sweep(host: &Arc<Host>, known: &HashSet<SandboxId>) -> SweepReport {
+pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
     let mut report = SweepReport::default();
     let mut note = |name: String, result: Result<()>| match result {
         Ok(()) => report.removed.push(name),
@@ -20,24 +20,31 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &HashSet<SandboxId>) -> Sweep
         }
     };
     // Whole sandboxes first, by their record.
-    for id in unknown(run_ids(host), known) {
+    for id in run_ids(host).into_iter().filter(|id| !known.live.contains(id)) {
+        let leaving = if known.stored.contains(&id) { Leaving::Files } else { Leaving::Nothing };
         let result = match record::read(&host.run_dir(&id)) {
             Ok(record) => {
                 let slot = record.slot;
-                match Handle::open(host.clone(), record) {
-                    Ok(handle) => handle.destroy().await,
-                    Err(_) if host.slots.is_taken(slot) => forget(host, &id),
-                    Err(_) => host.release(&id, slot).await,
+                match (Handle::open(host.clone(), record), leaving) {
+                    (Ok(handle), Leaving::Nothing) => handle.destroy().await,
+                    (Ok(handle), Leaving::Files) => handle.shut_down().await,
+                    (Err(_), _) if host.slots.is_taken(slot) => forget(host, &id, leaving),
+                    (Err(_), _) => host.release(&id, slot, leaving).await,
                 }
             }
             // Died before its record was written: its parts are found below.
-            Err(_) => forget(host, &id),
+            Err(_) => forget(host, &id, leaving),
         };
         note(id.to_string(), result);
     }
     // Then parts that no record speaks of.
-    for id in unknown(host.pool.ids(), known) {
+    let is_known = |id: &SandboxId| known.live.contains(id) || known.stored.contains(id);
+    for id in host.pool.ids().into_iter().filter(|id| !is_known(id)) {
         note(id.to_string(), host.pool.delete(&id));
+    }
+    for name in host.pool.snapshot_names().into_iter().filter(|name| !known.snapshots.contains(name)) {
+        let result = host.pool.delete_snapshot(&name);
+        note(format!("snapshot {name}"), result);
     }
     for slot in host.cgroups.slots() {
         if !host.slots.is_taken(slot) {
@@ -53,7 +60,7 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &HashSet<SandboxId>) -> Sweep
         }
     }
     // The firewall was made anew at start: sandboxes that live on get their policy back.
-    for id in known {
+    for id in &known.live {
         if let Ok(record) = record::read(&host.run_dir(id))
             && record.network != NetworkPolicy::default()
             && let Err(error) = host.firewall.set(record.slot, &record.network).await
@@ -64,17 +71,15 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &HashSet<SandboxId>) -> Sweep
     report
 }
 
-fn unknown(ids: Vec<SandboxId>, known: &HashSet<SandboxId>) -> Vec<SandboxId> {
-    ids.into_iter().filter(|id| !known.contains(id)).collect()
-}
-
 fn run_ids(host: &Host) -> Vec<SandboxId> {
     let entries = std::fs::read_dir(host.config.data_dir.join("run")).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn forget(host: &Host, id: &SandboxId) -> Result<()> {
-    host.pool.delete(id)?;
+fn forget(host: &Host, id: &SandboxId, leaving: Leaving) -> Result<()> {
+    if leaving == Leaving::Nothing {
+        host.pool.delete(id)?;
+    }
     let path = host.run_dir(id);
     std::fs::remove_dir_all(&path).map_err(|source| crate::Error::Path { action: "delete", path, source })
 }

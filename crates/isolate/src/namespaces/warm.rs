@@ -21,6 +21,7 @@ use rustix::net::{
 use sandcove_wire::id::SandboxId;
 use serde::Serialize;
 
+use super::handle::Leaving;
 use super::{Handle, Host, process, record};
 use crate::net::SLOTS_PER_INSTANCE;
 use crate::spawner::{BuildRequest, Kind, Launch};
@@ -165,7 +166,7 @@ async fn start(host: &Arc<Host>, spec: &WarmSpec, round: u32) -> Result<(Handle,
     match build(host, spec, slot, id.clone()).await {
         Ok(started) => Ok(started),
         Err(error) => {
-            let _ = host.release(&id, slot).await;
+            let _ = host.release(&id, slot, Leaving::Nothing).await;
             Err(error)
         }
     }

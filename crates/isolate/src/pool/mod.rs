@@ -1,6 +1,7 @@
 //! The storage pool: template layers and what sandboxes write. On btrfs a sandbox's upper is a subvolume with a limit;
 //! elsewhere it is a plain directory without one, which `sandcove doctor` warns about.
 
+mod snapshot;
 mod volume;
 
 use std::fs::File;
@@ -45,7 +46,7 @@ impl Pool {
             }
         }
         let pool = Self { root, kind };
-        for directory in [pool.layers(), pool.sandboxes()] {
+        for directory in [pool.layers(), pool.sandboxes(), pool.snapshots()] {
             std::fs::create_dir_all(&directory).map_err(at("create", &directory))?;
             // A process that is on its way into a sandbox sees this directory, and must not see into it.
             let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o700);
@@ -65,6 +66,10 @@ impl Pool {
 
     fn sandboxes(&self) -> PathBuf {
         self.root.join("sandboxes")
+    }
+
+    pub(super) fn snapshots(&self) -> PathBuf {
+        self.root.join("snapshots")
     }
 
     /// Where the sandbox's `upper` and `work` are.
@@ -105,15 +110,7 @@ impl Pool {
             return Ok(());
         }
         if let Kind::Btrfs { limits } = self.kind {
-            let parent = open(&self.sandboxes())?;
-            let number =
-                open(&path).and_then(|fd| sys::subvolume_id(fd.as_fd()).map_err(at("inspect", &path)));
-            sys::delete_subvolume(parent.as_fd(), id.as_str()).map_err(at("delete", &path))?;
-            if let (true, Ok(number)) = (limits, number) {
-                // Refused while the deleted data is still being freed, and then done by the kernel itself.
-                let _ = sys::remove_qgroup(parent.as_fd(), number);
-            }
-            return Ok(());
+            return delete_subvolume(&self.sandboxes(), id.as_str(), limits);
         }
         std::fs::remove_dir_all(&path).map_err(at("delete", &path))
     }
@@ -124,6 +121,11 @@ impl Pool {
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
     }
 
+    /// Whether the sandbox has an upper.
+    pub(crate) fn has(&self, id: &SandboxId) -> bool {
+        self.sandbox(id).join("upper").is_dir()
+    }
+
     /// Bytes held by a sandbox's upper; 0 where they are not counted.
     pub(crate) fn used_bytes(&self, id: &SandboxId) -> u64 {
         if self.kind != (Kind::Btrfs { limits: true }) {
@@ -131,6 +133,19 @@ impl Pool {
         }
         open(&self.sandbox(id)).ok().and_then(|fd| sys::subvolume_usage(fd.as_fd()).ok()).unwrap_or_default()
     }
+}
+
+/// Deletes the subvolume `name` of `parent` in one step, with the count of what it held.
+fn delete_subvolume(parent: &Path, name: &str, limits: bool) -> Result<()> {
+    let path = parent.join(name);
+    let parent = open(parent)?;
+    let number = open(&path).and_then(|fd| sys::subvolume_id(fd.as_fd()).map_err(at("inspect", &path)));
+    sys::delete_subvolume(parent.as_fd(), name).map_err(at("delete", &path))?;
+    if let (true, Ok(number)) = (limits, number) {
+        // Refused while the deleted data is still being freed, and then done by the kernel itself.
+        let _ = sys::remove_qgroup(parent.as_fd(), number);
+    }
+    Ok(())
 }
 
 fn kind_of(root: &Path) -> Result<Kind> {

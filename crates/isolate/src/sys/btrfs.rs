@@ -92,6 +92,34 @@ pub(crate) fn delete_subvolume(parent: BorrowedFd<'_>, name: &str) -> io::Result
     ioctl(parent, iow(15, size_of::<VolArgs>()), &mut args)
 }
 
+/// Copies the subvolume `source` to `name` in `parent`, sharing all data. What was written before is on disk when this
+/// returns, with the copy: the kernel flushes the subvolume and commits.
+pub(crate) fn copy_subvolume(
+    source: BorrowedFd<'_>,
+    parent: BorrowedFd<'_>,
+    name: &str,
+    read_only: bool,
+) -> io::Result<()> {
+    const NAME_MAX: usize = 4039;
+    const READ_ONLY: u64 = 1 << 1;
+    #[repr(C)]
+    struct VolArgs2 {
+        fd: i64,
+        transaction: u64,
+        flags: u64,
+        unused: [u64; 4],
+        name: [u8; NAME_MAX + 1],
+    }
+    let mut args = VolArgs2 {
+        fd: source.as_raw_fd().into(),
+        transaction: 0,
+        flags: if read_only { READ_ONLY } else { 0 },
+        unused: [0; 4],
+        name: named(name)?,
+    };
+    ioctl(parent, iow(23, size_of::<VolArgs2>()), &mut args)
+}
+
 /// Turns quotas on; an already enabled quota is left as it is.
 pub(crate) fn enable_quota(fd: BorrowedFd<'_>, mode: QuotaMode) -> io::Result<()> {
     let cmd = match mode {

@@ -11,8 +11,8 @@ mod seccomp;
 mod socket;
 
 pub(crate) use btrfs::{
-    QuotaMode, create_subvolume, delete_subvolume, enable_quota, is_btrfs, remove_qgroup, set_limit,
-    subvolume_id, subvolume_usage,
+    QuotaMode, copy_subvolume, create_subvolume, delete_subvolume, enable_quota, is_btrfs, remove_qgroup,
+    set_limit, subvolume_id, subvolume_usage,
 };
 pub(crate) use ifaddr::{add_default_route, interface_up, set_address};
 pub(crate) use loopdev::{attach as attach_loop, detach as detach_loop};

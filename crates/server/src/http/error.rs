@@ -18,14 +18,17 @@ impl IntoResponse for Error {
         } else {
             tracing::debug!(error = %self, status = status.as_u16(), "request refused");
         }
-        error_answer(status, public_message(&self), error_code(&self))
+        body::json(status, &error_body(&self))
     }
 }
 
-/// An error answer; the body's `code` is the status.
-fn error_answer(status: StatusCode, message: String, error_code: Option<&str>) -> Response {
-    let body = ErrorBody { code: status.as_u16(), message, error_code: error_code.map(str::to_owned) };
-    body::json(status, &body)
+/// What an error is told as; the body's `code` is the status.
+pub(super) fn error_body(error: &Error) -> ErrorBody {
+    ErrorBody {
+        code: status(error).as_u16(),
+        message: public_message(error),
+        error_code: error_code(error).map(str::to_owned),
+    }
 }
 
 fn status(error: &Error) -> StatusCode {
@@ -53,6 +56,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::NoRoute(_)
         | Error::DeprecatedRoute => StatusCode::NOT_FOUND,
         Error::AlreadyPaused(_)
+        | Error::SnapshotsUnsupported(_)
         | Error::AlreadyRunning(_)
         | Error::InTransition(_)
         | Error::BeingKilled(_)
@@ -60,7 +64,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::IdempotencyOutcomeUnknown => StatusCode::CONFLICT,
         Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         Error::TooManySandboxes(_) => StatusCode::TOO_MANY_REQUESTS,
-        Error::NoCapacity(_) | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+        Error::NoCapacity(_) | Error::PoolFull(_) | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         Error::Deadline => StatusCode::GATEWAY_TIMEOUT,
         Error::CreateFailed { .. }
         | Error::Backend { .. }
@@ -77,6 +81,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
     match error {
         Error::RefusedAs { code, .. } => Some(code),
         Error::NoCapacity(_) => Some("sandbox_capacity_unavailable"),
+        Error::SnapshotsUnsupported(_) => Some("snapshot_filesystem_only_unsupported_node"),
         Error::CreateFailed { .. } => Some("sandbox_create_failed"),
         Error::IdempotencyMismatch => Some("idempotency_request_mismatch"),
         Error::IdempotencyInProgress => Some("idempotency_in_progress"),
@@ -116,6 +121,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::BodyTooLarge(_)
         | Error::BodyAborted
         | Error::Deadline
+        | Error::PoolFull(_)
         | Error::ShuttingDown => None,
     }
 }

@@ -11,6 +11,7 @@ mod paging;
 mod params;
 mod router;
 mod sandboxes;
+mod snapshots;
 mod teams;
 mod templates;
 

@@ -9,7 +9,7 @@ use http::{HeaderName, Method};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
 
-use super::{error, health, lists, logs, metrics, sandboxes, teams, templates};
+use super::{error, health, lists, logs, metrics, sandboxes, snapshots, teams, templates};
 use crate::Error;
 use crate::app::App;
 
@@ -31,14 +31,17 @@ pub(crate) fn router(app: App) -> Router {
         .route("/sandboxes/{id}/timeout", post(sandboxes::set_timeout))
         .route("/sandboxes/{id}/refreshes", post(sandboxes::refresh))
         .route("/sandboxes/{id}/network", put(sandboxes::set_network))
+        .route("/sandboxes/{id}/snapshots", post(snapshots::create))
+        .route("/snapshots", get(snapshots::list))
+        .route("/sandboxes/{id}/fork", post(snapshots::fork))
         .route("/sandboxes/{id}/metrics", get(metrics::of_one))
         .route("/sandboxes/{id}/logs", get(logs::v1))
         .route("/v2/sandboxes/{id}/logs", get(logs::v2))
         .route("/templates", get(templates::list))
         .route("/v2/templates", get(templates::list_paged))
         .route("/default-templates", get(templates::defaults))
-        .route("/templates/{id}", get(templates::detail))
-        .route("/templates/{id}/{name}", get(templates::detail))
+        .route("/templates/{id}", get(templates::detail).delete(snapshots::delete))
+        .route("/templates/{id}/{name}", get(templates::detail).delete(snapshots::delete))
         .route("/templates/{id}/tags", get(templates::tags))
         .route("/templates/{id}/{name}/tags", get(templates::tags))
         .route("/templates/aliases/{alias}", get(templates::alias))

@@ -15,13 +15,13 @@ use super::auth::{Caller, Reader};
 use super::body::{self, Optional, Required};
 use super::params::Sandbox;
 use crate::app::App;
-use crate::sandboxes::lifecycle::{OnExpiry, Phase};
+use crate::sandboxes::lifecycle::{Keep, OnExpiry, Phase};
 use crate::sandboxes::{CreatePlan, NetworkRules, Outcome, Request, Token, View};
 use crate::teams::Team;
 use crate::{Error, Result};
 
 /// Of v1 create and resume, when the client names none.
-const DEFAULT_TIMEOUT_V1: i32 = 15;
+pub(super) const DEFAULT_TIMEOUT_V1: i32 = 15;
 /// Of v2 create and connect.
 const DEFAULT_TIMEOUT_V2: i32 = 300;
 const MOST_REFRESH: i32 = 3600;
@@ -76,10 +76,14 @@ pub(super) async fn detail(
             auto_resume: view.details.auto_resume,
             on_timeout: match view.settings.on_expiry {
                 OnExpiry::Kill => wire::OnTimeout::Kill,
-                OnExpiry::Pause => wire::OnTimeout::Pause,
+                OnExpiry::Pause | OnExpiry::PauseFiles => wire::OnTimeout::Pause,
             },
         },
-        pause_mode: (view.phase == Phase::Paused).then_some(wire::PauseMode::Full),
+        pause_mode: match view.phase {
+            Phase::Paused(Keep::Memory) => Some(wire::PauseMode::Full),
+            Phase::Paused(Keep::Files) => Some(wire::PauseMode::Filesystem),
+            _ => None,
+        },
     };
     Ok(body::json(StatusCode::OK, &detail))
 }
@@ -99,11 +103,7 @@ pub(super) async fn pause(
     Caller(team): Caller,
     Optional(body): Optional<wire::Pause>,
 ) -> Result<StatusCode> {
-    let entry = app.sandboxes().entry(&team, &id)?;
-    if body.memory == Some(false) {
-        return Err(filesystem_only_is_off());
-    }
-    entry.ask(Request::Pause).await?;
+    app.sandboxes().ask(&team, &id, Request::Pause(keep(body.memory))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -115,9 +115,7 @@ pub(super) async fn resume(
 ) -> Result<Response> {
     let timeout = positive_timeout(body.timeout.unwrap_or(DEFAULT_TIMEOUT_V1), &team)?;
     let entry = app.sandboxes().entry(&team, &id)?;
-    refuse_memory_override(body.memory)?;
-    let on_expiry = body.auto_pause.map(on_expiry);
-    entry.ask(Request::Resume { timeout, on_expiry }).await?;
+    entry.ask(Request::Resume { from: keep(body.memory), timeout, auto_pause: body.auto_pause }).await?;
     Ok(body::json(StatusCode::CREATED, &sandbox(&app, &entry.view())))
 }
 
@@ -149,8 +147,7 @@ async fn connect(
 ) -> Result<Response> {
     let timeout = any_timeout(timeout, &team)?;
     let entry = app.sandboxes().entry(&team, &id)?;
-    refuse_memory_override(memory)?;
-    let status = match entry.ask(Request::Connect { timeout }).await? {
+    let status = match entry.ask(Request::Connect { from: keep(memory), timeout }).await? {
         Outcome::Resumed => StatusCode::CREATED,
         Outcome::Done | Outcome::WasRunning => StatusCode::OK,
     };
@@ -211,7 +208,7 @@ async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -
         match (auto_pause, auto_resume) {
             (false, _) => return refused("autoPauseMemory cannot be false when autoPause is disabled"),
             (_, true) => return refused("autoPauseMemory cannot be false when autoResume is enabled"),
-            (true, false) => return Err(filesystem_only_is_off()),
+            (true, false) => {}
         }
     }
     if body.iam.as_ref().and_then(|iam| iam["tokens"].as_object()).is_some_and(|tokens| !tokens.is_empty()) {
@@ -231,12 +228,17 @@ async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -
                 .into(),
         ));
     }
-    let template = app.templates().resolve(&team, &reference).await?;
+    let build = app.templates().resolve(&team, &reference).await?.build;
     Ok(CreatePlan {
         team,
-        template,
+        files: build.files(),
+        build,
         timeout,
-        on_expiry: on_expiry(auto_pause),
+        on_expiry: match (auto_pause, keep(body.auto_pause_memory)) {
+            (false, _) => OnExpiry::Kill,
+            (true, Keep::Memory) => OnExpiry::Pause,
+            (true, Keep::Files) => OnExpiry::PauseFiles,
+        },
         auto_resume,
         token,
         network,
@@ -246,12 +248,13 @@ async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -
     })
 }
 
-fn on_expiry(auto_pause: bool) -> OnExpiry {
-    if auto_pause { OnExpiry::Pause } else { OnExpiry::Kill }
+/// What `memory` asks for; everything is kept when it is not said.
+fn keep(memory: Option<bool>) -> Keep {
+    if memory == Some(false) { Keep::Files } else { Keep::Memory }
 }
 
 /// A timeout of more than nothing and at most what the team may.
-fn positive_timeout(seconds: i32, team: &Team) -> Result<Duration> {
+pub(super) fn positive_timeout(seconds: i32, team: &Team) -> Result<Duration> {
     if seconds == 0 {
         return Err(negative_timeout());
     }
@@ -269,23 +272,6 @@ fn any_timeout(seconds: i32, team: &Team) -> Result<Duration> {
 
 fn negative_timeout() -> Error {
     Error::Refused("Timeout must be greater than 0".into())
-}
-
-fn filesystem_only_is_off() -> Error {
-    Error::RefusedAs {
-        code: "snapshot_filesystem_only_disabled",
-        message: "filesystem-only pause is not enabled on this server".into(),
-    }
-}
-
-fn refuse_memory_override(memory: Option<bool>) -> Result<()> {
-    match memory {
-        Some(false) => Err(Error::RefusedAs {
-            code: "sandbox_memory_override_disabled",
-            message: "resuming without memory is not enabled on this server".into(),
-        }),
-        Some(true) | None => Ok(()),
-    }
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
@@ -313,7 +299,7 @@ fn fingerprint(bytes: &[u8]) -> Result<String> {
 }
 
 /// The answer of create, connect and resume.
-fn sandbox(app: &App, view: &View) -> wire::Sandbox {
+pub(super) fn sandbox(app: &App, view: &View) -> wire::Sandbox {
     let details = &view.details;
     wire::Sandbox {
         template_id: details.source.template_id.to_string(),

@@ -17,7 +17,7 @@ use crate::templates::{BuildEntry, Reference, TagEntry, Template};
 use crate::{Error, Result};
 
 /// The template a path names: `{id}`, or `{namespace}/{name}` of clients that do not encode the slash.
-pub(super) struct Named(Reference);
+pub(super) struct Named(pub(super) Reference);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Error;

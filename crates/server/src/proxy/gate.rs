@@ -55,9 +55,9 @@ impl Visitor<'_> {
             return Ok(Admitted { live: live.clone(), view });
         }
         match (view.phase, view.details.auto_resume) {
-            (Phase::Pausing, false) => return Err(Refusal::InTransition(id.to_string())),
-            (Phase::Paused, false) => return Err(not_found()),
-            (Phase::Paused | Phase::Pausing, true) => self.check_may_wake(&view.details, port)?,
+            (Phase::Pausing(_), false) => return Err(Refusal::InTransition(id.to_string())),
+            (Phase::Paused(_), false) => return Err(not_found()),
+            (Phase::Paused(_) | Phase::Pausing(_), true) => self.check_may_wake(&view.details, port)?,
             // It comes back for somebody else; this request waits with them.
             _ => {}
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandcove_isolate::{Error as IsolateError, Handle, Limits, SandboxSpec};
+use sandcove_isolate::{Error as IsolateError, Files, Handle, Limits, SandboxSpec, crash};
 use sandcove_wire::api::observe::LogLevel;
 use sandcove_wire::boot::{Boot, Settings as BootSettings};
 use sandcove_wire::id::SandboxId;
@@ -16,7 +16,7 @@ use super::quota::Slot;
 use super::record::{Details, Settings, Source, Stored, StoredState};
 use super::registry::Shared;
 use crate::teams::Team;
-use crate::templates::{Template, TemplateRecord};
+use crate::templates::TemplateRecord;
 use crate::{Error, Result, clock, random};
 
 /// Processes and threads a sandbox may have.
@@ -30,7 +30,9 @@ pub struct CreatePlan {
     /// Its owner.
     pub team: Team,
     /// What it is made from.
-    pub template: Template,
+    pub build: TemplateRecord,
+    /// The files it begins with on top of that.
+    pub files: Files,
     /// How long its first session lasts.
     pub timeout: Duration,
     /// What happens then.
@@ -87,31 +89,34 @@ fn reserve(shared: &Shared, plan: CreatePlan) -> Result<Reserved> {
 
 impl Reserved {
     async fn launch(self, shared: &Shared) -> Result<Launched> {
-        let spec = self.spec(shared);
+        let Reserved { plan, details, .. } = &self;
+        let spec = spec(shared, details, &plan.build, &plan.network, plan.files.clone());
         let handle = shared.backend.create(spec).await.map_err(|source| match source {
             IsolateError::NoSlot(_) | IsolateError::PoolFull => Error::NoCapacity(source),
             source => Error::CreateFailed { id: self.details.id.clone(), source },
         })?;
         Ok(Launched { reserved: self, handle })
     }
+}
 
-    fn spec(&self, shared: &Shared) -> SandboxSpec {
-        let build = &self.plan.template.build;
-        let layer_dir = shared.backend.layer_dir();
-        SandboxSpec {
-            id: self.details.id.clone(),
-            layers: build.layers.iter().map(|layer| layer_dir.join(layer)).collect(),
-            limits: self.details.limits,
-            network: self.plan.network.policy(),
-            boot: self.boot(build),
-        }
-    }
-
-    fn boot(&self, build: &TemplateRecord) -> Boot {
-        let mut env = build.env.clone();
-        env.extend(self.plan.env_vars.clone());
-        Boot {
-            sandbox_id: self.details.id.clone(),
+/// What the backend is told to start: a new sandbox, or one that comes back.
+pub(super) fn spec(
+    shared: &Shared,
+    details: &Details,
+    build: &TemplateRecord,
+    network: &NetworkRules,
+    files: Files,
+) -> SandboxSpec {
+    let layer_dir = shared.backend.layer_dir();
+    let mut env = build.env.clone();
+    env.extend(details.env_vars.clone());
+    SandboxSpec {
+        id: details.id.clone(),
+        layers: build.layers.iter().map(|layer| layer_dir.join(layer)).collect(),
+        limits: details.limits,
+        network: network.policy(),
+        boot: Boot {
+            sandbox_id: details.id.clone(),
             template_id: build.template_id.to_string(),
             hostname: HOSTNAME.to_owned(),
             // The backend knows which name servers its network reaches.
@@ -121,12 +126,13 @@ impl Reserved {
             zygote: false,
             settings: BootSettings {
                 env_vars: Some(env),
-                access_token: Some(self.details.access_token.clone()),
-                token_required: Some(self.details.token_required),
+                access_token: Some(details.access_token.clone()),
+                token_required: Some(details.token_required),
                 default_user: Some(build.default_user.clone()),
                 default_workdir: build.default_workdir.clone(),
             },
-        }
+        },
+        files,
     }
 }
 
@@ -139,20 +145,22 @@ impl Launched {
             state: StoredState::Running,
             details,
         };
+        crash::point("create.launched");
         if let Err(error) = shared.store.insert_sandbox(&stored).await {
             if let Err(err) = self.handle.destroy().await {
                 tracing::error!(sandbox_id = %stored.details.id, error = ?err, "sandbox was not removed completely");
             }
             return Err(error);
         }
-        let driver = shared.register(stored, plan.team, self.handle, Some(slot));
+        crash::point("create.recorded");
+        let driver = shared.register(stored, plan.team, Some(self.handle), Some(slot));
         driver.journal.write(LogLevel::Info, "sandbox started");
         Ok(driver)
     }
 }
 
 fn details(id: SandboxId, plan: &CreatePlan) -> Details {
-    let build = &plan.template.build;
+    let build = &plan.build;
     Details {
         id,
         team: plan.team.id,
@@ -162,6 +170,7 @@ fn details(id: SandboxId, plan: &CreatePlan) -> Details {
             alias: build.name.clone(),
             envd_version: build.envd_version.clone(),
         },
+        build: Some(build.clone()),
         limits: Limits {
             memory_mib: build.memory_mib,
             cpus: build.cpu_count,

@@ -7,22 +7,21 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use sandcove_isolate::Handle;
+use sandcove_isolate::{Handle, crash};
 use sandcove_wire::api::network::NetworkUpdate;
 use sandcove_wire::api::observe::LogLevel;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 use super::journal::Journal;
-use super::lifecycle::{Ask, Decision, Denial, OnExpiry, Phase, Session, Transition, decide};
+use super::lifecycle::{Ask, Decision, Denial, Keep, Phase, Session, Transition, after_crash, decide};
 use super::live::Live;
 use super::network::InvalidNetwork;
 use super::quota::Slot;
 use super::record::{Settings, StoredState, View};
 use super::registry::Shared;
+use super::work::{Subject, Work};
 use crate::teams::Team;
 use crate::{Error, Result, clock};
 
@@ -39,14 +38,26 @@ const LEAST_WAKE: Duration = Duration::from_secs(300);
 /// What may be asked of a sandbox.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Pause,
-    Resume { timeout: Duration, on_expiry: Option<OnExpiry> },
-    Connect { timeout: Duration },
+    Pause(Keep),
+    Resume {
+        from: Keep,
+        timeout: Duration,
+        /// Whether it is paused when that time is up; as before when none.
+        auto_pause: Option<bool>,
+    },
+    Connect {
+        from: Keep,
+        timeout: Duration,
+    },
     Wake,
     Kill,
     SetTimeout(Duration),
     Refresh(Duration),
     SetNetwork(Box<NetworkUpdate>),
+    /// Keep the files under this name.
+    Snapshot(String),
+    /// The same, for forks.
+    Fork(String),
 }
 
 /// How it was met.
@@ -71,14 +82,16 @@ pub(super) struct Command {
 impl Request {
     fn ask(&self) -> Ask {
         match self {
-            Self::Pause => Ask::Pause,
-            Self::Resume { .. } => Ask::Resume,
-            Self::Connect { .. } => Ask::Connect,
+            Self::Pause(keep) => Ask::Pause(*keep),
+            Self::Resume { from, .. } => Ask::Resume(*from),
+            Self::Connect { from, .. } => Ask::Connect(*from),
             Self::Wake => Ask::Wake,
             Self::Kill => Ask::Kill,
             Self::SetTimeout(_) => Ask::SetTimeout,
             Self::Refresh(_) => Ask::Refresh,
             Self::SetNetwork(_) => Ask::SetNetwork,
+            Self::Snapshot(_) => Ask::Snapshot,
+            Self::Fork(_) => Ask::Fork,
         }
     }
 }
@@ -86,19 +99,20 @@ impl Request {
 /// A change of phase that is being made.
 struct Underway {
     transition: Transition,
-    work: BoxFuture<'static, sandcove_isolate::Result<()>>,
+    work: Work,
     /// Those who get its outcome.
     joined: Vec<Reply>,
     /// The length of the session a resume begins.
     timeout: Duration,
-    /// What a resume sets the expiry policy to.
-    on_expiry: Option<OnExpiry>,
+    /// What a resume changes of the expiry policy.
+    auto_pause: Option<bool>,
 }
 
 pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) team: Team,
-    pub(super) handle: Handle,
+    /// Its processes; none after a pause that kept only files.
+    pub(super) handle: Option<Handle>,
     pub(super) view: watch::Sender<View>,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) journal: Arc<Journal>,
@@ -109,7 +123,7 @@ pub(super) struct Driver {
 }
 
 enum Event {
-    Ended(sandcove_isolate::Result<()>),
+    Ended(Result<Option<Handle>>),
     Crashed,
     Asked(Command),
     LookAtClock,
@@ -120,7 +134,7 @@ impl Driver {
     pub(super) fn new(
         shared: Arc<Shared>,
         team: Team,
-        handle: Handle,
+        handle: Option<Handle>,
         view: watch::Sender<View>,
         commands: mpsc::Receiver<Command>,
         journal: Arc<Journal>,
@@ -147,6 +161,12 @@ impl Driver {
         let phase = self.phase();
         let nap = self.nap(clock::now());
         let idle = self.underway.is_none();
+        let crashed = async {
+            match &self.handle {
+                Some(handle) if after_crash(phase).is_some() => handle.wait().await,
+                _ => pending().await,
+            }
+        };
         let ended = async {
             match &mut self.underway {
                 Some(underway) => (&mut underway.work).await,
@@ -156,7 +176,7 @@ impl Driver {
         tokio::select! {
             biased;
             result = ended => Event::Ended(result),
-            _ = self.handle.wait(), if phase != Phase::Stopping => Event::Crashed,
+            _ = crashed => Event::Crashed,
             command = self.commands.recv() => command.map_or(Event::Detached, Event::Asked),
             () = sleep(nap), if phase == Phase::Running => Event::LookAtClock,
             () = self.shared.stopping.cancelled(), if idle => Event::Detached,
@@ -193,59 +213,92 @@ impl Driver {
     }
 
     fn begin_for(&mut self, transition: Transition, command: Command) {
-        let (timeout, on_expiry, settle) = match command.request {
-            Request::Resume { timeout, on_expiry } => (timeout, on_expiry, SETTLE),
-            Request::Connect { timeout } => (timeout, None, Duration::ZERO),
+        let (timeout, auto_pause, settle) = match command.request {
+            Request::Resume { timeout, auto_pause, .. } => (timeout, auto_pause, SETTLE),
+            Request::Connect { timeout, .. } => (timeout, None, Duration::ZERO),
             Request::Wake => (self.view.borrow().details.timeout.max(LEAST_WAKE), None, Duration::ZERO),
+            Request::Snapshot(_) | Request::Fork(_) => Default::default(),
             _ => (Duration::ZERO, None, SETTLE),
         };
-        if transition == Transition::Resume {
+        if matches!(transition, Transition::Resume(_)) {
             match self.shared.quota.take(self.team.id, self.team.max_sandboxes) {
                 Some(slot) => self.slot = Some(slot),
                 None => return answer(command.reply, Err(Error::TooManySandboxes(self.team.max_sandboxes))),
             }
         }
-        self.begin(transition, settle);
+        let name = match command.request {
+            Request::Snapshot(name) | Request::Fork(name) => name,
+            _ => String::new(),
+        };
+        self.begin(transition, settle, name);
         if let Some(underway) = &mut self.underway {
             underway.joined.push(command.reply);
             underway.timeout = timeout;
-            underway.on_expiry = on_expiry;
+            underway.auto_pause = auto_pause;
         }
     }
 
-    fn begin(&mut self, transition: Transition, settle: Duration) {
-        let handle = self.handle.clone();
-        let work = match transition {
-            Transition::Pause => async move { tokio::join!(handle.pause(), sleep(settle)).0 }.boxed(),
-            Transition::Resume => async move { tokio::join!(handle.resume(), sleep(settle)).0 }.boxed(),
-            Transition::Stop => handle.destroy().boxed(),
+    /// `name` is what a snapshot is kept under.
+    fn begin(&mut self, transition: Transition, settle: Duration, name: String) {
+        let subject = Subject {
+            shared: self.shared.clone(),
+            view: self.view.borrow().clone(),
+            handle: self.handle.clone(),
         };
-        self.underway =
-            Some(Underway { transition, work, joined: Vec::new(), timeout: Duration::ZERO, on_expiry: None });
+        let work = match transition {
+            Transition::Pause(keep) => subject.pause(keep),
+            Transition::Resume(from) => subject.resume(from),
+            Transition::Snapshot => subject.snapshot(name),
+            Transition::Stop => subject.stop(),
+        };
+        let work: Work = if settle.is_zero() || transition == Transition::Stop {
+            work
+        } else {
+            Box::pin(async move { tokio::join!(work, sleep(settle)).0 })
+        };
+        self.underway = Some(Underway {
+            transition,
+            work,
+            joined: Vec::new(),
+            timeout: Duration::ZERO,
+            auto_pause: None,
+        });
         self.view.send_modify(|view| {
             view.phase = transition.during();
-            if let Some(live) = view.live.take() {
+            // Streams outlast the moment of a snapshot.
+            if transition != Transition::Snapshot
+                && let Some(live) = view.live.take()
+            {
                 live.end();
             }
         });
     }
 
-    async fn finish(&mut self, result: sandcove_isolate::Result<()>) {
+    async fn finish(&mut self, result: Result<Option<Handle>>) {
         let Some(underway) = self.underway.take() else { return };
         let outcome = match (underway.transition, result) {
-            (Transition::Pause, Ok(())) => self.paused().await,
-            (Transition::Resume, Ok(())) => self.resumed(underway.timeout, underway.on_expiry).await,
-            (Transition::Stop, result) => self.stopped(result).await,
-            (Transition::Pause, Err(source)) => {
-                let error = self.failed("pause", source);
-                let live = self.new_live();
-                self.enter(underway.transition.failed(), live);
-                Err(error)
+            (Transition::Pause(keep), Ok(handle)) => {
+                self.handle = handle;
+                self.paused(keep).await
             }
-            (Transition::Resume, Err(source)) => {
+            (Transition::Resume(_), Ok(handle)) => {
+                self.handle = handle;
+                self.resumed(underway.timeout, underway.auto_pause).await
+            }
+            (Transition::Snapshot, result) => {
+                self.view.send_modify(|view| view.phase = Phase::Running);
+                if result.is_ok() {
+                    self.journal.write(LogLevel::Info, "snapshot taken");
+                }
+                result.map(|_| Outcome::Done)
+            }
+            (Transition::Stop, result) => {
                 self.slot = None;
-                let error = self.failed("resume", source);
-                self.enter(underway.transition.failed(), None);
+                self.enter(Phase::Gone, None);
+                result.map(|_| Outcome::Done)
+            }
+            (transition, Err(error)) => {
+                self.failed_to(transition, &error);
                 Err(error)
             }
         };
@@ -255,52 +308,88 @@ impl Driver {
         }
     }
 
-    async fn paused(&mut self) -> Result<Outcome> {
+    async fn paused(&mut self, keep: Keep) -> Result<Outcome> {
         self.slot = None;
         // Shown as the end of a paused sandbox.
-        self.view.send_modify(|view| view.session.end_at = clock::now());
-        let stored = self.store(StoredState::Paused).await;
-        self.enter(Phase::Paused, None);
-        self.journal.write(LogLevel::Info, "sandbox paused");
+        self.view.send_modify(|view| view.session.end_at = view.session.end_at.min(clock::now()));
+        let stored = self.store(StoredState::Paused(keep)).await;
+        crash::point("pause.recorded");
+        let stored = match stored {
+            // A pause is to outlive the host.
+            Ok(()) => self.shared.store.flush().await,
+            failed => failed,
+        };
+        self.enter(Phase::Paused(keep), None);
+        self.journal.write(
+            LogLevel::Info,
+            match keep {
+                Keep::Memory => "sandbox paused",
+                Keep::Files => "sandbox paused, only its files are kept",
+            },
+        );
+        if let Some(handle) = self.handle.clone() {
+            // It may take a while, and nobody has to wait for it.
+            tokio::spawn(give_back_memory(handle, self.journal.clone()));
+        }
         stored.map(|()| Outcome::Done)
     }
 
-    async fn resumed(&mut self, timeout: Duration, on_expiry: Option<OnExpiry>) -> Result<Outcome> {
+    async fn resumed(&mut self, timeout: Duration, auto_pause: Option<bool>) -> Result<Outcome> {
         let session = Session::begin(clock::now(), timeout, self.team.max_session);
         self.view.send_modify(|view| {
             view.session = session;
-            if let Some(on_expiry) = on_expiry {
+            if let Some(pauses) = auto_pause {
+                let on_expiry = view.settings.on_expiry.overridden(pauses);
                 view.settings = Arc::new(Settings { on_expiry, ..(*view.settings).clone() });
             }
         });
         let stored = self.store(StoredState::Running).await;
+        crash::point("resume.recorded");
         let live = self.new_live();
         self.enter(Phase::Running, live);
         self.journal.write(LogLevel::Info, "sandbox resumed");
         stored.map(|()| Outcome::Resumed)
     }
 
-    async fn stopped(&mut self, result: sandcove_isolate::Result<()>) -> Result<Outcome> {
-        let id = self.view.borrow().details.id.clone();
-        if let Err(err) = result {
-            // It no longer runs for anybody; what is left of it is swept at the next start.
-            tracing::error!(sandbox_id = %id, error = ?err, "sandbox was not removed completely");
+    fn failed_to(&mut self, transition: Transition, error: &Error) {
+        let action = match transition {
+            Transition::Pause(_) => "pause",
+            Transition::Resume(_) => "resume",
+            Transition::Snapshot | Transition::Stop => "change",
+        };
+        self.journal.write(LogLevel::Error, &format!("failed to {action} sandbox"));
+        // Without a row that says so, nothing was ended.
+        let unwritten = matches!(error, Error::Store(_));
+        let phase = match transition {
+            Transition::Pause(Keep::Files) if unwritten && self.slot.is_some() => Phase::Running,
+            Transition::Resume(Keep::Files) if unwritten && self.handle.is_some() => {
+                Phase::Paused(Keep::Memory)
+            }
+            _ => transition.failed(),
+        };
+        let live = if phase == Phase::Running { self.new_live() } else { None };
+        if live.is_none() {
+            self.slot = None;
         }
-        self.slot = None;
-        let stored = self.shared.store.delete_sandbox(&id).await;
-        self.enter(Phase::Gone, None);
-        stored.map(|()| Outcome::Done)
+        self.enter(phase, live);
     }
 
     fn crashed(&mut self) {
+        let Some(transition) = after_crash(self.phase()) else { return };
         let id = self.view.borrow().details.id.clone();
         tracing::warn!(sandbox_id = %id, "sandbox ended by itself");
         if let Some(interrupted) = self.underway.take() {
             for reply in interrupted.joined {
-                answer(reply, Err(Error::SandboxNotFound(id.to_string())));
+                answer(
+                    reply,
+                    Err(match transition {
+                        Transition::Stop => Error::SandboxNotFound(id.to_string()),
+                        _ => Error::InTransition(id.clone()),
+                    }),
+                );
             }
         }
-        self.begin(Transition::Stop, Duration::ZERO);
+        self.begin(transition, Duration::ZERO, String::new());
     }
 
     fn expire_if_due(&mut self, now: Timestamp) {
@@ -309,7 +398,7 @@ impl Driver {
         let transition = view.settings.on_expiry.transition();
         drop(view);
         if due {
-            self.begin(transition, Duration::ZERO);
+            self.begin(transition, Duration::ZERO, String::new());
         }
     }
 
@@ -318,15 +407,18 @@ impl Driver {
         let longest = self.team.max_session;
         let mut session = self.view.borrow().session;
         match request {
-            Request::Connect { timeout } => session
+            Request::Connect { timeout, .. } => session
                 .try_extend(now, timeout, longest)
                 .map_err(|_| Error::Refused("Max instance length exceeded".into()))?,
             Request::SetTimeout(timeout) => session.set_end(now, timeout, longest),
             Request::Refresh(duration) => session.extend(now, duration.max(LEAST_REFRESH), longest),
             Request::SetNetwork(update) => return self.set_network(*update).await,
-            Request::Wake | Request::Pause | Request::Resume { .. } | Request::Kill => {
-                return Ok(Outcome::WasRunning);
-            }
+            Request::Wake
+            | Request::Pause(_)
+            | Request::Resume { .. }
+            | Request::Kill
+            | Request::Snapshot(_)
+            | Request::Fork(_) => return Ok(Outcome::WasRunning),
         }
         self.view.send_modify(|view| view.session = session);
         self.store(StoredState::Running).await?;
@@ -336,9 +428,14 @@ impl Driver {
     async fn set_network(&mut self, update: NetworkUpdate) -> Result<Outcome> {
         let settings = self.view.borrow().settings.clone();
         let network = settings.network.replaced(update)?;
-        if let Err(source) = self.handle.set_network(network.policy()).await {
-            return Err(self.failed("change the network of", source));
-        }
+        let Some(handle) = &self.handle else {
+            return Err(Error::Internal("a running sandbox has no processes"));
+        };
+        handle.set_network(network.policy()).await.map_err(|source| Error::Backend {
+            action: "change the network of",
+            id: self.view.borrow().details.id.clone(),
+            source,
+        })?;
         self.view.send_modify(|view| view.settings = Arc::new(Settings { network, ..(*settings).clone() }));
         self.store(StoredState::Running).await?;
         Ok(Outcome::Done)
@@ -357,12 +454,7 @@ impl Driver {
     }
 
     fn new_live(&self) -> Option<Arc<Live>> {
-        Some(Arc::new(Live::new(self.handle.clone())))
-    }
-
-    fn failed(&self, action: &'static str, source: sandcove_isolate::Error) -> Error {
-        self.journal.write(LogLevel::Error, &format!("failed to {action} sandbox"));
-        Error::Backend { action, id: self.view.borrow().details.id.clone(), source }
+        self.handle.clone().map(|handle| Arc::new(Live::new(handle)))
     }
 
     fn denied(&self, denial: Denial) -> Error {
@@ -383,6 +475,14 @@ impl From<InvalidNetwork> for Error {
             InvalidNetwork::EgressProxyOff => Self::FeatureOff("egress proxy is not enabled on this server"),
             other => Self::Refused(other.to_string()),
         }
+    }
+}
+
+async fn give_back_memory(handle: Handle, journal: Arc<Journal>) {
+    match handle.reclaim().await {
+        Ok(bytes) if bytes >> 20 == 0 => {}
+        Ok(bytes) => journal.write(LogLevel::Info, &format!("{} MiB of memory given back", bytes >> 20)),
+        Err(err) => tracing::debug!(sandbox_id = %handle.id(), error = ?err, "no memory was given back"),
     }
 }
 

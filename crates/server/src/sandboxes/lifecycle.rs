@@ -1,32 +1,46 @@
 //! Which request is legal in which phase: no clock, no I/O (contract: control-plane, section 5).
 //!
 //! ```text
-//!            .--------- resume fails ---------.
-//!            v                                |
-//! Running --> Pausing --> Paused --> Resuming-'
-//!  ^  |  ^------'  |         |          |
-//!  |  |  fails     |         |          |
-//!  |  |            v         v          |
-//!  |  '--------> Stopping --> Gone      |
-//!  '------------------------------------'
+//!  Snapshotting      .------ resume fails -------.
+//!    |  ^            v                           |
+//!    v  |  .--> Pausing --> Paused --> Resuming -'
+//!   Running      ^   |        | |        |   |
+//!    |   ^       |   '--------|-|--------|---|--> Stopping --> Gone
+//!    |   '-------|------------|-|--------'   |       ^
+//!    |           '------------' '------------|-------|
+//!    '-------------------------------------- | ------'
 //! ```
-//! From outside, Pausing is paused, Resuming is running, Stopping is not there. A crash leads to Stopping from anywhere.
+//! A pause keeps memory or only files, and so does the way back: what was paused with its memory can be started from its
+//! files. From outside, Pausing is paused, Resuming and Snapshotting are running, Stopping is not there. Processes that end
+//! by themselves lead to Stopping while they run, and to a pause that keeps only files while they are frozen: that one has
+//! nothing left that could end.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
+
+/// What a pause keeps, and what a resume starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Processes, and so everything.
+    Memory,
+    /// What is on disk.
+    Files,
+}
 
 /// Where a sandbox is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Its processes run.
     Running,
-    /// They are being frozen.
-    Pausing,
-    /// They are frozen.
-    Paused,
-    /// They are being thawed.
-    Resuming,
+    /// They run, but for the moment in which their files are copied.
+    Snapshotting,
+    /// They are being frozen, or ended.
+    Pausing(Keep),
+    /// They are frozen, or gone.
+    Paused(Keep),
+    /// They are being thawed, or started.
+    Resuming(Keep),
     /// Everything of it is being removed.
     Stopping,
     /// Nothing of it is left.
@@ -36,12 +50,12 @@ pub enum Phase {
 /// What may be asked of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// Freeze it.
-    Pause,
-    /// Thaw it; running is an error.
-    Resume,
+    /// Stop it so that it can go on.
+    Pause(Keep),
+    /// Let it go on; running is an error.
+    Resume(Keep),
     /// Make sure that it runs, for at least some time.
-    Connect,
+    Connect(Keep),
     /// Traffic arrived that may wake it.
     Wake,
     /// Remove it.
@@ -52,15 +66,21 @@ pub enum Ask {
     Refresh,
     /// Replace what it may reach.
     SetNetwork,
+    /// Keep its files as they are.
+    Snapshot,
+    /// The same, for sandboxes that begin with them at once.
+    Fork,
 }
 
 /// A change of phase that takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transition {
     /// Running to Paused.
-    Pause,
+    Pause(Keep),
     /// Paused to Running.
-    Resume,
+    Resume(Keep),
+    /// Running to Running.
+    Snapshot,
     /// To Gone.
     Stop,
 }
@@ -99,31 +119,60 @@ pub enum Denial {
 pub fn decide(phase: Phase, ask: Ask) -> Decision {
     use Decision::{Apply, Begin, Deny, Join, Wait};
     match (phase, ask) {
-        (Phase::Running, Ask::Pause) => Begin(Transition::Pause),
-        (Phase::Running, Ask::Resume) => Deny(Denial::AlreadyRunning),
-        (Phase::Running, Ask::Connect | Ask::Wake) => Apply,
-        (Phase::Running, Ask::SetTimeout | Ask::Refresh | Ask::SetNetwork) => Apply,
+        (Phase::Running, Ask::Pause(keep)) => Begin(Transition::Pause(keep)),
+        (Phase::Running, Ask::Resume(_)) => Deny(Denial::AlreadyRunning),
+        (Phase::Running, Ask::Connect(_) | Ask::Wake) => Apply,
+        (Phase::Running, Ask::Snapshot | Ask::Fork) => Begin(Transition::Snapshot),
 
-        (Phase::Pausing, Ask::Pause) => Join,
-        (Phase::Pausing, Ask::Resume | Ask::Connect | Ask::Wake | Ask::Kill) => Wait,
+        (Phase::Snapshotting, Ask::Pause(_) | Ask::Connect(_) | Ask::Kill | Ask::Fork) => Wait,
+        (Phase::Snapshotting, Ask::Wake) => Apply,
+        (Phase::Snapshotting, Ask::Resume(_)) => Deny(Denial::AlreadyRunning),
+        (Phase::Snapshotting, Ask::Snapshot) => Deny(Denial::InTransition),
+        // Its session goes on meanwhile.
+        (Phase::Running | Phase::Snapshotting, Ask::SetTimeout | Ask::Refresh | Ask::SetNetwork) => Apply,
 
-        (Phase::Paused, Ask::Pause) => Deny(Denial::AlreadyPaused),
-        (Phase::Paused, Ask::Resume | Ask::Connect | Ask::Wake) => Begin(Transition::Resume),
+        (Phase::Pausing(_), Ask::Pause(_)) => Join,
+        (Phase::Pausing(_), Ask::Resume(_) | Ask::Connect(_) | Ask::Wake | Ask::Kill) => Wait,
+
+        (Phase::Paused(_), Ask::Pause(_) | Ask::Fork) => Deny(Denial::AlreadyPaused),
+        (Phase::Paused(Keep::Memory), Ask::Resume(from) | Ask::Connect(from)) => {
+            Begin(Transition::Resume(from))
+        }
+        (Phase::Paused(Keep::Memory), Ask::Wake) => Begin(Transition::Resume(Keep::Memory)),
+        (Phase::Paused(Keep::Files), Ask::Resume(_) | Ask::Connect(_)) => {
+            Begin(Transition::Resume(Keep::Files))
+        }
+        // A cold start is nothing that a stray request should set off.
+        (Phase::Paused(Keep::Files), Ask::Wake) => Deny(Denial::NotFound),
         // Clients 2.0 to 2.5 set a timeout first and resume only when that fails.
-        (Phase::Paused, Ask::SetTimeout | Ask::Refresh | Ask::SetNetwork) => Deny(Denial::NotFound),
-
-        (Phase::Resuming, Ask::Pause) => Deny(Denial::InTransition),
-        (Phase::Resuming, Ask::Resume) => Join,
-        (Phase::Resuming, Ask::Connect | Ask::Wake | Ask::Kill) => Wait,
-
-        (Phase::Pausing | Phase::Resuming, Ask::SetTimeout | Ask::Refresh | Ask::SetNetwork) => {
-            Deny(Denial::InTransition)
+        (Phase::Paused(_), Ask::SetTimeout | Ask::Refresh | Ask::SetNetwork | Ask::Snapshot) => {
+            Deny(Denial::NotFound)
         }
 
-        (Phase::Running | Phase::Paused, Ask::Kill) => Begin(Transition::Stop),
+        (Phase::Resuming(_), Ask::Pause(_)) => Deny(Denial::InTransition),
+        (Phase::Resuming(_), Ask::Resume(_)) => Join,
+        (Phase::Resuming(_), Ask::Connect(_) | Ask::Wake | Ask::Kill) => Wait,
+
+        (
+            Phase::Pausing(_) | Phase::Resuming(_),
+            Ask::SetTimeout | Ask::Refresh | Ask::SetNetwork | Ask::Snapshot | Ask::Fork,
+        ) => Deny(Denial::InTransition),
+
+        (Phase::Running | Phase::Paused(_), Ask::Kill) => Begin(Transition::Stop),
         (Phase::Stopping, Ask::Kill) => Join,
-        (Phase::Stopping, Ask::Connect) => Deny(Denial::BeingKilled),
+        (Phase::Stopping, Ask::Connect(_)) => Deny(Denial::BeingKilled),
         (Phase::Stopping, _) | (Phase::Gone, _) => Deny(Denial::NotFound),
+    }
+}
+
+/// What follows when the processes end by themselves in `phase`; nothing when that is what is being done.
+pub fn after_crash(phase: Phase) -> Option<Transition> {
+    match phase {
+        Phase::Running | Phase::Snapshotting | Phase::Pausing(Keep::Memory) => Some(Transition::Stop),
+        // What was promised to be kept is kept as far as it can be.
+        Phase::Paused(Keep::Memory) | Phase::Resuming(Keep::Memory) => Some(Transition::Pause(Keep::Files)),
+        Phase::Pausing(Keep::Files) | Phase::Paused(Keep::Files) | Phase::Resuming(Keep::Files) => None,
+        Phase::Stopping | Phase::Gone => None,
     }
 }
 
@@ -131,8 +180,9 @@ impl Transition {
     /// The phase while it is under way.
     pub fn during(self) -> Phase {
         match self {
-            Self::Pause => Phase::Pausing,
-            Self::Resume => Phase::Resuming,
+            Self::Pause(keep) => Phase::Pausing(keep),
+            Self::Resume(from) => Phase::Resuming(from),
+            Self::Snapshot => Phase::Snapshotting,
             Self::Stop => Phase::Stopping,
         }
     }
@@ -140,17 +190,19 @@ impl Transition {
     /// The phase when it has succeeded.
     pub fn done(self) -> Phase {
         match self {
-            Self::Pause => Phase::Paused,
-            Self::Resume => Phase::Running,
+            Self::Pause(keep) => Phase::Paused(keep),
+            Self::Resume(_) | Self::Snapshot => Phase::Running,
             Self::Stop => Phase::Gone,
         }
     }
 
-    /// The phase when it has failed. A stop does not fail: what is left is swept at the next start.
+    /// The phase when it has failed. A stop does not fail: what is left is swept at the next start. Neither does a pause
+    /// that keeps only files come back from where it has begun to end processes.
     pub fn failed(self) -> Phase {
         match self {
-            Self::Pause => Phase::Running,
-            Self::Resume => Phase::Paused,
+            Self::Pause(Keep::Memory) | Self::Snapshot => Phase::Running,
+            Self::Pause(Keep::Files) => Phase::Paused(Keep::Files),
+            Self::Resume(from) => Phase::Paused(from),
             Self::Stop => Phase::Gone,
         }
     }
@@ -158,12 +210,14 @@ impl Transition {
 
 /// What happens when a running sandbox's time is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum OnExpiry {
     /// It is removed.
     Kill,
     /// It is paused.
     Pause,
+    /// It is paused, and only its files are kept.
+    PauseFiles,
 }
 
 impl OnExpiry {
@@ -171,7 +225,17 @@ impl OnExpiry {
     pub fn transition(self) -> Transition {
         match self {
             Self::Kill => Transition::Stop,
-            Self::Pause => Transition::Pause,
+            Self::Pause => Transition::Pause(Keep::Memory),
+            Self::PauseFiles => Transition::Pause(Keep::Files),
+        }
+    }
+
+    /// As it is when a resume says whether to pause at all. What such a pause keeps is not its to say.
+    pub fn overridden(self, pauses: bool) -> Self {
+        match (self, pauses) {
+            (_, false) => Self::Kill,
+            (Self::Kill, true) => Self::Pause,
+            (kept, true) => kept,
         }
     }
 }
@@ -252,17 +316,25 @@ mod tests {
         Extended(u64),
     }
 
+    fn keep() -> impl Strategy<Value = Keep> {
+        prop::sample::select(vec![Keep::Memory, Keep::Files])
+    }
+
     fn happening() -> impl Strategy<Value = Happening> {
-        let ask = prop::sample::select(vec![
-            Ask::Pause,
-            Ask::Resume,
-            Ask::Connect,
-            Ask::Wake,
-            Ask::Kill,
-            Ask::SetTimeout,
-            Ask::Refresh,
-            Ask::SetNetwork,
-        ]);
+        let ask = prop_oneof![
+            keep().prop_map(Ask::Pause),
+            keep().prop_map(Ask::Resume),
+            keep().prop_map(Ask::Connect),
+            prop::sample::select(vec![
+                Ask::Wake,
+                Ask::Kill,
+                Ask::SetTimeout,
+                Ask::Refresh,
+                Ask::SetNetwork,
+                Ask::Snapshot,
+                Ask::Fork,
+            ]),
+        ];
         prop_oneof![
             6 => ask.prop_map(Happening::Asked),
             4 => prop::bool::weighted(0.8).prop_map(|well| Happening::Ended { well }),
@@ -276,7 +348,10 @@ mod tests {
     /// A sandbox as the contract describes it: what callers see, and who waits. No phases.
     #[derive(Debug, Default)]
     struct Model {
-        frozen: bool,
+        /// It was stopped and can go on.
+        suspended: bool,
+        /// It has processes, running or frozen.
+        in_memory: bool,
         dead: bool,
         changing_to: Option<Transition>,
         /// Requests that were neither answered nor refused.
@@ -287,15 +362,21 @@ mod tests {
         /// Whether `ask` may be refused now.
         fn may_refuse(&self, ask: Ask) -> bool {
             let dying = self.dead || self.changing_to == Some(Transition::Stop);
+            let changing = self.changing_to.is_some();
             match ask {
                 Ask::Kill => self.dead,
                 _ if dying => true,
-                Ask::Pause => {
-                    self.frozen && self.changing_to.is_none() || self.changing_to == Some(Transition::Resume)
+                Ask::Pause(_) => {
+                    self.suspended && !changing || matches!(self.changing_to, Some(Transition::Resume(_)))
                 }
-                Ask::Resume => !self.frozen && self.changing_to.is_none(),
-                Ask::Connect | Ask::Wake => false,
-                Ask::SetTimeout | Ask::Refresh | Ask::SetNetwork => self.frozen || self.changing_to.is_some(),
+                Ask::Resume(_) => !self.suspended && !matches!(self.changing_to, Some(Transition::Pause(_))),
+                Ask::Connect(_) => false,
+                Ask::Wake => self.suspended && !self.in_memory && !changing,
+                Ask::SetTimeout | Ask::Refresh | Ask::SetNetwork => {
+                    self.suspended || matches!(self.changing_to, Some(Transition::Pause(_)))
+                }
+                Ask::Snapshot => self.suspended || changing,
+                Ask::Fork => self.suspended || changing && self.changing_to != Some(Transition::Snapshot),
             }
         }
     }
@@ -336,7 +417,10 @@ mod tests {
                     self.waiting.push(ask);
                     model.open += 1;
                 }
-                Decision::Apply => assert_eq!(self.phase, Phase::Running, "applied to what does not run"),
+                Decision::Apply => assert!(
+                    matches!(self.phase, Phase::Running | Phase::Snapshotting),
+                    "applied to what does not run"
+                ),
                 Decision::Deny(_) => assert!(model.may_refuse(ask), "{ask:?} refused in {:?}", self.phase),
             }
         }
@@ -345,12 +429,16 @@ mod tests {
             let Some(transition) = self.underway.take() else { return };
             self.phase = if well { transition.done() } else { transition.failed() };
             model.changing_to = None;
-            match transition {
-                Transition::Pause => model.frozen = well,
-                Transition::Resume => model.frozen = !well,
-                Transition::Stop => model.dead = true,
+            match (transition, well) {
+                (Transition::Pause(Keep::Memory), well) => model.suspended = well,
+                (Transition::Pause(Keep::Files), _) => (model.suspended, model.in_memory) = (true, false),
+                (Transition::Resume(_), true) => (model.suspended, model.in_memory) = (false, true),
+                // Given up for a cold start that did not come about.
+                (Transition::Resume(Keep::Files), false) => model.in_memory = false,
+                (Transition::Resume(Keep::Memory), false) | (Transition::Snapshot, _) => {}
+                (Transition::Stop, _) => model.dead = true,
             }
-            if self.phase == Phase::Running && transition == Transition::Resume {
+            if self.phase == Phase::Running && matches!(transition, Transition::Resume(_)) {
                 self.session = Session::begin(self.now, Duration::from_secs(300), LONGEST);
             }
             model.open -= std::mem::take(&mut self.joined);
@@ -361,13 +449,14 @@ mod tests {
         }
 
         fn crash(&mut self, model: &mut Model) {
-            if matches!(self.phase, Phase::Stopping | Phase::Gone) {
-                return;
-            }
+            let Some(transition) = after_crash(self.phase) else { return };
             self.underway = None;
             model.open -= std::mem::take(&mut self.joined);
-            self.begin(Transition::Stop);
-            model.changing_to = Some(Transition::Stop);
+            self.begin(transition);
+            model.changing_to = Some(transition);
+            if transition != Transition::Stop {
+                (model.suspended, model.in_memory) = (true, false);
+            }
         }
 
         fn look_at_clock(&mut self, model: &mut Model) {
@@ -383,17 +472,17 @@ mod tests {
         #[test]
         fn any_order_of_happenings_keeps_the_contract(
             happenings in prop::collection::vec(happening(), 0..80),
-            pauses in any::<bool>(),
+            on_expiry in prop::sample::select(vec![OnExpiry::Kill, OnExpiry::Pause, OnExpiry::PauseFiles]),
         ) {
             let start = Timestamp::from_second(1_000_000).unwrap();
-            let mut model = Model::default();
+            let mut model = Model { in_memory: true, ..Model::default() };
             let mut machine = Machine {
                 phase: Phase::Running,
                 underway: None,
                 joined: 0,
                 waiting: Vec::new(),
                 session: Session::begin(start, Duration::from_secs(60), LONGEST),
-                on_expiry: if pauses { OnExpiry::Pause } else { OnExpiry::Kill },
+                on_expiry,
                 now: start,
             };
             for happening in happenings {
@@ -418,6 +507,9 @@ mod tests {
                 prop_assert!(!was_gone || machine.phase == Phase::Gone, "the dead came back");
                 prop_assert_eq!(machine.phase == Phase::Gone, model.dead);
                 prop_assert_eq!(model.open, machine.joined + machine.waiting.len(), "a request was lost");
+                if let Phase::Paused(keep) = machine.phase {
+                    prop_assert!(model.suspended && model.in_memory == (keep == Keep::Memory), "kept something else");
+                }
                 let longest_end = later(machine.session.started_at, LONGEST);
                 prop_assert!(machine.session.end_at <= longest_end, "longer than the longest session");
             }

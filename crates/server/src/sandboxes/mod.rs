@@ -11,6 +11,8 @@ mod record;
 mod recover;
 mod registry;
 mod series;
+mod snapshots;
+mod work;
 
 pub use create::{CreatePlan, Token};
 pub(crate) use driver::{Outcome, Request};
@@ -18,3 +20,4 @@ pub(crate) use live::Live;
 pub use network::{InvalidNetwork, NetworkRules};
 pub use record::{Details, Settings, Source, Stored, StoredState, View};
 pub use registry::Registry;
+pub use snapshots::Snapshot;

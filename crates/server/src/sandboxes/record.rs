@@ -10,9 +10,10 @@ use sandcove_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::lifecycle::{OnExpiry, Phase, Session};
+use super::lifecycle::{Keep, OnExpiry, Phase, Session};
 use super::live::Live;
 use super::network::NetworkRules;
+use crate::templates::TemplateRecord;
 
 /// What never changes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,6 +24,10 @@ pub struct Details {
     pub team: Uuid,
     /// What it was made from.
     pub source: Source,
+    /// The same in full, to start it again from its files. None in what servers before snapshots wrote down: the row of
+    /// the build says it then.
+    #[serde(default)]
+    pub build: Option<TemplateRecord>,
     /// Its limits.
     pub limits: Limits,
     /// The user's own labels.
@@ -88,17 +93,17 @@ impl View {
 
     /// Whether callers see it as paused.
     pub fn is_paused(&self) -> bool {
-        matches!(self.phase, Phase::Pausing | Phase::Paused)
+        matches!(self.phase, Phase::Pausing(_) | Phase::Paused(_))
     }
 }
 
-/// The two states worth storing: every other one is on its way to one of them or to nothing.
+/// The states worth storing: every other one is on its way to one of them or to nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoredState {
     /// Its processes run.
     Running,
-    /// They are frozen.
-    Paused,
+    /// They are frozen, or gone.
+    Paused(Keep),
 }
 
 /// A sandbox as the store keeps it.

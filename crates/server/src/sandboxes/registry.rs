@@ -78,12 +78,14 @@ impl Shared {
         self: &Arc<Self>,
         stored: Stored,
         team: Team,
-        handle: Handle,
+        handle: Option<Handle>,
         slot: Option<Slot>,
     ) -> Driver {
         let (phase, live) = match stored.state {
-            StoredState::Running => (Phase::Running, Some(Arc::new(Live::new(handle.clone())))),
-            StoredState::Paused => (Phase::Paused, None),
+            StoredState::Running => {
+                (Phase::Running, handle.clone().map(|handle| Arc::new(Live::new(handle))))
+            }
+            StoredState::Paused(keep) => (Phase::Paused(keep), None),
         };
         let details = Arc::new(stored.details);
         let (view, watched) = watch::channel(View {
@@ -178,7 +180,7 @@ impl Registry {
         let shared = self.shared.clone();
         self.tracker.spawn(async move {
             let team = plan.team.id;
-            let template = plan.template.build.template_id.clone();
+            let template = plan.build.template_id.clone();
             let made = create::create(&shared, plan).await;
             if let Some(key) = key {
                 let id = made.as_ref().ok().map(|driver| driver.view.borrow().details.id.clone());
@@ -198,6 +200,20 @@ impl Registry {
             }
         });
         answer.await.unwrap_or(Err(Error::Internal("the task that made a sandbox ended early")))
+    }
+
+    /// Does `work` to its end, whether its caller waits or not; a stopping server waits for it.
+    pub(super) async fn finish<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        if self.shared.stopping.is_cancelled() {
+            return Err(Error::ShuttingDown);
+        }
+        self.tracker
+            .spawn(work)
+            .await
+            .unwrap_or(Err(Error::Internal("the task that did the work ended early")))
     }
 
     /// The team's sandbox `id`; somebody else's is not found.

@@ -14,8 +14,13 @@ impl Store {
     /// layers of all that remain. `None` when a sandbox's build is not known, so that nothing can be said. To be called
     /// before sandboxes are made.
     pub async fn layers_in_use(&self) -> Result<Option<HashSet<String>>> {
-        let of_sandboxes: HashSet<Uuid> =
-            self.sandboxes().await?.iter().map(|sandbox| sandbox.details.source.build_id).collect();
+        let sandboxes = self.sandboxes().await?;
+        let of_sandboxes: HashSet<Uuid> = sandboxes
+            .iter()
+            // The others know their layers themselves.
+            .filter(|sandbox| sandbox.details.build.is_none())
+            .map(|sandbox| sandbox.details.source.build_id)
+            .collect();
         let mut transaction = self.write.begin().await?;
         let rows = sqlx::query(
             "SELECT b.id, b.record, t.team_id IS NULL AND NOT EXISTS \
@@ -24,7 +29,12 @@ impl Store {
         )
         .fetch_all(&mut *transaction)
         .await?;
-        let (mut known, mut layers) = (HashSet::new(), HashSet::new());
+        let mut known = HashSet::new();
+        let mut layers: HashSet<String> = sandboxes
+            .into_iter()
+            .filter_map(|sandbox| sandbox.details.build)
+            .flat_map(|build| build.layers)
+            .collect();
         for row in &rows {
             let id: String = row.try_get("id")?;
             let build = Uuid::parse_str(&id).map_err(corrupt("template build", &id))?;

@@ -5,10 +5,11 @@ mod idempotency;
 mod keys;
 mod layers;
 mod sandboxes;
+mod snapshots;
 mod teams;
 mod templates;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sqlx::sqlite::{
@@ -29,6 +30,8 @@ pub struct Store {
     // SQLite has one writer at a time: one connection writes, so that writers queue here and not in busy loops.
     write: SqlitePool,
     read: SqlitePool,
+    /// SQLite's journal.
+    journal: PathBuf,
 }
 
 impl Store {
@@ -45,7 +48,25 @@ impl Store {
         let write = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
         MIGRATIONS.run(&write).await?;
         let read = SqlitePoolOptions::new().max_connections(4).connect_with(options.read_only(true)).await?;
-        Ok(Self { write, read })
+        let mut journal = path.as_os_str().to_owned();
+        journal.push("-wal");
+        Ok(Self { write, read, journal: journal.into() })
+    }
+
+    /// Puts on disk everything that was written so far. Without this, what is written outlives the server at once and the
+    /// host a little later.
+    pub async fn flush(&self) -> Result<()> {
+        let path = self.journal.clone();
+        let synced = tokio::task::spawn_blocking(move || match std::fs::File::open(path) {
+            Ok(journal) => journal.sync_data(),
+            // It is all in the main file, which SQLite synced before it let go of the journal.
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(err) => Err(err),
+        });
+        synced
+            .await
+            .unwrap_or_else(|err| Err(std::io::Error::other(err)))
+            .map_err(|err| Error::Store(sqlx::Error::Io(err)))
     }
 
     /// Writes everything into the main file and closes it.

@@ -5,7 +5,7 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use super::{Store, corrupt, json};
-use crate::sandboxes::lifecycle::Session;
+use crate::sandboxes::lifecycle::{Keep, Session};
 use crate::sandboxes::{Settings, Stored, StoredState};
 use crate::{Result, clock};
 
@@ -68,7 +68,8 @@ fn sandbox(row: &SqliteRow) -> Result<Stored> {
     let id: String = row.try_get("id")?;
     let state = match row.try_get::<String, _>("state")?.as_str() {
         "running" => StoredState::Running,
-        "paused" => StoredState::Paused,
+        "paused" => StoredState::Paused(Keep::Memory),
+        "stored" => StoredState::Paused(Keep::Files),
         other => return Err(corrupt("sandbox", &id)(format!("unknown state {other}"))),
     };
     let details: String = row.try_get("details")?;
@@ -87,6 +88,7 @@ fn sandbox(row: &SqliteRow) -> Result<Stored> {
 fn state_text(state: StoredState) -> &'static str {
     match state {
         StoredState::Running => "running",
-        StoredState::Paused => "paused",
+        StoredState::Paused(Keep::Memory) => "paused",
+        StoredState::Paused(Keep::Files) => "stored",
     }
 }

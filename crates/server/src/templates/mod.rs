@@ -5,10 +5,10 @@ mod reference;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use sandcove_isolate::{Backend, WarmSpec};
+use sandcove_isolate::{Backend, Files, WarmSpec};
 use sandcove_wire::api::template::BuildStatus;
 use sandcove_wire::boot::{Service, WARM_COMMAND};
-use sandcove_wire::id::TemplateId;
+use sandcove_wire::id::{SandboxId, TemplateId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -54,6 +54,21 @@ pub struct TemplateRecord {
     /// Polled until it succeeds, after the start command.
     #[serde(default)]
     pub ready_cmd: Option<String>,
+    /// The sandbox whose files this build keeps, when it is a snapshot.
+    #[serde(default)]
+    pub snapshot_of: Option<SandboxId>,
+}
+
+impl TemplateRecord {
+    /// Whether it is a snapshot of a sandbox and not built.
+    pub fn is_snapshot(&self) -> bool {
+        self.snapshot_of.is_some()
+    }
+
+    /// The files its sandboxes begin with.
+    pub fn files(&self) -> Files {
+        if self.is_snapshot() { Files::Snapshot(self.build_id.to_string()) } else { Files::Empty }
+    }
 }
 
 /// A template with the build that one of its tags names.
@@ -179,9 +194,11 @@ impl Templates {
         self.store.template_id(team, reference).await
     }
 
-    /// The team's own templates and the server's, newest first.
+    /// The team's own templates and the server's, newest first; no snapshots.
     pub async fn list(&self, team: &Team) -> Result<Vec<Template>> {
-        self.store.templates(team).await
+        let mut templates = self.store.templates(team).await?;
+        templates.retain(|template| !template.build.is_snapshot());
+        Ok(templates)
     }
 
     /// Every build of a template, newest first.

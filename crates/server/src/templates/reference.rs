@@ -5,9 +5,6 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-/// The tag of references that name none.
-const DEFAULT_TAG: &str = "default";
-
 /// A template, as requests name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
@@ -22,6 +19,9 @@ pub struct Reference {
 pub struct InvalidReference(String);
 
 impl Reference {
+    /// The tag of references that name none.
+    pub const DEFAULT_TAG: &str = "default";
+
     /// The team slug in front of the slash.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
@@ -34,7 +34,7 @@ impl Reference {
 
     /// The tag, `default` when none was named.
     pub fn tag(&self) -> &str {
-        self.tag.as_deref().unwrap_or(DEFAULT_TAG)
+        self.tag.as_deref().unwrap_or(Self::DEFAULT_TAG)
     }
 
     /// Whether a tag was named.

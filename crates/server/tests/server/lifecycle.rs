@@ -188,16 +188,21 @@ async fn a_short_life_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn a_crash_ends_a_sandbox_in_any_state() {
+async fn a_crash_ends_what_runs_and_leaves_what_was_paused_its_files() {
     let server = Server::start().await;
     let running = server.id(json!({})).await;
     let paused = server.id(json!({})).await;
+    server.fake.write(&sandbox_id(&paused), "kept");
     assert_eq!(post(&server, &paused, "pause", Value::Null).await, 204);
+    assert_eq!(pause_mode(&server, &paused).await, "full");
     for id in [&running, &paused] {
         server.fake.crash(&sandbox_id(id));
-        server.wait_for_state(id, None).await;
     }
+    server.wait_for_state(&running, None).await;
     crate::support::wait_until("nothing is left", || server.fake.ids().is_empty()).await;
+    server.wait_for_pause_mode(&paused, "filesystem").await;
+    assert_eq!(post(&server, &paused, "resume", Value::Null).await, 201);
+    assert_eq!(server.fake.files(&sandbox_id(&paused)).unwrap(), ["kept"]);
 }
 
 #[tokio::test]
@@ -214,16 +219,96 @@ async fn a_failed_change_leaves_the_state_before() {
     assert_eq!(post(&server, &id, "resume", Value::Null).await, 201);
 }
 
+async fn pause_mode(server: &Server, id: &str) -> Value {
+    server.get(&format!("/sandboxes/{id}")).await.json()["pauseMode"].clone()
+}
+
 #[tokio::test]
-async fn what_is_off_is_refused_by_name() {
+async fn a_pause_may_keep_only_files() {
+    let server = Server::start().await;
+    let made = server
+        .create(json!({
+            "secure": true, "metadata": { "a": "b" }, "envVars": { "A": "1" },
+            "network": { "denyOut": ["1.1.1.1"], "allowPublicTraffic": false },
+        }))
+        .await;
+    let id = made["sandboxID"].as_str().unwrap();
+    let first = server.fake.spec(&sandbox_id(id)).unwrap();
+    server.fake.write(&sandbox_id(id), "kept");
+    assert_eq!(post(&server, id, "pause", json!({ "memory": false })).await, 204);
+    assert_eq!(server.fake.ids(), [], "no process is left");
+    assert_eq!(pause_mode(&server, id).await, "filesystem");
+    assert_eq!(post(&server, id, "pause", json!({ "memory": false })).await, 409);
+    assert_eq!(post(&server, id, "timeout", json!({ "timeout": 60 })).await, 404);
+
+    let resumed = server.call("POST", &format!("/sandboxes/{id}/connect"), json!({ "timeout": 100 })).await;
+    assert_eq!((resumed.code(), resumed.json()), (201, made.clone()), "tokens and all");
+    assert_eq!(server.fake.files(&sandbox_id(id)).unwrap(), ["kept"]);
+    let second = server.fake.spec(&sandbox_id(id)).unwrap();
+    assert_eq!(
+        (&second.layers, &second.limits, &second.network),
+        (&first.layers, &first.limits, &first.network)
+    );
+    let (first, second) = (&first.boot.settings, &second.boot.settings);
+    assert_eq!((&second.env_vars, &second.default_user), (&first.env_vars, &first.default_user));
+    assert_eq!(pause_mode(&server, id).await, Value::Null);
+
+    assert_eq!(post(&server, id, "pause", json!({ "memory": false })).await, 204);
+    assert_eq!(server.call("DELETE", &format!("/sandboxes/{id}"), Value::Null).await.code(), 204);
+    assert_eq!(server.fake.files(&sandbox_id(id)), None, "its files go with it");
+}
+
+#[tokio::test]
+async fn a_resume_may_leave_memory_behind() {
     let server = Server::start().await;
     let id = server.id(json!({})).await;
-    let pause = server.call("POST", &format!("/sandboxes/{id}/pause"), json!({ "memory": false })).await;
-    assert_eq!(pause.code(), 400);
-    assert_eq!(pause.json()["error_code"], "snapshot_filesystem_only_disabled");
-    let resume = server.call("POST", &format!("/sandboxes/{id}/resume"), json!({ "memory": false })).await;
-    assert_eq!(resume.code(), 400);
-    assert_eq!(resume.json()["error_code"], "sandbox_memory_override_disabled");
+    server.fake.write(&sandbox_id(&id), "kept");
+    assert_eq!(post(&server, &id, "pause", Value::Null).await, 204);
+    let slot = server.fake.slot(&sandbox_id(&id));
+    assert_eq!(post(&server, &id, "resume", json!({ "memory": false })).await, 201);
+    assert_ne!(server.fake.slot(&sandbox_id(&id)), slot, "other processes");
+    assert_eq!(server.fake.files(&sandbox_id(&id)).unwrap(), ["kept"]);
+    // Of a running one nothing is given up.
+    let slot = server.fake.slot(&sandbox_id(&id));
+    assert_eq!(post(&server, &id, "connect", json!({ "timeout": 5, "memory": false })).await, 200);
+    assert_eq!(server.fake.slot(&sandbox_id(&id)), slot);
+}
+
+#[tokio::test]
+async fn time_up_may_keep_only_files_again_and_again() {
+    let server = Server::start().await;
+    for bad in [
+        json!({ "autoPauseMemory": false }),
+        json!({ "autoPause": true, "autoPauseMemory": false, "autoResume": { "enabled": true } }),
+    ] {
+        let mut body = json!({ "templateID": "base" });
+        body.as_object_mut().unwrap().extend(bad.as_object().unwrap().clone());
+        assert_eq!(server.call("POST", "/sandboxes", body).await.code(), 400, "{bad}");
+    }
+    let id = server.id(json!({ "autoPause": true, "autoPauseMemory": false })).await;
+    for resume in [json!(null), json!({ "autoPause": true })] {
+        assert_eq!(post(&server, &id, "timeout", json!({ "timeout": 0 })).await, 204);
+        server.wait_for_state(&id, Some("paused")).await;
+        crate::support::wait_until("nothing runs", || server.fake.ids().is_empty()).await;
+        assert_eq!(post(&server, &id, "resume", resume).await, 201);
+    }
+    let detail = server.get(&format!("/sandboxes/{id}")).await.json();
+    assert_eq!(detail["lifecycle"]["onTimeout"], "pause");
+}
+
+#[tokio::test]
+async fn what_cannot_be_ended_or_started_is_told_and_can_be_tried_again() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    server.fake.write(&sandbox_id(&id), "kept");
+    server.fake.fail_next(Operation::ShutDown, 1);
+    assert_eq!(post(&server, &id, "pause", json!({ "memory": false })).await, 500);
+    assert_eq!(server.state(&id).await.as_deref(), Some("paused"));
+    server.fake.fail_next(Operation::Create, 1);
+    assert_eq!(post(&server, &id, "resume", Value::Null).await, 500);
+    assert_eq!(server.state(&id).await.as_deref(), Some("paused"));
+    assert_eq!(post(&server, &id, "resume", Value::Null).await, 201);
+    assert_eq!(server.fake.files(&sandbox_id(&id)).unwrap(), ["kept"]);
 }
 
 #[tokio::test]

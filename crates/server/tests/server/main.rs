@@ -11,6 +11,7 @@ mod lists;
 mod observe;
 mod proxy;
 mod restart;
+mod snapshots;
 mod support;
 mod templates;
 mod wake;

@@ -69,6 +69,45 @@ async fn a_row_without_a_sandbox_is_dropped() {
 }
 
 #[tokio::test]
+async fn paused_sandboxes_outlive_their_processes() {
+    let server = Server::start().await;
+    let mut ids = Vec::new();
+    for body in [json!({}), json!({ "memory": false })] {
+        let id = server.id(json!({ "metadata": { "a": "b" } })).await;
+        server.fake.write(&sandbox_id(&id), &id);
+        assert_eq!(server.call("POST", &format!("/sandboxes/{id}/pause"), body).await.code(), 204);
+        ids.push(id);
+    }
+    let fake = server.fake.clone();
+    let server = server.restart_with(|| fake.crash(&sandbox_id(&ids[0]))).await;
+    assert_eq!(server.fake.ids(), []);
+    // Twice: what was found out is written down.
+    let server = server.restart().await;
+    for id in &ids {
+        let detail = server.get(&format!("/sandboxes/{id}")).await.json();
+        assert_eq!((&detail["state"], &detail["pauseMode"]), (&json!("paused"), &json!("filesystem")));
+        assert_eq!(detail["metadata"], json!({ "a": "b" }));
+        let resumed = server.call("POST", &format!("/sandboxes/{id}/resume"), Value::Null).await;
+        assert_eq!(resumed.code(), 201, "{}", resumed.text);
+        assert_eq!(server.fake.files(&sandbox_id(id)).unwrap(), [id.as_str()]);
+    }
+}
+
+#[tokio::test]
+async fn files_and_snapshots_no_row_knows_are_swept() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    let path = format!("/sandboxes/{id}/snapshots");
+    let snapshot = server.call("POST", &path, json!({})).await.json()["snapshotID"].clone();
+    let kept = server.fake.snapshots();
+    let handle = sandcove_isolate::Backend::Fake(server.fake.clone()).adopt(&sandbox_id(&id)).await.unwrap();
+    handle.snapshot("of-a-crash").await.unwrap();
+    let server = server.restart().await;
+    assert_eq!(server.fake.snapshots(), kept);
+    server.id(json!({ "templateID": snapshot })).await;
+}
+
+#[tokio::test]
 async fn killing_all_leaves_nothing() {
     let server = Server::start().await;
     for _ in 0..5 {

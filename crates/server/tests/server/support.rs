@@ -186,6 +186,18 @@ impl Server {
         (reply.status == 200).then(|| reply.json()["state"].as_str().unwrap().to_owned())
     }
 
+    pub async fn wait_for_pause_mode(&self, id: &str, wanted: &str) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        loop {
+            let mode = self.get(&format!("/sandboxes/{id}")).await.json()["pauseMode"].clone();
+            if mode == wanted {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{id} keeps {mode}, not {wanted}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     pub async fn wait_for_state(&self, id: &str, wanted: Option<&str>) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         loop {
@@ -223,6 +235,7 @@ pub fn base() -> TemplateRecord {
         envd_version: ENVD_VERSION.into(),
         start_cmd: None,
         ready_cmd: None,
+        snapshot_of: None,
     }
 }
 

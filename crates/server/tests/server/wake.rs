@@ -52,6 +52,21 @@ async fn others_stay_asleep() {
 }
 
 #[tokio::test]
+async fn nothing_wakes_what_was_kept_as_files() {
+    let server = with_services().await;
+    let id = server.id(json!({ "autoResume": { "enabled": true } })).await;
+    let pause = server.call("POST", &format!("/sandboxes/{id}/pause"), json!({ "memory": false })).await;
+    assert_eq!(pause.code(), 204);
+    for port in ["8080", "49983"] {
+        let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", port)];
+        let reply = server.send("GET", "/", &headers, "").await;
+        assert_eq!(reply.code(), 502);
+        assert!(reply.message().contains("was not found"));
+    }
+    assert_eq!(server.state(&id).await.as_deref(), Some("paused"));
+}
+
+#[tokio::test]
 async fn only_those_who_would_be_let_in_wake_it() {
     let server = with_services().await;
     let body = json!({ "secure": true, "autoResume": { "enabled": true }, "network": { "allowPublicTraffic": false } });

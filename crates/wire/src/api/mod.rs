@@ -5,5 +5,6 @@ pub mod error;
 pub mod network;
 pub mod observe;
 pub mod sandbox;
+pub mod snapshot;
 pub mod team;
 pub mod template;

@@ -1,0 +1,71 @@
+//! Stopping a sandbox so that it can go on: frozen, copied, or shut down with its files kept.
+
+use super::handle::{Handle, Leaving, blocking};
+use crate::{Result, crash};
+
+impl Handle {
+    pub(crate) async fn pause(&self) -> Result<()> {
+        self.freeze(true).await?;
+        crash::point("pause.frozen");
+        let (host, id) = (self.host().clone(), self.record().id.clone());
+        // The files have to be there even if the host goes down, and the memory with it.
+        let synced = blocking(move || host.pool.sync(&id)).await;
+        self.thawed_on_error(synced).await
+    }
+
+    pub(crate) async fn resume(&self) -> Result<()> {
+        self.freeze(false).await
+    }
+
+    pub(crate) async fn snapshot(&self, name: &str) -> Result<()> {
+        self.freeze(true).await?;
+        crash::point("snapshot.frozen");
+        let taken = {
+            let (host, id, name) = (self.host().clone(), self.record().id.clone(), name.to_owned());
+            // Frozen processes are in no system call, so that overlayfs is in the middle of nothing.
+            blocking(move || host.pool.take_snapshot(&id, &name)).await
+        };
+        crash::point("snapshot.taken");
+        let thawed = self.freeze(false).await;
+        if let (Ok(()), Err(_)) = (&taken, &thawed) {
+            let (host, name) = (self.host().clone(), name.to_owned());
+            // What is left of it is swept.
+            let _ = blocking(move || host.pool.delete_snapshot(&name)).await;
+        }
+        taken.and(thawed)
+    }
+
+    pub(crate) async fn reclaim(&self) -> Result<u64> {
+        let (host, slot) = (self.host().clone(), self.record().slot);
+        blocking(move || host.cgroups.reclaim(slot)).await
+    }
+
+    pub(crate) async fn shut_down(self) -> Result<()> {
+        let mut ended = self.ended().lock().await;
+        if *ended {
+            return Ok(());
+        }
+        self.end_processes().await?;
+        crash::point("shutdown.killed");
+        let (host, id) = (self.host().clone(), self.record().id.clone());
+        let synced = blocking(move || host.pool.sync(&id)).await;
+        self.host().release(&self.record().id, self.record().slot, Leaving::Files).await?;
+        *ended = true;
+        synced
+    }
+
+    async fn freeze(&self, frozen: bool) -> Result<()> {
+        let (host, slot) = (self.host().clone(), self.record().slot);
+        let result = blocking(move || host.cgroups.freeze(slot, frozen)).await;
+        if frozen { self.thawed_on_error(result).await } else { result }
+    }
+
+    /// Half a freeze is none.
+    async fn thawed_on_error(&self, result: Result<()>) -> Result<()> {
+        if result.is_err() {
+            let (host, slot) = (self.host().clone(), self.record().slot);
+            let _ = blocking(move || host.cgroups.freeze(slot, false)).await;
+        }
+        result
+    }
+}

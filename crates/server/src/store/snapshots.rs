@@ -1,0 +1,196 @@
+//! Snapshots: templates of a team whose builds are what a sandbox had written. Their files are kept by the backend, under
+//! the id of the build.
+
+use std::collections::HashSet;
+
+use sandcove_wire::id::TemplateId;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, Sqlite, Transaction};
+use uuid::Uuid;
+
+use super::{Store, corrupt, json};
+use crate::sandboxes::Snapshot;
+use crate::teams::Team;
+use crate::templates::TemplateRecord;
+use crate::{Error, Result, clock};
+
+impl Store {
+    /// Writes down a snapshot under `tag`: of the team's snapshot of that name if there is one, and the record is told which
+    /// that is. Gives the builds that nothing names any more; their rows are gone.
+    ///
+    /// # Errors
+    /// When the name is that of a template that is no snapshot.
+    pub(crate) async fn insert_snapshot(
+        &self,
+        team: &Team,
+        record: &mut TemplateRecord,
+        tag: &str,
+    ) -> Result<Vec<Uuid>> {
+        let now = clock::now().as_microsecond();
+        let mut transaction = self.write.begin().await?;
+        let existing = sqlx::query("SELECT id FROM templates WHERE team_id = $1 AND name = $2")
+            .bind(team.id.to_string())
+            .bind(&record.name)
+            .fetch_optional(&mut *transaction)
+            .await?;
+        match existing {
+            Some(row) => {
+                let id: String = row.try_get("id")?;
+                if !is_snapshot(&mut transaction, &id).await? {
+                    return Err(Error::Refused(format!("'{}' is the name of a template", record.name)));
+                }
+                record.template_id = id.parse().map_err(corrupt("template", &id))?;
+                sqlx::query("UPDATE templates SET updated_at = $1 WHERE id = $2")
+                    .bind(now)
+                    .bind(&id)
+                    .execute(&mut *transaction)
+                    .await?;
+            }
+            None => {
+                let name = if record.name.is_empty() { record.template_id.as_str() } else { &record.name };
+                sqlx::query(
+                    "INSERT INTO templates (id, team_id, name, public, created_at, updated_at) \
+                     VALUES ($1, $2, $3, FALSE, $4, $4)",
+                )
+                .bind(record.template_id.as_str())
+                .bind(team.id.to_string())
+                .bind(name)
+                .bind(now)
+                .execute(&mut *transaction)
+                .await?;
+            }
+        }
+        sqlx::query(
+            "INSERT INTO template_builds (id, template_id, status, record, created_at, updated_at, finished_at) \
+             VALUES ($1, $2, 'ready', $3, $4, $4, $4)",
+        )
+        .bind(record.build_id.to_string())
+        .bind(record.template_id.as_str())
+        .bind(json(record)?)
+        .bind(now)
+        .execute(&mut *transaction)
+        .await?;
+        sqlx::query(
+            "INSERT INTO template_tags (template_id, tag, build_id, created_at) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (template_id, tag) DO UPDATE SET build_id = excluded.build_id, \
+             created_at = excluded.created_at",
+        )
+        .bind(record.template_id.as_str())
+        .bind(tag)
+        .bind(record.build_id.to_string())
+        .bind(now)
+        .execute(&mut *transaction)
+        .await?;
+        let dropped = drop_untagged(&mut transaction, &record.template_id).await?;
+        transaction.commit().await?;
+        Ok(dropped)
+    }
+
+    /// Forgets a snapshot, or one tag of it. Gives the builds that nothing names any more, or `None` when there was no
+    /// such snapshot or tag.
+    pub(crate) async fn delete_snapshot(
+        &self,
+        id: &TemplateId,
+        tag: Option<&str>,
+    ) -> Result<Option<Vec<Uuid>>> {
+        let mut transaction = self.write.begin().await?;
+        if !is_snapshot(&mut transaction, id.as_str()).await? {
+            return Ok(None);
+        }
+        let deleted = match tag {
+            Some(tag) => sqlx::query("DELETE FROM template_tags WHERE template_id = $1 AND tag = $2")
+                .bind(id.as_str())
+                .bind(tag),
+            None => sqlx::query("DELETE FROM template_tags WHERE template_id = $1").bind(id.as_str()),
+        }
+        .execute(&mut *transaction)
+        .await?;
+        if deleted.rows_affected() == 0 {
+            return Ok(None);
+        }
+        let dropped = drop_untagged(&mut transaction, id).await?;
+        sqlx::query(
+            "DELETE FROM templates WHERE id = $1 \
+             AND NOT EXISTS (SELECT 1 FROM template_builds b WHERE b.template_id = $1)",
+        )
+        .bind(id.as_str())
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(Some(dropped))
+    }
+
+    /// The team's snapshots, one a tag.
+    pub(crate) async fn snapshots(&self, team: &Team) -> Result<Vec<Snapshot>> {
+        let rows = sqlx::query(
+            "SELECT g.tag, g.created_at, b.id, b.record FROM templates t \
+             JOIN template_tags g ON g.template_id = t.id JOIN template_builds b ON b.id = g.build_id \
+             WHERE t.team_id = $1",
+        )
+        .bind(team.id.to_string())
+        .fetch_all(&self.read)
+        .await?;
+        Ok(rows.iter().map(snapshot).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    /// The builds of every team's snapshots: the names of the files that are needed.
+    pub(crate) async fn snapshot_builds(&self) -> Result<HashSet<Uuid>> {
+        let rows = sqlx::query("SELECT id, record FROM template_builds").fetch_all(&self.read).await?;
+        let builds = rows.iter().map(record).collect::<Result<Vec<_>>>()?;
+        Ok(builds.into_iter().filter(TemplateRecord::is_snapshot).map(|build| build.build_id).collect())
+    }
+
+    /// One build of any template.
+    pub(crate) async fn build(&self, id: Uuid) -> Result<Option<TemplateRecord>> {
+        let row = sqlx::query("SELECT id, record FROM template_builds WHERE id = $1")
+            .bind(id.to_string())
+            .fetch_optional(&self.read)
+            .await?;
+        row.as_ref().map(record).transpose()
+    }
+}
+
+async fn is_snapshot(transaction: &mut Transaction<'_, Sqlite>, template: &str) -> Result<bool> {
+    let row = sqlx::query("SELECT id, record FROM template_builds WHERE template_id = $1 LIMIT 1")
+        .bind(template)
+        .fetch_optional(&mut **transaction)
+        .await?;
+    Ok(row.as_ref().map(record).transpose()?.is_some_and(|build| build.is_snapshot()))
+}
+
+async fn drop_untagged(
+    transaction: &mut Transaction<'_, Sqlite>,
+    template: &TemplateId,
+) -> Result<Vec<Uuid>> {
+    let rows = sqlx::query(
+        "DELETE FROM template_builds WHERE template_id = $1 \
+         AND NOT EXISTS (SELECT 1 FROM template_tags g WHERE g.build_id = template_builds.id) RETURNING id",
+    )
+    .bind(template.as_str())
+    .fetch_all(&mut **transaction)
+    .await?;
+    rows.iter().map(id).collect()
+}
+
+fn snapshot(row: &SqliteRow) -> Result<Option<Snapshot>> {
+    let build = record(row)?;
+    let tag = row.try_get("tag")?;
+    let created_at = clock::from_micros(row.try_get("created_at")?);
+    Ok(build.snapshot_of.map(|sandbox| Snapshot {
+        template_id: build.template_id,
+        name: Some(build.name).filter(|name| !name.is_empty()),
+        tag,
+        sandbox,
+        created_at,
+    }))
+}
+
+fn record(row: &SqliteRow) -> Result<TemplateRecord> {
+    let id: String = row.try_get("id")?;
+    serde_json::from_str(&row.try_get::<String, _>("record")?).map_err(corrupt("template build", &id))
+}
+
+fn id(row: &SqliteRow) -> Result<Uuid> {
+    let id: String = row.try_get("id")?;
+    Uuid::parse_str(&id).map_err(corrupt("template build", &id))
+}
