@@ -1,12 +1,18 @@
 """Servers die; sandboxes and what was promised about them do not. And nothing is left of what is gone."""
 
+import json
+import os
+import signal
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from e2b import Sandbox, SandboxNotFoundException
 from e2b_code_interpreter import Sandbox as Interpreter
 
+from durability import clear, everything_listed, pause_state, running, stored
 from harness.server import host_counts, host_resources, open_descriptors, settled_counts, wait_until
 
 
@@ -42,9 +48,6 @@ def test_a_restarted_server_finds_its_sandboxes(server, how):
 
 
 def test_a_sandbox_killed_while_the_server_was_down_is_gone(server):
-    import os
-    import signal
-
     sandbox = Sandbox.create(timeout=300)
     before = host_resources(server.data_dir)
     server.kill9()
@@ -110,3 +113,161 @@ def settle(server):
         Sandbox.kill(one.sandbox_id)
     wait_until(lambda: not host_resources(server.data_dir)["run directories"], 30, "earlier sandboxes are gone")
     return settled_counts(server.data_dir)
+
+
+def test_paused_sandboxes_survive_the_server_and_the_host(server):
+    """First only the server goes, then everything that runs: as in a reboot."""
+    clear(server)
+    full, files = running(metadata={"a": "b"}), stored()
+    full.commands.run("head -c 1000000 /dev/urandom > /dev/shm/memory")
+    memory = full.commands.run("sha256sum /dev/shm/memory").stdout
+    full.pause()
+    server.kill9()
+    server.start()
+    assert (pause_state(server, full), pause_state(server, files)) == ("full", "filesystem")
+    full.connect(timeout=600)
+    assert full.commands.run("sha256sum /dev/shm/memory").stdout == memory
+    full.pause()
+
+    server.kill9()
+    end_everything(server)
+    server.start()
+    for sandbox in [full, files]:
+        assert pause_state(server, sandbox) == "filesystem"
+        sandbox.connect(timeout=600)
+        assert sandbox.files.read("kept") == sandbox.sandbox_id
+    assert full.get_info().metadata == {"a": "b"}
+    assert full.commands.run("ls /dev/shm").stdout == "", "memory is gone, and the API says so"
+    assert full.kill() and files.kill()
+
+
+def test_a_paused_sandbox_that_loses_its_processes_keeps_its_files(server):
+    sandbox = running()
+    sandbox.pause()
+    record = json.loads((server.data_dir / "run" / sandbox.sandbox_id / "jail.json").read_text())
+    os.kill(record["pid"], signal.SIGKILL)
+    thaw(record["slot"], server)
+    wait_until(lambda: pause_state(server, sandbox) == "filesystem", what="the loss is noticed")
+    sandbox.connect(timeout=60)
+    assert sandbox.files.read("kept") == sandbox.sandbox_id
+    assert sandbox.kill()
+
+
+def end_everything(server):
+    resources = host_resources(server.data_dir)
+    for pid in resources["processes"]:
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    for group in resources["cgroups"]:
+        thaw_group(Path(group))
+    wait_until(lambda: not host_resources(server.data_dir)["processes"], what="all processes are gone")
+
+
+def thaw(slot, server):
+    for group in host_resources(server.data_dir)["cgroups"]:
+        if Path(group).name == f"s{slot}":
+            thaw_group(Path(group))
+
+
+def thaw_group(group):
+    """A frozen process of version 1 dies only when it is thawed."""
+    for file, value in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")]:
+        if (group / file).exists():
+            (group / file).write_text(value)
+
+
+def test_pausing_again_and_again_changes_nothing(server):
+    """A thousand times with SANDCOVE_TEST_PAUSES=1000."""
+    sandbox = Sandbox.create(timeout=3600)
+    pid = sandbox.commands.run("while true; do date +%s%N; sleep 0.01; done > ticks", background=True, timeout=0).pid
+    sandbox.commands.run(
+        "head -c 3000000 /dev/urandom | tee /dev/shm/memory > disk; truncate -s 50M sparse; printf x | dd of=sparse bs=1 seek=30M conv=notrunc"
+    )
+    sums = sandbox.commands.run("sha256sum disk sparse /dev/shm/memory").stdout
+    before = host_counts(server.data_dir)
+    descriptors = len(os.listdir(f"/proc/{server.pid}/fd"))
+    for round in range(int(os.environ.get("SANDCOVE_TEST_PAUSES", "20"))):
+        assert sandbox.pause()
+        sandbox.connect(timeout=3600)
+        if round % 100 == 0:
+            assert sandbox.commands.run("sha256sum disk sparse /dev/shm/memory").stdout == sums
+    assert sandbox.commands.run("sha256sum disk sparse /dev/shm/memory").stdout == sums
+    assert pid in [process.pid for process in sandbox.commands.list()]
+    ticks = len(sandbox.files.read("ticks"))
+    wait_until(lambda: len(sandbox.files.read("ticks")) > ticks, what="the process goes on")
+    assert host_counts(server.data_dir) == before
+    assert len(os.listdir(f"/proc/{server.pid}/fd")) <= descriptors + 10
+    sandbox.kill()
+
+
+def test_many_paused_sandboxes_survive_a_restart(server):
+    """A thousand of them with SANDCOVE_TEST_PAUSED=1000; those kept as files hold nothing but disk."""
+    many = int(os.environ.get("SANDCOVE_TEST_PAUSED", "12"))
+
+    def make(number):
+        sandbox = running()
+        sandbox.pause(mode="filesystem" if number % 2 else "full")
+        return sandbox
+
+    with ThreadPoolExecutor(4) as pool:
+        sandboxes = list(pool.map(make, range(many)))
+    server.kill9()
+    began = time.monotonic()
+    server.start()
+    print(f"{many} paused sandboxes found again in {time.monotonic() - began:.2f} s")
+    assert {one.sandbox_id: one.state for one in everything_listed()} == {one.sandbox_id: "paused" for one in sandboxes}
+    for sandbox in sandboxes[:2] + sandboxes[-2:]:
+        sandbox.connect(timeout=60)
+        assert sandbox.files.read("kept") == sandbox.sandbox_id
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda sandbox: sandbox.kill(), sandboxes))
+
+
+def test_a_full_disk_is_an_error_and_tears_nothing(server):
+    sandbox, files = running(), stored()
+    content = os.urandom(5_000_000)
+    sandbox.files.write("content", content)
+    snapshot = sandbox.create_snapshot()
+    filler = server.data_dir / "pool/filler"
+    try:
+        fill(filler)
+        with pytest.raises(Exception, match="(?i)no space|not enough|quota|disk|full|507"):
+            sandbox.files.write("more", os.urandom(50_000_000))
+        refused = []
+        for act in [
+            sandbox.create_snapshot,
+            lambda: sandbox.pause(),
+            lambda: sandbox.connect(timeout=600),
+            lambda: files.connect(timeout=600),
+            lambda: sandbox.fork(timeout=60),
+            lambda: Sandbox.create(snapshot.snapshot_id, timeout=60).files.read("content", format="bytes"),
+        ]:
+            try:
+                act()
+            except Exception as error:
+                refused.append(error)
+        for error in refused:
+            assert not isinstance(error, TimeoutError) and str(error), error
+    finally:
+        filler.unlink(missing_ok=True)
+    for one in [sandbox, files]:
+        one.connect(timeout=600)
+        assert one.files.read("kept") == one.sandbox_id
+    assert bytes(sandbox.files.read("content", format="bytes")) == content
+    copy = Sandbox.create(sandbox.create_snapshot(name=f"full-{uuid.uuid4().hex[:8]}").snapshot_id, timeout=60)
+    assert bytes(copy.files.read("content", format="bytes")) == content
+    clear(server)
+
+
+def fill(path):
+    """Takes all room there is, without writing it."""
+    with path.open("wb") as file:
+        size, step = 0, 1 << 34
+        while step >= 1 << 20:
+            try:
+                os.posix_fallocate(file.fileno(), size, step)
+                size += step
+            except OSError:
+                step //= 2

@@ -1,0 +1,43 @@
+"""What the tests of crashes and of durability share."""
+
+import requests
+from e2b import Sandbox
+
+from harness.server import API_KEY, host_resources, wait_until
+
+
+def everything_listed():
+    paginator, all_of_them = Sandbox.list(), []
+    while paginator.has_next:
+        all_of_them.extend(paginator.next_items())
+    return all_of_them
+
+
+def clear(server):
+    """Removes every sandbox and snapshot."""
+    for one in everything_listed():
+        Sandbox.kill(one.sandbox_id)
+    while snapshots := Sandbox.list_snapshots().next_items():
+        for one in snapshots:
+            Sandbox.delete_snapshot(one.snapshot_id)
+    wait_until(lambda: not host_resources(server.data_dir)["run directories"], 30, "earlier sandboxes are gone")
+
+
+def running(**options):
+    """One with a file to know it by."""
+    sandbox = Sandbox.create(timeout=600, **options)
+    sandbox.files.write("kept", sandbox.sandbox_id)
+    return sandbox
+
+
+def stored():
+    """One of which only files are kept."""
+    sandbox = running()
+    sandbox.pause(mode="filesystem")
+    return sandbox
+
+
+def pause_state(server, sandbox) -> str:
+    """`running`, or what a pause keeps: `full` or `filesystem`."""
+    answer = requests.get(f"{server.url}/sandboxes/{sandbox.sandbox_id}", headers={"X-API-KEY": API_KEY}).json()
+    return answer.get("pauseMode", answer["state"])

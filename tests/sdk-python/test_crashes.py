@@ -1,0 +1,141 @@
+"""The server dies at every point of every change: what was acknowledged is there afterwards, and nothing else is."""
+
+import os
+
+import pytest
+from e2b import Sandbox, SandboxNotFoundException
+
+from durability import clear, everything_listed, pause_state, running, stored
+from harness.server import host_counts, host_resources, settled_counts, wait_until
+
+
+@pytest.fixture(scope="module")
+def crash_file(server, tmp_path_factory):
+    """What is written there is the point at which the server dies. All that is left of all that in the end is nothing."""
+    if not hasattr(type(server), "kill9"):
+        pytest.skip("needs a server of its own: unset SANDCOVE_TEST_URL")
+    file = tmp_path_factory.mktemp("crash") / "point"
+    file.touch()
+    os.environ["SANDCOVE_CRASH_FILE"] = str(file)
+    clear(server)
+    server.stop()
+    server.start()
+    before = settled_counts(server.data_dir)
+    yield file
+    del os.environ["SANDCOVE_CRASH_FILE"]
+    clear(server)
+    server.stop()
+    server.start()
+    wait_until(lambda: host_counts(server.data_dir) == before, 60, "everything is given back")
+
+
+@pytest.fixture(scope="module")
+def bystander(crash_file):
+    """One that has nothing to do with it, and goes on through all of it."""
+    sandbox = Sandbox.create(timeout=3600)
+    ticker = sandbox.commands.run("i=0; while true; do i=$((i+1)); echo $i > ticks; sleep 0.05; done", background=True, timeout=0)
+    yield sandbox
+    assert ticker.pid in [process.pid for process in sandbox.commands.list()]
+    sandbox.kill()
+
+
+def paused():
+    sandbox = running()
+    sandbox.pause()
+    return sandbox
+
+
+def time_up(sandbox):
+    # Acknowledged at once; what it leads to is what the server dies of.
+    sandbox.set_timeout(0)
+
+
+def pausing_at_end():
+    return running(lifecycle={"on_timeout": "pause"})
+
+
+def connect(sandbox):
+    sandbox.connect(timeout=600)
+
+
+def pause_files(sandbox):
+    sandbox.pause(mode="filesystem")
+
+
+def reboot(sandbox):
+    sandbox.connect(timeout=600, on_resume="reboot")
+
+
+# Where it dies, what there is before, what is asked for, and what there is afterwards.
+CASES = [
+    ("create.files", running, lambda _: Sandbox.create(), "running"),
+    ("create.ready", running, lambda _: Sandbox.create(), "running"),
+    ("create.launched", running, lambda _: Sandbox.create(), "running"),
+    ("create.recorded", running, lambda _: Sandbox.create(), "running"),
+    ("pause.frozen", running, Sandbox.pause, "running"),
+    ("pause.recorded", running, Sandbox.pause, "full"),
+    ("pause.recorded", pausing_at_end, time_up, "full"),
+    ("shutdown.recorded", running, pause_files, "filesystem"),
+    ("shutdown.killed", running, pause_files, "filesystem"),
+    ("pause.recorded", running, pause_files, "filesystem"),
+    ("resume.thawed", paused, connect, "full"),
+    ("resume.recorded", paused, connect, "running"),
+    ("shutdown.killed", paused, reboot, "filesystem"),
+    ("create.files", stored, connect, "filesystem"),
+    ("create.ready", stored, connect, "filesystem"),
+    ("resume.started", stored, connect, "filesystem"),
+    ("resume.recorded", stored, connect, "running"),
+    ("snapshot.frozen", running, Sandbox.create_snapshot, "running"),
+    ("snapshot.taken", running, Sandbox.create_snapshot, "running"),
+    ("snapshot.recorded", running, Sandbox.create_snapshot, "running"),
+    ("snapshot.taken", running, Sandbox.fork, "running"),
+    ("create.launched", running, Sandbox.fork, "running"),
+    ("kill.forgotten", running, Sandbox.kill, None),
+    ("kill.forgotten", stored, Sandbox.kill, None),
+    ("kill.removed", paused, Sandbox.kill, None),
+    ("kill.forgotten", running, time_up, None),
+]
+
+
+@pytest.mark.parametrize("point, before, act, after", CASES, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_the_server_dies(server, crash_file, bystander, point, before, act, after):
+    sandbox = before()
+    known = {one.sandbox_id for one in everything_listed()}
+    snapshots = len(Sandbox.list_snapshots(sandbox_id=sandbox.sandbox_id).next_items())
+    crash_file.write_text(point)
+    try:
+        act(sandbox)
+        acknowledged = True
+    except Exception:
+        acknowledged = False
+    wait_until(lambda: server.process.poll() is not None, what=f"death at {point}")
+    assert acknowledged == (act is time_up)
+    crash_file.write_text("")
+    server.start()
+
+    if after is None:
+        with pytest.raises(SandboxNotFoundException):
+            sandbox.get_info()
+        known.remove(sandbox.sandbox_id)
+    else:
+        assert pause_state(server, sandbox) == after
+        sandbox.connect(timeout=600)
+        assert sandbox.files.read("kept") == sandbox.sandbox_id
+    # Nobody was told of what else there is now, but it may be there, and then it is whole.
+    for one in everything_listed():
+        if one.sandbox_id not in known:
+            assert point == "create.recorded"
+            assert Sandbox.connect(one.sandbox_id).commands.run("echo whole").stdout == "whole\n"
+            Sandbox.kill(one.sandbox_id)
+    taken = Sandbox.list_snapshots(sandbox_id=sandbox.sandbox_id).next_items()
+    assert len(taken) - snapshots == (point == "snapshot.recorded")
+    for one in taken:
+        copy = Sandbox.create(one.snapshot_id, timeout=60)
+        assert copy.files.read("kept") == sandbox.sandbox_id
+        copy.kill()
+        assert Sandbox.delete_snapshot(one.snapshot_id)
+    Sandbox.kill(sandbox.sandbox_id)
+    wait_until(lambda: host_resources(server.data_dir)["uppers"] == {bystander.sandbox_id}, 30, "files of others are gone")
+    assert list((server.data_dir / "pool/snapshots").iterdir()) == []
+    first = int(bystander.files.read("ticks") or 0)
+    wait_until(lambda: int(bystander.files.read("ticks") or 0) > first, what="the bystander goes on")
