@@ -175,6 +175,14 @@ impl Handle {
         }
     }
 
+    /// Freezes every process and no more: for a sandbox that is found paused, whose files are on disk.
+    pub async fn freeze(&self) -> Result<()> {
+        match self {
+            Self::Namespaces(handle) => handle.freeze().await,
+            Self::Fake(handle) => handle.pause().await,
+        }
+    }
+
     /// Thaws every process; a second call changes nothing.
     pub async fn resume(&self) -> Result<()> {
         match self {

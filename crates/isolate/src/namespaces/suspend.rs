@@ -5,7 +5,7 @@ use crate::{Result, crash};
 
 impl Handle {
     pub(crate) async fn pause(&self) -> Result<()> {
-        self.freeze(true).await?;
+        self.freeze().await?;
         crash::point("pause.frozen");
         let (host, id) = (self.host().clone(), self.record().id.clone());
         // The files have to be there even if the host goes down, and the memory with it.
@@ -13,20 +13,25 @@ impl Handle {
         self.thawed_on_error(synced).await
     }
 
+    pub(crate) async fn freeze(&self) -> Result<()> {
+        let frozen = self.set_frozen(true).await;
+        self.thawed_on_error(frozen).await
+    }
+
     pub(crate) async fn resume(&self) -> Result<()> {
-        self.freeze(false).await
+        self.set_frozen(false).await
     }
 
     pub(crate) async fn snapshot(&self, name: &str) -> Result<()> {
-        self.freeze(true).await?;
+        self.freeze().await?;
         crash::point("snapshot.frozen");
         let taken = {
-            let (host, id, name) = (self.host().clone(), self.record().id.clone(), name.to_owned());
+            let (host, record, name) = (self.host().clone(), self.record().clone(), name.to_owned());
             // Frozen processes are in no system call, so that overlayfs is in the middle of nothing.
-            blocking(move || host.pool.take_snapshot(&id, &name)).await
+            blocking(move || host.pool.take_snapshot(&record.id, &name, record.limits.disk_mib)).await
         };
         crash::point("snapshot.taken");
-        let thawed = self.freeze(false).await;
+        let thawed = self.set_frozen(false).await;
         if let (Ok(()), Err(_)) = (&taken, &thawed) {
             let (host, name) = (self.host().clone(), name.to_owned());
             // What is left of it is swept.
@@ -54,17 +59,15 @@ impl Handle {
         synced
     }
 
-    async fn freeze(&self, frozen: bool) -> Result<()> {
+    async fn set_frozen(&self, frozen: bool) -> Result<()> {
         let (host, slot) = (self.host().clone(), self.record().slot);
-        let result = blocking(move || host.cgroups.freeze(slot, frozen)).await;
-        if frozen { self.thawed_on_error(result).await } else { result }
+        blocking(move || host.cgroups.freeze(slot, frozen)).await
     }
 
     /// Half a freeze is none.
     async fn thawed_on_error(&self, result: Result<()>) -> Result<()> {
         if result.is_err() {
-            let (host, slot) = (self.host().clone(), self.record().slot);
-            let _ = blocking(move || host.cgroups.freeze(slot, false)).await;
+            let _ = self.set_frozen(false).await;
         }
         result
     }

@@ -11,15 +11,22 @@ use super::{Kind, Pool, at, delete_subvolume, full_or, open};
 use crate::{Error, Files, Result, SandboxSpec, sys};
 
 impl Pool {
-    /// Copies the upper of a sandbox whose processes do not run. Durable when this returns, or not there at all.
-    pub(crate) fn take_snapshot(&self, id: &SandboxId, name: &str) -> Result<()> {
-        if self.kind == Kind::Plain {
-            return Err(Error::NoSnapshots);
-        }
+    /// Copies the upper of a sandbox whose processes do not run. Durable when this returns, or not there at all. What the
+    /// snapshot holds no longer counts against `disk_mib`: the sandbox could delete it and still not have the room.
+    pub(crate) fn take_snapshot(&self, id: &SandboxId, name: &str, disk_mib: u64) -> Result<()> {
+        let Kind::Btrfs { limits } = self.kind else { return Err(Error::NoSnapshots) };
         let path = self.snapshots().join(name);
         let (source, parent) = (open(&self.sandbox(id))?, open(&self.snapshots())?);
         sys::copy_subvolume(source.as_fd(), parent.as_fd(), name, true)
-            .map_err(full_or(at("create snapshot", &path)))
+            .map_err(full_or(at("create snapshot", &path)))?;
+        // A limit that stays as it was is no reason to be without the snapshot.
+        if limits
+            && let Ok(used) = sys::subvolume_usage(source.as_fd())
+            && let Err(error) = sys::set_limit(source.as_fd(), used + (disk_mib << 20))
+        {
+            tracing::warn!(sandbox_id = %id, error = %error, "the disk limit was not moved");
+        }
+        Ok(())
     }
 
     /// Makes an upper that holds what the snapshot does, and `disk_mib` of its own.

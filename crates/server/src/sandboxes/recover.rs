@@ -76,7 +76,7 @@ async fn find(shared: &Shared, stored: &Stored) -> Option<Survivor> {
             aligned(id, handle.resume().await).then_some(Survivor::Live(handle))
         }
         StoredState::Paused(Keep::Memory) => match shared.backend.adopt(id).await {
-            Some(handle) if aligned(id, handle.pause().await) => Some(Survivor::Live(handle)),
+            Some(handle) if aligned(id, handle.freeze().await) => Some(Survivor::Live(handle)),
             _ => files(),
         },
         // Processes that are left are ended by the sweep.
