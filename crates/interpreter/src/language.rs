@@ -24,6 +24,8 @@ impl Language {
             "" => None,
             "js" => Some(Self::javascript()),
             "ts" => Some(Self("typescript".to_owned())),
+            // Kernels say which standard they speak.
+            _ if name.starts_with("c++") => Some(Self("cpp".to_owned())),
             _ => Some(Self(name)),
         }
     }
@@ -50,6 +52,7 @@ mod tests {
         assert_eq!(normalised(" Python ").as_deref(), Some("python"));
         assert_eq!(normalised("JS").as_deref(), Some("javascript"));
         assert_eq!(normalised("ts").as_deref(), Some("typescript"));
+        assert_eq!(normalised("C++17").as_deref(), Some("cpp"));
         assert_eq!(normalised("Octave").as_deref(), Some("octave"));
         assert_eq!(normalised("  "), None);
         assert_eq!(Language::from_request(None), None);

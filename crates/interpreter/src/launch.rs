@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use crate::config::Config;
+use crate::jupyter::{self, Kernelspec};
 use crate::kernel::frame::{Request, environment_block};
 use crate::kernel::{Kernel, StartError};
 use crate::language::Language;
@@ -25,19 +26,15 @@ impl Launcher {
         Self { python: Zygote::new(config), environment: config.environment.clone() }
     }
 
-    /// Whether kernels of `language` can be started, as far as one can tell without trying.
+    /// Whether we have a host for `language` and what it runs on is installed.
     pub fn offers(&self, language: &Language) -> bool {
-        match Kind::of(language) {
-            Some(Kind::Python) => true,
-            Some(Kind::Program(program)) => program.is_installed(&self.environment),
-            None => false,
-        }
+        self.host(language).is_some()
     }
 
     /// Starts a kernel of `language` in `directory`, or where it happens to start if there is no such directory.
     pub async fn start(&self, language: &Language, directory: &Path) -> Result<Kernel, StartError> {
-        let kernel = match Kind::of(language) {
-            Some(Kind::Python) => {
+        let kernel = match self.host(language) {
+            Some(Host::Python) => {
                 let kernel = self.python.start_kernel().await?;
                 // The warm process it was forked from may have been started for somebody else.
                 let variables =
@@ -45,28 +42,43 @@ impl Launcher {
                 kernel.request(&Request::Environment(&environment_block(variables)));
                 kernel
             }
-            Some(Kind::Program(program)) => program.start(&self.environment, directory).await?,
-            None => return Err(StartError::NoSuchKernel(language.to_string())),
+            Some(Host::Program(program)) => program.start(&self.environment, directory).await?,
+            None => self.start_installed(language, directory).await?,
         };
         kernel.request(&Request::Directory(directory));
         Ok(kernel)
     }
+
+    /// Starts a kernel that is not ours. They are looked for each time: code can install them.
+    async fn start_installed(&self, language: &Language, directory: &Path) -> Result<Kernel, StartError> {
+        let installed = Kernelspec::installed(&self.environment);
+        if let Some(spec) = Kernelspec::of(language, &installed) {
+            return jupyter::start(spec, &self.environment, directory).await;
+        }
+        let ours = HOSTED.into_iter().map(|name| Language::from_request(Some(name)));
+        let ours =
+            ours.flatten().filter(|language| self.offers(language)).map(|language| language.to_string());
+        let known = ours.chain(installed.into_iter().map(|spec| spec.name)).collect();
+        Err(StartError::NoSuchKernel { language: language.to_string(), known })
+    }
+
+    fn host(&self, language: &Language) -> Option<Host> {
+        let program = match language.as_str() {
+            "python" | "python3" => return Some(Host::Python),
+            "javascript" | "typescript" => NODE,
+            "bash" => BASH,
+            _ => return None,
+        };
+        program.is_installed(&self.environment).then_some(Host::Program(program))
+    }
 }
 
-/// The kernels we know how to start.
+/// The languages we have hosts for.
+const HOSTED: [&str; 4] = ["python", "javascript", "typescript", "bash"];
+
+/// How a host of ours is started.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum Host {
     Python,
     Program(Program),
-}
-
-impl Kind {
-    fn of(language: &Language) -> Option<Self> {
-        match language.as_str() {
-            "python" | "python3" => Some(Self::Python),
-            "javascript" | "typescript" => Some(Self::Program(NODE)),
-            "bash" => Some(Self::Program(BASH)),
-            _ => None,
-        }
-    }
 }

@@ -5,7 +5,7 @@
 //!  contexts  which contexts exist, which one a request means
 //!   context  one task per context: its queue, its kernel, its variables, the lines of a running execution
 //!    kernel  a running kernel process: frames, output pipes, signals, death
-//!     python, program  how a kernel of each language is started
+//!     python, program, jupyter  how a kernel of each language is started
 //! ```
 //!
 //! A context owns one kernel process at a time and runs one execution at a time. Everything a kernel says reaches the client
@@ -16,6 +16,7 @@ pub mod context;
 pub mod contexts;
 pub mod envs;
 pub mod http;
+pub mod jupyter;
 pub mod kernel;
 pub mod language;
 pub mod launch;

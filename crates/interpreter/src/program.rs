@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use tokio::process::Command;
 
-use crate::kernel::{Kernel, Link, StartError, Stubborn};
+use crate::kernel::{Kernel, Link, StartError, Stubborn, spawn};
 
 /// A program and the source of the kernel host it runs.
 #[derive(Debug, Clone, Copy)]
@@ -44,25 +44,11 @@ impl Program {
         directory: &Path,
     ) -> Result<Kernel, StartError> {
         let (link, ends) = Link::pair().map_err(StartError::Descriptors)?;
-        let directory = if directory.is_dir() { directory.to_path_buf() } else { PathBuf::from("/") };
-        let mut process = Command::new(self.name)
-            .args(self.arguments)
-            .env_clear()
-            .envs(environment)
-            .current_dir(directory)
-            .stdin(Stdio::from(ends.socket))
-            .stdout(Stdio::from(ends.stdout))
-            .stderr(Stdio::from(ends.stderr))
-            // Signals go to a kernel with all it has started.
-            .process_group(0)
-            .spawn()
-            .map_err(|source| StartError::Spawn { program: self.name.to_owned(), source })?;
-        tokio::spawn(async move {
-            // Only to bury it: its death is noticed elsewhere.
-            let _ = process.wait().await;
-        });
+        let mut command = Command::new(self.name);
+        command.args(self.arguments).env_clear().envs(environment).stdin(Stdio::from(ends.socket));
+        spawn(command, self.name, directory, ends.outputs)?;
         let mut kernel = Kernel::connect(link).await?;
-        kernel.set_stubborn(Stubborn::Kill);
+        kernel.set_stubborn(Stubborn::KillAfter(1));
         Ok(kernel)
     }
 }

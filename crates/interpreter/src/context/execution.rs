@@ -68,8 +68,7 @@ pub(super) async fn run(
             () = at(lines.output.due()) => lines.send_due(),
             () = at(lines.keepalive_due()), if !client.is_gone() => lines.add(Event::Keepalive),
             () = at(client.interrupt_due()) => {
-                if client.first_time() { kernel.interrupt() } else { kernel.insist() }
-                client.interrupted();
+                kernel.interrupt(client.interrupted());
             }
         }
         if client.is_gone() {
@@ -128,7 +127,7 @@ async fn at(time: Option<Instant>) {
 #[derive(Debug)]
 enum Client {
     Listening,
-    Gone { interrupt_at: Instant, pause: Duration },
+    Gone { interrupt_at: Instant, interrupts: u32 },
 }
 
 impl Client {
@@ -137,7 +136,7 @@ impl Client {
     }
 
     fn leave(&mut self) {
-        *self = Self::Gone { interrupt_at: Instant::now(), pause: INTERRUPT_AGAIN };
+        *self = Self::Gone { interrupt_at: Instant::now(), interrupts: 0 };
     }
 
     fn interrupt_due(&self) -> Option<Instant> {
@@ -147,15 +146,13 @@ impl Client {
         }
     }
 
-    fn first_time(&self) -> bool {
-        matches!(self, Self::Gone { pause: INTERRUPT_AGAIN, .. })
-    }
-
-    fn interrupted(&mut self) {
-        if let Self::Gone { interrupt_at, pause } = self {
-            *interrupt_at += *pause;
-            *pause *= 2;
-        }
+    /// Counts an interrupt, and gives how many there were before.
+    fn interrupted(&mut self) -> u32 {
+        let Self::Gone { interrupt_at, interrupts } = self else { return 0 };
+        let earlier = *interrupts;
+        *interrupt_at += INTERRUPT_AGAIN * 2_u32.saturating_pow(earlier);
+        *interrupts += 1;
+        earlier
     }
 }
 

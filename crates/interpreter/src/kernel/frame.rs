@@ -74,7 +74,7 @@ pub enum Stream {
 }
 
 /// What a kernel tells us.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
     /// It is ready; this is its process id.
     Hello(i32),
@@ -96,7 +96,7 @@ pub enum Frame {
 }
 
 /// Payload of a result.
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Shown {
     /// Whether it is the value of the last expression.
     pub main: bool,

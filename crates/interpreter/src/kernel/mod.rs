@@ -1,33 +1,37 @@
 //! A running kernel process: what it says, what it writes, and its death.
 
 pub mod frame;
+mod link;
 mod pipe;
+mod process;
 mod sys;
+mod transport;
 
+use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::StreamExt;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags, Signal};
-use tokio::io::AsyncWriteExt;
-use tokio::io::unix::AsyncFd;
+use rustix::process::Signal;
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe as tokio_pipe};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::codec::FramedRead;
 
+use crate::jupyter::{InterruptMode, Session, ZmtpError};
 use frame::{Frame, FrameDecoder, Request, Stream};
+pub use link::{Ends, Link, OutputEnds, Outputs};
 use pipe::OutputPipe;
+use process::Process;
+pub use process::spawn;
+use transport::Transport;
 
 /// How long a kernel may take from its start until it says hello. The first one of a cold sandbox imports everything.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 /// How long we go on reading after a kernel's death: a child of it may hold its socket open for ever.
 const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// How much of what a kernel writes before it is ready an error shows, in bytes.
+const SAID: usize = 4 << 10;
 
 /// Why a kernel did not start.
 #[derive(Debug, thiserror::Error)]
@@ -51,46 +55,16 @@ pub enum StartError {
     Late,
     /// Nothing here can run this language.
     #[error(
-        "no kernel for language `{0}`: there are python, javascript, typescript and bash; \
-         install `{0}` in the template and run it as a command"
+        "no kernel for language `{language}`: there are {}; install `{language}` in the template and run it as a command, or \
+         install a Jupyter kernel for it; R and Java come with `sandcove up --all-languages`",
+        known.join(", ")
     )]
-    NoSuchKernel(String),
-}
-
-/// Our ends of what a kernel is given at its start.
-#[derive(Debug)]
-pub struct Link {
-    /// Frames, both ways.
-    pub socket: StdUnixStream,
-    /// Where its descriptor 1 can be read.
-    pub stdout: OwnedFd,
-    /// Where its descriptor 2 can be read.
-    pub stderr: OwnedFd,
-}
-
-/// What a kernel process is given: the other ends of a [`Link`].
-#[derive(Debug)]
-pub struct Ends {
-    /// Frames, both ways.
-    pub socket: OwnedFd,
-    /// Its descriptor 1.
-    pub stdout: OwnedFd,
-    /// Its descriptor 2.
-    pub stderr: OwnedFd,
-}
-
-impl Link {
-    /// A new socket pair and two pipes, all closed on exec.
-    pub fn pair() -> io::Result<(Self, Ends)> {
-        let (socket, kernel_socket) = StdUnixStream::pair()?;
-        let (stdout, kernel_stdout) = io::pipe()?;
-        let (stderr, kernel_stderr) = io::pipe()?;
-        socket.set_nonblocking(true)?;
-        let ours = Self { socket, stdout: stdout.into(), stderr: stderr.into() };
-        let theirs =
-            Ends { socket: kernel_socket.into(), stdout: kernel_stdout.into(), stderr: kernel_stderr.into() };
-        Ok((ours, theirs))
-    }
+    NoSuchKernel {
+        /// The language.
+        language: String,
+        /// What there is instead.
+        known: Vec<String>,
+    },
 }
 
 /// What happened in a kernel.
@@ -107,14 +81,23 @@ pub enum Activity {
 /// A kernel process. Dropping it kills the process and its group.
 #[derive(Debug)]
 pub struct Kernel {
-    frames: FramedRead<OwnedReadHalf, FrameDecoder>,
-    requests: mpsc::UnboundedSender<Bytes>,
+    transport: Transport,
     stdout: OutputPipe,
     stderr: OutputPipe,
     process: Process,
     /// When it was found dead, if its socket has outlived it.
     died: Option<Instant>,
     stubborn: Stubborn,
+    descriptors: Descriptors,
+}
+
+/// What a kernel's descriptors 1 and 2 are to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Descriptors {
+    /// Where output can be heard that the kernel does not tell of.
+    Heard,
+    /// Where the kernel repeats what it has told.
+    Repeated,
 }
 
 /// What becomes of a kernel that goes on running code it was told to stop.
@@ -122,41 +105,73 @@ pub struct Kernel {
 pub enum Stubborn {
     /// It is asked again, as it will stop once it gets to it and its variables are worth the wait.
     Wait,
-    /// It is killed: it may have no way to stop.
-    Kill,
+    /// It is killed after so many requests: it may have no way to stop.
+    KillAfter(u32),
 }
 
+/// Jupyter kernels keep their variables if they stop, but whether they can depends on who wrote them.
+const JUPYTER: Stubborn = Stubborn::KillAfter(2);
+
 impl Kernel {
-    /// Waits until the kernel at the other end of `link` says hello.
+    /// Waits until the host at the other end of `link` says hello.
     pub async fn connect(link: Link) -> Result<Self, StartError> {
         let stream = UnixStream::from_std(link.socket).map_err(StartError::Descriptors)?;
-        let stdout = tokio_pipe::Receiver::from_owned_fd(link.stdout).map_err(StartError::Descriptors)?;
-        let stderr = tokio_pipe::Receiver::from_owned_fd(link.stderr).map_err(StartError::Descriptors)?;
+        let stdout = OutputPipe::open(link.outputs.stdout).map_err(StartError::Descriptors)?;
+        let mut stderr = OutputPipe::open(link.outputs.stderr).map_err(StartError::Descriptors)?;
         let (reader, writer) = stream.into_split();
         let mut frames = FramedRead::new(reader, FrameDecoder::default());
         let hello =
             tokio::time::timeout(START_PATIENCE, frames.next()).await.map_err(|_| StartError::Late)?;
-        let mut stderr = OutputPipe::new(stderr);
         let Some(Ok(Frame::Hello(pid))) = hello else {
             return Err(StartError::Ended(stderr.drain().trim_end().to_owned()));
         };
         let process = Process::open(pid).map_err(StartError::Descriptors)?;
-        let (requests, queue) = mpsc::unbounded_channel();
-        tokio::spawn(write_requests(writer, queue));
+        let transport = Transport::frames(frames, writer);
         Ok(Self {
-            frames,
-            requests,
-            stdout: OutputPipe::new(stdout),
+            transport,
+            stdout,
             stderr,
             process,
             died: None,
             stubborn: Stubborn::Wait,
+            descriptors: Descriptors::Heard,
         })
+    }
+
+    /// Waits until the Jupyter kernel that was started as process `pid` is ready for a session.
+    pub async fn converse(
+        opening: impl Future<Output = Result<Session, ZmtpError>>,
+        interrupts: InterruptMode,
+        descriptors: Descriptors,
+        outputs: Outputs,
+        pid: i32,
+    ) -> Result<Self, StartError> {
+        let process = Process::open(pid).map_err(StartError::Descriptors)?;
+        let mut stdout = OutputPipe::open(outputs.stdout).map_err(StartError::Descriptors)?;
+        let mut stderr = OutputPipe::open(outputs.stderr).map_err(StartError::Descriptors)?;
+        // What it says of its start is of use only if that fails.
+        let mut said = String::new();
+        let deadline = Instant::now() + START_PATIENCE;
+        let mut opening = std::pin::pin!(opening);
+        let session = loop {
+            tokio::select! {
+                session = &mut opening => break session.map_err(|error| StartError::Ended(error.to_string()))?,
+                text = stdout.read() => keep_end(&mut said, &text),
+                text = stderr.read() => keep_end(&mut said, &text),
+                () = process.ended() => {
+                    keep_end(&mut said, &stderr.drain());
+                    return Err(StartError::Ended(said.trim_end().to_owned()));
+                }
+                () = tokio::time::sleep_until(deadline) => return Err(StartError::Late),
+            }
+        };
+        let transport = Transport::Jupyter { session, interrupts };
+        Ok(Self { transport, stdout, stderr, process, died: None, stubborn: JUPYTER, descriptors })
     }
 
     /// Queues a request. A dead kernel shows in [`Kernel::next`].
     pub fn request(&self, request: &Request<'_>) {
-        let _ = self.requests.send(request.encode());
+        self.transport.request(request);
     }
 
     /// Waits for the kernel to do something. Cancellation loses nothing. After [`Activity::Gone`] there is nothing more.
@@ -164,16 +179,13 @@ impl Kernel {
         loop {
             let died = self.died;
             tokio::select! {
-                frame = self.frames.next() => return match frame {
-                    Some(Ok(frame)) => Activity::Frame(frame),
-                    Some(Err(error)) => {
-                        tracing::warn!(%error, "lost a kernel");
-                        Activity::Gone
-                    }
-                    None => Activity::Gone,
+                frame = self.transport.next() => return frame.map_or(Activity::Gone, Activity::Frame),
+                text = self.stdout.read() => if self.descriptors == Descriptors::Heard {
+                    return Activity::Text(Stream::Stdout, text);
                 },
-                text = self.stdout.read() => return Activity::Text(Stream::Stdout, text),
-                text = self.stderr.read() => return Activity::Text(Stream::Stderr, text),
+                text = self.stderr.read() => if self.descriptors == Descriptors::Heard {
+                    return Activity::Text(Stream::Stderr, text);
+                },
                 () = self.process.ended(), if died.is_none() => self.died = Some(Instant::now()),
                 () = last_words(died) => return Activity::Gone,
             }
@@ -182,10 +194,11 @@ impl Kernel {
 
     /// What its pipes hold at this moment. Whatever it wrote before it sent the frame just received is among it.
     pub fn drain(&mut self, stream: Stream) -> String {
-        match stream {
-            Stream::Stdout => self.stdout.drain(),
-            Stream::Stderr => self.stderr.drain(),
-        }
+        let pipe = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        if self.descriptors == Descriptors::Heard { pipe.drain() } else { String::new() }
     }
 
     /// Chooses what becomes of it when it does not stop.
@@ -193,26 +206,22 @@ impl Kernel {
         self.stubborn = stubborn;
     }
 
-    /// Interrupts code that has not stopped in spite of earlier interrupts.
-    pub fn insist(&self) {
-        match self.stubborn {
-            Stubborn::Wait => self.interrupt(),
-            Stubborn::Kill => self.process.signal(Signal::KILL),
+    /// Interrupts the code it runs, and the programs that code has started. `earlier` times this did not help.
+    pub fn interrupt(&self, earlier: u32) {
+        match (self.stubborn, &self.transport) {
+            (Stubborn::KillAfter(limit), _) if earlier >= limit => self.process.signal(Signal::KILL),
+            (_, Transport::Jupyter { session, interrupts: InterruptMode::Message }) => session.interrupt(),
+            _ => self.process.signal(Signal::INT),
         }
-    }
-
-    /// Interrupts the code it runs, and the programs that code has started.
-    pub fn interrupt(&self) {
-        self.process.signal(Signal::INT);
     }
 }
 
-async fn write_requests(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Bytes>) {
-    while let Some(frame) = queue.recv().await {
-        if let Err(error) = writer.write_all(&frame).await {
-            tracing::debug!(%error, "failed to write to a kernel");
-            return;
-        }
+/// Adds `text` to what has been said, of which the end is kept.
+fn keep_end(said: &mut String, text: &str) {
+    said.push_str(text);
+    if let Some(excess) = said.len().checked_sub(SAID) {
+        let cut = (excess..=said.len()).find(|at| said.is_char_boundary(*at));
+        said.drain(..cut.unwrap_or(said.len()));
     }
 }
 
@@ -223,38 +232,15 @@ async fn last_words(died: Option<Instant>) {
     }
 }
 
-/// A kernel's process, which leads a group of its own. It need not be a child of ours.
-#[derive(Debug)]
-struct Process {
-    pid: Pid,
-    handle: AsyncFd<OwnedFd>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Process {
-    fn open(pid: i32) -> io::Result<Self> {
-        let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
-        let handle = sys::watch(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)?;
-        Ok(Self { pid, handle })
-    }
-
-    async fn ended(&self) {
-        // An error would mean the runtime is shutting down; nobody needs to know about a death then.
-        if self.handle.readable().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Signals the group, unless its leader is dead: the number might be another process by now.
-    fn signal(&self, signal: Signal) {
-        let mut state = [PollFd::new(&self.handle, PollFlags::IN)];
-        if matches!(rustix::event::poll(&mut state, Some(&Timespec::default())), Ok(0)) {
-            let _ = rustix::process::kill_process_group(self.pid, signal);
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.signal(Signal::KILL);
+    #[test]
+    fn the_end_of_what_was_said_is_kept() {
+        let mut said = "x".to_owned();
+        keep_end(&mut said, &"€".repeat(SAID));
+        assert!(said.len() <= SAID && said.len() > SAID - 4, "{}", said.len());
+        assert!(said.chars().all(|c| c == '€'));
     }
 }

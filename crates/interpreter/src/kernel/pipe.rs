@@ -1,6 +1,7 @@
 //! One output pipe of a kernel: what C libraries and child processes wrote.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
@@ -18,9 +19,9 @@ pub struct OutputPipe {
 }
 
 impl OutputPipe {
-    /// Reads from `receiver`.
-    pub fn new(receiver: Receiver) -> Self {
-        Self { receiver: Some(receiver), partial: Vec::new() }
+    /// Reads from the reading end of a pipe.
+    pub fn open(end: OwnedFd) -> io::Result<Self> {
+        Ok(Self { receiver: Some(Receiver::from_owned_fd(end)?), partial: Vec::new() })
     }
 
     /// Waits for text; for ever once all writers are gone. Cancellation loses nothing.

@@ -122,7 +122,7 @@ fn handed_over() -> Option<Running> {
 
 impl Running {
     fn ask(&self, ends: &Ends) -> std::io::Result<()> {
-        let descriptors = [ends.socket.as_fd(), ends.stdout.as_fd(), ends.stderr.as_fd()];
+        let descriptors = [ends.socket.as_fd(), ends.outputs.stdout.as_fd(), ends.outputs.stderr.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));

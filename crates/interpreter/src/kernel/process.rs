@@ -1,0 +1,76 @@
+//! The process of a kernel: how it is started, told to stop, and known to be dead.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use tokio::io::unix::AsyncFd;
+use tokio::process::Command;
+
+use super::{OutputEnds, StartError, sys};
+
+/// Starts the program of a kernel in `directory`, if that exists, as leader of a group. Gives its process id.
+///
+/// # Errors
+/// When the program cannot be run.
+pub fn spawn(
+    mut command: Command,
+    program: &str,
+    directory: &Path,
+    ends: OutputEnds,
+) -> Result<i32, StartError> {
+    let directory = if directory.is_dir() { directory.to_path_buf() } else { PathBuf::from("/") };
+    let mut process = command
+        .current_dir(directory)
+        .stdout(Stdio::from(ends.stdout))
+        .stderr(Stdio::from(ends.stderr))
+        // Signals go to a kernel with all it has started.
+        .process_group(0)
+        .spawn()
+        .map_err(|source| StartError::Spawn { program: program.to_owned(), source })?;
+    let pid = process.id().and_then(|pid| i32::try_from(pid).ok());
+    tokio::spawn(async move {
+        // Only to bury it: its death is noticed elsewhere.
+        let _ = process.wait().await;
+    });
+    pid.ok_or_else(|| StartError::Ended(format!("`{program}` has ended at once")))
+}
+
+/// A kernel's process, which leads a group of its own. It need not be a child of ours.
+#[derive(Debug)]
+pub(super) struct Process {
+    pid: Pid,
+    handle: AsyncFd<OwnedFd>,
+}
+
+impl Process {
+    pub(super) fn open(pid: i32) -> io::Result<Self> {
+        let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+        let handle = sys::watch(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)?;
+        Ok(Self { pid, handle })
+    }
+
+    pub(super) async fn ended(&self) {
+        // An error would mean the runtime is shutting down; nobody needs to know about a death then.
+        if self.handle.readable().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Signals the group, unless its leader is dead: the number might be another process by now.
+    pub(super) fn signal(&self, signal: Signal) {
+        let mut state = [PollFd::new(&self.handle, PollFlags::IN)];
+        if matches!(rustix::event::poll(&mut state, Some(&Timespec::default())), Ok(0)) {
+            let _ = rustix::process::kill_process_group(self.pid, signal);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
