@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use sandcove_image::{Builder, HostCertificates, LayerStore, Sources, Template, templates};
+use sandcove_image::{Builder, HostCertificates, Languages, LayerStore, Sources, Template, templates};
 use sandcove_isolate::Backend;
 use sandcove_server::App;
 use sandcove_server::templates::TemplateRecord;
@@ -88,9 +88,16 @@ impl Host {
 
 async fn build_templates(settings: &Settings, layers: &Path) -> Result<[Template; 2]> {
     let certificates = HostCertificates::read(Path::new(HostCertificates::DIRECTORY))?;
-    let templates = templates(&certificates);
+    let store = LayerStore::open(layers)?;
+    let languages = match settings.all_languages {
+        Some(true) => Languages::All,
+        Some(false) => Languages::Lean,
+        None if store.has_any(Languages::LAYER)? => Languages::All,
+        None => Languages::Lean,
+    };
+    let templates = templates(&certificates, languages);
     let sources = Sources { cache: settings.template_cache.clone(), mirror: settings.debian_mirror.clone() };
-    let builder = Builder::new(LayerStore::open(layers)?, ChrootRunner, sources);
+    let builder = Builder::new(store, ChrootRunner, sources);
     let progress = Progress::new();
     builder.ensure(&templates, &mut |event| progress.show(&event)).await?;
     Ok(templates)

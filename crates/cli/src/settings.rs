@@ -52,6 +52,9 @@ pub struct ServerArgs {
     /// directory that keeps finished templates as tarballs
     #[arg(long, env = "SANDCOVE_TEMPLATE_CACHE", value_name = "DIR")]
     template_cache: Option<PathBuf>,
+    /// give the code interpreter R and Java too; once given they stay until this is `false`
+    #[arg(long, env = "SANDCOVE_ALL_LANGUAGES", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    all_languages: Option<bool>,
     /// end all sandboxes when the server stops, instead of leaving them running
     #[arg(long)]
     stop_sandboxes: bool,
@@ -71,6 +74,7 @@ struct File {
     pool_size_gib: Option<u64>,
     debian_mirror: Option<String>,
     template_cache: Option<PathBuf>,
+    all_languages: Option<bool>,
     stop_sandboxes: bool,
     api_key: Option<Secret>,
     access_token: Option<Secret>,
@@ -89,6 +93,8 @@ pub struct Settings {
     pub pool_size_gib: Option<u64>,
     pub debian_mirror: Option<String>,
     pub template_cache: Option<PathBuf>,
+    /// Whether the code interpreter has all languages; `None`: as at the last start.
+    pub all_languages: Option<bool>,
     pub stop_sandboxes: bool,
     pub api_key: Option<Secret>,
     pub access_token: Option<Secret>,
@@ -111,6 +117,7 @@ impl Settings {
             pool_size_gib: args.pool_size_gib.or(file.pool_size_gib),
             debian_mirror: args.debian_mirror.or(file.debian_mirror),
             template_cache: args.template_cache.or(file.template_cache),
+            all_languages: args.all_languages.or(file.all_languages),
             stop_sandboxes: args.stop_sandboxes || file.stop_sandboxes,
             api_key: secret("SANDCOVE_API_KEY").or(file.api_key),
             access_token: secret("SANDCOVE_ACCESS_TOKEN").or(file.access_token),
@@ -156,6 +163,24 @@ mod tests {
         assert_eq!(settings.max_sandboxes, 3);
         assert_eq!(settings.listen, "0.0.0.0:80".parse().unwrap());
         assert_eq!(settings.data_dir, Path::new(DEFAULT_DATA_DIR));
+    }
+
+    #[test]
+    fn languages_stay_as_they_are_unless_somebody_decides() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: ServerArgs,
+        }
+        let given = |line: &[&str], config| {
+            let line = clap::Parser::parse_from([&["serve"], line].concat());
+            let Line { args } = line;
+            resolve(config, args).unwrap().all_languages
+        };
+        assert_eq!(given(&[], ""), None);
+        assert_eq!(given(&["--all-languages"], "all-languages = false"), Some(true));
+        assert_eq!(given(&["--all-languages=false"], ""), Some(false));
+        assert_eq!(given(&[], "all-languages = true"), Some(true));
     }
 
     #[test]

@@ -45,10 +45,25 @@ impl Template {
     }
 }
 
+/// Which languages the code interpreter has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Languages {
+    /// Python, JavaScript, TypeScript and Bash.
+    Lean,
+    /// R and Java too.
+    All,
+}
+
+impl Languages {
+    /// Short name of the layer that holds those beyond the lean ones.
+    pub const LAYER: &str = "languages";
+}
+
 /// All of them, those that others are made from first.
-pub fn templates(certificates: &HostCertificates) -> [Template; 2] {
+pub fn templates(certificates: &HostCertificates, languages: Languages) -> [Template; 2] {
     let base = Layer::new(base(certificates), None);
     let interpreter = Layer::new(code_interpreter(), Some(&base.id));
+    let further = (languages == Languages::All).then(|| Layer::new(further(), Some(&interpreter.id)));
     [
         Template {
             name: "base",
@@ -64,7 +79,7 @@ pub fn templates(certificates: &HostCertificates) -> [Template; 2] {
         Template {
             name: "code-interpreter-v1",
             template_id: "nlhz8vlwyupq845jsdg9",
-            layers: vec![base, interpreter],
+            layers: [base, interpreter].into_iter().chain(further).collect(),
             services: vec![Service {
                 name: "code-interpreter".to_owned(),
                 command: vec![format!("{LIBEXEC}/sandcove-interpreter")],
@@ -119,6 +134,19 @@ fn code_interpreter() -> Recipe {
     }
 }
 
+fn further() -> Recipe {
+    let list = |name: &str, text| file(&format!("usr/local/share/sandcove/{name}"), 0o644, text);
+    Recipe {
+        name: Languages::LAYER,
+        origin: Origin::LayerBelow,
+        files: vec![
+            list("languages.txt", include_str!("../recipes/languages/packages.txt")),
+            list("kernels.txt", include_str!("../recipes/languages/kernels.txt")),
+        ],
+        script: include_str!("../recipes/languages/provision.sh"),
+    }
+}
+
 fn file(path: &str, mode: u32, contents: &str) -> File {
     File { path: path.to_owned(), mode, contents: contents.to_owned() }
 }
@@ -137,9 +165,13 @@ mod tests {
 
     use super::*;
 
+    fn lean(certificates: &HostCertificates) -> [Template; 2] {
+        templates(certificates, Languages::Lean)
+    }
+
     #[test]
     fn ids_have_the_documented_form_and_differ() {
-        let [base, interpreter] = templates(&HostCertificates::default());
+        let [base, interpreter] = lean(&HostCertificates::default());
         for template in [&base, &interpreter] {
             assert!(template.template_id.parse::<TemplateId>().is_ok(), "{}", template.name);
             assert_eq!(template.build_id().len(), 36);
@@ -150,14 +182,24 @@ mod tests {
 
     #[test]
     fn the_interpreter_stands_on_base() {
-        let [base, interpreter] = templates(&HostCertificates::default());
+        let [base, interpreter] = lean(&HostCertificates::default());
         assert_eq!(interpreter.layers[0], base.layers[0]);
+    }
+
+    #[test]
+    fn further_languages_are_one_more_layer_of_the_same_template() {
+        let [_, lean] = lean(&HostCertificates::default());
+        let [_, all] = templates(&HostCertificates::default(), Languages::All);
+        assert_eq!(all.layers[..2], lean.layers);
+        assert!(all.layers[2].id.as_str().starts_with("languages-"));
+        assert_eq!(all.template_id, lean.template_id);
+        assert_ne!(all.build_id(), lean.build_id());
     }
 
     #[test]
     fn another_authority_is_another_template() {
         let extra = HostCertificates(vec![("a.crt".into(), "A".into())]);
-        let (plain, extra) = (templates(&HostCertificates::default()), templates(&extra));
+        let (plain, extra) = (lean(&HostCertificates::default()), lean(&extra));
         for (a, b) in plain.iter().zip(&extra) {
             assert_ne!(a.build_id(), b.build_id(), "{}", a.name);
         }

@@ -18,7 +18,7 @@ mod step;
 mod store;
 
 pub use builder::{Builder, Event, Sources};
-pub use builtin::{Template, templates};
+pub use builtin::{Languages, Template, templates};
 pub use certificates::HostCertificates;
 pub use error::{Error, Result};
 pub use recipe::{File, Layer, LayerId, Origin, Recipe};

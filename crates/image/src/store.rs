@@ -44,6 +44,15 @@ impl LayerStore {
         self.path(id).is_dir()
     }
 
+    /// Whether there is a complete layer of the recipe with this name, in whichever version.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn has_any(&self, recipe: &str) -> Result<bool> {
+        let prefix = format!("{recipe}-");
+        Ok(self.names()?.iter().any(|name| name.starts_with(&prefix)))
+    }
+
     /// Takes the right to write, and removes what a killed build left behind.
     ///
     /// # Errors
@@ -162,8 +171,9 @@ mod tests {
         let _lock = store.lock().unwrap();
         let staging = store.stage(&layer()).unwrap();
         std::fs::write(staging.tree.join("file"), "x").unwrap();
-        assert!(!store.has(&layer()));
+        assert!(!store.has(&layer()) && !store.has_any("t").unwrap());
         store.publish(staging, &layer()).unwrap();
+        assert!(store.has_any("t").unwrap() && !store.has_any("other").unwrap());
         assert_eq!(std::fs::read(store.path(&layer()).join("file")).unwrap(), b"x");
     }
 
