@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 API_KEY = "e2b_" + "5a" * 20
+ADMIN_TOKEN = "admin-of-the-tests"
 
 
 def free_port() -> int:
@@ -46,7 +47,7 @@ class Server:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
-                env={**os.environ, "SANDCOVE_API_KEY": API_KEY},
+                env={**os.environ, "SANDCOVE_API_KEY": API_KEY, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

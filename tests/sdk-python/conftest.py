@@ -31,7 +31,8 @@ class RunningServer:
 @pytest.fixture(scope="session")
 def server():
     if url := os.environ.get("SANDCOVE_TEST_URL"):
-        os.environ.update({"E2B_API_URL": url, "E2B_SANDBOX_URL": url, "E2B_API_KEY": API_KEY})
+        addresses = dict.fromkeys(["E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"], url)
+        os.environ.update({**addresses, "E2B_API_KEY": API_KEY})
         yield RunningServer(url)
         return
     server = Server(DATA_DIR, port=int(os.environ.get("SANDCOVE_TEST_PORT", "0")) or None)

@@ -73,7 +73,8 @@ impl ServerFile {
     /// What a user of the official SDKs sets.
     pub fn exports(&self) -> String {
         format!(
-            "export E2B_API_URL={url}\nexport E2B_SANDBOX_URL={url}\nexport E2B_API_KEY={key}\n",
+            "export E2B_API_URL={url}\nexport E2B_SANDBOX_URL={url}\nexport E2B_VOLUME_API_URL={url}\n\
+             export E2B_API_KEY={key}\n",
             url = self.url,
             key = self.api_key.expose()
         )

@@ -62,6 +62,10 @@ impl Host {
         config.access_token.clone_from(&settings.access_token);
         config.admin_token.clone_from(&settings.admin_token);
         config.max_sandboxes = settings.max_sandboxes;
+        config.capacity = settings.max_sandboxes;
+        config.volume_mib = settings.volume_size_gib << 10;
+        config.rate_limit = settings.rate_limit;
+        config.private_webhooks = settings.private_webhooks;
         let wanted = config.api_key.clone();
         let app = App::start(config, backend).await?;
         for template in &templates {

@@ -43,6 +43,15 @@ pub struct ServerArgs {
     /// most sandboxes at once
     #[arg(long, env = "SANDCOVE_MAX_SANDBOXES", value_name = "N")]
     max_sandboxes: Option<u32>,
+    /// most one volume holds, GiB
+    #[arg(long, env = "SANDCOVE_VOLUME_SIZE_GIB", value_name = "GIB")]
+    volume_size_gib: Option<u64>,
+    /// requests a minute that a team may make to each call of the API; no limit when not given
+    #[arg(long, env = "SANDCOVE_RATE_LIMIT", value_name = "N")]
+    rate_limit: Option<u32>,
+    /// deliver webhooks on private networks and to this host too
+    #[arg(long, env = "SANDCOVE_PRIVATE_WEBHOOKS", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    private_webhooks: bool,
     /// size of the storage pool's image when it is created, GiB
     #[arg(long, env = "SANDCOVE_POOL_SIZE_GIB", value_name = "GIB")]
     pool_size_gib: Option<u64>,
@@ -71,6 +80,9 @@ struct File {
     network: Option<String>,
     dns: Option<Vec<IpAddr>>,
     max_sandboxes: Option<u32>,
+    volume_size_gib: Option<u64>,
+    rate_limit: Option<u32>,
+    private_webhooks: bool,
     pool_size_gib: Option<u64>,
     debian_mirror: Option<String>,
     template_cache: Option<PathBuf>,
@@ -90,6 +102,9 @@ pub struct Settings {
     pub network: String,
     pub dns: Option<Vec<IpAddr>>,
     pub max_sandboxes: u32,
+    pub volume_size_gib: u64,
+    pub rate_limit: Option<u32>,
+    pub private_webhooks: bool,
     pub pool_size_gib: Option<u64>,
     pub debian_mirror: Option<String>,
     pub template_cache: Option<PathBuf>,
@@ -114,6 +129,9 @@ impl Settings {
             network: args.network.or(file.network).unwrap_or_else(|| "10.213.0.0/16".to_owned()),
             dns: args.dns.or(file.dns),
             max_sandboxes: args.max_sandboxes.or(file.max_sandboxes).unwrap_or(1000),
+            volume_size_gib: args.volume_size_gib.or(file.volume_size_gib).unwrap_or(10),
+            rate_limit: args.rate_limit.or(file.rate_limit),
+            private_webhooks: args.private_webhooks || file.private_webhooks,
             pool_size_gib: args.pool_size_gib.or(file.pool_size_gib),
             debian_mirror: args.debian_mirror.or(file.debian_mirror),
             template_cache: args.template_cache.or(file.template_cache),

@@ -95,6 +95,30 @@ impl Backend {
         }
     }
 
+    /// Makes an empty volume of `size_mib`. `name` is a plain file name.
+    pub async fn create_volume(&self, name: &str, size_mib: u64) -> Result<()> {
+        match self {
+            Self::Namespaces(backend) => backend.create_volume(name, size_mib).await,
+            Self::Fake(backend) => backend.create_volume(name),
+        }
+    }
+
+    /// Deletes a volume; nothing there is fine. Sandboxes that mount it see it empty.
+    pub async fn delete_volume(&self, name: &str) -> Result<()> {
+        match self {
+            Self::Namespaces(backend) => backend.delete_volume(name).await,
+            Self::Fake(backend) => backend.delete_volume(name),
+        }
+    }
+
+    /// Where volumes are kept, each in a directory of its name.
+    pub fn volume_dir(&self) -> PathBuf {
+        match self {
+            Self::Namespaces(backend) => backend.volume_dir(),
+            Self::Fake(backend) => backend.volume_dir(),
+        }
+    }
+
     /// Where template layers are kept; a layer's directory name is below it.
     pub fn layer_dir(&self) -> PathBuf {
         match self {

@@ -49,6 +49,7 @@ struct Shared {
     failing: HashMap<Operation, u32>,
     delays: HashMap<Operation, Duration>,
     next_slot: u32,
+    volumes: PathBuf,
 }
 
 /// A fake sandbox.
@@ -87,6 +88,37 @@ impl Fake {
     /// Makes every use of `operation` take `delay`.
     pub fn slow_down(&self, operation: Operation, delay: Duration) {
         self.lock().delays.insert(operation, delay);
+    }
+
+    /// Keeps volumes in `directory`; without one there can be none.
+    pub fn keep_volumes_in(&self, directory: PathBuf) {
+        self.lock().volumes = directory;
+    }
+
+    pub(crate) fn volume_dir(&self) -> PathBuf {
+        self.lock().volumes.clone()
+    }
+
+    pub(crate) fn create_volume(&self, name: &str) -> Result<()> {
+        let directory = self.volume_dir();
+        if directory.as_os_str().is_empty() {
+            return Err(Error::PoolFull);
+        }
+        let path = directory.join(name);
+        ["content", "work"]
+            .iter()
+            .try_for_each(|part| std::fs::create_dir_all(path.join(part)))
+            .map_err(|source| Error::Path { action: "create", path, source })
+    }
+
+    pub(crate) fn delete_volume(&self, name: &str) -> Result<()> {
+        let path = self.volume_dir().join(name);
+        match std::fs::remove_dir_all(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::Path { action: "delete", path, source })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Ids of the sandboxes that exist now, in order.

@@ -5,6 +5,7 @@
 mod backend;
 mod cgroup;
 pub mod crash;
+mod disk;
 mod error;
 pub mod fake;
 mod instance;
@@ -15,9 +16,11 @@ mod pool;
 mod spawner;
 mod spec;
 mod sys;
+pub mod volume;
 
 pub use backend::{Backend, Handle, SweepReport};
+pub use disk::{DiskSpace, disk_space};
 pub use error::{Error, Result};
 pub use namespaces::{Config, WarmSpec};
 pub use spawner::spawner_main;
-pub use spec::{ExitReason, Files, Known, Limits, NetworkPolicy, Record, SandboxSpec, Usage};
+pub use spec::{ExitReason, Files, Known, Limits, Mount, NetworkPolicy, Record, SandboxSpec, Usage};

@@ -22,6 +22,8 @@ pub struct SandboxSpec {
     pub boot: Boot,
     /// What it finds on top of the layers.
     pub files: Files,
+    /// Volumes it sees.
+    pub mounts: Vec<Mount>,
 }
 
 /// Where the files that a sandbox finds on top of its layers come from.
@@ -44,6 +46,15 @@ pub struct Known {
     pub stored: HashSet<SandboxId>,
     /// Snapshots, by name.
     pub snapshots: HashSet<String>,
+}
+
+/// A volume and where a sandbox sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Name of the volume, as it was created with.
+    pub volume: String,
+    /// Absolute path inside; made when it is not there.
+    pub path: String,
 }
 
 /// Resource limits of one sandbox.

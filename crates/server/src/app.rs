@@ -20,14 +20,18 @@ use tower::ServiceExt;
 use tracing::Instrument;
 
 use crate::config::Config;
-use crate::http::{DEADLINE, error, router};
+use crate::events::{Events, Receivers};
+use crate::http::{Limiter, deadline, error, router};
+use crate::node::Node;
 use crate::proxy::body::Answer;
 use crate::proxy::error_page::format_for;
 use crate::proxy::host_route::{Prefixes, Target, route};
-use crate::sandboxes::Registry;
+use crate::sandboxes::{Capacity, Registry};
 use crate::store::{FirstTeam, Store};
+use crate::telemetry::Telemetry;
 use crate::templates::Templates;
-use crate::{Error, Result, proxy};
+use crate::volumes::Volumes;
+use crate::{Error, Result, activity, proxy};
 
 /// A server; clones are the same one.
 #[derive(Clone)]
@@ -41,6 +45,10 @@ struct Inner {
     store: Store,
     sandboxes: Registry,
     templates: Templates,
+    volumes: Volumes,
+    node: Node,
+    telemetry: Arc<Telemetry>,
+    limiter: Limiter,
     new_key: Option<Secret>,
     local_addr: OnceLock<SocketAddr>,
     draining: AtomicBool,
@@ -55,15 +63,33 @@ impl App {
         let FirstTeam { new_key, .. } = store
             .ensure_default_team(config.api_key.as_ref(), config.max_sandboxes, config.max_session)
             .await?;
-        let sandboxes = Registry::start(backend.clone(), store.clone()).await?;
-        let templates = Templates::new(store.clone(), backend);
+        let telemetry = Arc::new(Telemetry::default());
+        let capacity = Capacity {
+            sandboxes: config.capacity,
+            starts: config.max_starts,
+            patience: config.start_patience,
+        };
+        let events = Events::new(store.clone());
+        let sandboxes =
+            Registry::start(backend.clone(), store.clone(), capacity, telemetry.clone(), events.clone())
+                .await?;
+        let step = config.team_metrics_step;
+        sandboxes.spawn_until_stop(activity::watch(store.clone(), sandboxes.clone(), step));
+        let receivers = if config.private_webhooks { Receivers::Anywhere } else { Receivers::Public };
+        sandboxes.spawn_until_stop(events.run(receivers, telemetry.clone()));
+        let templates = Templates::new(store.clone(), backend.clone());
+        let volumes = Volumes::start(store.clone(), backend, config.volume_mib).await?;
         let prefixes = Prefixes { api: config.api_prefix.clone(), sandbox: config.sandbox_prefix.clone() };
         let inner = Inner {
+            node: Node::new(),
+            telemetry,
+            limiter: Limiter::new(config.rate_limit),
             config,
             prefixes,
             store,
             sandboxes,
             templates,
+            volumes,
             new_key,
             local_addr: OnceLock::new(),
             draining: AtomicBool::new(false),
@@ -96,8 +122,28 @@ impl App {
         &self.inner.templates
     }
 
+    /// The volumes.
+    pub fn volumes(&self) -> &Volumes {
+        &self.inner.volumes
+    }
+
     pub(crate) fn config(&self) -> &Config {
         &self.inner.config
+    }
+
+    /// The host.
+    pub(crate) fn node(&self) -> &Node {
+        &self.inner.node
+    }
+
+    /// What is counted.
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.inner.telemetry
+    }
+
+    /// Who asks how often.
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.inner.limiter
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -203,9 +249,17 @@ impl Server {
             *request.uri_mut() = proxy::local_uri(request.uri(), cut);
         }
         let id = uuid::Uuid::new_v4();
-        let span = tracing::info_span!("api", request_id = %id, method = %request.method(), path = request.uri().path());
+        let span = tracing::info_span!(
+            "api",
+            request_id = %id,
+            method = %request.method(),
+            path = request.uri().path(),
+            team_id = tracing::field::Empty,
+            sandbox_id = tracing::field::Empty,
+        );
+        let deadline = deadline(request.uri().path());
         let answer = self.router.clone().oneshot(request.map(axum::body::Body::new)).instrument(span);
-        match tokio::time::timeout(DEADLINE, answer).await {
+        match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             Err(_) => Error::Deadline.into_response(),
         }

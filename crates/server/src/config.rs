@@ -27,6 +27,20 @@ pub struct Config {
     pub max_sandboxes: u32,
     /// Longest session of a sandbox of the default team; whole hours read best in messages.
     pub max_session: Duration,
+    /// Sandboxes that run at once on this host, of all teams; starts beyond that wait.
+    pub capacity: u32,
+    /// Starts under way at once; more wait.
+    pub max_starts: u32,
+    /// How long a start waits for its turn. Clients give up after 60 seconds.
+    pub start_patience: Duration,
+    /// Requests a minute that a team may make to each route; no limit when unset.
+    pub rate_limit: Option<u32>,
+    /// The most one volume holds, MiB; less when the team's sandboxes may have less.
+    pub volume_mib: u64,
+    /// How often it is written down how busy teams are.
+    pub team_metrics_step: Duration,
+    /// Whether webhooks may be delivered on private networks and this host, too.
+    pub private_webhooks: bool,
     /// How long a stop waits for requests under way.
     pub grace: Duration,
 }
@@ -44,6 +58,13 @@ impl Config {
             sandbox_prefix: None,
             max_sandboxes: 1000,
             max_session: Duration::from_secs(24 * 3600),
+            capacity: 1000,
+            max_starts: 32,
+            start_patience: Duration::from_secs(30),
+            rate_limit: None,
+            volume_mib: 10 << 10,
+            team_metrics_step: Duration::from_secs(10),
+            private_webhooks: false,
             grace: Duration::from_secs(5),
         }
     }

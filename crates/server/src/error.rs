@@ -46,6 +46,18 @@ pub enum Error {
     /// The team runs as many as it may.
     #[error("You have reached the maximum number of concurrent E2B sandboxes ({0}).")]
     TooManySandboxes(u32),
+    /// As many sandboxes run as the host takes, and none ended in time.
+    #[error("no capacity for another sandbox, try again later")]
+    NoRoom,
+    /// Other starts were in the way for too long.
+    #[error("the sandbox could not be started in time, try again later")]
+    PlacementTimeout,
+    /// An operator has closed the door.
+    #[error("this server takes no new sandboxes at the moment")]
+    Draining,
+    /// The team asks too often.
+    #[error("too many requests, try again in {0} seconds")]
+    TooManyRequests(u64),
     /// No host resources for one more sandbox.
     #[error("no capacity for another sandbox")]
     NoCapacity(#[source] sandcove_isolate::Error),
@@ -111,9 +123,38 @@ pub enum Error {
     /// The team may only look and clean up.
     #[error("team is blocked: {0}")]
     TeamBlocked(String),
+    /// No such volume, or somebody else's.
+    #[error("volume '{0}' not found")]
+    VolumeNotFound(uuid::Uuid),
+    /// No such webhook, or somebody else's.
+    #[error("webhook '{0}' not found")]
+    WebhookNotFound(uuid::Uuid),
+    /// A file operation in a volume was not done.
+    #[error(transparent)]
+    VolumeFiles(sandcove_isolate::volume::VolumeError),
+    /// The host could not make a volume.
+    #[error("failed to {action} a volume")]
+    Volume {
+        /// What was tried.
+        action: &'static str,
+        /// Why.
+        source: sandcove_isolate::Error,
+    },
+    /// No such key or token, or somebody else's.
+    #[error("id not found")]
+    IdNotFound,
+    /// No such host.
+    #[error("no such node")]
+    NodeNotFound,
+    /// The host cannot be made what was asked for.
+    #[error("{0}")]
+    NodeRefused(String),
     /// `X-Team-ID` is not an id.
     #[error("Invalid team ID")]
     InvalidTeamId,
+    /// The team a path names is not that of the credentials, or there is none.
+    #[error("you don't have access to this team")]
+    TeamForbidden,
     /// `X-Team-ID` names no team.
     #[error("Team not found")]
     TeamNotFound,
@@ -174,4 +215,15 @@ pub enum Error {
     /// A broken promise of this server's own code.
     #[error("internal error: {0}")]
     Internal(&'static str),
+}
+
+impl Error {
+    /// A failed file operation in a volume.
+    pub(crate) fn from_volume(action: &'static str, source: std::io::Error) -> Self {
+        use sandcove_isolate::volume::VolumeError;
+        Self::VolumeFiles(match source.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => VolumeError::Full,
+            _ => VolumeError::Io { action, source },
+        })
+    }
 }

@@ -4,18 +4,24 @@
 //! [`App::serve`] on a listener. Statuses live in `http` only; `sandboxes` knows nothing of HTTP.
 #![forbid(unsafe_code)]
 
+mod activity;
 mod app;
 mod clock;
 mod config;
 mod error;
+pub mod events;
 mod http;
+mod node;
 mod proxy;
 mod random;
 pub mod sandboxes;
 pub mod store;
 pub mod teams;
+mod telemetry;
 pub mod templates;
+pub mod volumes;
 
 pub use app::App;
 pub use config::Config;
 pub use error::{Error, Result};
+pub use http::{Route, routes};

@@ -37,3 +37,8 @@ pub(crate) fn token() -> Secret {
 pub(crate) fn api_key() -> Secret {
     Secret::new(format!("e2b_{}", hex::<20>()))
 }
+
+/// `sk_e2b_` and 40 hex digits.
+pub(crate) fn access_token() -> Secret {
+    Secret::new(format!("sk_e2b_{}", hex::<20>()))
+}

@@ -21,6 +21,27 @@ pub struct Team {
     pub max_sandboxes: u32,
     /// Longest session of its sandboxes.
     pub max_session: Duration,
+    /// The most one of its sandboxes gets, whatever its template asks for.
+    pub caps: Caps,
+    /// Days that its events are kept.
+    pub events_ttl_days: u32,
+}
+
+/// The most one sandbox gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// Whole CPUs.
+    pub cpus: u32,
+    /// MiB.
+    pub memory_mib: u64,
+    /// MiB; also the size of one volume.
+    pub disk_mib: u64,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self { cpus: 32, memory_mib: 256 << 10, disk_mib: 1 << 20 }
+    }
 }
 
 /// Whether a team may act.

@@ -15,6 +15,9 @@ use crate::settings::Settings;
 /// How often a condition is looked at; nothing tells when another process is ready.
 const POLL: Duration = Duration::from_millis(50);
 
+/// A log of this many bytes is large.
+const LARGE_LOG: u64 = 16 << 20;
+
 /// How long a server may take to stop before `down` gives up.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
@@ -29,6 +32,7 @@ pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<E
     }
     drop(Lock::take(&settings.data_dir)?);
     let path = settings.data_dir.join("server.log");
+    set_aside(&path)?;
     let mut log = OpenOptions::new()
         .append(true)
         .create(true)
@@ -63,6 +67,16 @@ pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<E
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Begins a new log when the one at `path` has grown large; one old log is kept.
+fn set_aside(path: &Path) -> Result<()> {
+    let is_large = std::fs::metadata(path).is_ok_and(|log| log.len() > LARGE_LOG);
+    if is_large {
+        let old = path.with_extension("log.1");
+        std::fs::rename(path, &old).with_context(|| format!("failed to rename `{}`", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Copies what is new in the log to standard error.
@@ -124,4 +138,22 @@ pub async fn status(data_dir: &Path, as_json: bool) -> Result<ExitCode> {
         (None, false) => println!("not running"),
     }
     Ok(if reachable.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_large_log_is_kept_beside_the_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("server.log");
+        set_aside(&path).unwrap();
+        std::fs::write(&path, "small").unwrap();
+        set_aside(&path).unwrap();
+        assert!(path.exists());
+        File::options().write(true).open(&path).unwrap().set_len(LARGE_LOG + 1).unwrap();
+        set_aside(&path).unwrap();
+        assert!(!path.exists() && dir.path().join("server.log.1").exists());
+    }
 }

@@ -12,7 +12,7 @@ use rustix::mount::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::UnshareFlags;
 
-use crate::spawner::{BuildRequest, Failure, Kind, Launch, Reply, receive, send};
+use crate::spawner::{BuildRequest, Failure, Kind, Launch, Reply, Volume, receive, send};
 use crate::sys;
 
 /// Ids in a sandbox's range.
@@ -36,11 +36,12 @@ fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) -> R
         return Ok(());
     };
     let root = mount_root(&launch, pid, request.id_base)?;
+    let volumes = mount_volumes(&launch, pid)?;
     let processes = match launch.kind {
         Kind::Sandbox => None,
         Kind::Warm { .. } => Some(own_processes().map_err(Failure::at("mount /proc"))?),
     };
-    let all: Vec<_> = fds.iter().chain(&processes).chain([&root]).map(AsFd::as_fd).collect();
+    let all: Vec<_> = fds.iter().chain(&processes).chain(&volumes).chain([&root]).map(AsFd::as_fd).collect();
     send(&ours, &launch, &all).map_err(Failure::at("hand over the root"))?;
     drop(fds);
     // PID 1 reports a failed step; its end closes by itself on exec.
@@ -54,24 +55,46 @@ pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(Into::into)
 }
 
+/// The volumes, attached nowhere, with their files belonging to the sandbox's ids. Set-user-id files of one sandbox give
+/// nothing to users of another.
+fn mount_volumes(launch: &Launch, pid: u32) -> Result<Vec<OwnedFd>, Failure> {
+    if launch.volumes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let user_namespace = user_namespace(pid)?;
+    let mount = |volume: &Volume| {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = open_tree(CWD, &volume.source, flags)?;
+        sys::idmap_mount(tree.as_fd(), user_namespace.as_fd(), sys::MountRights::Data)?;
+        Ok(tree)
+    };
+    let mounted: io::Result<_> = launch.volumes.iter().map(mount).collect();
+    mounted.map_err(Failure::at("mount volumes"))
+}
+
+fn user_namespace(pid: u32) -> Result<OwnedFd, Failure> {
+    open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(Failure::at("open user namespace"))
+}
+
 /// Mounts the sandbox's root and returns it, attached nowhere.
 fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failure> {
     sys::unshare(UnshareFlags::NEWNS).map_err(Failure::at("unshare mounts"))?;
-    let user_namespace =
-        open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(Failure::at("open user namespace"))?;
+    let user_namespace = user_namespace(pid)?;
 
     let mut lower = String::new();
     for (index, layer) in launch.layers.iter().enumerate() {
         let target = format!("{}/{index}", crate::spawner::LAYERS);
-        attach_idmapped(layer, &target, &user_namespace, true).map_err(Failure::at("attach layer"))?;
+        attach_idmapped(layer, &target, &user_namespace, sys::MountRights::ReadOnly)
+            .map_err(Failure::at("attach layer"))?;
         if index > 0 {
             lower.push(':');
         }
         lower.push_str(&target);
     }
     let upper = crate::spawner::UPPER;
-    attach_idmapped(&launch.upper, upper, &user_namespace, false).map_err(Failure::at("attach upper"))?;
+    attach_idmapped(&launch.upper, upper, &user_namespace, sys::MountRights::Programs)
+        .map_err(Failure::at("attach upper"))?;
 
     // overlayfs does its own bookkeeping with the identity that mounts it, and on an idmapped upper only ids of the
     // sandbox's range exist: so that identity must own files as the sandbox's root, with all of the host's rights.
@@ -91,9 +114,14 @@ fn own_processes() -> io::Result<OwnedFd> {
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags).map_err(Into::into)
 }
 
-fn attach_idmapped(source: &Path, target: &str, user_namespace: &OwnedFd, read_only: bool) -> io::Result<()> {
+fn attach_idmapped(
+    source: &Path,
+    target: &str,
+    user_namespace: &OwnedFd,
+    rights: sys::MountRights,
+) -> io::Result<()> {
     let tree = open_tree(CWD, source, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-    sys::idmap_mount(tree.as_fd(), user_namespace.as_fd(), read_only)?;
+    sys::idmap_mount(tree.as_fd(), user_namespace.as_fd(), rights)?;
     move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     Ok(())
 }

@@ -56,8 +56,11 @@ fn start(builder: &OwnedFd) -> Result<(), Failure> {
         Kind::Sandbox => None,
         Kind::Warm { .. } => fds.next_back(),
     };
+    let mut volumes: Vec<OwnedFd> = launch.volumes.iter().filter_map(|_| fds.next_back()).collect();
+    volumes.reverse();
     mounts::enter(&root, processes.as_ref(), &launch)?;
-    drop((root, processes));
+    mounts::attach(&volumes, &launch)?;
+    drop((root, processes, volumes));
     umask(Mode::from_raw_mode(0o022));
     limits()?;
 

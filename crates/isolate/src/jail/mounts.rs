@@ -91,6 +91,16 @@ fn boot_id() -> Result<(), Failure> {
     unlinkat(CWD, source, AtFlags::empty()).map_err(Failure::at("hide the boot id's file"))
 }
 
+/// Attaches the volumes. The old root is gone by now, so no link of the template or of a volume leads to it.
+pub(super) fn attach(volumes: &[OwnedFd], launch: &Launch) -> Result<(), Failure> {
+    for (tree, volume) in volumes.iter().zip(&launch.volumes) {
+        std::fs::create_dir_all(&volume.target).map_err(Failure::at("make a place for a volume"))?;
+        move_mount(tree, "", CWD, &volume.target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .map_err(Failure::at("attach a volume"))?;
+    }
+    Ok(())
+}
+
 fn memory_backed(target: &str, options: &str, launch: &Launch) -> Result<(), Failure> {
     let options = std::ffi::CString::new(format!("{options},size={}m", launch.tmpfs_mib))
         .map_err(Failure::at("mount options"))?;

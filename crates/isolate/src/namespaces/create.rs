@@ -16,8 +16,8 @@ use tokio::io::Interest;
 use super::handle::Leaving;
 use super::shells::Shell;
 use super::{Handle, Host, process, record};
-use crate::spawner::{Kind, Launch};
-use crate::{Error, Files as From, NetworkPolicy, Record, Result, SandboxSpec, crash};
+use crate::spawner::{Kind, Launch, Volume};
+use crate::{Error, Files as From, Mount, NetworkPolicy, Record, Result, SandboxSpec, crash};
 
 /// How long an agent may take until it is ready.
 const READY_DEADLINE: Duration = Duration::from_secs(30);
@@ -94,6 +94,7 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
         hostname: spec.boot.hostname.clone(),
         layers: spec.layers.clone(),
         upper: files.upper,
+        volumes: spec.mounts.iter().filter_map(|mount| volume(host, mount)).collect(),
         libexec: host.config.libexec.clone(),
         address: Some((host.addresses.guest(slot), host.addresses.gateway(slot))),
         tmpfs_mib: (spec.limits.memory_mib / 2).max(16),
@@ -111,6 +112,12 @@ async fn build(host: &Arc<Host>, spec: &SandboxSpec, shell: Shell) -> Result<Han
     let ready = started.elapsed();
     tracing::debug!(sandbox_id = %spec.id, ?leased, ?launched, ?ready, "sandbox started");
     Ok(handle)
+}
+
+/// A volume that was deleted while its sandbox had no processes is no longer seen.
+fn volume(host: &Host, mount: &Mount) -> Option<Volume> {
+    let source = host.pool.volumes().join(&mount.volume).join("content");
+    source.exists().then(|| Volume { source, target: mount.path.clone() })
 }
 
 /// What the sandbox is handed, and where it keeps its data.

@@ -171,6 +171,20 @@ impl Namespaces {
     pub(crate) fn layer_dir(&self) -> PathBuf {
         self.host.pool.layers()
     }
+
+    pub(crate) async fn create_volume(&self, name: &str, size_mib: u64) -> Result<()> {
+        let (host, name) = (self.host.clone(), name.to_owned());
+        handle::blocking(move || host.pool.create_volume(&name, size_mib)).await
+    }
+
+    pub(crate) async fn delete_volume(&self, name: &str) -> Result<()> {
+        let (host, name) = (self.host.clone(), name.to_owned());
+        handle::blocking(move || host.pool.delete_volume(&name)).await
+    }
+
+    pub(crate) fn volume_dir(&self) -> PathBuf {
+        self.host.pool.volumes()
+    }
 }
 
 /// The kernel's default of 128 inotify instances per user is meant for a desktop's user; here that user is all sandboxes of

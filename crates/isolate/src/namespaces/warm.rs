@@ -211,6 +211,7 @@ async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> R
         hostname: "warm".into(),
         layers: spec.layers.clone(),
         upper,
+        volumes: Vec::new(),
         libexec: host.config.libexec.clone(),
         address: None,
         tmpfs_mib: 64,

@@ -3,6 +3,7 @@
 
 mod snapshot;
 mod volume;
+mod volumes;
 
 use std::fs::File;
 use std::io;
@@ -46,7 +47,7 @@ impl Pool {
             }
         }
         let pool = Self { root, kind };
-        for directory in [pool.layers(), pool.sandboxes(), pool.snapshots()] {
+        for directory in [pool.layers(), pool.sandboxes(), pool.snapshots(), pool.volumes()] {
             std::fs::create_dir_all(&directory).map_err(at("create", &directory))?;
             // A process that is on its way into a sandbox sees this directory, and must not see into it.
             let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o700);

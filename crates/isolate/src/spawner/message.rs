@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Most descriptors one packet carries.
-const MAX_FDS: usize = 8;
+const MAX_FDS: usize = 32;
 /// Longest packet. The boot message travels in a memfd of its own, so nothing here grows with user input.
 const MAX_PACKET: usize = 64 * 1024;
 
@@ -45,7 +45,7 @@ pub(crate) enum Kind {
 }
 
 /// Server to builder, and builder to PID 1. Descriptors: the log, then what the program finds from descriptor 3 on; on
-/// the way to PID 1 the mounted root follows.
+/// the way to PID 1 the mounted volumes and the mounted root follow.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
     /// Host name inside.
@@ -54,6 +54,8 @@ pub(crate) struct Launch {
     pub layers: Vec<PathBuf>,
     /// Directory that holds `upper` and `work`.
     pub upper: PathBuf,
+    /// Directories that are mounted inside, in this order.
+    pub volumes: Vec<Volume>,
     /// Host directory that is mounted at [`sandcove_wire::boot::LIBEXEC`].
     pub libexec: PathBuf,
     /// The sandbox's own address and its gateway; none without a network.
@@ -64,6 +66,15 @@ pub(crate) struct Launch {
     pub kind: Kind,
     /// Program and arguments.
     pub command: Vec<String>,
+}
+
+/// A directory of the host that a sandbox sees.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Volume {
+    /// Where it is on the host.
+    pub source: PathBuf,
+    /// Where it is inside.
+    pub target: String,
 }
 
 /// Builder to server.

@@ -16,6 +16,6 @@ mod message;
 mod process;
 
 pub(crate) use client::{Launcher, Spawner};
-pub(crate) use message::{BuildRequest, Failure, Kind, Launch, Reply, receive, send};
+pub(crate) use message::{BuildRequest, Failure, Kind, Launch, Reply, Volume, receive, send};
 pub use process::spawner_main;
 pub(crate) use process::{DEVICES, LAYERS, NEW_ROOT, UPPER};

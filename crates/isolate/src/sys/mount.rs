@@ -13,15 +13,28 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-/// Makes the detached mount `tree` show ids through the map of `user_namespace`; with `read_only` it cannot be written.
+/// What a mount may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MountRights {
+    /// To read.
+    ReadOnly,
+    /// To read and write, with programs that change who runs them.
+    Programs,
+    /// To read and write, without such programs.
+    Data,
+}
+
+/// Makes the detached mount `tree` show ids through the map of `user_namespace`, for use with `rights`.
 pub(crate) fn idmap_mount(
     tree: BorrowedFd<'_>,
     user_namespace: BorrowedFd<'_>,
-    read_only: bool,
+    rights: MountRights,
 ) -> io::Result<()> {
     let mut set = libc::MOUNT_ATTR_IDMAP | libc::MOUNT_ATTR_NODEV;
-    if read_only {
-        set |= libc::MOUNT_ATTR_RDONLY;
+    match rights {
+        MountRights::ReadOnly => set |= libc::MOUNT_ATTR_RDONLY,
+        MountRights::Programs => {}
+        MountRights::Data => set |= libc::MOUNT_ATTR_NOSUID,
     }
     let attr = MountAttr {
         attr_set: set,

@@ -19,18 +19,24 @@ pub(super) struct Caller(pub(super) Team);
 /// A team that may look and clean up, blocked or not.
 pub(super) struct Reader(pub(super) Team);
 
-/// The default team, shown by the access token; no API key is needed.
+/// A person of a team, shown by an access token; no API key is needed.
 pub(super) struct Person(pub(super) Team);
+
+/// Who looks after the keys of a team: a person of it, or an operator. API keys cannot make API keys.
+pub(super) struct Manager(pub(super) Team);
+
+/// An operator, who acts for no team.
+pub(super) struct Operator;
+
+/// Whoever collects numbers: an operator, whose token may also come as Prometheus sends it.
+pub(super) struct Scraper;
 
 impl FromRequestParts<App> for Caller {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let Reader(team) = Reader::from_request_parts(parts, app).await?;
-        match team.standing {
-            Standing::Blocked(reason) => Err(Error::TeamBlocked(reason)),
-            Standing::Good | Standing::Banned => Ok(Self(team)),
-        }
+        may_act(team).map(Self)
     }
 }
 
@@ -39,10 +45,7 @@ impl FromRequestParts<App> for Reader {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let team = authenticate(app, &parts.headers).await?;
-        match team.standing {
-            Standing::Banned => Err(Error::TeamBanned),
-            Standing::Good | Standing::Blocked(_) => Ok(Self(team)),
-        }
+        welcome(app, team, parts).map(Self)
     }
 }
 
@@ -51,7 +54,64 @@ impl FromRequestParts<App> for Person {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let token = bearer(&parts.headers).ok_or(Error::NoCredentials)?;
-        by_access_token(app, token).await.map(Self)
+        let team = by_access_token(app, token, &parts.headers).await?;
+        welcome(app, team, parts).map(Self)
+    }
+}
+
+impl FromRequestParts<App> for Manager {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
+        let headers = &parts.headers;
+        let team = match (bearer(headers), text(headers, "x-admin-token")) {
+            (Some(bearer), None) => by_access_token(app, bearer, headers).await?,
+            (None, Some(admin)) => by_admin_token(app, admin, headers).await?,
+            (Some(bearer), Some(admin)) => match by_access_token(app, bearer, headers).await {
+                Ok(team) => team,
+                Err(first) => by_admin_token(app, admin, headers).await.map_err(|_| first)?,
+            },
+            (None, None) => return Err(Error::NoCredentials),
+        };
+        welcome(app, team, parts).map(Self)
+    }
+}
+
+impl FromRequestParts<App> for Operator {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
+        let token = text(&parts.headers, "x-admin-token").ok_or(Error::NoCredentials)?;
+        check_admin_token(app, token).map(|()| Self)
+    }
+}
+
+impl FromRequestParts<App> for Scraper {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
+        let token = text(&parts.headers, "x-admin-token").or_else(|| bearer(&parts.headers));
+        check_admin_token(app, token.ok_or(Error::NoCredentials)?).map(|()| Self)
+    }
+}
+
+/// The team, if it may change things.
+pub(super) fn may_act(team: Team) -> Result<Team> {
+    match team.standing {
+        Standing::Blocked(reason) => Err(Error::TeamBlocked(reason)),
+        Standing::Good | Standing::Banned => Ok(team),
+    }
+}
+
+/// The team, if it may do anything at all, and has not done too much of it.
+fn welcome(app: &App, team: Team, parts: &Parts) -> Result<Team> {
+    match team.standing {
+        Standing::Banned => Err(Error::TeamBanned),
+        Standing::Good | Standing::Blocked(_) => {
+            tracing::Span::current().record("team_id", tracing::field::display(team.id));
+            app.limiter().count(team.id, parts)?;
+            Ok(team)
+        }
     }
 }
 
@@ -64,7 +124,7 @@ async fn authenticate(app: &App, headers: &HeaderMap) -> Result<Team> {
         }
     }
     if let Some(token) = bearer(headers) {
-        match by_access_token(app, token).await {
+        match by_access_token(app, token, headers).await {
             Ok(team) => return Ok(team),
             Err(error) => first_error = first_error.or(Some(error)),
         }
@@ -86,30 +146,47 @@ async fn by_api_key(app: &App, key: &str) -> Result<Team> {
     }
 }
 
-async fn by_access_token(app: &App, token: &str) -> Result<Team> {
-    match &app.config().access_token {
-        Some(expected) if expected.matches(token) => app.store().default_team().await,
-        _ if !token.starts_with("sk_e2b_") => {
-            Err(Error::MalformedCredential("authorization header is malformed"))
-        }
-        _ => Err(Error::UnknownAccessToken(LOGIN_COMMAND)),
+async fn by_access_token(app: &App, token: &str, headers: &HeaderMap) -> Result<Team> {
+    let team = match &app.config().access_token {
+        Some(expected) if expected.matches(token) => Some(app.store().default_team().await?),
+        _ => app.store().team_of_token(token).await?,
+    };
+    let Some(team) = team else {
+        return Err(match token.starts_with("sk_e2b_") {
+            true => Error::UnknownAccessToken(LOGIN_COMMAND),
+            false => Error::MalformedCredential("authorization header is malformed"),
+        });
+    };
+    match named_team(headers).transpose()? {
+        // A team of others is as unknown as one that is not there.
+        Some(id) if id != team.id => Err(Error::TeamNotFound),
+        _ => Ok(team),
     }
 }
 
 async fn by_admin_token(app: &App, token: &str, headers: &HeaderMap) -> Result<Team> {
-    match &app.config().admin_token {
-        Some(expected) if expected.matches(token) => {}
-        _ => return Err(Error::UnknownAdminToken),
-    }
-    let id =
-        text(headers, "x-team-id").and_then(|id| Uuid::parse_str(id).ok()).ok_or(Error::InvalidTeamId)?;
+    check_admin_token(app, token)?;
+    let id = named_team(headers).ok_or(Error::InvalidTeamId)??;
     app.store().team(id).await?.ok_or(Error::TeamNotFound)
+}
+
+fn check_admin_token(app: &App, token: &str) -> Result<()> {
+    match &app.config().admin_token {
+        Some(expected) if expected.matches(token) => Ok(()),
+        _ => Err(Error::UnknownAdminToken),
+    }
+}
+
+/// The team `X-Team-ID` names.
+fn named_team(headers: &HeaderMap) -> Option<Result<Uuid>> {
+    let id = headers.get("x-team-id")?;
+    Some(id.to_str().ok().and_then(|id| Uuid::parse_str(id).ok()).ok_or(Error::InvalidTeamId))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     text(headers, "authorization")?.strip_prefix("Bearer ").map(str::trim)
 }

@@ -3,7 +3,9 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
+use sandcove_isolate::volume::VolumeError;
 use sandcove_wire::api::error::ErrorBody;
+use sandcove_wire::api::volume::ContentError;
 use serde_json::json;
 
 use super::body;
@@ -13,13 +15,56 @@ use crate::proxy::{Format, Refusal, error_page};
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let status = status(&self);
-        if status.is_server_error() {
-            tracing::error!(error = ?self, status = status.as_u16(), "request failed");
-        } else {
-            tracing::debug!(error = %self, status = status.as_u16(), "request refused");
+        log(&self, status);
+        match &self {
+            // The two answers of the whole interface that are not JSON.
+            Error::IdNotFound => (status, self.to_string()).into_response(),
+            Error::NodeNotFound => status.into_response(),
+            _ => {
+                let mut answer = body::json(status, &error_body(&self));
+                let headers = answer.headers_mut();
+                if let Error::TooManyRequests(seconds) = self {
+                    headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+                }
+                if is_harmful_to_repeat(&self) {
+                    headers.insert("should-retry", HeaderValue::from_static("false"));
+                }
+                answer
+            }
         }
-        body::json(status, &error_body(&self))
     }
+}
+
+fn log(error: &Error, status: StatusCode) {
+    if status.is_server_error() {
+        tracing::error!(error = ?error, status = status.as_u16(), "request failed");
+    } else {
+        tracing::debug!(error = %error, status = status.as_u16(), "request refused");
+    }
+}
+
+/// An error of a content call, whose body has a code in words.
+pub(super) struct StringCoded(Error);
+
+impl From<Error> for StringCoded {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for StringCoded {
+    fn into_response(self) -> Response {
+        let status = status(&self.0);
+        log(&self.0, status);
+        let words = status.canonical_reason().unwrap_or("error").to_lowercase().replace(' ', "_");
+        body::json(status, &ContentError { code: words, message: public_message(&self.0) })
+    }
+}
+
+/// Whether the request may have had, or may yet have, an effect that a second one would have again. Clients repeat
+/// whatever is answered with 502, 503 or 504 unless they are told (contract: control-plane, section 15.7).
+fn is_harmful_to_repeat(error: &Error) -> bool {
+    matches!(error, Error::Deadline)
 }
 
 /// What an error is told as; the body's `code` is the status.
@@ -39,20 +84,29 @@ fn status(error: &Error) -> StatusCode {
         | Error::InvalidSandboxId
         | Error::InvalidTemplateReference(_)
         | Error::InvalidTeamId
+        | Error::VolumeFiles(VolumeError::Refused(_))
         | Error::BodyTooLarge(_)
         | Error::BodyAborted => StatusCode::BAD_REQUEST,
+        Error::VolumeFiles(VolumeError::Full) => StatusCode::INSUFFICIENT_STORAGE,
         Error::NoCredentials
         | Error::MalformedCredential(_)
         | Error::UnknownApiKey(_)
         | Error::UnknownAccessToken(_)
         | Error::UnknownAdminToken => StatusCode::UNAUTHORIZED,
-        Error::FeatureOff(_) | Error::TemplateForbidden(_) | Error::TeamBanned | Error::TeamBlocked(_) => {
-            StatusCode::FORBIDDEN
-        }
+        Error::FeatureOff(_)
+        | Error::TemplateForbidden(_)
+        | Error::TeamForbidden
+        | Error::TeamBanned
+        | Error::TeamBlocked(_) => StatusCode::FORBIDDEN,
         Error::SandboxNotFound(_)
         | Error::TemplateNotFound(_)
         | Error::TagNotFound { .. }
         | Error::TeamNotFound
+        | Error::IdNotFound
+        | Error::NodeNotFound
+        | Error::VolumeNotFound(_)
+        | Error::WebhookNotFound(_)
+        | Error::VolumeFiles(VolumeError::NotFound(_))
         | Error::NoRoute(_)
         | Error::DeprecatedRoute => StatusCode::NOT_FOUND,
         Error::AlreadyPaused(_)
@@ -60,14 +114,20 @@ fn status(error: &Error) -> StatusCode {
         | Error::AlreadyRunning(_)
         | Error::InTransition(_)
         | Error::BeingKilled(_)
+        | Error::NodeRefused(_)
+        | Error::VolumeFiles(VolumeError::Exists(_))
         | Error::IdempotencyInProgress
         | Error::IdempotencyOutcomeUnknown => StatusCode::CONFLICT,
         Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
-        Error::TooManySandboxes(_) => StatusCode::TOO_MANY_REQUESTS,
-        Error::NoCapacity(_) | Error::PoolFull(_) | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
-        Error::Deadline => StatusCode::GATEWAY_TIMEOUT,
+        Error::TooManySandboxes(_) | Error::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
+        Error::NoCapacity(_) | Error::PoolFull(_) | Error::NoRoom | Error::Draining | Error::ShuttingDown => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        Error::Deadline | Error::PlacementTimeout => StatusCode::GATEWAY_TIMEOUT,
         Error::CreateFailed { .. }
         | Error::Backend { .. }
+        | Error::Volume { .. }
+        | Error::VolumeFiles(VolumeError::Io { .. })
         | Error::Store(_)
         | Error::Migrate(_)
         | Error::Corrupt { .. }
@@ -80,13 +140,15 @@ fn status(error: &Error) -> StatusCode {
 fn error_code(error: &Error) -> Option<&'static str> {
     match error {
         Error::RefusedAs { code, .. } => Some(code),
-        Error::NoCapacity(_) => Some("sandbox_capacity_unavailable"),
+        Error::NoCapacity(_) | Error::NoRoom | Error::Draining => Some("sandbox_capacity_unavailable"),
+        Error::PlacementTimeout => Some("sandbox_placement_timeout"),
         Error::SnapshotsUnsupported(_) => Some("snapshot_filesystem_only_unsupported_node"),
         Error::CreateFailed { .. } => Some("sandbox_create_failed"),
         Error::IdempotencyMismatch => Some("idempotency_request_mismatch"),
         Error::IdempotencyInProgress => Some("idempotency_in_progress"),
         Error::IdempotencyOutcomeUnknown => Some("idempotency_outcome_unknown"),
         Error::Backend { .. }
+        | Error::Volume { .. }
         | Error::Store(_)
         | Error::Migrate(_)
         | Error::Corrupt { .. }
@@ -103,6 +165,14 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::InTransition(_)
         | Error::BeingKilled(_)
         | Error::TooManySandboxes(_)
+        | Error::TooManyRequests(_)
+        | Error::IdNotFound
+        | Error::TeamForbidden
+        | Error::VolumeNotFound(_)
+        | Error::WebhookNotFound(_)
+        | Error::VolumeFiles(_)
+        | Error::NodeNotFound
+        | Error::NodeRefused(_)
         | Error::TemplateNotFound(_)
         | Error::TagNotFound { .. }
         | Error::TemplateForbidden(_)

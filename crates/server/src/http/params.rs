@@ -5,6 +5,7 @@ use http::request::Parts;
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 use sandcove_wire::id::SandboxId;
+use uuid::Uuid;
 
 use crate::{Error, Result};
 
@@ -17,7 +18,22 @@ impl<S: Send + Sync> FromRequestParts<S> for Sandbox {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let Path(id) =
             Path::<String>::from_request_parts(parts, state).await.map_err(|_| Error::InvalidSandboxId)?;
-        id.parse().map(Self).map_err(|_| Error::InvalidSandboxId)
+        let id = id.parse().map_err(|_| Error::InvalidSandboxId)?;
+        tracing::Span::current().record("sandbox_id", tracing::field::display(&id));
+        Ok(Self(id))
+    }
+}
+
+/// The `{id}` of a path, as a UUID.
+pub(super) struct Id(pub(super) Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let invalid = || Error::Refused("the ID is not a UUID".into());
+        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(|_| invalid())?;
+        Uuid::parse_str(&id).map(Self).map_err(|_| invalid())
     }
 }
 

@@ -4,54 +4,173 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::routing::{get, post, put};
-use http::{HeaderName, Method};
+use axum::handler::Handler;
+use axum::response::IntoResponse;
+use axum::routing::{self, MethodRouter};
+use http::{HeaderName, HeaderValue, Method, header};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
 
-use super::{error, health, lists, logs, metrics, sandboxes, snapshots, teams, templates};
+use super::{
+    admin, error, events, health, keys, lists, logs, measure, metrics, operators, sandboxes, snapshots,
+    team_metrics, teams, templates, volume_content, volumes, webhooks,
+};
 use crate::Error;
 use crate::app::App;
 
 /// The longest a request to the API may take.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(70);
+const DEADLINE: Duration = Duration::from_secs(70);
+/// The same for files, which are as large as they like.
+const FILE_DEADLINE: Duration = Duration::from_secs(3600);
 
-/// Everything the API answers. Paths are matched still encoded, then each parameter is decoded.
+/// How long a request to `path` may take.
+pub(crate) fn deadline(path: &str) -> Duration {
+    if path.starts_with("/volumecontent/") { FILE_DEADLINE } else { DEADLINE }
+}
+
+/// One call of the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Its method.
+    pub method: Method,
+    /// Its path; parameters are in braces.
+    pub path: &'static str,
+}
+
+/// Every call the API answers. The router is made from the same table, so none is missing here.
+pub fn routes() -> Vec<Route> {
+    table().routes
+}
+
 pub(crate) fn router(app: App) -> Router {
-    Router::new()
-        .route("/health", get(health::health))
-        .route("/sandboxes", get(lists::running).post(sandboxes::create_v1))
-        .route("/v2/sandboxes", get(lists::paged).post(sandboxes::create_v2))
-        .route("/sandboxes/metrics", get(metrics::latest))
-        .route("/sandboxes/{id}", get(sandboxes::detail).delete(sandboxes::kill))
-        .route("/sandboxes/{id}/pause", post(sandboxes::pause))
-        .route("/sandboxes/{id}/resume", post(sandboxes::resume))
-        .route("/sandboxes/{id}/connect", post(sandboxes::connect_v1))
-        .route("/v2/sandboxes/{id}/connect", post(sandboxes::connect_v2))
-        .route("/sandboxes/{id}/timeout", post(sandboxes::set_timeout))
-        .route("/sandboxes/{id}/refreshes", post(sandboxes::refresh))
-        .route("/sandboxes/{id}/network", put(sandboxes::set_network))
-        .route("/sandboxes/{id}/snapshots", post(snapshots::create))
-        .route("/snapshots", get(snapshots::list))
-        .route("/sandboxes/{id}/fork", post(snapshots::fork))
-        .route("/sandboxes/{id}/metrics", get(metrics::of_one))
-        .route("/sandboxes/{id}/logs", get(logs::v1))
-        .route("/v2/sandboxes/{id}/logs", get(logs::v2))
-        .route("/templates", get(templates::list))
-        .route("/v2/templates", get(templates::list_paged))
-        .route("/default-templates", get(templates::defaults))
-        .route("/templates/{id}", get(templates::detail).delete(snapshots::delete))
-        .route("/templates/{id}/{name}", get(templates::detail).delete(snapshots::delete))
-        .route("/templates/{id}/tags", get(templates::tags))
-        .route("/templates/{id}/{name}/tags", get(templates::tags))
-        .route("/templates/aliases/{alias}", get(templates::alias))
-        .route("/templates/aliases/{alias}/{name}", get(templates::alias))
-        .route("/teams", get(teams::list))
+    table()
+        .router
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
+        .layer(axum::middleware::from_fn_with_state(app.clone(), measure::measure))
         .layer(CatchPanicLayer::custom(error::panicked))
         .layer(cors())
         .with_state(app)
+}
+
+/// Paths are matched still encoded, then each parameter is decoded.
+fn table() -> Table {
+    Table::default()
+        .get("/health", health::health)
+        .get("/openapi.json", openapi)
+        .get("/metrics", operators::metrics)
+        .get("/sandboxes", lists::running)
+        .post("/sandboxes", sandboxes::create_v1)
+        .get("/v2/sandboxes", lists::paged)
+        .post("/v2/sandboxes", sandboxes::create_v2)
+        .get("/sandboxes/metrics", metrics::latest)
+        .get("/sandboxes/{id}", sandboxes::detail)
+        .delete("/sandboxes/{id}", sandboxes::kill)
+        .post("/sandboxes/{id}/pause", sandboxes::pause)
+        .post("/sandboxes/{id}/resume", sandboxes::resume)
+        .post("/sandboxes/{id}/connect", sandboxes::connect_v1)
+        .post("/v2/sandboxes/{id}/connect", sandboxes::connect_v2)
+        .post("/sandboxes/{id}/timeout", sandboxes::set_timeout)
+        .post("/sandboxes/{id}/refreshes", sandboxes::refresh)
+        .put("/sandboxes/{id}/network", sandboxes::set_network)
+        .post("/sandboxes/{id}/snapshots", snapshots::create)
+        .get("/snapshots", snapshots::list)
+        .post("/sandboxes/{id}/fork", snapshots::fork)
+        .get("/sandboxes/{id}/metrics", metrics::of_one)
+        .get("/sandboxes/{id}/logs", logs::v1)
+        .get("/v2/sandboxes/{id}/logs", logs::v2)
+        .get("/templates", templates::list)
+        .get("/v2/templates", templates::list_paged)
+        .get("/default-templates", templates::defaults)
+        .get("/templates/{id}", templates::detail)
+        .delete("/templates/{id}", snapshots::delete)
+        .get("/templates/{id}/{name}", templates::detail)
+        .delete("/templates/{id}/{name}", snapshots::delete)
+        .get("/templates/{id}/tags", templates::tags)
+        .get("/templates/{id}/{name}/tags", templates::tags)
+        .get("/templates/aliases/{alias}", templates::alias)
+        .get("/templates/aliases/{alias}/{name}", templates::alias)
+        .get("/teams", teams::list)
+        .get("/teams/{id}/metrics", team_metrics::series)
+        .get("/teams/{id}/metrics/max", team_metrics::max)
+        .get("/api-keys", keys::list)
+        .post("/api-keys", keys::create)
+        .patch("/api-keys/{id}", keys::rename)
+        .delete("/api-keys/{id}", keys::delete)
+        .post("/access-tokens", keys::create_token)
+        .delete("/access-tokens/{id}", keys::delete_token)
+        .get("/volumes", volumes::list)
+        .post("/volumes", volumes::create)
+        .get("/volumes/{id}", volumes::detail)
+        .delete("/volumes/{id}", volumes::delete)
+        .get("/volumecontent/{id}/path", volume_content::stat)
+        .patch("/volumecontent/{id}/path", volume_content::update)
+        .delete("/volumecontent/{id}/path", volume_content::remove)
+        .get("/volumecontent/{id}/dir", volume_content::list)
+        .post("/volumecontent/{id}/dir", volume_content::make_directory)
+        .get("/volumecontent/{id}/file", volume_content::read)
+        .put("/volumecontent/{id}/file", volume_content::write)
+        .get("/events/sandboxes", events::of_team)
+        .get("/events/sandboxes/{id}", events::of_sandbox)
+        .get("/events/webhooks", webhooks::list)
+        .post("/events/webhooks", webhooks::create)
+        .get("/events/webhooks/{id}", webhooks::detail)
+        .patch("/events/webhooks/{id}", webhooks::update)
+        .delete("/events/webhooks/{id}", webhooks::delete)
+        .get("/events/webhooks/{id}/deliveries", webhooks::deliveries)
+        .get("/events/webhooks/{id}/stats", webhooks::stats)
+        .get("/nodes", operators::nodes)
+        .get("/nodes/{id}", operators::node)
+        .post("/nodes/{id}", operators::set_node_status)
+        .get("/admin/teams", admin::list)
+        .post("/admin/teams", admin::create)
+        .get("/admin/teams/{id}", admin::detail)
+        .patch("/admin/teams/{id}", admin::update)
+        .post("/admin/teams/{id}/sandboxes/kill", admin::kill)
+        .post("/admin/teams/{id}/builds/cancel", admin::cancel_builds)
+        .post("/admin/teams/{id}/api-keys", admin::create_key)
+        .delete("/admin/teams/{id}/api-keys/{key}", admin::delete_key)
+        .get("/admin/sandboxes/running-counts", admin::running_counts)
+}
+
+#[derive(Default)]
+struct Table {
+    router: Router<App>,
+    routes: Vec<Route>,
+}
+
+impl Table {
+    fn get<H: Handler<T, App>, T: 'static>(self, path: &'static str, handler: H) -> Self {
+        self.on(Method::GET, path, routing::get(handler))
+    }
+
+    fn post<H: Handler<T, App>, T: 'static>(self, path: &'static str, handler: H) -> Self {
+        self.on(Method::POST, path, routing::post(handler))
+    }
+
+    fn put<H: Handler<T, App>, T: 'static>(self, path: &'static str, handler: H) -> Self {
+        self.on(Method::PUT, path, routing::put(handler))
+    }
+
+    fn patch<H: Handler<T, App>, T: 'static>(self, path: &'static str, handler: H) -> Self {
+        self.on(Method::PATCH, path, routing::patch(handler))
+    }
+
+    fn delete<H: Handler<T, App>, T: 'static>(self, path: &'static str, handler: H) -> Self {
+        self.on(Method::DELETE, path, routing::delete(handler))
+    }
+
+    fn on(mut self, method: Method, path: &'static str, handler: MethodRouter<App>) -> Self {
+        self.router = self.router.route(path, handler);
+        self.routes.push(Route { method, path });
+        self
+    }
+}
+
+/// What the API is, for programs. Kept by hand; a test holds it to the table above.
+async fn openapi() -> impl IntoResponse {
+    let json = HeaderValue::from_static("application/json; charset=utf-8");
+    ([(header::CONTENT_TYPE, json)], include_str!("../../openapi.json"))
 }
 
 async fn no_route(request: Request) -> Error {

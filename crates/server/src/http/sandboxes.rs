@@ -16,7 +16,7 @@ use super::body::{self, Optional, Required};
 use super::params::Sandbox;
 use crate::app::App;
 use crate::sandboxes::lifecycle::{Keep, OnExpiry, Phase};
-use crate::sandboxes::{CreatePlan, NetworkRules, Outcome, Request, Token, View};
+use crate::sandboxes::{CreatePlan, NetworkRules, Outcome, Request, Token, View, VolumeMount};
 use crate::teams::Team;
 use crate::{Error, Result};
 
@@ -214,9 +214,9 @@ async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -
     if body.iam.as_ref().and_then(|iam| iam["tokens"].as_object()).is_some_and(|tokens| !tokens.is_empty()) {
         return Err(Error::Refused("workload identities are not enabled on this server".into()));
     }
-    if body.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()) {
-        return Err(Error::Refused("volumes are not enabled on this server".into()));
-    }
+    let asked = body.volume_mounts.unwrap_or_default();
+    let asked: Vec<_> = asked.into_iter().map(|mount| (mount.name, mount.path)).collect();
+    let mounts = app.volumes().mounts(&team, &asked).await?;
     let network = NetworkRules::new(body.network, body.allow_internet_access)?;
     let token = match (version, body.secure) {
         (Version::V2, _) | (Version::V1, Some(true)) => Token::Required,
@@ -245,6 +245,7 @@ async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -
         metadata: body.metadata.unwrap_or_default(),
         env_vars: body.env_vars.unwrap_or_default(),
         mcp: body.mcp,
+        mounts,
     })
 }
 
@@ -329,6 +330,10 @@ pub(super) fn listed(view: &View) -> wire::ListedSandbox {
         metadata: details.metadata.clone(),
         state: if view.is_paused() { wire::State::Paused } else { wire::State::Running },
         envd_version: details.source.envd_version.clone(),
-        volume_mounts: Vec::new(),
+        volume_mounts: details.mounts.iter().map(volume_mount).collect(),
     }
+}
+
+fn volume_mount(mount: &VolumeMount) -> wire::VolumeMount {
+    wire::VolumeMount { name: mount.name.clone(), path: mount.seen.path.clone() }
 }

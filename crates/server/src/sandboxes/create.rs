@@ -2,20 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sandcove_isolate::{Error as IsolateError, Files, Handle, Limits, SandboxSpec, crash};
 use sandcove_wire::api::observe::LogLevel;
 use sandcove_wire::boot::{Boot, Settings as BootSettings};
 use sandcove_wire::id::SandboxId;
 
+use super::admission::{Slot, Turn};
 use super::driver::Driver;
 use super::lifecycle::{OnExpiry, Session};
 use super::network::NetworkRules;
-use super::quota::Slot;
-use super::record::{Details, Settings, Source, Stored, StoredState};
+use super::record::{Details, Settings, Source, Stored, StoredState, VolumeMount};
 use super::registry::Shared;
 use crate::teams::Team;
+use crate::telemetry::StartResult;
 use crate::templates::TemplateRecord;
 use crate::{Error, Result, clock, random};
 
@@ -23,6 +24,8 @@ use crate::{Error, Result, clock, random};
 const MAX_PIDS: u32 = 4096;
 /// The name every sandbox knows itself by.
 const HOSTNAME: &str = "e2b";
+/// How often a start that found no slot tries again.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// What a sandbox is to be.
 #[derive(Debug, Clone)]
@@ -49,6 +52,8 @@ pub struct CreatePlan {
     pub env_vars: BTreeMap<String, String>,
     /// Opaque; kept as given.
     pub mcp: Option<serde_json::Value>,
+    /// Volumes it sees.
+    pub mounts: Vec<VolumeMount>,
 }
 
 /// Whether the agent demands its token. There always is one: some clients can be told apart by nothing else.
@@ -75,27 +80,57 @@ struct Launched {
 
 /// Makes a sandbox; its driver is registered and waits to be run.
 pub(super) async fn create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Driver> {
-    let reserved = reserve(shared, plan)?;
-    let launched = reserved.launch(shared).await?;
-    launched.record(shared).await
+    let asked = Instant::now();
+    let (reserved, turn) = match queue(shared, plan).await {
+        Ok(turn) => turn,
+        Err(error) => {
+            shared.telemetry.start_ended(StartResult::Refused);
+            return Err(error);
+        }
+    };
+    shared.telemetry.waited(asked.elapsed());
+    let began = Instant::now();
+    let started = async { reserved.launch(shared, &turn).await?.record(shared).await }.await;
+    match &started {
+        Ok(_) => {
+            shared.telemetry.started_in(began.elapsed());
+            shared.telemetry.start_ended(StartResult::Started);
+        }
+        Err(_) => shared.telemetry.start_ended(StartResult::Failed),
+    }
+    started
+}
+
+async fn queue(shared: &Shared, plan: CreatePlan) -> Result<(Reserved, Turn)> {
+    let mut reserved = reserve(shared, plan)?;
+    let turn = shared.admission.wait_for_turn(&mut reserved.slot).await?;
+    Ok((reserved, turn))
 }
 
 fn reserve(shared: &Shared, plan: CreatePlan) -> Result<Reserved> {
-    let most = plan.team.max_sandboxes;
-    let slot = shared.quota.take(plan.team.id, most).ok_or(Error::TooManySandboxes(most))?;
+    let slot = shared.admission.reserve(plan.team.id, plan.team.max_sandboxes)?;
     let details = details(random::sandbox_id(), &plan);
     Ok(Reserved { plan, details, slot })
 }
 
 impl Reserved {
-    async fn launch(self, shared: &Shared) -> Result<Launched> {
+    async fn launch(self, shared: &Shared, turn: &Turn) -> Result<Launched> {
         let Reserved { plan, details, .. } = &self;
         let spec = spec(shared, details, &plan.build, &plan.network, plan.files.clone());
-        let handle = shared.backend.create(spec).await.map_err(|source| match source {
-            IsolateError::NoSlot(_) | IsolateError::PoolFull => Error::NoCapacity(source),
-            source => Error::CreateFailed { id: self.details.id.clone(), source },
-        })?;
-        Ok(Launched { reserved: self, handle })
+        loop {
+            let source = match shared.backend.create(spec.clone()).await {
+                Ok(handle) => return Ok(Launched { reserved: self, handle }),
+                Err(source) => source,
+            };
+            match source {
+                // What a sandbox held is free only some time after it is gone.
+                IsolateError::NoSlot(_) if tokio::time::Instant::now() < turn.deadline => {
+                    tokio::time::sleep(RETRY).await;
+                }
+                IsolateError::NoSlot(_) | IsolateError::PoolFull => return Err(Error::NoCapacity(source)),
+                source => return Err(Error::CreateFailed { id: self.details.id.clone(), source }),
+            }
+        }
     }
 }
 
@@ -133,6 +168,7 @@ pub(super) fn spec(
             },
         },
         files,
+        mounts: details.mounts.iter().map(|mount| mount.seen.clone()).collect(),
     }
 }
 
@@ -172,10 +208,10 @@ fn details(id: SandboxId, plan: &CreatePlan) -> Details {
         },
         build: Some(build.clone()),
         limits: Limits {
-            memory_mib: build.memory_mib,
-            cpus: build.cpu_count,
+            memory_mib: build.memory_mib.min(plan.team.caps.memory_mib),
+            cpus: build.cpu_count.min(plan.team.caps.cpus),
             pids: MAX_PIDS,
-            disk_mib: build.disk_mib,
+            disk_mib: build.disk_mib.min(plan.team.caps.disk_mib),
         },
         metadata: plan.metadata.clone(),
         env_vars: plan.env_vars.clone(),
@@ -185,5 +221,6 @@ fn details(id: SandboxId, plan: &CreatePlan) -> Details {
         timeout: plan.timeout,
         auto_resume: plan.auto_resume,
         mcp: plan.mcp.clone(),
+        mounts: plan.mounts.clone(),
     }
 }

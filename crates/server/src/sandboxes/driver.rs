@@ -14,14 +14,15 @@ use sandcove_wire::api::observe::LogLevel;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
+use super::admission::Slot;
 use super::journal::Journal;
 use super::lifecycle::{Ask, Decision, Denial, Keep, Phase, Session, Transition, after_crash, decide};
 use super::live::Live;
 use super::network::InvalidNetwork;
-use super::quota::Slot;
 use super::record::{Settings, StoredState, View};
 use super::registry::Shared;
 use super::work::{Subject, Work};
+use crate::events::{Happened, KillReason};
 use crate::teams::Team;
 use crate::{Error, Result, clock};
 
@@ -120,6 +121,8 @@ pub(super) struct Driver {
     pub(super) slot: Option<Slot>,
     underway: Option<Underway>,
     waiting: VecDeque<Command>,
+    /// Why it is being stopped, once it is.
+    ending: KillReason,
 }
 
 enum Event {
@@ -140,7 +143,8 @@ impl Driver {
         journal: Arc<Journal>,
         slot: Option<Slot>,
     ) -> Self {
-        Self { shared, team, handle, view, commands, journal, slot, underway: None, waiting: VecDeque::new() }
+        let (underway, waiting, ending) = (None, VecDeque::new(), KillReason::Request);
+        Self { shared, team, handle, view, commands, journal, slot, underway, waiting, ending }
     }
 
     /// Runs until the sandbox is gone or the server stops; a stop leaves the sandbox as it is.
@@ -221,15 +225,16 @@ impl Driver {
             _ => (Duration::ZERO, None, SETTLE),
         };
         if matches!(transition, Transition::Resume(_)) {
-            match self.shared.quota.take(self.team.id, self.team.max_sandboxes) {
-                Some(slot) => self.slot = Some(slot),
-                None => return answer(command.reply, Err(Error::TooManySandboxes(self.team.max_sandboxes))),
+            match self.shared.admission.take(self.team.id, self.team.max_sandboxes) {
+                Ok(slot) => self.slot = Some(slot),
+                Err(error) => return answer(command.reply, Err(error)),
             }
         }
         let name = match command.request {
             Request::Snapshot(name) | Request::Fork(name) => name,
             _ => String::new(),
         };
+        self.ending = KillReason::Request;
         self.begin(transition, settle, name);
         if let Some(underway) = &mut self.underway {
             underway.joined.push(command.reply);
@@ -289,12 +294,14 @@ impl Driver {
                 self.view.send_modify(|view| view.phase = Phase::Running);
                 if result.is_ok() {
                     self.journal.write(LogLevel::Info, "snapshot taken");
+                    self.tell(Happened::Checkpointed).await;
                 }
                 result.map(|_| Outcome::Done)
             }
             (Transition::Stop, result) => {
                 self.slot = None;
                 self.enter(Phase::Gone, None);
+                self.tell(Happened::Killed(self.ending)).await;
                 result.map(|_| Outcome::Done)
             }
             (transition, Err(error)) => {
@@ -327,6 +334,7 @@ impl Driver {
                 Keep::Files => "sandbox paused, only its files are kept",
             },
         );
+        self.tell(Happened::Paused).await;
         if let Some(handle) = self.handle.clone() {
             // It may take a while, and nobody has to wait for it.
             tokio::spawn(give_back_memory(handle, self.journal.clone()));
@@ -348,6 +356,7 @@ impl Driver {
         let live = self.new_live();
         self.enter(Phase::Running, live);
         self.journal.write(LogLevel::Info, "sandbox resumed");
+        self.tell(Happened::Resumed).await;
         stored.map(|()| Outcome::Resumed)
     }
 
@@ -389,6 +398,7 @@ impl Driver {
                 );
             }
         }
+        self.ending = KillReason::Unknown;
         self.begin(transition, Duration::ZERO, String::new());
     }
 
@@ -398,6 +408,7 @@ impl Driver {
         let transition = view.settings.on_expiry.transition();
         drop(view);
         if due {
+            self.ending = KillReason::Timeout;
             self.begin(transition, Duration::ZERO, String::new());
         }
     }
@@ -420,8 +431,12 @@ impl Driver {
             | Request::Snapshot(_)
             | Request::Fork(_) => return Ok(Outcome::WasRunning),
         }
+        let moved = session.end_at != self.view.borrow().session.end_at;
         self.view.send_modify(|view| view.session = session);
         self.store(StoredState::Running).await?;
+        if moved {
+            self.tell(Happened::TimeoutSet(session.end_at)).await;
+        }
         Ok(Outcome::WasRunning)
     }
 
@@ -438,7 +453,14 @@ impl Driver {
         })?;
         self.view.send_modify(|view| view.settings = Arc::new(Settings { network, ..(*settings).clone() }));
         self.store(StoredState::Running).await?;
+        self.tell(Happened::NetworkSet).await;
         Ok(Outcome::Done)
+    }
+
+    /// Writes down what happened, for those who want to know.
+    async fn tell(&mut self, happened: Happened) {
+        let view = self.view.borrow().clone();
+        self.shared.events.record(&view, happened).await;
     }
 
     async fn store(&mut self, state: StoredState) -> Result<()> {

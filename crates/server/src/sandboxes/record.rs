@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandcove_isolate::Limits;
+use sandcove_isolate::{Limits, Mount};
 use sandcove_wire::id::{SandboxId, TemplateId};
 use sandcove_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,19 @@ pub struct Details {
     pub auto_resume: bool,
     /// Opaque; kept as given.
     pub mcp: Option<serde_json::Value>,
+    /// Volumes it sees.
+    #[serde(default)]
+    pub mounts: Vec<VolumeMount>,
+}
+
+/// A volume a sandbox sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeMount {
+    /// The volume's name, as it was when the sandbox was made.
+    pub name: String,
+    /// The volume itself, and where it is seen.
+    #[serde(flatten)]
+    pub seen: Mount,
 }
 
 /// The template build a sandbox was made from.
@@ -86,6 +99,17 @@ pub struct View {
 }
 
 impl View {
+    /// A sandbox that nothing runs any more.
+    pub(super) fn of_stored(stored: &Stored) -> Self {
+        Self {
+            details: Arc::new(stored.details.clone()),
+            settings: Arc::new(stored.settings.clone()),
+            phase: Phase::Gone,
+            session: stored.session,
+            live: None,
+        }
+    }
+
     /// Whether callers see it at all.
     pub fn is_visible(&self) -> bool {
         !matches!(self.phase, Phase::Stopping | Phase::Gone)

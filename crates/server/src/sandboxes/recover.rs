@@ -11,9 +11,10 @@ use sandcove_wire::id::SandboxId;
 use uuid::Uuid;
 
 use super::lifecycle::Keep;
-use super::record::{Stored, StoredState};
+use super::record::{Stored, StoredState, View};
 use super::registry::{Registry, Shared};
 use crate::Result;
+use crate::events::{Happened, KillReason};
 use crate::teams::Team;
 
 /// Sandboxes looked for at once.
@@ -44,6 +45,8 @@ pub(super) async fn recover(registry: &Registry) -> Result<()> {
         let (Some(team), Some(survivor)) = (team, survivor) else {
             tracing::warn!(sandbox_id = %id, "sandbox did not survive the restart");
             shared.store.delete_sandbox(&id).await?;
+            let view = View::of_stored(&stored);
+            shared.events.record(&view, Happened::Killed(KillReason::Orphaned)).await;
             continue;
         };
         match &survivor {
@@ -101,7 +104,7 @@ async fn readopt(registry: &Registry, mut stored: Stored, team: Team, survivor: 
         Survivor::Files => (None, "files of the sandbox found again after a restart of the server"),
     };
     let slot = match stored.state {
-        StoredState::Running => Some(shared.quota.adopt(team.id)),
+        StoredState::Running => Some(shared.admission.adopt(team.id)),
         StoredState::Paused(Keep::Memory) if handle.is_none() => {
             stored.state = StoredState::Paused(Keep::Files);
             let Stored { details, settings, state, session } = &stored;

@@ -12,17 +12,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use super::admission::{Admission, Capacity, Slot};
 use super::create::{self, CreatePlan};
 use super::driver::{Command, Driver, Outcome, Request};
 use super::journal::Journal;
 use super::lifecycle::Phase;
 use super::live::Live;
-use super::quota::{Quota, Slot};
 use super::record::{Details, Stored, StoredState, View};
 use super::recover;
 use super::series::{STEP_SECONDS, Series};
+use crate::events::{Events, Happened};
 use crate::store::{Begun, Store};
 use crate::teams::Team;
+use crate::telemetry::Telemetry;
 use crate::{Error, Result, clock};
 
 /// Requests that may wait for one driver.
@@ -41,7 +43,9 @@ pub struct Registry {
 pub(super) struct Shared {
     pub(super) backend: Backend,
     pub(super) store: Store,
-    pub(super) quota: Quota,
+    pub(super) admission: Admission,
+    pub(super) telemetry: Arc<Telemetry>,
+    pub(super) events: Events,
     /// Cancelled when the server stops.
     pub(super) stopping: CancellationToken,
     entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,
@@ -121,23 +125,33 @@ impl Shared {
 
 impl Registry {
     /// Finds the sandboxes of an earlier run again and sweeps what belongs to none.
-    pub(crate) async fn start(backend: Backend, store: Store) -> Result<Self> {
+    pub(crate) async fn start(
+        backend: Backend,
+        store: Store,
+        capacity: Capacity,
+        telemetry: Arc<Telemetry>,
+        events: Events,
+    ) -> Result<Self> {
         let shared = Shared {
             backend,
             store,
-            quota: Quota::default(),
+            admission: Admission::new(capacity),
+            telemetry,
+            events,
             stopping: CancellationToken::new(),
             entries: RwLock::default(),
             creating: Mutex::default(),
         };
         let registry = Self { shared: Arc::new(shared), tracker: TaskTracker::new() };
         recover::recover(&registry).await?;
-        let shared = registry.shared.clone();
-        registry.tracker.spawn(async move {
-            let stopping = shared.stopping.clone();
-            stopping.run_until_cancelled_owned(take_readings(shared)).await
-        });
+        registry.spawn_until_stop(take_readings(registry.shared.clone()));
         Ok(registry)
+    }
+
+    /// Runs `task` until the server stops.
+    pub(crate) fn spawn_until_stop(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stopping = self.shared.stopping.clone();
+        self.tracker.spawn(async move { stopping.run_until_cancelled_owned(task).await });
     }
 
     pub(super) fn spawn(&self, driver: Driver) {
@@ -188,7 +202,9 @@ impl Registry {
             }
             match made {
                 Ok(driver) => {
-                    let _ = reply.send(Ok(driver.view.borrow().clone()));
+                    let view = driver.view.borrow().clone();
+                    shared.events.record(&view, Happened::Created).await;
+                    let _ = reply.send(Ok(view));
                     if let Err(err) = shared.store.count_spawn(&template).await {
                         tracing::warn!(error = ?err, "a new sandbox was not counted for its template");
                     }
@@ -251,15 +267,42 @@ impl Registry {
         self.shared.all().into_iter().find(|entry| matches(&entry.details))
     }
 
+    /// Every sandbox of every team that is there.
+    pub(crate) fn all_views(&self) -> Vec<View> {
+        self.shared.all().iter().map(|entry| entry.view()).filter(View::is_visible).collect()
+    }
+
+    /// Who may start sandboxes.
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.shared.admission
+    }
+
     /// Removes every sandbox of every team.
     pub async fn kill_all(&self) {
-        stream::iter(self.shared.all())
-            .for_each_concurrent(READERS, |entry| async move {
-                if let Err(err) = entry.ask(Request::Kill).await {
+        self.kill(self.shared.all()).await;
+    }
+
+    /// Removes every sandbox of a team; how many are gone, and how many are not.
+    pub(crate) async fn kill_of(&self, team: Uuid) -> (u32, u32) {
+        let mut entries = self.shared.all();
+        entries.retain(|entry| entry.details.team == team);
+        self.kill(entries).await
+    }
+
+    async fn kill(&self, entries: Vec<Arc<Entry>>) -> (u32, u32) {
+        let outcomes = stream::iter(entries).map(|entry| async move {
+            match entry.ask(Request::Kill).await {
+                Ok(_) => (1, 0),
+                // It went by itself.
+                Err(Error::SandboxNotFound(_)) => (0, 0),
+                Err(err) => {
                     tracing::warn!(sandbox_id = %entry.details.id, error = %err, "sandbox was not killed");
+                    (0, 1)
                 }
-            })
-            .await;
+            }
+        });
+        let outcomes: Vec<(u32, u32)> = outcomes.buffer_unordered(READERS).collect().await;
+        outcomes.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Cuts the streams of every sandbox; the sandboxes stay as they are.

@@ -79,7 +79,7 @@ impl Series {
 }
 
 /// Seconds between two points of an answer that covers `span` seconds.
-fn step(span: i64) -> i64 {
+pub(crate) fn step(span: i64) -> i64 {
     const HOUR: i64 = 3600;
     match span {
         ..HOUR => STEP_SECONDS,

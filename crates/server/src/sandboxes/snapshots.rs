@@ -121,6 +121,7 @@ impl Registry {
                 metadata: view.details.metadata.clone(),
                 env_vars: view.details.env_vars.clone(),
                 mcp: view.details.mcp.clone(),
+                mounts: view.details.mounts.clone(),
             };
             let forks = join_all((0..count).map(|_| this.create(plan.clone()))).await;
             drop_files(&this.shared, [name]).await;

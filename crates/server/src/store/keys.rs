@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use jiff::Timestamp;
+use sandcove_wire::api::team::KeyMask;
 use sandcove_wire::secret::Secret;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -30,26 +31,12 @@ pub struct ApiKey {
     pub last_used_at: Option<Timestamp>,
 }
 
-/// What may be shown of a key (contract: control-plane, section 4.1).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KeyMask {
-    /// What every key begins with.
-    pub prefix: String,
-    /// Characters after the prefix.
-    pub value_length: usize,
-    /// The first of them.
-    pub masked_value_prefix: String,
-    /// The last of them.
-    pub masked_value_suffix: String,
-}
-
 impl ApiKey {
     fn new(name: &str, secret: &Secret) -> Self {
         Self {
             id: Uuid::new_v4(),
             name: name.to_owned(),
-            mask: mask(secret.expose()),
+            mask: mask("e2b_", secret.expose()),
             created_at: clock::now(),
             last_used_at: None,
         }
@@ -108,6 +95,17 @@ impl Store {
         row.as_ref().map(id).transpose()
     }
 
+    /// Calls a key something else; false when the team has no such key.
+    pub async fn rename_key(&self, team: &Team, id: Uuid, name: &str) -> Result<bool> {
+        let done = sqlx::query("UPDATE api_keys SET name = $1 WHERE id = $2 AND team_id = $3")
+            .bind(name)
+            .bind(id.to_string())
+            .bind(team.id.to_string())
+            .execute(&self.write)
+            .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
     /// Takes a key's rights away, at once; false when the team has no such key.
     pub async fn delete_key(&self, team: &Team, id: Uuid) -> Result<bool> {
         let done = sqlx::query("DELETE FROM api_keys WHERE id = $1 AND team_id = $2")
@@ -144,11 +142,12 @@ pub(super) fn hash(key: &str) -> String {
     })
 }
 
-fn mask(key: &str) -> KeyMask {
-    let value = key.strip_prefix("e2b_").unwrap_or(key);
+/// What may be shown of a key or token that begins with `prefix`.
+pub(super) fn mask(prefix: &str, secret: &str) -> KeyMask {
+    let value = secret.strip_prefix(prefix).unwrap_or(secret);
     let tail: Vec<char> = value.chars().rev().take(4).collect();
     KeyMask {
-        prefix: "e2b_".to_owned(),
+        prefix: prefix.to_owned(),
         value_length: value.chars().count(),
         masked_value_prefix: value.chars().take(2).collect(),
         masked_value_suffix: tail.into_iter().rev().collect(),

@@ -1,13 +1,18 @@
 //! The database: one SQLite file in WAL mode. Domain types go in and come out; SQL stays in this module and is plain
 //! enough for other databases (`$1` placeholders, no dialect).
 
+mod events;
 mod idempotency;
 mod keys;
 mod layers;
 mod sandboxes;
 mod snapshots;
+mod team_metrics;
 mod teams;
 mod templates;
+mod tokens;
+mod volumes;
+mod webhooks;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +21,13 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 
+pub(crate) use events::EventQuery;
 pub use idempotency::Begun;
 pub use keys::ApiKey;
+pub(crate) use team_metrics::Activity;
 pub use teams::FirstTeam;
+pub use tokens::AccessToken;
+pub(crate) use webhooks::{AttemptQuery, Due, Webhook};
 
 use crate::{Error, Result};
 

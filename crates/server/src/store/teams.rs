@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::keys::hash;
 use super::{Store, corrupt};
-use crate::teams::{Standing, Team};
+use crate::teams::{Caps, Standing, Team};
 use crate::{Error, Result, clock, random};
 
 /// The team every fresh server has.
@@ -24,8 +24,8 @@ pub struct FirstTeam {
 /// Uses of a key are written down at most this often.
 const LAST_USED_MICROS: i64 = 1_000_000;
 
-const TEAM_COLUMNS: &str =
-    "t.id, t.slug, t.name, t.is_default, t.banned, t.blocked_reason, t.max_sandboxes, t.max_session_seconds";
+pub(super) const TEAM_COLUMNS: &str = "t.id, t.slug, t.name, t.is_default, t.banned, t.blocked_reason, \
+     t.max_sandboxes, t.max_session_seconds, t.max_cpus, t.max_memory_mib, t.max_disk_mib, t.events_ttl_days";
 
 impl Store {
     /// Makes sure that there is a default team with these limits, and that it has a key: `key`, or one it has already,
@@ -69,26 +69,37 @@ impl Store {
 
     /// Makes a team.
     pub async fn add_team(&self, team: &Team) -> Result<()> {
-        let blocked = match &team.standing {
-            Standing::Blocked(reason) => Some(reason.as_str()),
-            Standing::Good | Standing::Banned => None,
-        };
-        sqlx::query(
-            "INSERT INTO teams (id, slug, name, is_default, banned, blocked_reason, max_sandboxes, \
-             max_session_seconds, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        )
-        .bind(team.id.to_string())
-        .bind(&team.slug)
-        .bind(&team.name)
-        .bind(team.is_default)
-        .bind(team.standing == Standing::Banned)
-        .bind(blocked)
-        .bind(i64::from(team.max_sandboxes))
-        .bind(i64::try_from(team.max_session.as_secs()).unwrap_or(i64::MAX))
-        .bind(clock::now().as_microsecond())
-        .execute(&self.write)
-        .await?;
+        let insert = sqlx::query(
+            "INSERT INTO teams (slug, name, banned, blocked_reason, max_sandboxes, max_session_seconds, max_cpus, \
+             max_memory_mib, max_disk_mib, events_ttl_days, id, is_default, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+        );
+        let insert = bind_changeable(insert, team).bind(team.id.to_string());
+        match insert.bind(team.is_default).bind(clock::now().as_microsecond()).execute(&self.write).await {
+            Ok(_) => Ok(()),
+            Err(err) if err.as_database_error().is_some_and(|err| err.is_unique_violation()) => {
+                Err(Error::Refused(format!("there is a team `{}` already", team.slug)))
+            }
+            Err(err) => Err(err.into()),
+        }
+    }
+
+    /// Writes down what has changed about a team.
+    pub async fn update_team(&self, team: &Team) -> Result<()> {
+        let update = sqlx::query(
+            "UPDATE teams SET slug = $1, name = $2, banned = $3, blocked_reason = $4, max_sandboxes = $5, \
+             max_session_seconds = $6, max_cpus = $7, max_memory_mib = $8, max_disk_mib = $9, \
+             events_ttl_days = $10 WHERE id = $11",
+        );
+        bind_changeable(update, team).bind(team.id.to_string()).execute(&self.write).await?;
         Ok(())
+    }
+
+    /// Every team, oldest first.
+    pub async fn teams(&self) -> Result<Vec<Team>> {
+        let sql = format!("SELECT {TEAM_COLUMNS} FROM teams t ORDER BY t.created_at, t.id");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).fetch_all(&self.read).await?;
+        rows.iter().map(team).collect()
     }
 
     /// The team a key acts for.
@@ -135,9 +146,29 @@ impl Store {
     }
 }
 
-fn team(row: &SqliteRow) -> Result<Team> {
+type Query<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
+
+/// Binds what may change, in the order of both statements that write teams.
+fn bind_changeable<'q>(query: Query<'q>, team: &'q Team) -> Query<'q> {
+    let blocked = match &team.standing {
+        Standing::Blocked(reason) => Some(reason.as_str()),
+        Standing::Good | Standing::Banned => None,
+    };
+    query
+        .bind(&team.slug)
+        .bind(&team.name)
+        .bind(team.standing == Standing::Banned)
+        .bind(blocked)
+        .bind(i64::from(team.max_sandboxes))
+        .bind(i64::try_from(team.max_session.as_secs()).unwrap_or(i64::MAX))
+        .bind(i64::from(team.caps.cpus))
+        .bind(i64::try_from(team.caps.memory_mib).unwrap_or(i64::MAX))
+        .bind(i64::try_from(team.caps.disk_mib).unwrap_or(i64::MAX))
+        .bind(i64::from(team.events_ttl_days))
+}
+
+pub(super) fn team(row: &SqliteRow) -> Result<Team> {
     let id: String = row.try_get("id")?;
-    let seconds: i64 = row.try_get("max_session_seconds")?;
     let blocked: Option<String> = row.try_get("blocked_reason")?;
     let standing = match blocked {
         _ if row.try_get("banned")? => Standing::Banned,
@@ -150,7 +181,21 @@ fn team(row: &SqliteRow) -> Result<Team> {
         name: row.try_get("name")?,
         is_default: row.try_get("is_default")?,
         standing,
-        max_sandboxes: u32::try_from(row.try_get::<i64, _>("max_sandboxes")?).unwrap_or(u32::MAX),
-        max_session: Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+        max_sandboxes: small(row, "max_sandboxes")?,
+        max_session: Duration::from_secs(large(row, "max_session_seconds")?),
+        caps: Caps {
+            cpus: small(row, "max_cpus")?,
+            memory_mib: large(row, "max_memory_mib")?,
+            disk_mib: large(row, "max_disk_mib")?,
+        },
+        events_ttl_days: small(row, "events_ttl_days")?,
     })
+}
+
+fn small(row: &SqliteRow, column: &str) -> Result<u32> {
+    Ok(u32::try_from(row.try_get::<i64, _>(column)?).unwrap_or(u32::MAX))
+}
+
+fn large(row: &SqliteRow, column: &str) -> Result<u64> {
+    Ok(u64::try_from(row.try_get::<i64, _>(column)?).unwrap_or(0))
 }

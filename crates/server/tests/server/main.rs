@@ -1,17 +1,22 @@
 //! The server over real HTTP, with the in-memory backend behind it.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the report")]
 
+mod admin;
 mod auth;
 mod create;
+mod events;
 mod idempotency;
 mod keys;
 mod layers;
 mod lifecycle;
 mod lists;
 mod observe;
+mod openapi;
 mod proxy;
 mod restart;
 mod snapshots;
 mod support;
 mod templates;
+mod volumes;
 mod wake;
+mod walk;

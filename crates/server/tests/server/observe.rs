@@ -69,3 +69,38 @@ async fn logs_tell_what_happened() {
         assert_eq!(server.get(&format!("/v2/sandboxes/{id}/logs?{bad}")).await.code(), 400, "{bad}");
     }
 }
+
+#[tokio::test]
+async fn how_busy_a_team_was_is_shown_to_itself() {
+    let server = Server::with(|config| config.team_metrics_step = Duration::from_millis(50)).await;
+    let team = server.app.store().default_team().await.unwrap().id;
+    let path = format!("/teams/{team}/metrics");
+    assert_eq!(server.get(&path).await.json(), json!([]));
+    let max = server.get(&format!("{path}/max?metric=concurrent_sandboxes")).await.json();
+    assert_eq!(max["value"], 0.0);
+    for _ in 0..3 {
+        server.id(json!({})).await;
+    }
+    let most = async |metric: &str| {
+        server.get(&format!("{path}/max?metric={metric}")).await.json()["value"].as_f64().unwrap()
+    };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while most("concurrent_sandboxes").await < 3.0 || most("sandbox_start_rate").await == 0.0 {
+        assert!(tokio::time::Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let series = server.get(&path).await.json();
+    let last = series.as_array().unwrap().last().unwrap();
+    assert_eq!(last["concurrentSandboxes"], 3);
+    assert!(last["sandboxStartRate"].is_f64() && last["timestamp"].is_string());
+    // What was seen is seen after a restart.
+    let server = server.restart().await;
+    assert!(!server.get(&path).await.json().as_array().unwrap().is_empty());
+    assert_eq!(server.get(&format!("{path}?start=1&end=2")).await.json(), json!([]));
+    for bad in ["?start=2&end=1", "?start=0&end=9999999", "?start=x", "/max", "/max?metric=x"] {
+        assert_eq!(server.get(&format!("{path}{bad}")).await.code(), 400, "{bad}");
+    }
+    let other = server.get(&format!("/teams/{}/metrics", uuid::Uuid::new_v4())).await;
+    assert_eq!(other.code(), 403);
+    assert_eq!(server.get("/teams/x/metrics").await.code(), 400);
+}

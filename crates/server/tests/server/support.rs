@@ -83,6 +83,7 @@ impl Server {
         config.admin_token = Some(Secret::new("admin"));
         config.grace = Duration::from_millis(500);
         change(&mut config);
+        fake.keep_volumes_in(directory.path().join("volumes"));
         let app = App::start(config, Backend::Fake(fake.clone())).await.unwrap();
         app.templates().upsert_builtin(base()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -105,6 +106,13 @@ impl Server {
         self.task.await.unwrap();
         between();
         Self::on(self.directory, self.fake, |_| ()).await
+    }
+
+    /// As [`Server::restart`], with other settings.
+    pub async fn restart_as(self, change: impl FnOnce(&mut Config)) -> Self {
+        self.shutdown.cancel();
+        self.task.await.unwrap();
+        Self::on(self.directory, self.fake, change).await
     }
 
     /// The files of the database.
@@ -175,6 +183,8 @@ impl Server {
             standing: sandcove_server::teams::Standing::Good,
             max_sandboxes: 2,
             max_session: Duration::from_secs(3600),
+            caps: sandcove_server::teams::Caps::default(),
+            events_ttl_days: 7,
         };
         self.app.store().add_team(&team).await.unwrap();
         self.app.store().add_key(&team, "k", &Secret::new("e2b_00")).await.unwrap();
@@ -249,4 +259,11 @@ pub async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Owner and group that this process may give files, as a query.
+pub fn own_ids() -> String {
+    use std::os::unix::fs::MetadataExt;
+    let own = std::fs::metadata("/proc/self").unwrap();
+    format!("uid={}&gid={}", own.uid(), own.gid())
 }

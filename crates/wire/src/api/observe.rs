@@ -88,3 +88,29 @@ pub struct SandboxLogsV2 {
     /// In the direction asked for.
     pub logs: Vec<LogEntry>,
 }
+
+/// How busy a team was at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TeamMetric {
+    /// When.
+    pub timestamp: Timestamp,
+    /// When, Unix seconds.
+    pub timestamp_unix: i64,
+    /// Sandboxes that ran at once.
+    pub concurrent_sandboxes: i64,
+    /// Sandboxes started a second.
+    pub sandbox_start_rate: f64,
+}
+
+/// When a team was busiest.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TeamMetricMax {
+    /// When.
+    pub timestamp: Timestamp,
+    /// When, Unix seconds.
+    pub timestamp_unix: i64,
+    /// How busy, as the metric counts.
+    pub value: f64,
+}

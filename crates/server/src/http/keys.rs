@@ -1,0 +1,104 @@
+//! API keys and access tokens of a team (contract: control-plane, section 10).
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use sandcove_wire::api::team as wire;
+
+use super::auth::{Manager, Person, may_act};
+use super::body::{self, Required};
+use super::params::Id;
+use crate::app::App;
+use crate::store::ApiKey;
+use crate::teams::Team;
+use crate::{Error, Result};
+
+/// Characters of a name.
+const LONGEST_NAME: usize = 256;
+
+pub(super) async fn list(State(app): State<App>, Manager(team): Manager) -> Result<Response> {
+    let keys = app.store().keys(&team).await?;
+    Ok(body::json(StatusCode::OK, &keys.into_iter().map(listed).collect::<Vec<_>>()))
+}
+
+pub(super) async fn create(
+    State(app): State<App>,
+    Manager(team): Manager,
+    Required(body): Required<wire::Named>,
+) -> Result<Response> {
+    let team = may_act(team)?;
+    created(&app, &team, &body).await
+}
+
+/// Makes a key and shows it.
+pub(super) async fn created(app: &App, team: &Team, body: &wire::Named) -> Result<Response> {
+    let (key, secret) = app.store().create_key(team, name(body)?).await?;
+    Ok(body::json(StatusCode::CREATED, &wire::NewApiKey { listed: listed(key), key: secret }))
+}
+
+pub(super) async fn rename(
+    State(app): State<App>,
+    Id(id): Id,
+    Manager(team): Manager,
+    Required(body): Required<wire::Named>,
+) -> Result<StatusCode> {
+    let team = may_act(team)?;
+    match app.store().rename_key(&team, id, name(&body)?).await? {
+        true => Ok(StatusCode::ACCEPTED),
+        false => Err(Error::IdNotFound),
+    }
+}
+
+pub(super) async fn delete(State(app): State<App>, Id(id): Id, Manager(team): Manager) -> Result<StatusCode> {
+    match app.store().delete_key(&team, id).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(Error::IdNotFound),
+    }
+}
+
+pub(super) async fn create_token(
+    State(app): State<App>,
+    Person(team): Person,
+    Required(body): Required<wire::Named>,
+) -> Result<Response> {
+    let team = may_act(team)?;
+    let (token, secret) = app.store().create_token(&team, name(&body)?).await?;
+    let new = wire::NewAccessToken {
+        id: token.id.to_string(),
+        name: token.name,
+        token: secret,
+        mask: token.mask,
+        created_at: token.created_at,
+    };
+    Ok(body::json(StatusCode::CREATED, &new))
+}
+
+pub(super) async fn delete_token(
+    State(app): State<App>,
+    Id(id): Id,
+    Person(team): Person,
+) -> Result<StatusCode> {
+    match app.store().delete_token(&team, id).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(Error::IdNotFound),
+    }
+}
+
+fn name(body: &wire::Named) -> Result<&str> {
+    let name = body.name.trim();
+    if name.is_empty() || name.chars().count() > LONGEST_NAME {
+        return Err(Error::Schema(format!("property \"name\" must have 1 to {LONGEST_NAME} characters")));
+    }
+    Ok(name)
+}
+
+fn listed(key: ApiKey) -> wire::ApiKey {
+    wire::ApiKey {
+        id: key.id.to_string(),
+        name: key.name,
+        mask: key.mask,
+        created_at: key.created_at,
+        created_by: None,
+        last_used: key.last_used_at,
+    }
+}

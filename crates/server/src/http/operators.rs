@@ -1,0 +1,86 @@
+//! The host itself: nodes, of which there is one, and numbers for Prometheus (contract: control-plane, section 13).
+
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use sandcove_wire::api::admin as wire;
+
+use super::auth::{Operator, Scraper};
+use super::body::{self, Required};
+use crate::app::App;
+use crate::telemetry::{Counted, StartResult};
+use crate::{Error, Result};
+
+/// What Prometheus calls the format.
+const OPEN_METRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+
+pub(super) async fn metrics(State(app): State<App>, _: Scraper) -> Response {
+    let views = app.sandboxes().all_views();
+    let paused = views.iter().filter(|view| view.is_paused()).count();
+    let telemetry = app.telemetry();
+    telemetry.set_sandboxes(Counted::Paused, paused);
+    telemetry.set_sandboxes(Counted::Running, views.len() - paused);
+    telemetry.set_sandboxes(Counted::Starting, app.sandboxes().admission().starting());
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.text()).into_response()
+}
+
+pub(super) async fn nodes(State(app): State<App>, _: Operator) -> Response {
+    let mut node = describe(&app);
+    node.sandbox_starting_count =
+        Some(u32::try_from(app.sandboxes().admission().starting()).unwrap_or(u32::MAX));
+    body::json(StatusCode::OK, &[node])
+}
+
+pub(super) async fn node(State(app): State<App>, _: Operator, Path(id): Path<String>) -> Result<Response> {
+    check(&app, &id)?;
+    Ok(body::json(StatusCode::OK, &describe(&app)))
+}
+
+pub(super) async fn set_node_status(
+    State(app): State<App>,
+    _: Operator,
+    Path(id): Path<String>,
+    Required(body): Required<wire::NodeStatusChange>,
+) -> Result<StatusCode> {
+    check(&app, &id)?;
+    match body.status {
+        wire::NodeStatus::Ready | wire::NodeStatus::Draining => {}
+        other => return Err(Error::NodeRefused(format!("a node cannot be made {other:?}").to_lowercase())),
+    }
+    app.node().set_status(body.status);
+    app.sandboxes().admission().set_open(body.status == wire::NodeStatus::Ready);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn check(app: &App, id: &str) -> Result<()> {
+    if app.node().id() == id { Ok(()) } else { Err(Error::NodeNotFound) }
+}
+
+fn describe(app: &App) -> wire::Node {
+    let views = app.sandboxes().all_views();
+    let running: Vec<_> = views.iter().filter(|view| !view.is_paused()).collect();
+    let limits = || running.iter().map(|view| view.details.limits);
+    let metrics = wire::NodeMetrics {
+        allocated_cpu: limits().map(|limits| limits.cpus).sum(),
+        allocated_memory_bytes: limits().map(|limits| limits.memory_mib << 20).sum(),
+        disks: app.node().disks(&app.config().data_dir),
+        ..app.node().usage()
+    };
+    let (status, status_changed_at) = app.node().status();
+    wire::Node {
+        id: app.node().id().to_owned(),
+        service_instance_id: app.node().instance().to_string(),
+        cluster_id: uuid::Uuid::nil().to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: String::new(),
+        machine_info: app.node().machine().clone(),
+        status,
+        status_changed_at,
+        sandbox_count: u32::try_from(running.len()).unwrap_or(u32::MAX),
+        sandbox_starting_count: None,
+        create_successes: app.telemetry().starts(StartResult::Started),
+        create_fails: app.telemetry().starts(StartResult::Failed),
+        metrics,
+    }
+}

@@ -1,0 +1,90 @@
+//! How busy a team was (contract: control-plane, section 8).
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use jiff::Timestamp;
+use sandcove_wire::api::observe::{TeamMetric, TeamMetricMax};
+
+use super::auth::Reader;
+use super::body;
+use super::params::{Id, Query, invalid};
+use crate::app::App;
+use crate::sandboxes::metric_step;
+use crate::store::Activity;
+use crate::{Error, Result, clock};
+
+const DAY_SECONDS: i64 = 24 * 3600;
+/// What is shown when nothing is asked for, and at most.
+const USUAL_DAYS: i64 = 7;
+const MOST_DAYS: i64 = 31;
+
+pub(super) async fn series(
+    State(app): State<App>,
+    Id(id): Id,
+    Reader(team): Reader,
+    query: Query,
+) -> Result<Response> {
+    let (start, end) = range(&query)?;
+    if id != team.id {
+        return Err(Error::TeamForbidden);
+    }
+    let step = step(&app, start, end);
+    let activity = app.store().activity(id, start, end, step).await?;
+    let metric = |row: &Activity| TeamMetric {
+        timestamp: time(row.timestamp),
+        timestamp_unix: row.timestamp,
+        concurrent_sandboxes: row.concurrent,
+        sandbox_start_rate: row.starts as f64 / step as f64,
+    };
+    Ok(body::json(StatusCode::OK, &activity.iter().map(metric).collect::<Vec<_>>()))
+}
+
+pub(super) async fn max(
+    State(app): State<App>,
+    Id(id): Id,
+    Reader(team): Reader,
+    query: Query,
+) -> Result<Response> {
+    let (start, end) = range(&query)?;
+    let step = step(&app, start, end);
+    let value: fn(&Activity, i64) -> f64 = match query.text("metric") {
+        Some("concurrent_sandboxes") => |row, _| row.concurrent as f64,
+        Some("sandbox_start_rate") => |row, step| row.starts as f64 / step as f64,
+        _ => return Err(invalid("metric", "must be concurrent_sandboxes or sandbox_start_rate")),
+    };
+    if id != team.id {
+        return Err(Error::TeamForbidden);
+    }
+    let activity = app.store().activity(id, start, end, step).await?;
+    let most =
+        activity.iter().map(|row| (row.timestamp, value(row, step))).max_by(|a, b| a.1.total_cmp(&b.1));
+    let (timestamp, value) = most.unwrap_or((end, 0.0));
+    let answer = TeamMetricMax { timestamp: time(timestamp), timestamp_unix: timestamp, value };
+    Ok(body::json(StatusCode::OK, &answer))
+}
+
+fn range(query: &Query) -> Result<(i64, i64)> {
+    let end = query.integer("end")?.unwrap_or_else(|| clock::now().as_second());
+    let start = query.integer("start")?.unwrap_or_else(|| end.saturating_sub(USUAL_DAYS * DAY_SECONDS));
+    for (name, value) in [("start", start), ("end", end)] {
+        Timestamp::from_second(value).map_err(|_| invalid(name, "must be Unix seconds"))?;
+    }
+    if start > end {
+        return Err(Error::Refused("start time cannot be after end time".into()));
+    }
+    if end - start > MOST_DAYS * DAY_SECONDS {
+        return Err(Error::Refused(format!("the time between start and end cannot exceed {MOST_DAYS} days")));
+    }
+    Ok((start, end))
+}
+
+/// Seconds between two points: as documented, but no finer than what is known.
+fn step(app: &App, start: i64, end: i64) -> i64 {
+    let finest = i64::try_from(app.config().team_metrics_step.as_secs()).unwrap_or(1).max(1);
+    metric_step(end - start).max(finest)
+}
+
+fn time(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or_default()
+}

@@ -1,0 +1,176 @@
+//! Files of a volume (contract: control-plane, section 11). The token in the request is for one volume only.
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use http::request::Parts;
+use http::{HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use sandcove_isolate::volume::{self as files, Attributes, Entry, EntryKind};
+use sandcove_wire::api::volume as wire;
+use tokio::io::AsyncWriteExt;
+use tokio_util::io::ReaderStream;
+use uuid::Uuid;
+
+use super::auth::bearer;
+use super::body::{self, Optional};
+use super::error::StringCoded;
+use super::params::{Id, Query, invalid};
+use crate::app::App;
+use crate::{Error, Result};
+
+/// Levels below a directory that a list shows at most.
+const DEEPEST: i64 = 100;
+
+type Answer<T> = std::result::Result<T, StringCoded>;
+
+/// A volume that the request may use, and the path in it.
+pub(super) struct Opened {
+    volume: files::Volume,
+    path: String,
+    query: Query,
+}
+
+impl FromRequestParts<App> for Opened {
+    type Rejection = StringCoded;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Answer<Self> {
+        let Id(id) = Id::from_request_parts(parts, app).await?;
+        let token = bearer(&parts.headers).ok_or(Error::NoCredentials)?;
+        if !app.volumes().opens(token, id) {
+            return Err(Error::MalformedCredential("the token is not valid for this volume").into());
+        }
+        let query = Query::from_request_parts(parts, app).await?;
+        let path = query.text("path").ok_or_else(|| invalid("path", "is required"))?.to_owned();
+        Ok(Self { volume: app.volumes().open(id).await?, path, query })
+    }
+}
+
+impl Opened {
+    fn attributes(&self) -> Result<Attributes> {
+        let number = |name: &str| self.query.integer(name);
+        attributes(number("uid")?, number("gid")?, number("mode")?)
+    }
+
+    fn is_forced(&self) -> Result<bool> {
+        match self.query.text("force") {
+            None | Some("false" | "0") => Ok(false),
+            Some("true" | "1") => Ok(true),
+            Some(_) => Err(invalid("force", "must be true or false")),
+        }
+    }
+
+    /// Does file work where waiting for a disk holds up nobody.
+    async fn work<T: Send + 'static>(
+        self,
+        work: impl FnOnce(files::Volume, &str) -> std::result::Result<T, files::VolumeError> + Send + 'static,
+    ) -> Result<T> {
+        let Self { volume, path, .. } = self;
+        off_thread(move || work(volume, &path).map_err(Error::VolumeFiles)).await
+    }
+}
+
+pub(super) async fn stat(opened: Opened) -> Answer<Response> {
+    let entry = opened.work(|volume, path| volume.stat(path)).await?;
+    Ok(body::json(StatusCode::OK, &shown(entry)))
+}
+
+pub(super) async fn update(opened: Opened, body: Result<Optional<wire::EntryUpdate>>) -> Answer<Response> {
+    let Optional(body) = body?;
+    let attributes = attributes(body.uid, body.gid, body.mode)?;
+    let entry = opened.work(move |volume, path| volume.set_attributes(path, attributes)).await?;
+    Ok(body::json(StatusCode::OK, &shown(entry)))
+}
+
+pub(super) async fn remove(opened: Opened) -> Answer<StatusCode> {
+    let name = fresh_name();
+    opened.work(move |volume, path| volume.remove(path, name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn list(opened: Opened) -> Answer<Response> {
+    let depth = opened.query.integer_in("depth", 0..=DEEPEST, 1)?.max(1);
+    let depth = u32::try_from(depth).unwrap_or(1);
+    let entries = opened.work(move |volume, path| volume.list(path, depth)).await?;
+    Ok(body::json(StatusCode::OK, &entries.into_iter().map(shown).collect::<Vec<_>>()))
+}
+
+pub(super) async fn make_directory(opened: Opened) -> Answer<Response> {
+    let (attributes, parents) = (opened.attributes()?, opened.is_forced()?);
+    let entry = opened.work(move |volume, path| volume.make_directory(path, attributes, parents)).await?;
+    Ok(body::json(StatusCode::CREATED, &shown(entry)))
+}
+
+pub(super) async fn read(opened: Opened) -> Answer<Response> {
+    let (file, size) = opened.work(|volume, path| volume.read(path)).await?;
+    // A file that grows meanwhile is cut where it ended; one that shrinks ends the answer early, which clients notice.
+    let file = tokio::io::AsyncReadExt::take(tokio::fs::File::from_std(file), size);
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+        (header::CONTENT_LENGTH, HeaderValue::from(size)),
+    ];
+    Ok((headers, Body::from_stream(ReaderStream::with_capacity(file, 64 << 10))).into_response())
+}
+
+pub(super) async fn write(opened: Opened, request: Request) -> Answer<Response> {
+    let attributes = opened.attributes()?;
+    opened.is_forced()?;
+    let name = fresh_name();
+    let upload = opened.work(move |volume, path| volume.begin(path, attributes, name)).await?;
+    let failed = |source| Error::from_volume("write a file", source);
+    let mut file = tokio::fs::File::from_std(upload.file().map_err(failed)?);
+    let mut chunks = request.into_body().into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        file.write_all(&chunk.map_err(|_| Error::BodyAborted)?).await.map_err(failed)?;
+    }
+    file.flush().await.map_err(failed)?;
+    drop(file);
+    let entry = off_thread(move || upload.finish().map_err(Error::VolumeFiles)).await?;
+    Ok(body::json(StatusCode::CREATED, &shown(entry)))
+}
+
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or(Err(Error::Internal("file work ended early")))
+}
+
+/// Nobody else's, and no name of a path.
+fn fresh_name() -> String {
+    Uuid::new_v4().to_string()
+}
+
+fn attributes(uid: Option<i64>, gid: Option<i64>, mode: Option<i64>) -> Result<Attributes> {
+    let within = |name: &str, value: Option<i64>, most: u32| match value.map(u32::try_from) {
+        None => Ok(None),
+        Some(Ok(value)) if value <= most => Ok(Some(value)),
+        Some(_) => Err(invalid(name, &format!("must be between 0 and {most}"))),
+    };
+    Ok(Attributes {
+        uid: within("uid", uid, files::MOST_ID)?,
+        gid: within("gid", gid, files::MOST_ID)?,
+        mode: within("mode", mode, 0o7777)?,
+    })
+}
+
+fn shown(entry: Entry) -> wire::Entry {
+    let time = |nanos| Timestamp::from_nanosecond(nanos).unwrap_or_default();
+    wire::Entry {
+        name: entry.path.rsplit('/').next().unwrap_or_default().to_owned(),
+        kind: match entry.kind {
+            EntryKind::File => wire::EntryKind::File,
+            EntryKind::Directory => wire::EntryKind::Directory,
+            EntryKind::Symlink => wire::EntryKind::Symlink,
+            EntryKind::Other => wire::EntryKind::Unknown,
+        },
+        size: entry.size,
+        mode: entry.mode,
+        uid: entry.uid,
+        gid: entry.gid,
+        atime: time(entry.accessed_ns),
+        mtime: time(entry.modified_ns),
+        ctime: time(entry.changed_ns),
+        target: entry.target,
+        path: entry.path,
+    }
+}

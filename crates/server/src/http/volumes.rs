@@ -1,0 +1,45 @@
+//! Volumes (contract: control-plane, section 11).
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use sandcove_wire::api::team::Named;
+use sandcove_wire::api::volume as wire;
+use sandcove_wire::secret::Secret;
+
+use super::auth::{Caller, Reader};
+use super::body::{self, Required};
+use super::params::Id;
+use crate::Result;
+use crate::app::App;
+use crate::volumes::Volume;
+
+pub(super) async fn list(State(app): State<App>, Reader(team): Reader) -> Result<Response> {
+    let volumes = app.volumes().list(&team).await?;
+    let listed = volumes.into_iter().map(|v| wire::Volume { volume_id: v.id.to_string(), name: v.name });
+    Ok(body::json(StatusCode::OK, &listed.collect::<Vec<_>>()))
+}
+
+pub(super) async fn create(
+    State(app): State<App>,
+    Caller(team): Caller,
+    Required(body): Required<Named>,
+) -> Result<Response> {
+    let volume = app.volumes().create(&team, &body.name).await?;
+    Ok(body::json(StatusCode::CREATED, &with_token(&app, volume)))
+}
+
+pub(super) async fn detail(State(app): State<App>, Id(id): Id, Reader(team): Reader) -> Result<Response> {
+    let volume = app.volumes().get(&team, id).await?;
+    Ok(body::json(StatusCode::OK, &with_token(&app, volume)))
+}
+
+pub(super) async fn delete(State(app): State<App>, Id(id): Id, Reader(team): Reader) -> Result<StatusCode> {
+    app.volumes().delete(&team, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn with_token(app: &App, volume: Volume) -> wire::VolumeAndToken {
+    let token = Secret::new(app.volumes().token(&volume));
+    wire::VolumeAndToken { volume_id: volume.id.to_string(), name: volume.name, token }
+}

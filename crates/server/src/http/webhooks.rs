@@ -1,0 +1,234 @@
+//! Who is told what happens to sandboxes, and how telling went (contract: dashboard, section 5).
+
+use axum::extract::State;
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{StatusCode, Uri};
+use jiff::{SignedDuration, Timestamp};
+use sandcove_wire::api::event as wire;
+use sandcove_wire::secret::Secret;
+use uuid::Uuid;
+
+use super::auth::{Caller, Reader};
+use super::body::{self, Required};
+use super::events::flag;
+use super::params::{Id, Query, invalid};
+use crate::app::App;
+use crate::events::check_types;
+use crate::store::{AttemptQuery, Webhook};
+use crate::teams::Team;
+use crate::{Error, Result, clock};
+
+/// Webhooks of one team.
+const MOST: usize = 50;
+/// Characters of a name, a URL, a secret.
+const LONGEST_NAME: usize = 128;
+const LONGEST_URL: usize = 2048;
+const LONGEST_SECRET: usize = 512;
+/// Deliveries of one page, and how many there are when nothing is asked for.
+const MOST_DELIVERIES: i64 = 100;
+const USUAL_DELIVERIES: i64 = 25;
+const HOUR_MICROS: i64 = 3600 * 1_000_000;
+
+pub(super) async fn list(State(app): State<App>, Reader(team): Reader) -> Result<Response> {
+    let webhooks = app.store().webhooks(team.id).await?;
+    Ok(body::json(StatusCode::OK, &webhooks.iter().map(shown).collect::<Vec<_>>()))
+}
+
+pub(super) async fn create(
+    State(app): State<App>,
+    Caller(team): Caller,
+    Required(body): Required<wire::NewWebhook>,
+) -> Result<Response> {
+    if app.store().webhooks(team.id).await?.len() >= MOST {
+        return Err(Error::Refused(format!("a team may have at most {MOST} webhooks")));
+    }
+    let webhook = Webhook {
+        id: Uuid::new_v4(),
+        team: team.id,
+        name: name(body.name)?,
+        url: url(body.url)?,
+        enabled: body.enabled,
+        events: events(body.events)?,
+        secret: secret(body.signature_secret)?,
+        created_at: clock::now(),
+    };
+    app.store().put_webhook(&webhook).await?;
+    Ok(body::json(StatusCode::CREATED, &shown(&webhook)))
+}
+
+pub(super) async fn detail(State(app): State<App>, Id(id): Id, Reader(team): Reader) -> Result<Response> {
+    Ok(body::json(StatusCode::OK, &shown(&find(&app, &team, id).await?)))
+}
+
+pub(super) async fn update(
+    State(app): State<App>,
+    Id(id): Id,
+    Caller(team): Caller,
+    Required(body): Required<wire::WebhookUpdate>,
+) -> Result<Response> {
+    let mut webhook = find(&app, &team, id).await?;
+    if let Some(new) = body.name {
+        webhook.name = name(new)?;
+    }
+    if let Some(new) = body.url {
+        webhook.url = url(new)?;
+    }
+    if let Some(new) = body.events {
+        webhook.events = events(new)?;
+    }
+    if let Some(new) = body.signature_secret {
+        webhook.secret = secret(new)?;
+    }
+    webhook.enabled = body.enabled.unwrap_or(webhook.enabled);
+    app.store().put_webhook(&webhook).await?;
+    Ok(body::json(StatusCode::OK, &shown(&webhook)))
+}
+
+pub(super) async fn delete(State(app): State<App>, Id(id): Id, Reader(team): Reader) -> Result<Response> {
+    let webhook = find(&app, &team, id).await?;
+    app.store().delete_webhook(team.id, id).await?;
+    Ok(body::json(StatusCode::OK, &shown(&webhook)))
+}
+
+pub(super) async fn deliveries(
+    State(app): State<App>,
+    Id(id): Id,
+    Reader(team): Reader,
+    query: Query,
+) -> Result<Response> {
+    find(&app, &team, id).await?;
+    let limit = query.integer_in("limit", 1..=MOST_DELIVERIES, USUAL_DELIVERIES)?;
+    let offset = query.text("cursor").map(cursor).transpose()?.unwrap_or(0);
+    let kind = query.text("eventType").map(str::to_owned);
+    check_types(kind.as_slice())?;
+    let wanted = AttemptQuery {
+        start: query.time("start")?,
+        end: query.time("end")?,
+        is_success: match query.text("deliveryStatus") {
+            None => None,
+            Some("success") => Some(true),
+            Some("failed") => Some(false),
+            Some(_) => return Err(invalid("deliveryStatus", "must be success or failed")),
+        },
+        kind,
+        ascending: flag(&query, "orderAsc")?,
+        offset,
+        limit: limit + 1,
+    };
+    let mut found = app.store().attempts(id, &wanted).await?;
+    let more = i64::try_from(found.len()).unwrap_or(i64::MAX) > limit;
+    if more {
+        found.pop();
+    }
+    let delivery = |attempts: Vec<wire::Attempt>| {
+        let first = attempts.first()?;
+        Some(wire::Delivery {
+            event_id: first.event_id.clone(),
+            event_type: first.event_type.clone(),
+            sandbox_id: first.sandbox_id.clone(),
+            attempts,
+        })
+    };
+    let answer = wire::Deliveries {
+        data: found.into_iter().filter_map(delivery).collect(),
+        next_cursor: more.then(|| URL_SAFE_NO_PAD.encode((offset + limit).to_string())),
+    };
+    Ok(body::json(StatusCode::OK, &answer))
+}
+
+pub(super) async fn stats(
+    State(app): State<App>,
+    Id(id): Id,
+    Reader(team): Reader,
+    query: Query,
+) -> Result<Response> {
+    find(&app, &team, id).await?;
+    let end = query.time("end")?.unwrap_or_else(clock::now);
+    let day_before = || end.checked_sub(SignedDuration::from_hours(24)).unwrap_or(Timestamp::MIN);
+    let start = query.time("start")?.unwrap_or_else(day_before);
+    if start > end {
+        return Err(Error::Refused("start time cannot be after end time".into()));
+    }
+    let counts = app.store().attempt_counts(id, (start, end), HOUR_MICROS).await?;
+    let total: i64 = counts.iter().map(|hour| hour.total).sum();
+    let average = |sum: i64, total: i64| if total == 0 { 0.0 } else { sum as f64 / total as f64 };
+    let answer = wire::WebhookStats {
+        buckets: counts
+            .iter()
+            .map(|hour| wire::StatsBucket {
+                timestamp: hour.began,
+                total: hour.total,
+                failed: hour.failed,
+                duration_ms: average(hour.sum, hour.total),
+            })
+            .collect(),
+        total,
+        failed: counts.iter().map(|hour| hour.failed).sum(),
+        duration_ms: wire::Durations {
+            minimum: counts.iter().map(|hour| hour.minimum).min().unwrap_or(0),
+            average: average(counts.iter().map(|hour| hour.sum).sum(), total),
+            maximum: counts.iter().map(|hour| hour.maximum).max().unwrap_or(0),
+        },
+    };
+    Ok(body::json(StatusCode::OK, &answer))
+}
+
+async fn find(app: &App, team: &Team, id: Uuid) -> Result<Webhook> {
+    let webhooks = app.store().webhooks(team.id).await?;
+    webhooks.into_iter().find(|webhook| webhook.id == id).ok_or(Error::WebhookNotFound(id))
+}
+
+fn cursor(text: &str) -> Result<i64> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).ok();
+    let number = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).and_then(|text| text.parse().ok());
+    number.filter(|number| *number >= 0).ok_or_else(|| invalid("cursor", "is not one this server gave"))
+}
+
+fn name(name: String) -> Result<String> {
+    sized("name", name, LONGEST_NAME)
+}
+
+fn secret(secret: Secret) -> Result<Secret> {
+    sized("signatureSecret", secret.expose().to_owned(), LONGEST_SECRET).map(Secret::new)
+}
+
+fn sized(property: &str, value: String, most: usize) -> Result<String> {
+    if value.trim().is_empty() || value.chars().count() > most {
+        return Err(Error::Schema(format!("property \"{property}\" must have 1 to {most} characters")));
+    }
+    Ok(value)
+}
+
+fn url(url: String) -> Result<String> {
+    let url = sized("url", url, LONGEST_URL)?;
+    let parsed: Uri = url.parse().map_err(|_| Error::Schema("property \"url\" must be a URL".to_owned()))?;
+    match (parsed.scheme_str(), parsed.host()) {
+        (Some("http"), Some(_)) => Ok(url),
+        (Some("https"), Some(_)) => {
+            Err(Error::Refused("this server tells only http receivers; put a TLS proxy before them".into()))
+        }
+        _ => Err(Error::Schema("property \"url\" must begin with http:// and name a host".to_owned())),
+    }
+}
+
+fn events(events: Vec<String>) -> Result<Vec<String>> {
+    if events.is_empty() {
+        return Err(Error::Schema("property \"events\" must name at least one type of event".to_owned()));
+    }
+    check_types(&events)?;
+    Ok(events)
+}
+
+fn shown(webhook: &Webhook) -> wire::Webhook {
+    wire::Webhook {
+        id: webhook.id.to_string(),
+        team_id: webhook.team.to_string(),
+        name: webhook.name.clone(),
+        created_at: webhook.created_at,
+        url: webhook.url.clone(),
+        enabled: webhook.enabled,
+        events: webhook.events.clone(),
+    }
+}

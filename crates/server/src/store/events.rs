@@ -1,0 +1,108 @@
+//! Events, and which of them are still to be told.
+
+use jiff::Timestamp;
+use sandcove_wire::api::event::SandboxEvent;
+use sqlx::Row;
+use uuid::Uuid;
+
+use super::{Store, corrupt, json};
+use crate::{Result, clock};
+
+/// Events kept of one team, whatever their age.
+const MOST_EVENTS: i64 = 100_000;
+/// Deliveries that may wait for one webhook; what happens beyond that is not told to it.
+const MOST_WAITING: i64 = 10_000;
+const DAY_MICROS: i64 = 24 * 3600 * 1_000_000;
+
+/// Which events to list.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EventQuery {
+    /// Of this sandbox only.
+    pub(crate) sandbox: Option<String>,
+    /// Of these types only; all when empty.
+    pub(crate) types: Vec<String>,
+    /// Oldest first.
+    pub(crate) ascending: bool,
+    /// How many to leave out.
+    pub(crate) offset: i64,
+    /// How many to give.
+    pub(crate) limit: i64,
+}
+
+impl Store {
+    /// Writes an event down, with a delivery to every webhook that wants it; whether there is one.
+    pub(crate) async fn insert_event(&self, team: Uuid, event: &SandboxEvent) -> Result<bool> {
+        let mut transaction = self.write.begin().await?;
+        sqlx::query(
+            "INSERT INTO events (id, team_id, sandbox_id, type, timestamp, event) VALUES ($1, $2, $3, $4, $5, $6)",
+        )
+        .bind(&event.id)
+        .bind(team.to_string())
+        .bind(&event.sandbox_id)
+        .bind(&event.kind)
+        .bind(event.timestamp.as_microsecond())
+        .bind(json(event)?)
+        .execute(&mut *transaction)
+        .await?;
+        // The list of types is JSON text: a type in quotes is in it or not.
+        let queued = sqlx::query(
+            "INSERT INTO webhook_queue (webhook_id, event_id, attempt, due_at) \
+             SELECT w.id, $1, 0, $2 FROM webhooks w WHERE w.team_id = $3 AND w.enabled AND w.events LIKE $4 \
+             AND (SELECT COUNT(*) FROM webhook_queue q WHERE q.webhook_id = w.id) < $5",
+        )
+        .bind(&event.id)
+        .bind(event.timestamp.as_microsecond())
+        .bind(team.to_string())
+        .bind(format!("%\"{}\"%", event.kind))
+        .bind(MOST_WAITING)
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(queued.rows_affected() > 0)
+    }
+
+    /// Events of a team.
+    pub(crate) async fn events(&self, team: Uuid, query: &EventQuery) -> Result<Vec<SandboxEvent>> {
+        let order = if query.ascending { "ASC" } else { "DESC" };
+        let types = (0..query.types.len()).map(|n| format!("${}", n + 5)).collect::<Vec<_>>().join(", ");
+        let of_types = if types.is_empty() { String::new() } else { format!("AND type IN ({types})") };
+        let sql = format!(
+            "SELECT id, event FROM events WHERE team_id = $1 AND ($2 IS NULL OR sandbox_id = $2) {of_types} \
+             ORDER BY timestamp {order}, id {order} LIMIT $3 OFFSET $4"
+        );
+        let mut select = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(team.to_string())
+            .bind(query.sandbox.clone())
+            .bind(query.limit)
+            .bind(query.offset);
+        for kind in &query.types {
+            select = select.bind(kind.clone());
+        }
+        let rows = select.fetch_all(&self.read).await?;
+        rows.iter()
+            .map(|row| {
+                let id: String = row.try_get("id")?;
+                serde_json::from_str(&row.try_get::<String, _>("event")?).map_err(corrupt("event", &id))
+            })
+            .collect()
+    }
+
+    /// Forgets events that are older than their team keeps them, or more than are kept at all.
+    pub(crate) async fn forget_old_events(&self) -> Result<()> {
+        let now: Timestamp = clock::now();
+        for team in self.teams().await? {
+            let oldest = now.as_microsecond() - i64::from(team.events_ttl_days) * DAY_MICROS;
+            sqlx::query(
+                "DELETE FROM events WHERE team_id = $1 AND (timestamp < $2 OR timestamp < \
+                 COALESCE((SELECT timestamp FROM events WHERE team_id = $1 ORDER BY timestamp DESC \
+                 LIMIT 1 OFFSET $3), 0))",
+            )
+            .bind(team.id.to_string())
+            .bind(oldest)
+            .bind(MOST_EVENTS)
+            .execute(&self.write)
+            .await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! How busy teams were.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use uuid::Uuid;
+
+use super::{Store, corrupt};
+use crate::Result;
+use crate::events::TYPES;
+
+/// How busy a team was at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Activity {
+    /// Unix seconds.
+    pub(crate) timestamp: i64,
+    /// Sandboxes that ran at once, at most.
+    pub(crate) concurrent: i64,
+    /// Sandboxes that were started.
+    pub(crate) starts: i64,
+}
+
+impl Store {
+    /// Sandboxes started after `start` and up to `end`, by team.
+    pub(crate) async fn starts_between(
+        &self,
+        start: Timestamp,
+        end: Timestamp,
+    ) -> Result<HashMap<Uuid, i64>> {
+        let rows = sqlx::query(
+            "SELECT t.id, (SELECT COUNT(*) FROM events e WHERE e.team_id = t.id AND e.timestamp > $1 \
+             AND e.timestamp <= $2 AND e.type = $3) AS n FROM teams t",
+        )
+        .bind(start.as_microsecond())
+        .bind(end.as_microsecond())
+        .bind(TYPES[0])
+        .fetch_all(&self.read)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let id: String = row.try_get("id")?;
+                Ok((Uuid::parse_str(&id).map_err(corrupt("team", &id))?, row.try_get("n")?))
+            })
+            .collect()
+    }
+
+    /// Writes down how busy teams were, and forgets what is older than `oldest` (Unix seconds).
+    pub(crate) async fn insert_activity(&self, rows: &[(Uuid, Activity)], oldest: i64) -> Result<()> {
+        let mut transaction = self.write.begin().await?;
+        for (team, activity) in rows {
+            sqlx::query(
+                "INSERT INTO team_metrics (team_id, timestamp, concurrent, starts) VALUES ($1, $2, $3, $4) \
+                 ON CONFLICT (team_id, timestamp) DO UPDATE SET concurrent = MAX(concurrent, excluded.concurrent), \
+                 starts = starts + excluded.starts",
+            )
+            .bind(team.to_string())
+            .bind(activity.timestamp)
+            .bind(activity.concurrent)
+            .bind(activity.starts)
+            .execute(&mut *transaction)
+            .await?;
+        }
+        sqlx::query("DELETE FROM team_metrics WHERE timestamp < $1")
+            .bind(oldest)
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// How busy a team was from `start` to `end` (Unix seconds), by stretches of `step` seconds, oldest first.
+    pub(crate) async fn activity(
+        &self,
+        team: Uuid,
+        start: i64,
+        end: i64,
+        step: i64,
+    ) -> Result<Vec<Activity>> {
+        let rows = sqlx::query(
+            "SELECT (timestamp / $4) * $4 AS began, MAX(concurrent) AS concurrent, SUM(starts) AS starts \
+             FROM team_metrics WHERE team_id = $1 AND timestamp >= $2 AND timestamp <= $3 \
+             GROUP BY began ORDER BY began",
+        )
+        .bind(team.to_string())
+        .bind(start)
+        .bind(end)
+        .bind(step)
+        .fetch_all(&self.read)
+        .await?;
+        let activity = |row: &SqliteRow| {
+            Ok(Activity {
+                timestamp: row.try_get("began")?,
+                concurrent: row.try_get("concurrent")?,
+                starts: row.try_get("starts")?,
+            })
+        };
+        rows.iter().map(activity).collect()
+    }
+}

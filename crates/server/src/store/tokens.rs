@@ -1,0 +1,72 @@
+//! Access tokens: what a person of a team shows instead of a key. Stored as keys are.
+
+use jiff::Timestamp;
+use sandcove_wire::api::team::KeyMask;
+use sandcove_wire::secret::Secret;
+use uuid::Uuid;
+
+use super::keys::{hash, mask};
+use super::teams::{TEAM_COLUMNS, team};
+use super::{Store, json};
+use crate::teams::Team;
+use crate::{Result, clock, random};
+
+/// What every token begins with.
+const PREFIX: &str = "sk_e2b_";
+
+/// What is known of an access token.
+#[derive(Debug, Clone)]
+pub struct AccessToken {
+    /// Its id, which is no secret.
+    pub id: Uuid,
+    /// What it was called when it was made.
+    pub name: String,
+    /// As much of it as may be shown.
+    pub mask: KeyMask,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+impl Store {
+    /// Makes a token for a person of `team`. It can be shown now and never again.
+    pub async fn create_token(&self, team: &Team, name: &str) -> Result<(AccessToken, Secret)> {
+        let secret = random::access_token();
+        let token = AccessToken {
+            id: Uuid::new_v4(),
+            name: name.to_owned(),
+            mask: mask(PREFIX, secret.expose()),
+            created_at: clock::now(),
+        };
+        sqlx::query(
+            "INSERT INTO access_tokens (id, team_id, name, hash, mask, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+        )
+        .bind(token.id.to_string())
+        .bind(team.id.to_string())
+        .bind(&token.name)
+        .bind(hash(secret.expose()))
+        .bind(json(&token.mask)?)
+        .bind(token.created_at.as_microsecond())
+        .execute(&self.write)
+        .await?;
+        Ok((token, secret))
+    }
+
+    /// Takes a token's rights away, at once; false when the team has no such token.
+    pub async fn delete_token(&self, team: &Team, id: Uuid) -> Result<bool> {
+        let done = sqlx::query("DELETE FROM access_tokens WHERE id = $1 AND team_id = $2")
+            .bind(id.to_string())
+            .bind(team.id.to_string())
+            .execute(&self.write)
+            .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// The team whose person a token stands for.
+    pub async fn team_of_token(&self, token: &str) -> Result<Option<Team>> {
+        let sql = format!(
+            "SELECT {TEAM_COLUMNS} FROM access_tokens a JOIN teams t ON t.id = a.team_id WHERE a.hash = $1"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(hash(token)).fetch_optional(&self.read).await?;
+        row.as_ref().map(team).transpose()
+    }
+}

@@ -1,0 +1,92 @@
+//! Volumes, and the secret their tokens are made with.
+
+use sandcove_wire::secret::Secret;
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use uuid::Uuid;
+
+use super::{Store, corrupt};
+use crate::teams::Team;
+use crate::volumes::Volume;
+use crate::{Result, clock, random};
+
+impl Store {
+    /// Writes down a new volume; false when the team has one of that name.
+    pub(crate) async fn insert_volume(&self, team: &Team, volume: &Volume) -> Result<bool> {
+        let done = sqlx::query(
+            "INSERT INTO volumes (id, team_id, name, created_at) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (team_id, name) DO NOTHING",
+        )
+        .bind(volume.id.to_string())
+        .bind(team.id.to_string())
+        .bind(&volume.name)
+        .bind(clock::now().as_microsecond())
+        .execute(&self.write)
+        .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// The volumes of a team, oldest first.
+    pub(crate) async fn volumes(&self, team: &Team) -> Result<Vec<Volume>> {
+        let rows = sqlx::query("SELECT id, name FROM volumes WHERE team_id = $1 ORDER BY created_at, id")
+            .bind(team.id.to_string())
+            .fetch_all(&self.read)
+            .await?;
+        rows.iter().map(volume).collect()
+    }
+
+    /// Every volume of every team.
+    pub(crate) async fn all_volumes(&self) -> Result<Vec<Volume>> {
+        let rows = sqlx::query("SELECT id, name FROM volumes").fetch_all(&self.read).await?;
+        rows.iter().map(volume).collect()
+    }
+
+    /// How many volumes a team has.
+    pub(crate) async fn count_volumes(&self, team: &Team) -> Result<i64> {
+        let row = sqlx::query("SELECT COUNT(*) AS n FROM volumes WHERE team_id = $1")
+            .bind(team.id.to_string())
+            .fetch_one(&self.read)
+            .await?;
+        Ok(row.try_get("n")?)
+    }
+
+    /// Whether there is a volume of that id, whoever has it.
+    pub(crate) async fn has_volume(&self, id: Uuid) -> Result<bool> {
+        let row = sqlx::query("SELECT 1 FROM volumes WHERE id = $1")
+            .bind(id.to_string())
+            .fetch_optional(&self.read)
+            .await?;
+        Ok(row.is_some())
+    }
+
+    /// Forgets a volume; false when the team has no such one.
+    pub(crate) async fn delete_volume(&self, team: &Team, id: Uuid) -> Result<bool> {
+        let done = sqlx::query("DELETE FROM volumes WHERE id = $1 AND team_id = $2")
+            .bind(id.to_string())
+            .bind(team.id.to_string())
+            .execute(&self.write)
+            .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// The secret of that name, made up when it is first asked for.
+    pub(crate) async fn server_secret(&self, name: &str) -> Result<Secret> {
+        sqlx::query(
+            "INSERT INTO server_secrets (name, secret) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
+        )
+        .bind(name)
+        .bind(random::token().expose())
+        .execute(&self.write)
+        .await?;
+        let row = sqlx::query("SELECT secret FROM server_secrets WHERE name = $1")
+            .bind(name)
+            .fetch_one(&self.write)
+            .await?;
+        Ok(Secret::new(row.try_get::<String, _>("secret")?))
+    }
+}
+
+fn volume(row: &SqliteRow) -> Result<Volume> {
+    let id: String = row.try_get("id")?;
+    Ok(Volume { id: Uuid::parse_str(&id).map_err(corrupt("volume", &id))?, name: row.try_get("name")? })
+}

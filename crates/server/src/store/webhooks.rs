@@ -1,0 +1,268 @@
+//! Webhooks, what they are still to be told, and how telling went.
+
+use jiff::Timestamp;
+use sandcove_wire::api::event::{Attempt, SandboxEvent};
+use sandcove_wire::secret::Secret;
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use uuid::Uuid;
+
+use super::{Store, corrupt, json};
+use crate::{Result, clock};
+
+/// Who is told of what.
+#[derive(Debug, Clone)]
+pub(crate) struct Webhook {
+    pub(crate) id: Uuid,
+    pub(crate) team: Uuid,
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) enabled: bool,
+    pub(crate) events: Vec<String>,
+    pub(crate) secret: Secret,
+    pub(crate) created_at: Timestamp,
+}
+
+/// A delivery whose time has come.
+#[derive(Debug, Clone)]
+pub(crate) struct Due {
+    pub(crate) webhook: Webhook,
+    pub(crate) event: SandboxEvent,
+    /// Attempts before this one.
+    pub(crate) attempt: i64,
+}
+
+/// Which attempts to list.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AttemptQuery {
+    pub(crate) start: Option<Timestamp>,
+    pub(crate) end: Option<Timestamp>,
+    pub(crate) is_success: Option<bool>,
+    pub(crate) kind: Option<String>,
+    pub(crate) ascending: bool,
+    pub(crate) offset: i64,
+    /// Events, each with all its attempts.
+    pub(crate) limit: i64,
+}
+
+/// Attempts of one stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct AttemptCounts {
+    /// When it began.
+    pub(crate) began: Timestamp,
+    pub(crate) total: i64,
+    pub(crate) failed: i64,
+    /// Milliseconds.
+    pub(crate) minimum: i64,
+    /// Milliseconds, of all together.
+    pub(crate) sum: i64,
+    /// Milliseconds.
+    pub(crate) maximum: i64,
+}
+
+const COLUMNS: &str = "w.id, w.team_id, w.name, w.url, w.enabled, w.events, w.secret, w.created_at";
+
+impl Store {
+    /// Writes a webhook down, new or changed. What a disabled one was still to be told is forgotten.
+    pub(crate) async fn put_webhook(&self, webhook: &Webhook) -> Result<()> {
+        let mut transaction = self.write.begin().await?;
+        sqlx::query(
+            "INSERT INTO webhooks (id, team_id, name, url, enabled, events, secret, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
+             url = excluded.url, enabled = excluded.enabled, events = excluded.events, secret = excluded.secret",
+        )
+        .bind(webhook.id.to_string())
+        .bind(webhook.team.to_string())
+        .bind(&webhook.name)
+        .bind(&webhook.url)
+        .bind(webhook.enabled)
+        .bind(json(&webhook.events)?)
+        .bind(webhook.secret.expose())
+        .bind(webhook.created_at.as_microsecond())
+        .execute(&mut *transaction)
+        .await?;
+        if !webhook.enabled {
+            sqlx::query("DELETE FROM webhook_queue WHERE webhook_id = $1")
+                .bind(webhook.id.to_string())
+                .execute(&mut *transaction)
+                .await?;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// The webhooks of a team, oldest first.
+    pub(crate) async fn webhooks(&self, team: Uuid) -> Result<Vec<Webhook>> {
+        let sql =
+            format!("SELECT {COLUMNS} FROM webhooks w WHERE w.team_id = $1 ORDER BY w.created_at, w.id");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(team.to_string()).fetch_all(&self.read).await?;
+        rows.iter().map(webhook).collect()
+    }
+
+    /// Forgets a webhook and all about it; false when the team has no such one.
+    pub(crate) async fn delete_webhook(&self, team: Uuid, id: Uuid) -> Result<bool> {
+        let done = sqlx::query("DELETE FROM webhooks WHERE id = $1 AND team_id = $2")
+            .bind(id.to_string())
+            .bind(team.to_string())
+            .execute(&self.write)
+            .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Webhooks that are to be told something by `now`.
+    pub(crate) async fn webhooks_due(&self, now: Timestamp) -> Result<Vec<Uuid>> {
+        let rows = sqlx::query("SELECT DISTINCT webhook_id FROM webhook_queue WHERE due_at <= $1")
+            .bind(now.as_microsecond())
+            .fetch_all(&self.read)
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let id: String = row.try_get("webhook_id")?;
+                Uuid::parse_str(&id).map_err(corrupt("webhook", &id))
+            })
+            .collect()
+    }
+
+    /// What a webhook is to be told next, if that is due by `now`.
+    pub(crate) async fn next_due(&self, id: Uuid, now: Timestamp) -> Result<Option<Due>> {
+        let sql = format!(
+            "SELECT {COLUMNS}, q.attempt, e.event FROM webhook_queue q JOIN webhooks w ON w.id = q.webhook_id \
+             JOIN events e ON e.id = q.event_id WHERE q.webhook_id = $1 AND q.due_at <= $2 \
+             ORDER BY q.due_at, e.timestamp LIMIT 1"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(id.to_string())
+            .bind(now.as_microsecond())
+            .fetch_optional(&self.write)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let event: String = row.try_get("event")?;
+        Ok(Some(Due {
+            webhook: webhook(&row)?,
+            event: serde_json::from_str(&event).map_err(corrupt("event of webhook", &id.to_string()))?,
+            attempt: row.try_get("attempt")?,
+        }))
+    }
+
+    /// Writes down how an attempt went, and when the next one is, if there is one.
+    pub(crate) async fn finish_attempt(&self, attempt: &Attempt, again: Option<Timestamp>) -> Result<()> {
+        let mut transaction = self.write.begin().await?;
+        match again {
+            Some(due) => sqlx::query(
+                "UPDATE webhook_queue SET attempt = attempt + 1, due_at = $3 WHERE webhook_id = $1 AND event_id = $2",
+            )
+            .bind(&attempt.webhook_id)
+            .bind(&attempt.event_id)
+            .bind(due.as_microsecond()),
+            None => sqlx::query("DELETE FROM webhook_queue WHERE webhook_id = $1 AND event_id = $2")
+                .bind(&attempt.webhook_id)
+                .bind(&attempt.event_id),
+        }
+        .execute(&mut *transaction)
+        .await?;
+        // Nothing is written about a webhook or an event that was deleted meanwhile.
+        sqlx::query(
+            "INSERT INTO webhook_attempts (id, webhook_id, event_id, type, is_success, duration_ms, timestamp, attempt) \
+             SELECT $1, $2, $3, $4, $5, $6, $7, $8 WHERE EXISTS (SELECT 1 FROM webhooks WHERE id = $2) \
+             AND EXISTS (SELECT 1 FROM events WHERE id = $3)",
+        )
+        .bind(&attempt.id)
+        .bind(&attempt.webhook_id)
+        .bind(&attempt.event_id)
+        .bind(&attempt.event_type)
+        .bind(attempt.error_class.is_none())
+        .bind(attempt.duration_ms)
+        .bind(attempt.timestamp.as_microsecond())
+        .bind(json(attempt)?)
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Attempts of a webhook, by event, in the order of each event's first one; the attempts of an event are in order.
+    pub(crate) async fn attempts(&self, webhook: Uuid, query: &AttemptQuery) -> Result<Vec<Vec<Attempt>>> {
+        let order = if query.ascending { "ASC" } else { "DESC" };
+        let sql = format!(
+            "SELECT f.event_id, f.first FROM (SELECT event_id, MIN(timestamp) AS first, MAX(is_success) AS done, \
+             MIN(type) AS type FROM webhook_attempts WHERE webhook_id = $1 GROUP BY event_id) f \
+             WHERE f.first >= $2 AND f.first <= $3 AND ($4 IS NULL OR f.done = $4) AND ($5 IS NULL OR f.type = $5) \
+             ORDER BY f.first {order}, f.event_id {order} LIMIT $6 OFFSET $7"
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(webhook.to_string())
+            .bind(query.start.map_or(i64::MIN, Timestamp::as_microsecond))
+            .bind(query.end.map_or(i64::MAX, Timestamp::as_microsecond))
+            .bind(query.is_success)
+            .bind(query.kind.clone())
+            .bind(query.limit)
+            .bind(query.offset)
+            .fetch_all(&self.read)
+            .await?;
+        let mut events = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let event: String = row.try_get("event_id")?;
+            let rows = sqlx::query(
+                "SELECT id, attempt FROM webhook_attempts WHERE webhook_id = $1 AND event_id = $2 ORDER BY timestamp",
+            )
+            .bind(webhook.to_string())
+            .bind(&event)
+            .fetch_all(&self.read)
+            .await?;
+            let attempts = rows.iter().map(|row| {
+                let id: String = row.try_get("id")?;
+                serde_json::from_str(&row.try_get::<String, _>("attempt")?).map_err(corrupt("attempt", &id))
+            });
+            events.push(attempts.collect::<Result<_>>()?);
+        }
+        Ok(events)
+    }
+
+    /// Attempts of a webhook between two times, counted by stretches of `step_micros`, oldest first.
+    pub(crate) async fn attempt_counts(
+        &self,
+        webhook: Uuid,
+        (start, end): (Timestamp, Timestamp),
+        step_micros: i64,
+    ) -> Result<Vec<AttemptCounts>> {
+        let rows = sqlx::query(
+            "SELECT (timestamp / $4) * $4 AS began, COUNT(*) AS total, \
+             SUM(CASE WHEN is_success THEN 0 ELSE 1 END) AS failed, MIN(duration_ms) AS minimum, \
+             SUM(duration_ms) AS sum, MAX(duration_ms) AS maximum FROM webhook_attempts \
+             WHERE webhook_id = $1 AND timestamp >= $2 AND timestamp <= $3 GROUP BY began ORDER BY began",
+        )
+        .bind(webhook.to_string())
+        .bind(start.as_microsecond())
+        .bind(end.as_microsecond())
+        .bind(step_micros)
+        .fetch_all(&self.read)
+        .await?;
+        let counts = |row: &SqliteRow| {
+            Ok(AttemptCounts {
+                began: clock::from_micros(row.try_get("began")?),
+                total: row.try_get("total")?,
+                failed: row.try_get("failed")?,
+                minimum: row.try_get("minimum")?,
+                sum: row.try_get("sum")?,
+                maximum: row.try_get("maximum")?,
+            })
+        };
+        rows.iter().map(counts).collect()
+    }
+}
+
+fn webhook(row: &SqliteRow) -> Result<Webhook> {
+    let id: String = row.try_get("id")?;
+    let team: String = row.try_get("team_id")?;
+    let events: String = row.try_get("events")?;
+    Ok(Webhook {
+        id: Uuid::parse_str(&id).map_err(corrupt("webhook", &id))?,
+        team: Uuid::parse_str(&team).map_err(corrupt("webhook", &id))?,
+        name: row.try_get("name")?,
+        url: row.try_get("url")?,
+        enabled: row.try_get("enabled")?,
+        events: serde_json::from_str(&events).map_err(corrupt("webhook", &id))?,
+        secret: Secret::new(row.try_get::<String, _>("secret")?),
+        created_at: clock::from_micros(row.try_get("created_at")?),
+    })
+}

@@ -1,0 +1,197 @@
+//! Numbers for operators: few, typed, and never labelled with anything a client chooses. `GET /metrics` shows them.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// How a start of a sandbox ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StartResult {
+    /// It runs.
+    Started,
+    /// It was tried, and did not come up.
+    Failed,
+    /// It was not tried: there was no room in time.
+    Refused,
+}
+
+/// What a sandbox is counted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Its processes run.
+    Running,
+    /// They are kept, and do not run.
+    Paused,
+    /// It is being started, or waits for its turn.
+    Starting,
+}
+
+/// How an attempt to deliver a webhook ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeliveryResult {
+    /// The receiver took it.
+    Delivered,
+    /// It did not.
+    Failed,
+}
+
+impl StartResult {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+impl Counted {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Starting => "starting",
+        }
+    }
+}
+
+impl DeliveryResult {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StartLabels {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DeliveryLabels {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: String,
+    route: String,
+    status: u16,
+}
+
+/// Everything that is counted.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    registry: Registry,
+    starts: Family<StartLabels, Counter>,
+    start_seconds: Histogram,
+    queue_seconds: Histogram,
+    sandboxes: Family<StateLabels, Gauge>,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Histogram,
+    deliveries: Family<DeliveryLabels, Counter>,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("sandcove");
+        let starts = Family::default();
+        registry.register("sandbox_starts", "Starts of sandboxes by how they ended", starts.clone());
+        let start_seconds = Histogram::new(exponential_buckets(0.001, 2.0, 15));
+        registry.register_with_unit(
+            "sandbox_start",
+            "From the first step of a start to a ready agent",
+            Unit::Seconds,
+            start_seconds.clone(),
+        );
+        let queue_seconds = Histogram::new(exponential_buckets(0.001, 2.0, 16));
+        registry.register_with_unit(
+            "sandbox_queue",
+            "How long starts waited for their turn",
+            Unit::Seconds,
+            queue_seconds.clone(),
+        );
+        let sandboxes = Family::default();
+        registry.register("sandboxes", "Sandboxes by state", sandboxes.clone());
+        let requests = Family::default();
+        registry.register("api_requests", "Requests to the API", requests.clone());
+        let request_seconds = Histogram::new(exponential_buckets(0.000_5, 2.0, 18));
+        registry.register_with_unit(
+            "api_request",
+            "Time to answer requests to the API",
+            Unit::Seconds,
+            request_seconds.clone(),
+        );
+        let deliveries = Family::default();
+        registry.register("webhook_deliveries", "Attempts to deliver webhooks", deliveries.clone());
+        Self {
+            registry,
+            starts,
+            start_seconds,
+            queue_seconds,
+            sandboxes,
+            requests,
+            request_seconds,
+            deliveries,
+        }
+    }
+}
+
+impl Telemetry {
+    /// Counts a start that ended.
+    pub(crate) fn start_ended(&self, result: StartResult) {
+        self.starts.get_or_create(&StartLabels { result: result.text() }).inc();
+    }
+
+    /// How many starts ended that way.
+    pub(crate) fn starts(&self, result: StartResult) -> u64 {
+        self.starts.get_or_create(&StartLabels { result: result.text() }).get()
+    }
+
+    /// Notes how long a start took that succeeded.
+    pub(crate) fn started_in(&self, took: std::time::Duration) {
+        self.start_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Notes how long a start waited for its turn.
+    pub(crate) fn waited(&self, took: std::time::Duration) {
+        self.queue_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts an answered request; `route` is the pattern its path matched.
+    pub(crate) fn answered(&self, method: &str, route: &str, status: u16, took: std::time::Duration) {
+        let labels = RequestLabels { method: method.to_owned(), route: route.to_owned(), status };
+        self.requests.get_or_create(&labels).inc();
+        self.request_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts an attempt to deliver a webhook.
+    pub(crate) fn delivery_ended(&self, result: DeliveryResult) {
+        self.deliveries.get_or_create(&DeliveryLabels { result: result.text() }).inc();
+    }
+
+    /// Sets how many sandboxes there are.
+    pub(crate) fn set_sandboxes(&self, state: Counted, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.sandboxes.get_or_create(&StateLabels { state: state.text() }).set(count);
+    }
+
+    /// All of it, as Prometheus reads it.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
