@@ -101,7 +101,9 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
         first = 1_000_000_000 + int(instance or 0) * 2048 * 65536
         if first <= uid < first + 2048 * 65536:
             agents.add(stat.parent.name)
-    # The warm interpreters of templates are the server's own: they stay, in other slots after a restart.
+    # The warm interpreters of templates are the server's own: they stay, in other slots after a restart. So do the sandboxes
+    # that it makes ahead.
+    own = ("warm", "spare")
     warm = [json.loads(p.read_text())["slot"] for p in (data_dir / "run").glob("warm*/jail.json")]
     cgroups = {
         str(p)
@@ -123,9 +125,9 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
         "links": links,
         "mounts": mounts,
         "loop devices": loops,
-        "uppers": {p.name for p in (data_dir / "pool/sandboxes").iterdir() if not p.name.startswith("warm")},
+        "uppers": {p.name for p in (data_dir / "pool/sandboxes").iterdir() if not p.name.startswith(own)},
         "run directories": {
-            p.name for p in (data_dir / "run").iterdir() if p.is_dir() and not p.name.startswith("warm")
+            p.name for p in (data_dir / "run").iterdir() if p.is_dir() and not p.name.startswith(own)
         },
     }
 

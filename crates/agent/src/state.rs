@@ -1,7 +1,7 @@
 //! What all requests share: the settings the host may change, and who a request speaks for.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
@@ -21,13 +21,13 @@ const FIRST_DEFAULT_USER: &str = "root";
 /// Handle to the state of the daemon; cheap to clone.
 pub type SharedState = Arc<State>;
 
-/// What never changes while the sandbox lives.
+/// What never changes once the sandbox is somebody's.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
-    /// `E2B_SANDBOX_ID`; absent when run by hand.
-    pub sandbox_id: Option<String>,
-    /// `E2B_TEMPLATE_ID`; absent when run by hand.
-    pub template_id: Option<String>,
+    /// `E2B_SANDBOX_ID`.
+    pub sandbox_id: String,
+    /// `E2B_TEMPLATE_ID`.
+    pub template_id: String,
 }
 
 /// How a presented token compares with the one that is set.
@@ -66,19 +66,25 @@ pub enum Access {
 /// The state of the daemon. Locks are held for the time of a copy only.
 #[derive(Debug, Default)]
 pub struct State {
-    identity: Identity,
+    identity: OnceLock<Identity>,
     settings: RwLock<Settings>,
 }
 
 impl State {
-    /// The state at boot.
-    pub fn new(identity: Identity, settings: Settings) -> SharedState {
-        Arc::new(Self { identity, settings: RwLock::new(settings) })
+    /// The state of a sandbox that is nobody's yet.
+    pub fn new(settings: Settings) -> SharedState {
+        Arc::new(Self { identity: OnceLock::new(), settings: RwLock::new(settings) })
     }
 
-    /// Who this sandbox is.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
+    /// Says who this sandbox is, once.
+    pub fn assign(&self, identity: Identity) {
+        // The host speaks once.
+        let _ = self.identity.set(identity);
+    }
+
+    /// `E2B_SANDBOX_ID`; none when run by hand, or as long as the sandbox is nobody's.
+    pub fn sandbox_id(&self) -> Option<&str> {
+        Some(&self.identity.get()?.sandbox_id)
     }
 
     fn read<T>(&self, get: impl FnOnce(&Settings) -> T) -> T {
@@ -122,12 +128,10 @@ impl State {
     pub fn variables(&self) -> BTreeMap<String, String> {
         let mut all = self.read(|s| s.env_vars.clone()).unwrap_or_default();
         all.insert("E2B_SANDBOX".into(), "true".into());
-        if let Some(id) = &self.identity.sandbox_id {
-            all.insert("E2B_SANDBOX_ID".into(), id.clone());
+        if let Some(identity) = self.identity.get() {
+            all.insert("E2B_SANDBOX_ID".into(), identity.sandbox_id.clone());
+            all.insert("E2B_TEMPLATE_ID".into(), identity.template_id.clone());
             all.insert("E2B_EVENTS_ADDRESS".into(), format!("http://{}", crate::EVENTS_ADDRESS));
-        }
-        if let Some(id) = &self.identity.template_id {
-            all.insert("E2B_TEMPLATE_ID".into(), id.clone());
         }
         all
     }

@@ -12,7 +12,7 @@ use sandcove_agent::process::Processes;
 use sandcove_agent::rpc::envelope::{Decoder, Encoding};
 use sandcove_agent::server::{self, Entrance, Pipeline};
 use sandcove_agent::spawn::{Children, Reaping};
-use sandcove_agent::state::{Identity, State};
+use sandcove_agent::state::State;
 use sandcove_wire::boot::Settings;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 fn daemon(settings: Settings) -> Arc<Pipeline> {
     let own = rustix::process::geteuid().as_raw();
     let user = Accounts::load().unwrap().user_name(own);
-    let state = State::new(Identity::default(), Settings { default_user: Some(user), ..settings });
+    let state = State::new(Settings { default_user: Some(user), ..settings });
     let children = Children::start(Reaping::OwnChildren).unwrap();
     server::build(state, &Processes::new(children))
 }

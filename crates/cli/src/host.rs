@@ -48,6 +48,7 @@ impl Host {
             dns: settings.dns.clone(),
             max_sandboxes: settings.max_sandboxes,
             pool_size_gib: settings.pool_size_gib,
+            spares: settings.spares,
         })
         .await
         .context("failed to prepare this host for sandboxes: `sandcove doctor` shows what is missing")?;

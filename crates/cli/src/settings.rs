@@ -55,6 +55,9 @@ pub struct ServerArgs {
     /// size of the storage pool's image when it is created, GiB
     #[arg(long, env = "SANDCOVE_POOL_SIZE_GIB", value_name = "GIB")]
     pool_size_gib: Option<u64>,
+    /// sandboxes made ahead for each template, so that a start does not wait
+    #[arg(long, env = "SANDCOVE_SPARES", value_name = "N")]
+    spares: Option<usize>,
     /// Debian mirror the templates are built from
     #[arg(long, env = "SANDCOVE_DEBIAN_MIRROR", value_name = "URL")]
     debian_mirror: Option<String>,
@@ -84,6 +87,7 @@ struct File {
     rate_limit: Option<u32>,
     private_webhooks: bool,
     pool_size_gib: Option<u64>,
+    spares: Option<usize>,
     debian_mirror: Option<String>,
     template_cache: Option<PathBuf>,
     all_languages: Option<bool>,
@@ -106,6 +110,7 @@ pub struct Settings {
     pub rate_limit: Option<u32>,
     pub private_webhooks: bool,
     pub pool_size_gib: Option<u64>,
+    pub spares: usize,
     pub debian_mirror: Option<String>,
     pub template_cache: Option<PathBuf>,
     /// Whether the code interpreter has all languages; `None`: as at the last start.
@@ -133,6 +138,7 @@ impl Settings {
             rate_limit: args.rate_limit.or(file.rate_limit),
             private_webhooks: args.private_webhooks || file.private_webhooks,
             pool_size_gib: args.pool_size_gib.or(file.pool_size_gib),
+            spares: args.spares.or(file.spares).unwrap_or(4),
             debian_mirror: args.debian_mirror.or(file.debian_mirror),
             template_cache: args.template_cache.or(file.template_cache),
             all_languages: args.all_languages.or(file.all_languages),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::Config;
 use crate::jupyter::{self, Kernelspec};
@@ -16,6 +17,8 @@ use crate::python::Zygote;
 #[derive(Debug)]
 pub struct Launcher {
     python: Zygote,
+    /// Whether a Python kernel that starts has time to rehearse: the first.
+    rehearse: AtomicBool,
     /// Variables of every kernel.
     environment: BTreeMap<OsString, OsString>,
 }
@@ -23,7 +26,11 @@ pub struct Launcher {
 impl Launcher {
     /// A launcher with these settings. Starts nothing yet.
     pub fn new(config: &Config) -> Self {
-        Self { python: Zygote::new(config), environment: config.environment.clone() }
+        Self {
+            python: Zygote::new(config),
+            rehearse: AtomicBool::new(config.rehearse),
+            environment: config.environment.clone(),
+        }
     }
 
     /// Whether we have a host for `language` and what it runs on is installed.
@@ -40,6 +47,9 @@ impl Launcher {
                 let variables =
                     self.environment.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
                 kernel.request(&Request::Environment(&environment_block(variables)));
+                if self.rehearse.swap(false, Ordering::Relaxed) {
+                    kernel.request(&Request::Rehearse);
+                }
                 kernel
             }
             Some(Host::Program(program)) => program.start(&self.environment, directory).await?,

@@ -42,6 +42,7 @@ impl Server {
             python_dir: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("python"),
             agent,
             zygote_on_stdin: false,
+            rehearse: true,
             environment: std::env::vars_os().collect::<BTreeMap<_, _>>(),
         };
         let contexts = Arc::new(Contexts::new(config));

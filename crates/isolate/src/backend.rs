@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use crate::fake::{self, Fake};
 use crate::namespaces::{self, Namespaces};
-use crate::{ExitReason, Known, NetworkPolicy, Record, Result, SandboxSpec, Usage};
+use crate::{Blueprint, ExitReason, Known, NetworkPolicy, Record, Result, SandboxSpec, Usage};
 
 /// A way to run sandboxes. Clones share the same host resources.
 #[derive(Clone)]
@@ -46,11 +46,19 @@ impl Backend {
         }
     }
 
-    /// Keeps a warm process for a template from now on; sandboxes of its layers get forks of it once it is ready. Call
-    /// this after [`Backend::sweep`].
-    pub fn keep_warm(&self, spec: namespaces::WarmSpec) {
+    /// Keeps sandboxes of `blueprint` made ahead from now on, and an interpreter warm for them if they have one. Call this
+    /// after [`Backend::sweep`].
+    pub fn keep_ready(&self, blueprint: Blueprint) {
         match self {
-            Self::Namespaces(backend) => backend.keep_warm(spec),
+            Self::Namespaces(backend) => backend.keep_ready(blueprint),
+            Self::Fake(_) => {}
+        }
+    }
+
+    /// Ends what [`Backend::keep_ready`] made ahead, and makes no more of it: the server is about to stop.
+    pub async fn discard_spares(&self) {
+        match self {
+            Self::Namespaces(backend) => backend.discard_spares().await,
             Self::Fake(_) => {}
         }
     }

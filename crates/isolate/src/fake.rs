@@ -196,7 +196,7 @@ impl Fake {
             slot: shared.next_slot,
             pid: 0,
             start_ticks: 0,
-            limits: spec.limits,
+            limits: spec.blueprint.limits,
             network: spec.network.clone(),
         };
         let state =

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use sandcove_wire::boot::Boot;
+use sandcove_wire::boot::{Boot, Settings};
 use sandcove_wire::id::SandboxId;
 use serde::{Deserialize, Serialize};
 
@@ -12,18 +12,27 @@ use serde::{Deserialize, Serialize};
 pub struct SandboxSpec {
     /// Its id; every host resource is named after it.
     pub id: SandboxId,
-    /// Read-only template layers, topmost first.
-    pub layers: Vec<PathBuf>,
-    /// Resource limits.
-    pub limits: Limits,
-    /// What it may reach.
-    pub network: NetworkPolicy,
-    /// What the agent is told at boot.
-    pub boot: Boot,
+    /// What it is made from.
+    pub blueprint: Blueprint,
     /// What it finds on top of the layers.
     pub files: Files,
     /// Volumes it sees.
     pub mounts: Vec<Mount>,
+    /// What it may reach.
+    pub network: NetworkPolicy,
+    /// What its agent is told when it becomes this sandbox.
+    pub settings: Settings,
+}
+
+/// What sandboxes have in common that may be made ahead, before anybody asks for one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blueprint {
+    /// Read-only template layers, topmost first.
+    pub layers: Vec<PathBuf>,
+    /// Resource limits.
+    pub limits: Limits,
+    /// What the agent is told at boot.
+    pub boot: Boot,
 }
 
 /// Where the files that a sandbox finds on top of its layers come from.
@@ -46,6 +55,13 @@ pub struct Known {
     pub stored: HashSet<SandboxId>,
     /// Snapshots, by name.
     pub snapshots: HashSet<String>,
+}
+
+impl Blueprint {
+    /// Whether sandboxes get a fork of a warm interpreter.
+    pub fn wants_warm(&self) -> bool {
+        self.boot.services.iter().any(|service| service.zygote)
+    }
 }
 
 /// A volume and where a sandbox sees it.

@@ -1,5 +1,6 @@
 //! Teams and what they may do.
 
+use sandcove_isolate::Limits;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -36,6 +37,18 @@ pub struct Caps {
     pub memory_mib: u64,
     /// MiB; also the size of one volume.
     pub disk_mib: u64,
+}
+
+impl Caps {
+    /// What a sandbox gets whose template asks for `limits`.
+    pub fn applied(&self, limits: Limits) -> Limits {
+        Limits {
+            cpus: limits.cpus.min(self.cpus),
+            memory_mib: limits.memory_mib.min(self.memory_mib),
+            disk_mib: limits.disk_mib.min(self.disk_mib),
+            ..limits
+        }
+    }
 }
 
 impl Default for Caps {

@@ -11,13 +11,15 @@ use crate::secret::Secret;
 
 /// Descriptor of the listening unix socket for the host's own requests (control channel).
 pub const CONTROL_FD: i32 = 3;
-/// Descriptor the agent reads its [`Boot`] message from, as JSON up to end of file.
+/// Descriptor of the stream socket of the boot. The host writes a line with a [`Boot`] message as JSON; the agent answers one
+/// byte, [`READY`], once its ports accept connections. Some time later the host writes a line with an [`Assignment`], which
+/// is answered by [`READY`] too, and then both sides close. A host that closes earlier does not want the sandbox.
 pub const BOOT_FD: i32 = 4;
-/// Descriptor the agent writes one byte to and closes, once its ports accept connections.
-pub const READY_FD: i32 = 5;
+/// The agent's answer to each line on [`BOOT_FD`].
+pub const READY: u8 = b'1';
 
 /// Descriptor of a socket to a warm interpreter that was forked into the sandbox, when [`Boot::zygote`] says so.
-pub const ZYGOTE_FD: i32 = 6;
+pub const ZYGOTE_FD: i32 = 5;
 
 /// Port of the agent's public service.
 pub const AGENT_PORT: u16 = 49983;
@@ -28,11 +30,9 @@ pub const ENVD_VERSION: &str = "0.6.13";
 /// Where the host's programs for the inside are mounted, read-only.
 pub const LIBEXEC: &str = "/run/sandcove";
 
-/// Everything the agent needs to be ready at once.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Everything the agent needs to be ready, whoever the sandbox will be for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boot {
-    /// The sandbox this is.
-    pub sandbox_id: SandboxId,
     /// The template id shown in `E2B_TEMPLATE_ID`.
     pub template_id: String,
     /// Host name, without a domain.
@@ -46,7 +46,20 @@ pub struct Boot {
     /// Whether [`ZYGOTE_FD`] is there, for the service that wants it.
     #[serde(default)]
     pub zygote: bool,
-    /// Initial settings, the same as a later control request may change.
+    /// Whether there is time to do what the first requests of a sandbox do, so that they find it done.
+    #[serde(default)]
+    pub rehearse: bool,
+    /// The template's variables, for the services.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+}
+
+/// Makes a sandbox that is ready somebody's.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Assignment {
+    /// The sandbox this is from now on.
+    pub sandbox_id: SandboxId,
+    /// The template's settings, with what its owner asked for.
     #[serde(default)]
     pub settings: Settings,
 }
@@ -115,3 +128,5 @@ pub const WARM_COMMAND: [&str; 8] = [
 
 /// Tells a service that its standard input is the socket to a warm interpreter.
 pub const ENV_ZYGOTE: &str = "SANDCOVE_INTERPRETER_ZYGOTE";
+/// Tells a service that there is time to rehearse.
+pub const ENV_REHEARSE: &str = "SANDCOVE_INTERPRETER_REHEARSE";

@@ -11,11 +11,12 @@ use std::path::Path;
 use sandcove_wire::boot::Boot;
 
 use crate::EVENTS_ADDRESS;
+use crate::state::Identity;
 
 /// Name of the events address.
 const EVENTS_NAME: &str = "events.e2b.local";
 
-/// Writes them all.
+/// Writes those that are the same in all sandboxes of the template.
 pub(super) fn write(boot: &Boot) {
     attempt("/etc/hostname", write_if_different("/etc/hostname", &format!("{}\n", boot.hostname)));
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
@@ -23,12 +24,16 @@ pub(super) fn write(boot: &Boot) {
     if !boot.nameservers.is_empty() {
         attempt("/etc/resolv.conf", write_if_different("/etc/resolv.conf", &resolver(&boot.nameservers)));
     }
-    for (name, value) in [("", "true"), ("_ID", boot.sandbox_id.as_str())]
-        .map(|(suffix, value)| (format!(".E2B_SANDBOX{suffix}"), value))
+    attempt(".E2B_SANDBOX", write_fact(".E2B_SANDBOX", "true"));
+}
+
+/// Writes those that say who this sandbox is.
+pub(super) fn write_identity(identity: &Identity) {
+    for (name, value) in
+        [(".E2B_SANDBOX_ID", &identity.sandbox_id), (".E2B_TEMPLATE_ID", &identity.template_id)]
     {
-        attempt(&name, write_identity(&name, value));
+        attempt(name, write_fact(name, value));
     }
-    attempt(".E2B_TEMPLATE_ID", write_identity(".E2B_TEMPLATE_ID", &boot.template_id));
 }
 
 fn attempt(file: &str, result: io::Result<()>) {
@@ -37,7 +42,7 @@ fn attempt(file: &str, result: io::Result<()>) {
     }
 }
 
-fn write_identity(name: &str, value: &str) -> io::Result<()> {
+fn write_fact(name: &str, value: &str) -> io::Result<()> {
     let directory = Path::new("/run/e2b");
     fs::create_dir_all(directory)?;
     let path = directory.join(name);

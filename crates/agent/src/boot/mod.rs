@@ -1,18 +1,21 @@
 //! From the first instruction to a daemon that serves: as PID 1 with what the host hands over, or by hand.
 
 mod files;
+mod host;
 mod log;
+mod rehearsal;
 mod services;
 mod sys;
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener as StdUnixListener;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sandcove_wire::boot::{AGENT_PORT, BOOT_FD, Boot, CONTROL_FD, READY_FD, Settings, ZYGOTE_FD};
+use sandcove_wire::boot::{AGENT_PORT, BOOT_FD, Boot, CONTROL_FD, Settings, ZYGOTE_FD};
 use sandcove_wire::secret::Secret;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,6 +24,7 @@ use crate::process::Processes;
 use crate::server;
 use crate::spawn::{Children, Reaping};
 use crate::state::{Identity, State};
+use host::Host;
 
 pub use log::init as init_log;
 
@@ -72,7 +76,7 @@ pub async fn run_standalone(options: Standalone) -> Result<(), BootError> {
     let settings =
         Settings { access_token: options.token, default_user: options.user, ..Settings::default() };
     let children = Children::start(Reaping::OwnChildren).map_err(system("watch for ended processes"))?;
-    let state = State::new(Identity::default(), settings);
+    let state = State::new(settings);
     let pipeline = server::build(state, &Processes::new(Arc::clone(&children)));
     let listener = server::bind_public(options.port)
         .map_err(|source| BootError::Listen { port: options.port, source })?;
@@ -87,15 +91,11 @@ pub async fn run_standalone(options: Standalone) -> Result<(), BootError> {
 
 /// Runs as the first process of a sandbox.
 pub async fn run_sandbox() -> Result<(), BootError> {
-    let Handover { control, boot, ready, zygote } = take_over()?;
+    let Handover { control, boot, mut host, zygote } = take_over()?;
     files::write(&boot);
     let reaping = if std::process::id() == 1 { Reaping::Everything } else { Reaping::OwnChildren };
     let children = Children::start(reaping).map_err(system("watch for ended processes"))?;
-    let identity = Identity {
-        sandbox_id: Some(boot.sandbox_id.to_string()),
-        template_id: Some(boot.template_id.clone()),
-    };
-    let state = State::new(identity, boot.settings);
+    let state = State::new(Settings { env_vars: Some(boot.env), ..Settings::default() });
     let pipeline = server::build(Arc::clone(&state), &Processes::new(Arc::clone(&children)));
 
     let public =
@@ -103,11 +103,32 @@ pub async fn run_sandbox() -> Result<(), BootError> {
     let control = UnixListener::from_std(control).map_err(system("listen on the control socket"))?;
     tokio::spawn(server::serve_unix(control, Arc::clone(&pipeline)));
     tokio::spawn(server::serve_tcp(public, pipeline));
-    tokio::spawn(server::serve_events(boot.sandbox_id.to_string()));
-    let keepers = services::start(boot.services, zygote, &state, &children).await;
-    say_ready(ready);
+    tokio::spawn(server::serve_events(Arc::clone(&state)));
+    let keepers = services::start(boot.services, zygote, boot.rehearse, &state, &children).await;
+    if boot.rehearse {
+        rehearsal::run(&children).await;
+    }
+    host.say_ready().await?;
 
-    ended_by_signal().await?;
+    let ended = ended_by_signal();
+    tokio::pin!(ended);
+    let assignment = tokio::select! {
+        assignment = host.assignment() => assignment?,
+        ended = &mut ended => {
+            ended?;
+            None
+        }
+    };
+    // Without one, the host has no use for this sandbox any more.
+    if let Some(assignment) = assignment {
+        let identity = Identity { sandbox_id: assignment.sandbox_id.into(), template_id: boot.template_id };
+        files::write_identity(&identity);
+        state.assign(identity);
+        state.apply(assignment.settings);
+        host.say_ready().await?;
+        drop(host);
+        ended.await?;
+    }
     drop(keepers);
     sys::signal_everything(Signal::TERM);
     if tokio::time::timeout(FAREWELL, children.all_gone()).await.is_err() {
@@ -120,7 +141,7 @@ pub async fn run_sandbox() -> Result<(), BootError> {
 struct Handover {
     control: StdUnixListener,
     boot: Boot,
-    ready: OwnedFd,
+    host: Host,
     /// Socket to a warm interpreter, for the service that wants it.
     zygote: Option<OwnedFd>,
 }
@@ -128,24 +149,12 @@ struct Handover {
 fn take_over() -> Result<Handover, BootError> {
     // Taken once, at the very start, before anything else is opened that could get one of these numbers.
     let take = |number| sys::adopt(number).ok_or(BootError::MissingDescriptor(number));
-    let (control, message, ready) = (take(CONTROL_FD)?, take(BOOT_FD)?, take(READY_FD)?);
-    let mut text = Vec::new();
-    std::fs::File::from(message).read_to_end(&mut text).map_err(BootError::Message)?;
-    let boot: Boot = serde_json::from_slice(&text).map_err(|error| {
-        // Without the text, which holds the token.
-        BootError::Message(io::Error::other(format!("line {}, column {}", error.line(), error.column())))
-    })?;
+    let (control, host) = (take(CONTROL_FD)?, take(BOOT_FD)?);
+    let (boot, host) = Host::meet(StdUnixStream::from(host)).map_err(BootError::Message)?;
     let control = StdUnixListener::from(control);
     control.set_nonblocking(true).map_err(system("prepare the control socket"))?;
     let zygote = if boot.zygote { sys::adopt(ZYGOTE_FD) } else { None };
-    Ok(Handover { control, boot, ready, zygote })
-}
-
-fn say_ready(ready: OwnedFd) {
-    // A host that does not wait any more does not need the news.
-    if let Err(error) = std::fs::File::from(ready).write_all(b"1") {
-        tracing::warn!(%error, "failed to say that the sandbox is ready");
-    }
+    Ok(Handover { control, boot, host, zygote })
 }
 
 async fn ended_by_signal() -> Result<(), BootError> {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandcove_wire::boot::{ENV_ZYGOTE, Service};
+use sandcove_wire::boot::{ENV_REHEARSE, ENV_ZYGOTE, Service};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -38,13 +38,15 @@ enum StartError {
     Spawn(#[from] SpawnError),
 }
 
-/// Starts all services and waits until the ports they promise accept connections.
+/// Starts all services and waits until the ports they promise accept connections. With `rehearse` they are told that there is
+/// time to.
 /// `zygote` is the socket to a warm interpreter, for the service that takes it. Services are kept running for as long as
 /// the tasks that are returned.
 #[must_use = "services are not restarted any more once their tasks are dropped"]
 pub(super) async fn start(
     services: Vec<Service>,
     mut zygote: Option<OwnedFd>,
+    rehearse: bool,
     state: &SharedState,
     children: &Arc<Children>,
 ) -> JoinSet<()> {
@@ -53,7 +55,7 @@ pub(super) async fn start(
         services.iter().filter_map(|service| Some((service.name.clone(), service.ready_port?))).collect();
     for service in services {
         let input = if service.zygote { zygote.take() } else { None };
-        keepers.spawn(keep_running(service, input, Arc::clone(state), Arc::clone(children)));
+        keepers.spawn(keep_running(service, input, rehearse, Arc::clone(state), Arc::clone(children)));
     }
     for (service, port) in ports {
         if tokio::time::timeout(PORT_WAIT, accepting(port)).await.is_err() {
@@ -66,13 +68,14 @@ pub(super) async fn start(
 async fn keep_running(
     service: Service,
     mut input: Option<OwnedFd>,
+    mut rehearse: bool,
     state: SharedState,
     children: Arc<Children>,
 ) {
     let mut pause = FIRST_PAUSE;
     loop {
         let started = Instant::now();
-        match start_one(&service, input.take(), &state, &children).await {
+        match start_one(&service, input.take(), std::mem::take(&mut rehearse), &state, &children).await {
             Ok(child) => {
                 let exit = child.exit.await;
                 tracing::warn!(service = service.name, ?exit, "a service has ended and is restarted");
@@ -90,6 +93,7 @@ async fn keep_running(
 async fn start_one(
     service: &Service,
     input: Option<OwnedFd>,
+    rehearse: bool,
     state: &State,
     children: &Children,
 ) -> Result<Child, StartError> {
@@ -101,8 +105,10 @@ async fn start_one(
     let own = [("HOME", &account.home), ("USER", &account.name), ("LOGNAME", &account.name)];
     environment.extend(own.map(|(name, value)| (name.to_owned(), value.clone())));
     environment.extend(service.env.clone());
-    if input.is_some() {
-        environment.insert(ENV_ZYGOTE.to_owned(), "1".to_owned());
+    for (name, told) in [(ENV_ZYGOTE, input.is_some()), (ENV_REHEARSE, rehearse)] {
+        if told {
+            environment.insert(name.to_owned(), "1".to_owned());
+        }
     }
     let credentials = Credentials::of(&account);
     let launch =

@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::Router;
+use axum::extract::State;
 use axum::routing::get;
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::listen;
 use crate::EVENTS_ADDRESS;
+use crate::state::SharedState;
 
 const PORT: u16 = 80;
 
 /// Answers `GET /me` on the events address for as long as the daemon lives. The address is there only if the host has
 /// made it; a sandbox without it works all the same.
-pub async fn serve_events(sandbox_id: String) {
+pub async fn serve_events(state: SharedState) {
     let address = SocketAddr::from((EVENTS_ADDRESS, PORT));
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
@@ -25,7 +27,10 @@ pub async fn serve_events(sandbox_id: String) {
             return;
         }
     };
-    let me = get(move || std::future::ready(Json(json!({ "sandboxID": sandbox_id }))));
-    let router = Router::new().route("/me", me);
+    let router = Router::new().route("/me", get(me)).with_state(state);
     listen::accept_tcp(listener, Arc::new(move |request| listen::call(router.clone(), request))).await;
+}
+
+async fn me(State(state): State<SharedState>) -> Json<serde_json::Value> {
+    Json(json!({ "sandboxID": state.sandbox_id() }))
 }

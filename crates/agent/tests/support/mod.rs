@@ -11,7 +11,7 @@ use sandcove_agent::account::Accounts;
 use sandcove_agent::process::Processes;
 use sandcove_agent::server::{self, Entrance, Pipeline};
 use sandcove_agent::spawn::{Children, Reaping};
-use sandcove_agent::state::{Identity, State};
+use sandcove_agent::state::State;
 use sandcove_wire::boot::Settings;
 use serde_json::Value;
 
@@ -55,8 +55,7 @@ impl Daemon {
     /// The default user is whoever runs the tests.
     pub fn with(settings: Settings) -> Self {
         let user = Accounts::load().unwrap().user_name(rustix::process::geteuid().as_raw());
-        let state =
-            State::new(Identity::default(), Settings { default_user: Some(user.clone()), ..settings });
+        let state = State::new(Settings { default_user: Some(user.clone()), ..settings });
         let children = Children::start(Reaping::OwnChildren).unwrap();
         // Not in memory: attributes and watches are to be those of a usual file system.
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -62,6 +62,8 @@ pub async fn run(settings: &Settings, args: &RunArgs) -> Result<ExitCode> {
     }
     let mut settings = settings.clone();
     settings.listen = ([127, 0, 0, 1], 0).into();
+    // There will be no second sandbox to make ahead.
+    settings.spares = 0;
     let host = Host::prepare(&settings).await?;
     let client = host.file().client()?;
     let stop = CancellationToken::new();

@@ -6,6 +6,7 @@ import sys
 
 from .channel import Channel
 from .interrupts import INTERRUPTS
+from .rehearsal import rehearse
 from .shell import KernelShell
 
 
@@ -19,6 +20,8 @@ async def serve_requests(shell: KernelShell, channel: Channel) -> None:
             await execute(shell, channel, payload.decode("utf-8", "replace"))
             if shell.leaving:
                 return
+        elif kind == "rehearse":
+            rehearse(shell)
         elif kind == "environ":
             replace_environment(payload)
         elif kind == "env":

@@ -14,7 +14,8 @@ LIBRARIES = ("numpy", "pandas", "matplotlib.pyplot", "PIL.Image", "PIL.PngImageP
 STANDARD = ("asyncio", "ctypes", "decimal", "json", "pexpect", "random", "ssl", "subprocess", "uuid")
 #: Number of threads of numeric libraries while warming: their pools would not survive a fork.
 THREADS = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
-#: How often first cells are rehearsed: what has run this often is as fast as it gets.
+#: How often first cells are rehearsed: what has run this often, the interpreter has adapted its code to. After a fork that would
+#: cost a copy of every page it writes to.
 REPETITIONS = 4
 BACKEND = "module://matplotlib_inline.backend_inline"
 
@@ -31,6 +32,7 @@ def warm_up():
     sys.argv = [""]
 
     from . import blas, formatters, images
+    from .rehearsal import rehearse
     from .shell import KernelShell, configuration
 
     shell = KernelShell.instance(config=configuration())
@@ -45,7 +47,8 @@ def warm_up():
     formatters.install(shell)
     images.install()
     blas.find_setters()
-    _rehearse(shell)
+    for _ in range(REPETITIONS):
+        rehearse(shell)
     _warm_figures(shell)
     for name, value in inherited.items():
         if value is None:
@@ -63,27 +66,6 @@ def _go_home() -> None:
         os.chdir(os.path.expanduser("~"))
     except OSError:
         os.chdir("/")
-
-
-def _rehearse(shell) -> None:
-    """Does what first cells do, so that what they need is loaded, and often enough that the interpreter has adapted its code to
-    it: after a fork that would cost a copy of every page it writes to. Leaves no trace in the session.
-    """
-    for _ in range(REPETITIONS):
-        shell.run_cell("1/0", store_history=False)
-        shell.run_cell("None", store_history=False)
-        shell.should_run_async("1", transformed_cell="1")
-    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
-        if hasattr(sys, name):
-            delattr(sys, name)
-    samples = [1, "", [1], {"a": 1}]
-    pandas = sys.modules.get("pandas")
-    for _ in range(REPETITIONS):
-        if pandas is not None:
-            frame = pandas.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "x"], "c": [0.5, 1.5, 2.5]})
-            samples[4:] = [frame.describe(), frame.groupby("b").sum(), frame.sort_values("c").head(2)]
-        for sample in samples:
-            shell.display_formatter.format(sample)
 
 
 def _warm_figures(shell) -> None:

@@ -27,6 +27,8 @@ pub enum Request<'a> {
     Set(&'a str, &'a str),
     /// Removes one variable.
     Unset(&'a str),
+    /// Runs what first cells run, without a trace. Only Python kernels know it.
+    Rehearse,
     /// Runs code.
     Execute(&'a str),
 }
@@ -39,6 +41,7 @@ impl Request<'_> {
             Self::Directory(path) => ("cwd", [path.as_os_str().as_encoded_bytes(), b"", b""]),
             Self::Set(name, value) => ("env", [name.as_bytes(), b"=", value.as_bytes()]),
             Self::Unset(name) => ("unenv", [name.as_bytes(), b"", b""]),
+            Self::Rehearse => ("rehearse", [b"", b"", b""]),
             Self::Execute(code) => ("execute", [code.as_bytes(), b"", b""]),
         };
         let length: usize = parts.iter().map(|part| part.len()).sum();

@@ -61,6 +61,14 @@ impl Cgroups {
         }
     }
 
+    /// Lets everybody else have the processors first, or stops doing so.
+    pub(crate) fn yield_processors(&self, slot: u32, yields: bool) -> Result<()> {
+        match self {
+            Self::V2(group) => group.yield_processors(slot, yields),
+            Self::V1(groups) => groups.yield_processors(slot, yields),
+        }
+    }
+
     /// Puts a process into the group of `slot`.
     pub(crate) fn attach(&self, slot: u32, pid: u32) -> Result<()> {
         self.all(slot).into_iter().try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))

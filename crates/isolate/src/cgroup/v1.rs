@@ -52,6 +52,15 @@ impl Hierarchies {
         set("cpu", "cpu.cfs_quota_us", u64::from(limits.cpus) * CPU_PERIOD_US)
     }
 
+    pub(super) fn yield_processors(&self, slot: u32, yields: bool) -> Result<()> {
+        // The kernel's least and default.
+        let shares = if yields { "2" } else { "1024" };
+        match self.group("cpu", slot) {
+            Some(group) => write(&group.join("cpu.shares"), shares),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn freeze(&self, slot: u32, frozen: bool) -> Result<()> {
         let Some(group) = self.group("freezer", slot) else {
             return Err(crate::Error::Kernel {

@@ -49,6 +49,12 @@ impl Hierarchy {
         set("cpu.max", format!("{} {CPU_PERIOD_US}", u64::from(limits.cpus) * CPU_PERIOD_US))
     }
 
+    pub(super) fn yield_processors(&self, slot: u32, yields: bool) -> Result<()> {
+        let weight = self.path(slot).join("cpu.weight");
+        // The kernel's least and default. Absent without the controller.
+        if weight.exists() { write(&weight, if yields { "1" } else { "100" }) } else { Ok(()) }
+    }
+
     pub(super) fn freeze(&self, slot: u32, frozen: bool) -> Result<()> {
         let group = self.path(slot);
         write(&group.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;

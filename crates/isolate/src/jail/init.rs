@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{Resource, Rlimit, setrlimit, setsid, umask};
 use rustix::system::sethostname;
 use rustix::thread::UnshareFlags;
-use sandcove_wire::boot::{BOOT_FD, CONTROL_FD, READY_FD, ZYGOTE_FD};
+use sandcove_wire::boot::{BOOT_FD, CONTROL_FD, ZYGOTE_FD};
 
 use super::{capabilities, mounts, seccomp};
 use crate::spawner::{Failure, Kind, Launch, receive, send};
@@ -79,7 +79,7 @@ fn start(builder: &OwnedFd) -> Result<(), Failure> {
         .map_err(Failure::at("write the environment"))?;
     let null = open("/dev/null", OFlags::RDWR, Mode::empty()).map_err(Failure::at("open /dev/null"))?;
     let log_too = rustix::io::dup(&log).map_err(Failure::at("duplicate the log"))?;
-    const { assert!(CONTROL_FD == 3 && BOOT_FD == 4 && READY_FD == 5 && ZYGOTE_FD == 6) };
+    const { assert!(CONTROL_FD == 3 && BOOT_FD == 4 && ZYGOTE_FD == 5) };
     let placed: Vec<OwnedFd> = [null, log, log_too].into_iter().chain(fds).collect();
     let count = placed.len() as u32;
     sys::place_fds(placed).map_err(Failure::at("place descriptors"))?;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
 use sandcove_wire::id::SandboxId;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::{Host, process, record};
-use crate::{Error, ExitReason, NetworkPolicy, Record, Result, Usage};
+use crate::{Error, ExitReason, Files, NetworkPolicy, Record, Result, Usage};
 
 /// How long killed processes may take to be gone.
 const KILL_DEADLINE: Duration = Duration::from_secs(15);
@@ -122,7 +122,7 @@ impl Handle {
         // milliseconds (it waits for every processor to forget the interface); a crash meanwhile is a sweep's work.
         let (host, id, slot) = (self.host().clone(), self.record().id.clone(), self.record().slot);
         tokio::spawn(async move {
-            if let Err(error) = host.release(&id, slot, Leaving::Nothing).await {
+            if let Err(error) = host.release(&[&id], slot, Leaving::Nothing).await {
                 tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "not all was given back");
             }
         });
@@ -138,44 +138,43 @@ pub(super) enum Leaving {
     Files,
 }
 
-impl Host {
-    /// Gives back what a shell held that never became a sandbox.
-    pub(super) async fn discard(self: &Arc<Self>, slot: u32) {
-        let link = self.links.delete(&self.addresses.link(slot)).await;
-        let host = self.clone();
-        let groups = blocking(move || host.cgroups.remove(slot)).await;
-        match link.and(groups) {
-            Ok(()) => self.slots.release(slot),
-            // The slot stays taken until a restart sweeps it.
-            Err(error) => {
-                tracing::warn!(
-                    slot,
-                    error = &error as &dyn std::error::Error,
-                    "a shell was not cleared away"
-                );
-            }
+impl Files {
+    /// What a start that fails leaves of them.
+    pub(super) fn leaving(&self) -> Leaving {
+        match self {
+            Self::Own => Leaving::Files,
+            Self::Empty | Self::Snapshot(_) => Leaving::Nothing,
         }
     }
+}
 
-    /// Gives back what `id` held in `slot`, but what is `leaving`; its processes are gone or about to be. The slot is free again only
-    /// when nothing is left in it.
-    pub(super) async fn release(self: &Arc<Self>, id: &SandboxId, slot: u32, leaving: Leaving) -> Result<()> {
+impl Host {
+    /// Ends whatever runs in `slot` and gives back what was held in it under any of the names `ids`, but what is `leaving`. The
+    /// slot is free again only when nothing is left in it.
+    pub(super) async fn release(
+        self: &Arc<Self>,
+        ids: &[&SandboxId],
+        slot: u32,
+        leaving: Leaving,
+    ) -> Result<()> {
+        let ids: Vec<SandboxId> = ids.iter().map(|id| (*id).clone()).collect();
         let link = async {
             self.links.delete(&self.addresses.link(slot)).await?;
-            let policy = super::record::read(&self.run_dir(id)).map(|record| record.network);
+            let policy =
+                ids.iter().find_map(|id| record::read(&self.run_dir(id)).ok()).map(|record| record.network);
             // Only a record says that there was no policy; when in doubt, clear it.
-            if policy.is_ok_and(|policy| policy == NetworkPolicy::default()) {
+            if policy.is_some_and(|policy| policy == NetworkPolicy::default()) {
                 return Ok(());
             }
             self.firewall.set(slot, &NetworkPolicy::default()).await
         };
         let files = {
-            let (host, id) = (self.clone(), id.clone());
+            let (host, ids) = (self.clone(), ids.clone());
             blocking(move || {
-                host.cgroups.kill(slot);
+                host.kill_all(slot);
                 host.cgroups.remove(slot)?;
                 match leaving {
-                    Leaving::Nothing => host.pool.delete(&id),
+                    Leaving::Nothing => ids.iter().try_for_each(|id| host.pool.delete(id)),
                     Leaving::Files => Ok(()),
                 }
             })
@@ -184,15 +183,26 @@ impl Host {
         link?;
         files?;
         // Last: as long as this directory is there, a sweep knows that something may be left.
-        let run_dir = self.run_dir(id);
-        match std::fs::remove_dir_all(&run_dir) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::Path { action: "delete", path: run_dir, source });
+        for run_dir in ids.iter().map(|id| self.run_dir(id)) {
+            match std::fs::remove_dir_all(&run_dir) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::Path { action: "delete", path: run_dir, source });
+                }
+                _ => {}
             }
-            _ => {}
         }
         self.slots.release(slot);
         Ok(())
+    }
+
+    /// Ends every process of a slot.
+    pub(super) fn kill_all(&self, slot: u32) {
+        self.cgroups.kill(slot);
+        for pid in self.cgroups.pids(slot).into_iter().filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        // Version 1: a frozen process does not die before it is thawed.
+        let _ = self.cgroups.freeze(slot, false);
     }
 }
 

@@ -2,10 +2,12 @@
 
 mod create;
 mod handle;
+mod log;
+mod prepared;
 mod process;
 mod record;
-mod shells;
 mod slots;
+mod spares;
 mod suspend;
 mod sweep;
 mod warm;
@@ -23,16 +25,13 @@ use crate::instance::Instance;
 use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
 use crate::spawner::Spawner;
-use crate::{Error, Known, Result, SandboxSpec};
+use crate::{Blueprint, Error, Known, Result, SandboxSpec};
 
 pub use handle::Handle;
-use shells::Spares;
 use slots::Slots;
-use warm::WarmSet;
-pub use warm::WarmSpec;
+use spares::Spares;
+use warm::{WarmSet, WarmSpec};
 
-/// Shells kept ready for each template with an interpreter, and as many for all others together.
-const SPARES: usize = 4;
 /// Slots beyond the most sandboxes, for spares and warm processes.
 const MORE_SLOTS: u32 = 64;
 
@@ -53,6 +52,8 @@ pub struct Config {
     pub max_sandboxes: u32,
     /// Size of a new pool image, GiB; most of the free space when `None`.
     pub pool_size_gib: Option<u64>,
+    /// Sandboxes made ahead for each template.
+    pub spares: usize,
 }
 
 /// The backend. Clones share everything.
@@ -102,6 +103,7 @@ impl Namespaces {
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
         raise_inotify_limit();
         let slots = Slots::new(config.max_sandboxes + MORE_SLOTS);
+        let spares = Spares::new(config.spares);
         let host = Host {
             config,
             addresses,
@@ -113,7 +115,7 @@ impl Namespaces {
             spawner,
             slots,
             warm: WarmSet::default(),
-            spares: Spares::new(SPARES),
+            spares,
             spares_kept: AtomicBool::new(false),
             _instance: instance,
         };
@@ -133,9 +135,17 @@ impl Namespaces {
         }
     }
 
-    pub(crate) fn keep_warm(&self, spec: WarmSpec) {
-        if self.host.warm.is_new(&spec) {
+    pub(crate) fn keep_ready(&self, blueprint: Blueprint) {
+        let spec = WarmSpec::of(&blueprint);
+        if blueprint.wants_warm() && self.host.warm.is_new(&spec) {
             tokio::spawn(warm::keep(self.host.clone(), spec));
+        }
+        self.host.spares.want(blueprint);
+    }
+
+    pub(crate) async fn discard_spares(&self) {
+        for spare in self.host.spares.drain() {
+            spare.discard(&self.host).await;
         }
     }
 

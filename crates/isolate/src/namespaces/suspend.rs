@@ -54,7 +54,7 @@ impl Handle {
         crash::point("shutdown.killed");
         let (host, id) = (self.host().clone(), self.record().id.clone());
         let synced = blocking(move || host.pool.sync(&id)).await;
-        self.host().release(&self.record().id, self.record().slot, Leaving::Files).await?;
+        self.host().release(&[&self.record().id], self.record().slot, Leaving::Files).await?;
         *ended = true;
         synced
     }

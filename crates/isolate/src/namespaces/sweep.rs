@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use rustix::process::{Pid, Signal, kill_process};
 use sandcove_wire::id::SandboxId;
 
 use super::handle::Leaving;
@@ -29,7 +28,7 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
                     (Ok(handle), Leaving::Nothing) => handle.destroy().await,
                     (Ok(handle), Leaving::Files) => handle.shut_down().await,
                     (Err(_), _) if host.slots.is_taken(slot) => forget(host, &id, leaving),
-                    (Err(_), _) => host.release(&id, slot, leaving).await,
+                    (Err(_), _) => host.release(&[&id], slot, leaving).await,
                 }
             }
             // Died before its record was written: its parts are found below.
@@ -48,7 +47,7 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
     }
     for slot in host.cgroups.slots() {
         if !host.slots.is_taken(slot) {
-            kill_all(host, slot);
+            host.kill_all(slot);
             note(format!("slot {slot}"), host.cgroups.remove(slot));
         }
     }
@@ -82,15 +81,4 @@ fn forget(host: &Host, id: &SandboxId, leaving: Leaving) -> Result<()> {
     }
     let path = host.run_dir(id);
     std::fs::remove_dir_all(&path).map_err(|source| crate::Error::Path { action: "delete", path, source })
-}
-
-/// Ends every process of a slot that nobody answers for.
-fn kill_all(host: &Host, slot: u32) {
-    host.cgroups.kill(slot);
-    for pid in host.cgroups.pids(slot) {
-        if let Some(pid) = Pid::from_raw(pid) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-    }
-    let _ = host.cgroups.freeze(slot, false);
 }

@@ -18,6 +18,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
     socketpair,
 };
+use sandcove_wire::boot::WARM_COMMAND;
 use sandcove_wire::id::SandboxId;
 use serde::Serialize;
 
@@ -25,16 +26,23 @@ use super::handle::Leaving;
 use super::{Handle, Host, process, record};
 use crate::net::SLOTS_PER_INSTANCE;
 use crate::spawner::{BuildRequest, Kind, Launch};
-use crate::{Error, Limits, NetworkPolicy, Record, Result, jail, sys};
+use crate::{Blueprint, Error, Limits, NetworkPolicy, Record, Result, jail, sys};
 
 /// A warm process to keep running.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WarmSpec {
+pub(super) struct WarmSpec {
     /// The template's layers, topmost first: sandboxes of exactly these get forks of it.
-    pub layers: Vec<PathBuf>,
+    layers: Vec<PathBuf>,
     /// Program and arguments. Descriptor 3 is its control socket: it writes one byte when it is warm, then forks for every
     /// message (see [`Enter`]).
-    pub command: Vec<String>,
+    command: Vec<String>,
+}
+
+impl WarmSpec {
+    /// The one that sandboxes of `blueprint` are forks of.
+    pub(super) fn of(blueprint: &Blueprint) -> Self {
+        Self { layers: blueprint.layers.clone(), command: WARM_COMMAND.map(str::to_owned).to_vec() }
+    }
 }
 
 /// The processes that are warm now, by their layers.
@@ -69,11 +77,6 @@ impl WarmSet {
     /// The warm process for `layers`, if it is there and ready.
     pub(super) fn get(&self, layers: &[PathBuf]) -> Option<Arc<Warm>> {
         self.lock().get(layers).cloned()
-    }
-
-    /// All that are ready.
-    pub(super) fn all(&self) -> Vec<Arc<Warm>> {
-        self.lock().values().cloned().collect()
     }
 
     /// Whether nobody keeps a process for `spec` yet; from now on somebody does.
@@ -166,7 +169,7 @@ async fn start(host: &Arc<Host>, spec: &WarmSpec, round: u32) -> Result<(Handle,
     match build(host, spec, slot, id.clone()).await {
         Ok(started) => Ok(started),
         Err(error) => {
-            let _ = host.release(&id, slot, Leaving::Nothing).await;
+            let _ = host.release(&[&id], slot, Leaving::Nothing).await;
             Err(error)
         }
     }
@@ -227,7 +230,7 @@ async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> R
     match tokio::time::timeout(WARM_DEADLINE, read).await {
         Ok(Ok(1)) => Ok((handle, Warm { user_namespace, control: watched.into_inner() })),
         _ => {
-            let log = super::create::tail(&log_path);
+            let log = super::log::tail(&log_path);
             let _ = handle.destroy().await;
             Err(Error::AgentNotReady { waited_ms: WARM_DEADLINE.as_millis() as u64, log })
         }

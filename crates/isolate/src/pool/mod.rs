@@ -104,6 +104,12 @@ impl Pool {
         Ok(path)
     }
 
+    /// Gives an upper to another id. Mounts of it do not notice.
+    pub(crate) fn rename(&self, from: &SandboxId, to: &SandboxId) -> Result<()> {
+        let path = self.sandbox(from);
+        std::fs::rename(&path, self.sandbox(to)).map_err(at("rename", &path))
+    }
+
     /// Deletes what a sandbox wrote; nothing there is fine.
     pub(crate) fn delete(&self, id: &SandboxId) -> Result<()> {
         let path = self.sandbox(id);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use sandcove_wire::id::SandboxId;
 
 use super::{Kind, Pool, at, delete_subvolume, full_or, open};
-use crate::{Error, Files, Result, SandboxSpec, sys};
+use crate::{Error, Files, Result, sys};
 
 impl Pool {
     /// Copies the upper of a sandbox whose processes do not run. Durable when this returns, or not there at all. What the
@@ -48,11 +48,11 @@ impl Pool {
     }
 
     /// Whether the files that the sandbox begins with lie in one of these directories.
-    pub(crate) fn replaces(&self, spec: &SandboxSpec, directories: &[&str]) -> bool {
-        let upper = match &spec.files {
+    pub(crate) fn replaces(&self, files: &Files, id: &SandboxId, directories: &[&str]) -> bool {
+        let upper = match files {
             Files::Empty => return false,
             Files::Snapshot(name) => self.snapshots().join(name),
-            Files::Own => self.sandbox(&spec.id),
+            Files::Own => self.sandbox(id),
         };
         directories.iter().any(|directory| upper.join("upper").join(directory).exists())
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sandcove_isolate::{Error as IsolateError, Files, Handle, Limits, SandboxSpec, crash};
+use sandcove_isolate::{Blueprint, Error as IsolateError, Files, Handle, SandboxSpec, crash};
 use sandcove_wire::api::observe::LogLevel;
-use sandcove_wire::boot::{Boot, Settings as BootSettings};
+use sandcove_wire::boot::Settings as AgentSettings;
 use sandcove_wire::id::SandboxId;
 
 use super::admission::{Slot, Turn};
@@ -20,10 +20,6 @@ use crate::telemetry::StartResult;
 use crate::templates::TemplateRecord;
 use crate::{Error, Result, clock, random};
 
-/// Processes and threads a sandbox may have.
-const MAX_PIDS: u32 = 4096;
-/// The name every sandbox knows itself by.
-const HOSTNAME: &str = "e2b";
 /// How often a start that found no slot tries again.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -142,33 +138,24 @@ pub(super) fn spec(
     network: &NetworkRules,
     files: Files,
 ) -> SandboxSpec {
-    let layer_dir = shared.backend.layer_dir();
     let mut env = build.env.clone();
     env.extend(details.env_vars.clone());
     SandboxSpec {
         id: details.id.clone(),
-        layers: build.layers.iter().map(|layer| layer_dir.join(layer)).collect(),
-        limits: details.limits,
-        network: network.policy(),
-        boot: Boot {
-            sandbox_id: details.id.clone(),
-            template_id: build.template_id.to_string(),
-            hostname: HOSTNAME.to_owned(),
-            // The backend knows which name servers its network reaches.
-            nameservers: Vec::new(),
-            services: build.services.clone(),
-            // The backend says so itself when it has one.
-            zygote: false,
-            settings: BootSettings {
-                env_vars: Some(env),
-                access_token: Some(details.access_token.clone()),
-                token_required: Some(details.token_required),
-                default_user: Some(build.default_user.clone()),
-                default_workdir: build.default_workdir.clone(),
-            },
+        blueprint: Blueprint {
+            limits: details.limits,
+            ..build.blueprint(&shared.backend.layer_dir())
         },
         files,
         mounts: details.mounts.iter().map(|mount| mount.seen.clone()).collect(),
+        network: network.policy(),
+        settings: AgentSettings {
+            env_vars: Some(env),
+            access_token: Some(details.access_token.clone()),
+            token_required: Some(details.token_required),
+            default_user: Some(build.default_user.clone()),
+            default_workdir: build.default_workdir.clone(),
+        },
     }
 }
 
@@ -207,12 +194,7 @@ fn details(id: SandboxId, plan: &CreatePlan) -> Details {
             envd_version: build.envd_version.clone(),
         },
         build: Some(build.clone()),
-        limits: Limits {
-            memory_mib: build.memory_mib.min(plan.team.caps.memory_mib),
-            cpus: build.cpu_count.min(plan.team.caps.cpus),
-            pids: MAX_PIDS,
-            disk_mib: build.disk_mib.min(plan.team.caps.disk_mib),
-        },
+        limits: plan.team.caps.applied(build.limits()),
         metadata: plan.metadata.clone(),
         env_vars: plan.env_vars.clone(),
         access_token: random::token(),

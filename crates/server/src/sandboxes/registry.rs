@@ -319,6 +319,7 @@ impl Registry {
         self.shared.stopping.cancel();
         self.tracker.close();
         self.tracker.wait().await;
+        self.shared.backend.discard_spares().await;
     }
 }
 

@@ -3,11 +3,12 @@
 mod reference;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use jiff::Timestamp;
-use sandcove_isolate::{Backend, Files, WarmSpec};
+use sandcove_isolate::{Backend, Blueprint, Files, Limits};
 use sandcove_wire::api::template::BuildStatus;
-use sandcove_wire::boot::{Service, WARM_COMMAND};
+use sandcove_wire::boot::{Boot, Service};
 use sandcove_wire::id::{SandboxId, TemplateId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -17,6 +18,11 @@ pub use reference::{InvalidReference, Reference};
 use crate::store::Store;
 use crate::teams::Team;
 use crate::{Error, Result};
+
+/// Processes and threads a sandbox may have.
+const MAX_PIDS: u32 = 4096;
+/// The name every sandbox knows itself by.
+const HOSTNAME: &str = "e2b";
 
 /// One build of a template: everything a sandbox is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +74,29 @@ impl TemplateRecord {
     /// The files its sandboxes begin with.
     pub fn files(&self) -> Files {
         if self.is_snapshot() { Files::Snapshot(self.build_id.to_string()) } else { Files::Empty }
+    }
+
+    /// What a sandbox made from it may use.
+    pub fn limits(&self) -> Limits {
+        Limits { memory_mib: self.memory_mib, cpus: self.cpu_count, pids: MAX_PIDS, disk_mib: self.disk_mib }
+    }
+
+    /// What sandboxes made from it have in common; its layers are below `layer_dir`.
+    pub fn blueprint(&self, layer_dir: &Path) -> Blueprint {
+        Blueprint {
+            layers: self.layers.iter().map(|layer| layer_dir.join(layer)).collect(),
+            limits: self.limits(),
+            boot: Boot {
+                template_id: self.template_id.to_string(),
+                hostname: HOSTNAME.to_owned(),
+                // The backend knows which name servers its network reaches, what is warm, and when there is time.
+                nameservers: Vec::new(),
+                zygote: false,
+                rehearse: false,
+                services: self.services.clone(),
+                env: self.env.clone(),
+            },
+        }
     }
 }
 
@@ -145,16 +174,10 @@ impl Templates {
     }
 
     /// Registers one of the server's own templates, or a new build of it, under the tag `default`. Public, owned by no
-    /// team. Calling it again with the same build changes nothing. If it has an interpreter, one is kept warm from now on.
+    /// team. Calling it again with the same build changes nothing. Sandboxes of it are made ahead from now on.
     pub async fn upsert_builtin(&self, record: TemplateRecord) -> Result<()> {
         self.store.upsert_builtin(&record).await?;
-        if record.services.iter().any(|service| service.zygote) {
-            let layers = self.backend.layer_dir();
-            self.backend.keep_warm(WarmSpec {
-                layers: record.layers.iter().map(|layer| layers.join(layer)).collect(),
-                command: WARM_COMMAND.map(str::to_owned).to_vec(),
-            });
-        }
+        self.backend.keep_ready(record.blueprint(&self.backend.layer_dir()));
         Ok(())
     }
 

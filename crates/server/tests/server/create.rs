@@ -21,11 +21,15 @@ async fn a_sandbox_is_made_as_asked() {
     assert!(made.get("trafficAccessToken").is_none());
 
     let spec = server.fake.spec(&sandbox_id(id)).unwrap();
-    let layers: Vec<_> = spec.layers.iter().map(|l| l.file_name().unwrap().to_str().unwrap()).collect();
+    let layers: Vec<_> =
+        spec.blueprint.layers.iter().map(|l| l.file_name().unwrap().to_str().unwrap()).collect();
     assert_eq!(layers, ["top", "bottom"]);
-    assert_eq!((spec.limits.cpus, spec.limits.memory_mib, spec.limits.disk_mib), (2, 512, 1024));
-    assert_eq!(spec.boot.services.len(), 1);
-    let settings = &spec.boot.settings;
+    assert_eq!(
+        (spec.blueprint.limits.cpus, spec.blueprint.limits.memory_mib, spec.blueprint.limits.disk_mib),
+        (2, 512, 1024)
+    );
+    assert_eq!(spec.blueprint.boot.services.len(), 1);
+    let settings = &spec.settings;
     assert!(settings.access_token.as_ref().unwrap().matches(token));
     assert_eq!(settings.token_required, Some(true));
     assert_eq!(settings.default_user.as_deref(), Some("user"));
@@ -51,8 +55,8 @@ async fn the_token_is_demanded_where_clients_can_send_it() {
     let required = async |path: &str, body: Value| {
         let made = server.call("POST", path, body).await.json();
         let spec = server.fake.spec(&sandbox_id(made["sandboxID"].as_str().unwrap())).unwrap();
-        assert!(spec.boot.settings.access_token.is_some());
-        spec.boot.settings.token_required.unwrap()
+        assert!(spec.settings.access_token.is_some());
+        spec.settings.token_required.unwrap()
     };
     assert!(!required("/sandboxes", json!({ "templateID": "base" })).await);
     assert!(!required("/sandboxes", json!({ "templateID": "base", "secure": false })).await);

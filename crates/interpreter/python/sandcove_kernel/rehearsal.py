@@ -1,0 +1,31 @@
+"""What first cells do, done before there is one."""
+
+import sys
+
+from .shell import KernelShell
+
+
+def rehearse(shell: KernelShell) -> None:
+    """Runs, fails, and shows values of common kinds, so that what this needs is loaded and its memory is this process's own.
+    Leaves no trace in the session, and says nothing to a client.
+    """
+    channel, shell.channel = shell.channel, None
+    try:
+        shell.run_cell("1/0", store_history=False)
+        shell.run_cell("None", store_history=False)
+        shell.should_run_async("1", transformed_cell="1")
+        for sample in (1, "", [1], {"a": 1}, *_frames()):
+            shell.display_formatter.format(sample)
+    finally:
+        shell.channel, shell.failed = channel, False
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            if hasattr(sys, name):
+                delattr(sys, name)
+
+
+def _frames() -> list:
+    pandas = sys.modules.get("pandas")
+    if pandas is None:
+        return []
+    frame = pandas.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "x"], "c": [0.5, 1.5, 2.5]})
+    return [frame.describe(), frame.groupby("b").sum(), frame.sort_values("c").head(2)]
