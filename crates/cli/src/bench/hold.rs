@@ -20,6 +20,13 @@ pub async fn hold(client: &Client, data_dir: &Path, args: &BenchArgs, count: usi
     let after = memory::used_by_host();
     let weights: Vec<u64> =
         sandboxes.iter().filter_map(|sandbox| memory::of_sandbox(data_dir, sandbox.id())).collect();
+    // What was made first has waited while all others were made.
+    let mut answered = Ok(());
+    for sandbox in &sandboxes {
+        if answered.is_ok() {
+            answered = code(sandbox, "1+1").await.context("a sandbox does not answer any more");
+        }
+    }
     let mut killed = Ok(());
     for sandbox in &sandboxes {
         if let Err(error) = client.kill(sandbox.id()).await {
@@ -27,6 +34,7 @@ pub async fn hold(client: &Client, data_dir: &Path, args: &BenchArgs, count: usi
         }
     }
     filled?;
+    answered?;
     killed?;
     // Only where the processes can be seen: on the server's host, as root.
     let pss = (weights.len() == count && count > 0).then(|| weights.iter().sum::<u64>() / count as u64);

@@ -28,9 +28,15 @@ const PANDAS: &str = "import pandas as pd\npd.DataFrame({'a': range(100)}).descr
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// sandboxes to measure; 20, or as many as are made at the same time
+    /// sandboxes to measure, of each kind of first request; 20, or as many as are made at the same time
     #[arg(short, long)]
     n: Option<usize>,
+    /// first requests to measure; all of them when not given
+    #[arg(long, value_enum)]
+    first: Option<First>,
+    /// time between one sandbox and the next, milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pause: u64,
     /// of these, at the same time
     #[arg(short, long, default_value_t = 1)]
     concurrency: usize,
@@ -47,16 +53,31 @@ pub struct BenchArgs {
     json: bool,
 }
 
-/// The clocks of one sandbox. "First" ones start with the create request.
-#[derive(Default)]
+/// What a new sandbox is asked first. What comes second finds much done already, so each kind gets sandboxes of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum First {
+    /// to run a command
+    Command,
+    /// to run `1+1`
+    Code,
+    /// to describe a pandas data frame
+    Pandas,
+}
+
+impl First {
+    const ALL: [Self; 3] = [Self::Command, Self::Code, Self::Pandas];
+}
+
+/// The clocks of one sandbox. All but `warm` start with the create request.
 struct Sample {
+    first: First,
     created: Duration,
-    answers: Duration,
-    first_command: Duration,
-    first_code: Option<Duration>,
-    first_pandas: Option<Duration>,
-    warm_command: Vec<Duration>,
-    warm_code: Vec<Duration>,
+    /// Its agent answers; only of sandboxes that are asked for a command.
+    answers: Option<Duration>,
+    /// The first result is there; none where the template has no interpreter.
+    result: Option<Duration>,
+    /// Later requests of the same kind.
+    warm: Vec<Duration>,
 }
 
 pub async fn bench(data_dir: &Path, args: &BenchArgs) -> Result<ExitCode> {
@@ -65,21 +86,27 @@ pub async fn bench(data_dir: &Path, args: &BenchArgs) -> Result<ExitCode> {
         hold::hold(&client, data_dir, args, count).await?;
         return Ok(ExitCode::SUCCESS);
     }
+    let started = Instant::now();
     let samples = measure_all(&client, args).await?;
-    report(&samples, args);
+    report(&samples, started.elapsed(), args);
     Ok(ExitCode::SUCCESS)
 }
 
 async fn measure_all(client: &Client, args: &BenchArgs) -> Result<Vec<Sample>> {
-    let n = args.n.unwrap_or(args.concurrency.max(20));
+    let kinds = args.first.map_or(First::ALL.to_vec(), |first| vec![first]);
+    let n = args.n.unwrap_or(args.concurrency.max(20)) * kinds.len();
     let left = Arc::new(AtomicUsize::new(n));
     let mut workers = tokio::task::JoinSet::new();
     for _ in 0..args.concurrency.clamp(1, n.max(1)) {
         let (client, template, left) = (client.clone(), args.template.clone(), Arc::clone(&left));
+        let (kinds, pause) = (kinds.clone(), Duration::from_millis(args.pause));
         workers.spawn(async move {
             let mut samples = Vec::new();
-            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
-                samples.push(measure(&client, &template).await?);
+            while let Ok(number) =
+                left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
+            {
+                samples.push(measure(&client, &template, kinds[number % kinds.len()]).await?);
+                tokio::time::sleep(pause).await;
             }
             anyhow::Ok(samples)
         });
@@ -98,39 +125,40 @@ async fn measure_all(client: &Client, args: &BenchArgs) -> Result<Vec<Sample>> {
     failure.map_or(Ok(samples), Err)
 }
 
-async fn measure(client: &Client, template: &str) -> Result<Sample> {
+async fn measure(client: &Client, template: &str, first: First) -> Result<Sample> {
     let new = NewSandbox { template: template.to_owned(), timeout: 300, ..NewSandbox::default() };
     let start = Instant::now();
     let sandbox = client.create(&new).await?;
     let created = start.elapsed();
-    let outcome = use_it(&sandbox, start, created).await;
+    let outcome = use_it(&sandbox, first, start, created).await;
     client.kill(sandbox.id()).await?;
     outcome
 }
 
-async fn use_it(sandbox: &Sandbox, start: Instant, created: Duration) -> Result<Sample> {
-    let mut sample = Sample { created, ..Sample::default() };
-    sandbox.health().await?;
-    sample.answers = start.elapsed();
-    command(sandbox).await?;
-    sample.first_command = start.elapsed();
-    match code(sandbox, "1+1").await {
-        Ok(()) => {
-            sample.first_code = Some(start.elapsed());
-            code(sandbox, PANDAS).await?;
-            sample.first_pandas = Some(start.elapsed());
-        }
+async fn use_it(sandbox: &Sandbox, first: First, start: Instant, created: Duration) -> Result<Sample> {
+    let mut sample = Sample { first, created, answers: None, result: None, warm: Vec::new() };
+    if first == First::Command {
+        sandbox.health().await?;
+        sample.answers = Some(start.elapsed());
+    }
+    match request(sandbox, first).await {
+        Ok(()) => sample.result = Some(start.elapsed()),
         // A template without the interpreter is measured without it.
-        Err(error) if is_closed_port(&error) => {}
+        Err(error) if is_closed_port(&error) => return Ok(sample),
         Err(error) => return Err(error),
     }
     for _ in 0..WARM_ROUNDS {
-        sample.warm_command.push(timed(command(sandbox)).await?);
-        if sample.first_code.is_some() {
-            sample.warm_code.push(timed(code(sandbox, "1+1")).await?);
-        }
+        sample.warm.push(timed(request(sandbox, first)).await?);
     }
     Ok(sample)
+}
+
+async fn request(sandbox: &Sandbox, what: First) -> Result<()> {
+    match what {
+        First::Command => command(sandbox).await,
+        First::Code => code(sandbox, "1+1").await,
+        First::Pandas => code(sandbox, PANDAS).await,
+    }
 }
 
 async fn timed(work: impl Future<Output = Result<()>>) -> Result<Duration> {
@@ -166,20 +194,25 @@ async fn code(sandbox: &Sandbox, code: &str) -> Result<()> {
     }
 }
 
-fn report(samples: &[Sample], args: &BenchArgs) {
+fn report(samples: &[Sample], wall: Duration, args: &BenchArgs) {
     let series = |name, times: &dyn Fn(&Sample) -> Vec<Duration>| {
         let mut series = Series::new(name);
         samples.iter().for_each(|sample| series.extend(times(sample)));
         series
     };
+    let of = |first| move |sample: &&Sample| sample.first == first;
+    let result =
+        |first| move |s: &Sample| Some(s).filter(of(first)).and_then(|s| s.result).into_iter().collect();
+    let warm = |first| move |s: &Sample| Some(s).filter(of(first)).map_or(Vec::new(), |s| s.warm.clone());
     let all = [
         series("create -> 201", &|s| vec![s.created]),
-        series("create -> agent answers", &|s| vec![s.answers]),
-        series("create -> first command", &|s| vec![s.first_command]),
-        series("create -> first result of 1+1", &|s| s.first_code.into_iter().collect()),
-        series("create -> first result with pandas", &|s| s.first_pandas.into_iter().collect()),
-        series("command, warm", &|s| s.warm_command.clone()),
-        series("run_code 1+1, warm", &|s| s.warm_code.clone()),
+        series("create -> agent answers", &|s| s.answers.into_iter().collect()),
+        series("create -> first command", &result(First::Command)),
+        series("create -> first result of 1+1", &result(First::Code)),
+        series("create -> first result with pandas", &result(First::Pandas)),
+        series("command, warm", &warm(First::Command)),
+        series("run_code 1+1, warm", &warm(First::Code)),
+        series("run_code with pandas, warm", &warm(First::Pandas)),
     ];
     let machine = machine();
     if args.json {
@@ -188,12 +221,17 @@ fn report(samples: &[Sample], args: &BenchArgs) {
             "{}",
             json!({
                 "machine": machine, "template": args.template, "concurrency": args.concurrency, "series": series,
+                "wall_s": wall.as_secs_f64(),
             })
         );
         return;
     }
     println!("{}", machine_line(&machine));
-    println!("template {}, {} at a time; milliseconds", args.template, args.concurrency);
+    let (template, at_once, wall) = (&args.template, args.concurrency, wall.as_secs_f64());
+    println!(
+        "template {template}, {at_once} at a time, {} sandboxes in {wall:.1} s; milliseconds",
+        samples.len()
+    );
     println!("{:<40} {:>5} {:>9} {:>9} {:>9}", "", "n", "p50", "p90", "p99");
     for series in &all {
         println!("{}", series.line());

@@ -11,12 +11,12 @@ from . import blas
 from .channel import Channel
 from .interrupts import INTERRUPTS
 from .serve import serve_requests
-from .shell import KernelShell
+from .shell import ZMQInteractiveShell
 from .streams import KernelStream
 from .warmup import BACKEND
 
 
-def serve(shell: KernelShell, link: socket.socket, stdout: int | None, stderr: int | None) -> None:
+def serve(shell: ZMQInteractiveShell, link: socket.socket, stdout: int | None, stderr: int | None) -> None:
     """Serves requests on ``link`` until the server closes it; does not return.
 
     ``stdout`` and ``stderr`` become descriptors 1 and 2; None keeps what is there.

@@ -2,10 +2,10 @@
 
 import sys
 
-from .shell import KernelShell
+from .shell import ZMQInteractiveShell
 
 
-def rehearse(shell: KernelShell) -> None:
+def rehearse(shell: ZMQInteractiveShell) -> None:
     """Runs, fails, and shows values of common kinds, so that what this needs is loaded and its memory is this process's own.
     Leaves no trace in the session, and says nothing to a client.
     """

@@ -7,10 +7,10 @@ import sys
 from .channel import Channel
 from .interrupts import INTERRUPTS
 from .rehearsal import rehearse
-from .shell import KernelShell
+from .shell import ZMQInteractiveShell
 
 
-async def serve_requests(shell: KernelShell, channel: Channel) -> None:
+async def serve_requests(shell: ZMQInteractiveShell, channel: Channel) -> None:
     """Answers frames until the server closes the socket."""
     from .attach import replace_environment
 
@@ -33,7 +33,7 @@ async def serve_requests(shell: KernelShell, channel: Channel) -> None:
             shell.set_directory(os.fsdecode(payload))
 
 
-async def execute(shell: KernelShell, channel: Channel, code: str) -> None:
+async def execute(shell: ZMQInteractiveShell, channel: Channel, code: str) -> None:
     """Runs one cell. Whatever it does, ``done`` is sent at the end."""
     channel.send(b"started", b"%d" % shell.execution_count)
     try:
@@ -45,7 +45,7 @@ async def execute(shell: KernelShell, channel: Channel, code: str) -> None:
         channel.send(b"done", b"leaving" if shell.leaving else b"")
 
 
-async def run_cell(shell: KernelShell, code: str) -> None:
+async def run_cell(shell: ZMQInteractiveShell, code: str) -> None:
     """Runs ``code`` as notebooks do: a cell that awaits becomes a task, any other runs to its end."""
     problem = result = None
     shell.failed = False

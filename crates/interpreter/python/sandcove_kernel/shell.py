@@ -26,6 +26,8 @@ def configuration() -> Config:
     # No history file: its writer is a thread, and a warm process must have only one.
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
+    # By this section libraries (tqdm, for one) tell a notebook's kernel from a terminal.
+    config.IPKernelApp.parent_appname = "sandcove"
     # Long collections are shown whole.
     config.PlainTextFormatter.max_seq_length = 0
     return config
@@ -58,8 +60,24 @@ class KernelDisplayPublisher(DisplayPublisher):
         pass
 
 
-class KernelShell(InteractiveShell):
-    """One per process: IPython keeps the instance in a class variable."""
+class Kernel:
+    """What code finds as ``get_ipython().kernel``. That there is one tells pandas, for example, that nobody's terminal has to
+    be wide enough.
+    """
+
+    def __init__(self, shell) -> None:
+        self.shell = shell
+
+    def do_shutdown(self, restart: bool) -> dict:
+        """Ends this process after the cell; there is a new one for the next."""
+        self.shell.leaving = True
+        return {"status": "ok", "restart": restart}
+
+
+class ZMQInteractiveShell(InteractiveShell):
+    """One per process: IPython keeps the instance in a class variable. Libraries (rich, for one) know the shell of a notebook
+    by the name of its class.
+    """
 
     #: `exit()` ends the kernel after the cell; `exit(1)` means, as in notebooks, to keep it.
     exiter = Instance(ZMQExitAutocall)
@@ -71,6 +89,11 @@ class KernelShell(InteractiveShell):
     leaving = False
     #: An error of the running cell has been sent.
     failed = False
+    kernel = Instance(Kernel)
+
+    @default("kernel")
+    def _kernel(self) -> Kernel:
+        return Kernel(self)
 
     def connect(self, channel: Channel) -> None:
         """Everything shown from now on goes to ``channel``."""

@@ -33,9 +33,9 @@ def warm_up():
 
     from . import blas, formatters, images
     from .rehearsal import rehearse
-    from .shell import KernelShell, configuration
+    from .shell import ZMQInteractiveShell, configuration
 
-    shell = KernelShell.instance(config=configuration())
+    shell = ZMQInteractiveShell.instance(config=configuration())
     shell.refuse_input()
     for name in STANDARD + LIBRARIES:
         try:

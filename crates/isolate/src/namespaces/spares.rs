@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -10,7 +10,10 @@ use super::Host;
 use super::prepared::{Prepared, Purpose};
 use crate::{Blueprint, Result};
 
-/// How long after a start the spares are looked at: the new sandbox gets the processors first.
+/// How long after the last start the spares are filled up while there are enough: a new sandbox's first requests get the
+/// processors.
+const CALM: Duration = Duration::from_millis(250);
+/// How long they are left alone when there are few.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait when a spare cannot be made.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -21,6 +24,7 @@ pub(super) struct Spares {
     target: usize,
     kinds: Mutex<Vec<Spare>>,
     taken: Notify,
+    last_taken: Mutex<Instant>,
     /// Starts that make their own sandbox right now.
     hurried: AtomicUsize,
 }
@@ -41,7 +45,13 @@ impl Drop for Hurry<'_> {
 
 impl Spares {
     pub(super) fn new(target: usize) -> Self {
-        Self { target, kinds: Mutex::default(), taken: Notify::new(), hurried: AtomicUsize::new(0) }
+        Self {
+            target,
+            kinds: Mutex::default(),
+            taken: Notify::new(),
+            last_taken: Mutex::new(Instant::now()),
+            hurried: AtomicUsize::new(0),
+        }
     }
 
     /// Has spares of `blueprint` made from now on.
@@ -58,6 +68,7 @@ impl Spares {
     pub(super) fn take(&self, blueprint: &Blueprint) -> Option<Prepared> {
         let spare =
             self.with(|kinds| kinds.iter_mut().find(|kind| kind.blueprint == *blueprint)?.ready.pop());
+        *self.last_taken.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.taken.notify_one();
         spare
     }
@@ -96,7 +107,7 @@ impl Spares {
 
     async fn fill(&self, host: &Arc<Host>) -> Result<()> {
         while let Some(blueprint) = self.missing(host) {
-            while self.hurried.load(Ordering::Relaxed) > 0 {
+            while self.should_wait() {
                 tokio::time::sleep(PAUSE).await;
             }
             let spare = Prepared::make(host, Purpose::Spare(&blueprint)).await?;
@@ -113,6 +124,14 @@ impl Spares {
             }
         }
         Ok(())
+    }
+
+    /// Whether somebody needs the processors more: a start that makes its own sandbox, or a sandbox that has just been taken,
+    /// as long as there are spares for the next.
+    fn should_wait(&self) -> bool {
+        let enough = self.with(|kinds| kinds.iter().all(|kind| kind.ready.len() * 2 >= self.target));
+        let calm = self.last_taken.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= CALM;
+        self.hurried.load(Ordering::Relaxed) > 0 || (enough && !calm)
     }
 
     /// The kind that has fewest. One whose warm process is not ready waits for it: a cold start takes longer than that.
