@@ -130,16 +130,10 @@ fn new_name(slot: u32) -> Result<SandboxId> {
     name.parse().map_err(|_| kernel("name a sandbox", std::io::ErrorKind::InvalidInput.into()))
 }
 
-async fn build(
-    host: &Arc<Host>,
-    purpose: Purpose<'_>,
-    slot: u32,
-    name: SandboxId,
-) -> Result<Prepared> {
+async fn build(host: &Arc<Host>, purpose: Purpose<'_>, slot: u32, name: SandboxId) -> Result<Prepared> {
     let started = Instant::now();
     let (blueprint, spare) = (purpose.blueprint(), purpose.is_spare());
-    let wants_warm = blueprint.wants_warm()
-        && !host.pool.replaces(purpose.files(), &name, &WARM_SOURCES);
+    let wants_warm = blueprint.wants_warm() && !host.pool.replaces(purpose.files(), &name, &WARM_SOURCES);
     let warm = if wants_warm { host.warm.get(&blueprint.layers) } else { None };
     let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: Kind::Sandbox };
     let launcher = host.spawner.request(&request, warm.as_deref().map(Warm::user_namespace))?;
@@ -169,8 +163,7 @@ async fn build(
     let (files, zygote) = (files?, zygote?);
     let born = started.elapsed();
 
-    let mut boot =
-        Boot { zygote: zygote.is_some(), rehearse: spare, ..blueprint.boot.clone() };
+    let mut boot = Boot { zygote: zygote.is_some(), rehearse: spare, ..blueprint.boot.clone() };
     if boot.nameservers.is_empty() {
         // The firewall sends questions to the gateway on to the real resolver.
         boot.nameservers = vec![host.addresses.gateway(slot).into()];

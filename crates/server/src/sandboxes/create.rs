@@ -142,10 +142,7 @@ pub(super) fn spec(
     env.extend(details.env_vars.clone());
     SandboxSpec {
         id: details.id.clone(),
-        blueprint: Blueprint {
-            limits: details.limits,
-            ..build.blueprint(&shared.backend.layer_dir())
-        },
+        blueprint: Blueprint { limits: details.limits, ..build.blueprint(&shared.backend.layer_dir()) },
         files,
         mounts: details.mounts.iter().map(|mount| mount.seen.clone()).collect(),
         network: network.policy(),

@@ -246,10 +246,10 @@ async fn a_pause_may_keep_only_files() {
     assert_eq!(server.fake.files(&sandbox_id(id)).unwrap(), ["kept"]);
     let second = server.fake.spec(&sandbox_id(id)).unwrap();
     assert_eq!(
-        (&second.layers, &second.limits, &second.network),
-        (&first.layers, &first.limits, &first.network)
+        (&second.blueprint.layers, &second.blueprint.limits, &second.network),
+        (&first.blueprint.layers, &first.blueprint.limits, &first.network)
     );
-    let (first, second) = (&first.boot.settings, &second.boot.settings);
+    let (first, second) = (&first.settings, &second.settings);
     assert_eq!((&second.env_vars, &second.default_user), (&first.env_vars, &first.default_user));
     assert_eq!(pause_mode(&server, id).await, Value::Null);
 

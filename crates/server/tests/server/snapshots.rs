@@ -49,7 +49,7 @@ async fn snapshots_without_a_name_have_an_id_each() {
         let made = sandbox_id(made["sandboxID"].as_str().unwrap());
         assert_eq!(server.fake.files(&made).unwrap(), ["first"]);
         let spec = server.fake.spec(&made).unwrap();
-        assert_eq!(spec.layers, server.fake.spec(&sandbox_id(&id)).unwrap().layers, "none on top");
+        assert_eq!(spec.blueprint.layers, server.fake.spec(&sandbox_id(&id)).unwrap().blueprint.layers, "none on top");
         let env = spec.boot.settings.env_vars.clone().unwrap();
         assert_eq!((env.get("FROM_TEMPLATE").map(String::as_str), env.get("A")), (Some("1"), None));
     }
