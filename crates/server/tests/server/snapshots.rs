@@ -49,8 +49,12 @@ async fn snapshots_without_a_name_have_an_id_each() {
         let made = sandbox_id(made["sandboxID"].as_str().unwrap());
         assert_eq!(server.fake.files(&made).unwrap(), ["first"]);
         let spec = server.fake.spec(&made).unwrap();
-        assert_eq!(spec.blueprint.layers, server.fake.spec(&sandbox_id(&id)).unwrap().blueprint.layers, "none on top");
-        let env = spec.boot.settings.env_vars.clone().unwrap();
+        assert_eq!(
+            spec.blueprint.layers,
+            server.fake.spec(&sandbox_id(&id)).unwrap().blueprint.layers,
+            "none on top"
+        );
+        let env = spec.settings.env_vars.clone().unwrap();
         assert_eq!((env.get("FROM_TEMPLATE").map(String::as_str), env.get("A")), (Some("1"), None));
     }
     // It is no template to choose from.
@@ -204,14 +208,14 @@ async fn a_failed_snapshot_leaves_nothing_and_the_sandbox_running() {
 async fn chains_have_no_length() {
     let server = Server::start().await;
     let mut id = server.id(json!({})).await;
-    let layers = server.fake.spec(&sandbox_id(&id)).unwrap().layers.clone();
+    let layers = server.fake.spec(&sandbox_id(&id)).unwrap().blueprint.layers.clone();
     for generation in 0..20 {
         server.fake.write(&sandbox_id(&id), &format!("{generation:02}"));
         let taken = snapshot(&server, &id, json!({})).await;
         id = server.id(json!({ "templateID": taken["snapshotID"] })).await;
     }
     assert_eq!(server.fake.files(&sandbox_id(&id)).unwrap().len(), 20);
-    assert_eq!(server.fake.spec(&sandbox_id(&id)).unwrap().layers, layers);
+    assert_eq!(server.fake.spec(&sandbox_id(&id)).unwrap().blueprint.layers, layers);
 }
 
 #[tokio::test]
@@ -240,7 +244,7 @@ async fn forks_begin_with_the_files_and_live_on_their_own() {
         assert_eq!(server.fake.files(&sandbox_id(fork_id)).unwrap(), ["kept"]);
         let spec = server.fake.spec(&sandbox_id(fork_id)).unwrap();
         assert!(matches!(spec.files, Files::Snapshot(_)));
-        assert_eq!(spec.boot.settings.env_vars.as_ref().unwrap()["A"], "1");
+        assert_eq!(spec.settings.env_vars.as_ref().unwrap()["A"], "1");
         assert_eq!(spec.network.deny_out, ["1.1.1.1"]);
         let detail = server.get(&format!("/sandboxes/{fork_id}")).await.json();
         assert_eq!((&detail["metadata"], &detail["state"]), (&json!({ "a": "b" }), &json!("running")));
