@@ -1,8 +1,8 @@
 //! Teams and what they may do.
 
-use sandcove_isolate::Limits;
 use std::time::Duration;
 
+use sandcove_isolate::Limits;
 use uuid::Uuid;
 
 /// A team: the owner of sandboxes and templates.

@@ -76,8 +76,8 @@ impl Session {
             Request::Execute(code) => Order::Execute((*code).to_owned()),
             Request::Set(name, value) => Order::Change(((*name).to_owned(), Some((*value).to_owned()))),
             Request::Unset(name) => Order::Change(((*name).to_owned(), None)),
-            // The process was started with them.
-            Request::Environment(_) | Request::Directory(_) => return,
+            // The process was started with them; the last is for our own.
+            Request::Environment(_) | Request::Directory(_) | Request::Rehearse => return,
         };
         // A session that has ended shows in `next`.
         let _ = self.orders.send(order);

@@ -32,6 +32,7 @@ impl Interpreter {
             python_dir: PathBuf::from("/nonexistent"),
             agent: SocketAddr::from(([127, 0, 0, 1], 1)),
             zygote_on_stdin: false,
+            rehearse: false,
             environment,
         };
         let interpreter = Self { contexts: Contexts::new(config), home };

@@ -39,7 +39,10 @@ async fn an_operator_makes_limits_blocks_and_bans_teams() {
     let made = server.call_as(&key, "POST", "/sandboxes", create.clone()).await;
     let sandbox = made.json()["sandboxID"].as_str().unwrap().to_owned();
     let spec = server.fake.spec(&sandbox_id(&sandbox)).unwrap();
-    assert_eq!((spec.limits.cpus, spec.limits.memory_mib, spec.limits.disk_mib), (1, 100, 50));
+    assert_eq!(
+        (spec.blueprint.limits.cpus, spec.blueprint.limits.memory_mib, spec.blueprint.limits.disk_mib),
+        (1, 100, 50)
+    );
     assert_eq!(server.call_as(&key, "POST", "/sandboxes", create.clone()).await.code(), 429);
     let long = json!({ "templateID": "base", "timeout": 7201 });
     assert_eq!(server.call_as(&key, "POST", "/sandboxes", long).await.code(), 400);
