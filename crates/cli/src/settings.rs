@@ -196,15 +196,14 @@ mod tests {
             #[command(flatten)]
             args: ServerArgs,
         }
-        let given = |line: &[&str], config| {
-            let line = clap::Parser::parse_from([&["serve"], line].concat());
-            let Line { args } = line;
+        let given = |flag, config| {
+            let Line { args } = clap::Parser::parse_from(["serve", flag]);
             resolve(config, args).unwrap().all_languages
         };
-        assert_eq!(given(&[], ""), None);
-        assert_eq!(given(&["--all-languages"], "all-languages = false"), Some(true));
-        assert_eq!(given(&["--all-languages=false"], ""), Some(false));
-        assert_eq!(given(&[], "all-languages = true"), Some(true));
+        assert_eq!(given("--all-languages", "all-languages = false"), Some(true));
+        assert_eq!(given("--all-languages=false", ""), Some(false));
+        let in_file = |config| resolve(config, ServerArgs::default()).unwrap().all_languages;
+        assert_eq!((in_file(""), in_file("all-languages = true")), (None, Some(true)));
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Launcher {
         let ours = HOSTED.into_iter().map(|name| Language::from_request(Some(name)));
         let ours =
             ours.flatten().filter(|language| self.offers(language)).map(|language| language.to_string());
-        let known = ours.chain(installed.into_iter().map(|spec| spec.name)).collect();
+        let known = ours.chain(installed.iter().map(|spec| spec.known_as(&installed))).collect();
         Err(StartError::NoSuchKernel { language: language.to_string(), known })
     }
 

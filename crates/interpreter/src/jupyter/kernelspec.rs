@@ -72,6 +72,14 @@ impl Kernelspec {
         Language::from_request(Some(&self.manifest.language))
     }
 
+    /// What to ask for to get it: its language, unless that gets another.
+    pub fn known_as(&self, installed: &[Self]) -> String {
+        match self.language() {
+            Some(language) if Self::of(&language, installed) == Some(self) => language.to_string(),
+            _ => self.name.clone(),
+        }
+    }
+
     /// How it is interrupted.
     pub fn interrupt_mode(&self) -> InterruptMode {
         self.manifest.interrupt_mode
@@ -207,6 +215,8 @@ mod tests {
             assert_eq!(found(asked, &installed), Some(name), "{asked}");
         }
         assert_eq!(found("cobol", &installed), None);
+        let known: Vec<String> = installed.iter().map(|spec| spec.known_as(&installed)).collect();
+        assert_eq!(known[..3], ["cpp", "mine", "r"]);
     }
 
     #[test]

@@ -258,8 +258,7 @@ async fn a_language_that_is_missing_is_told_with_a_way_to_get_it() {
     let error = interpreter.contexts.create(request).await.unwrap_err();
     let ContextError::Start(error) = error else { panic!("{error:?}") };
     let text = error.to_string();
-    for part in ["language `r2d2`", "there are python", "messaged, signalled", "sandcove up --all-languages"]
-    {
+    for part in ["language `r2d2`", "there are python", "lingua, signalled", "sandcove up --all-languages"] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }
