@@ -13,11 +13,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import urllib.request
 import uuid
 from pathlib import Path
 
-CONFIG = Path(__file__).with_name("openapi.toml")
+CONFIG = Path(__file__).resolve().with_name("openapi.toml")
 
 
 def call(url: str, key: str, method: str, path: str, body: object = None) -> dict:
@@ -46,13 +47,16 @@ def run(url: str, *options: str, key: str | None = None) -> subprocess.Completed
     program = Path(sys.executable).with_name("schemathesis")
     arguments = ["--phases", "examples,coverage,fuzzing", *options]
     try:
-        return subprocess.run(
-            [program, "--config-file", CONFIG, "run", f"{url}/openapi.json", *arguments],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        # It remembers failures in the directory it runs in.
+        with tempfile.TemporaryDirectory() as directory:
+            return subprocess.run(
+                [program, "--config-file", CONFIG, "run", f"{url}/openapi.json", *arguments],
+                cwd=directory,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
     finally:
         call(url, key, "DELETE", f"/volumes/{volume['volumeID']}")
 

@@ -105,10 +105,13 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
     # that it makes ahead.
     own = ("warm", "spare")
     warm = [json.loads(p.read_text())["slot"] for p in (data_dir / "run").glob("warm*/jail.json")]
+    # Walked and not globbed: groups of this and other servers vanish meanwhile.
     cgroups = {
-        str(p)
-        for p in Path("/sys/fs/cgroup").glob(f"**/sandcove{instance}/s*")
-        if p.is_dir() and int(p.name[1:]) not in warm
+        f"{above}/{name}"
+        for above, names, _ in os.walk("/sys/fs/cgroup")
+        if above.endswith(f"/sandcove{instance}")
+        for name in names
+        if name.startswith("s") and int(name[1:]) not in warm
     }
     links = {p.name for p in Path("/sys/class/net").glob(f"scv{instance}-*")}
     mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(data_dir) in line}

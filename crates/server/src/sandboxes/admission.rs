@@ -80,6 +80,10 @@ impl Admission {
         if self.inner.closed.load(Ordering::Relaxed) {
             return Err(Error::Draining);
         }
+        self.count(team, most)
+    }
+
+    fn count(&self, team: Uuid, most: u32) -> Result<Slot> {
         let mut running = self.lock();
         let count = running.entry(team).or_default();
         if *count >= most {
@@ -90,9 +94,10 @@ impl Admission {
         Ok(Slot { admission: self.clone(), team, room: None })
     }
 
-    /// A slot with room, or a refusal at once: for a sandbox that somebody waits for already.
+    /// A slot with room, or a refusal at once: for a sandbox that is there already and is to run again. It can be nowhere
+    /// else, so a closed door does not keep it out.
     pub(super) fn take(&self, team: Uuid, most: u32) -> Result<Slot> {
-        let mut slot = self.reserve(team, most)?;
+        let mut slot = self.count(team, most)?;
         slot.room = Some(self.inner.room.clone().try_acquire_owned().map_err(|_| Error::NoRoom)?);
         Ok(slot)
     }
@@ -197,10 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_door_lets_nobody_in() {
+    fn a_closed_door_lets_nobody_new_in() {
         let admission = admission(10, 10);
         admission.set_open(false);
         assert!(matches!(admission.reserve(Uuid::new_v4(), 5), Err(Error::Draining)));
+        assert!(admission.take(Uuid::new_v4(), 5).is_ok());
         admission.set_open(true);
         assert!(admission.reserve(Uuid::new_v4(), 5).is_ok());
     }

@@ -203,8 +203,8 @@ impl Registry {
             match made {
                 Ok(driver) => {
                     let view = driver.view.borrow().clone();
+                    let _ = reply.send(Ok(view.clone()));
                     shared.events.record(&view, Happened::Created).await;
-                    let _ = reply.send(Ok(view));
                     if let Err(err) = shared.store.count_spawn(&template).await {
                         tracing::warn!(error = ?err, "a new sandbox was not counted for its template");
                     }
