@@ -64,6 +64,9 @@ pub enum Error {
     /// No room for what is to be kept.
     #[error("the storage of this server is full: delete snapshots or sandboxes")]
     PoolFull(#[source] sandcove_isolate::Error),
+    /// Its processes cannot be stopped just now.
+    #[error("Sandbox \"{0}\" is busy, try again")]
+    Busy(SandboxId, #[source] sandcove_isolate::Error),
     /// Files cannot be kept apart on this server.
     #[error("this server cannot take snapshots: its storage is not on btrfs")]
     SnapshotsUnsupported(#[source] sandcove_isolate::Error),

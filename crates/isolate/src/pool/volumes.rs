@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{Kind, Pool, at, full_or, open};
+use super::{Kind, Pool, at, delete_subvolume, full_or, open};
 use crate::Result;
 use crate::sys;
 
@@ -42,14 +42,7 @@ impl Pool {
         let Kind::Btrfs { limits } = self.kind else {
             return std::fs::remove_dir_all(&path).map_err(at("delete", &path));
         };
-        let parent = open(&parent)?;
-        let number = open(&path).and_then(|fd| sys::subvolume_id(fd.as_fd()).map_err(at("inspect", &path)));
-        sys::delete_subvolume(parent.as_fd(), name).map_err(at("delete", &path))?;
-        if let (true, Ok(number)) = (limits, number) {
-            // Refused while the deleted data is still being freed, and then done by the kernel itself.
-            let _ = sys::remove_qgroup(parent.as_fd(), number);
-        }
-        Ok(())
+        delete_subvolume(&parent, name, limits)
     }
 }
 

@@ -120,9 +120,12 @@ fn status(error: &Error) -> StatusCode {
         | Error::IdempotencyOutcomeUnknown => StatusCode::CONFLICT,
         Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         Error::TooManySandboxes(_) | Error::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
-        Error::NoCapacity(_) | Error::PoolFull(_) | Error::NoRoom | Error::Draining | Error::ShuttingDown => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Error::NoCapacity(_)
+        | Error::PoolFull(_)
+        | Error::Busy(..)
+        | Error::NoRoom
+        | Error::Draining
+        | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         Error::Deadline | Error::PlacementTimeout => StatusCode::GATEWAY_TIMEOUT,
         Error::CreateFailed { .. }
         | Error::Backend { .. }
@@ -192,6 +195,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::BodyAborted
         | Error::Deadline
         | Error::PoolFull(_)
+        | Error::Busy(..)
         | Error::ShuttingDown => None,
     }
 }

@@ -79,8 +79,8 @@ pub(super) async fn detail(
     let detail = wire::TemplateWithBuilds {
         template_id: template.build.template_id.to_string(),
         public: template.public,
-        aliases: vec![template.build.name.clone()],
-        names: vec![full_name(&template, &team)],
+        aliases: aliases(&template),
+        names: names(&template, &team),
         created_at: template.created_at,
         updated_at: template.updated_at,
         last_spawned_at: template.last_spawned_at,
@@ -143,8 +143,8 @@ fn listed(template: &Template, team: &Team) -> wire::Template {
         memory_mb: template.build.memory_mib,
         disk_size_mb: template.build.disk_mib,
         public: template.public,
-        aliases: vec![template.build.name.clone()],
-        names: vec![full_name(template, team)],
+        aliases: aliases(template),
+        names: names(template, team),
         created_at: template.created_at,
         updated_at: template.updated_at,
         created_by: None,
@@ -156,12 +156,14 @@ fn listed(template: &Template, team: &Team) -> wire::Template {
     }
 }
 
-fn full_name(template: &Template, team: &Team) -> String {
-    if template.is_owned_by(team) {
-        format!("{}/{}", team.slug, template.build.name)
-    } else {
-        template.build.name.clone()
-    }
+/// Snapshots may have no name.
+fn aliases(template: &Template) -> Vec<String> {
+    Some(template.build.name.clone()).into_iter().filter(|name| !name.is_empty()).collect()
+}
+
+fn names(template: &Template, team: &Team) -> Vec<String> {
+    let full = |name| if template.is_owned_by(team) { format!("{}/{name}", team.slug) } else { name };
+    aliases(template).into_iter().map(full).collect()
 }
 
 fn build(entry: &BuildEntry) -> wire::TemplateBuild {

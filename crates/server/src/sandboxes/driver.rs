@@ -11,16 +11,17 @@ use jiff::Timestamp;
 use sandcove_isolate::{Handle, crash};
 use sandcove_wire::api::network::NetworkUpdate;
 use sandcove_wire::api::observe::LogLevel;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::admission::Slot;
 use super::journal::Journal;
-use super::lifecycle::{Ask, Decision, Denial, Keep, Phase, Session, Transition, after_crash, decide};
+use super::lifecycle::{Decision, Denial, Keep, Phase, Session, Transition, after_crash, decide};
 use super::live::Live;
 use super::network::InvalidNetwork;
 use super::record::{Settings, StoredState, View};
 use super::registry::Shared;
+use super::request::{Command, Outcome, Reply, Request, answer, answer_all};
 use super::work::{Subject, Work};
 use crate::events::{Happened, KillReason};
 use crate::teams::Team;
@@ -35,67 +36,6 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 const LEAST_REFRESH: Duration = Duration::from_secs(15);
 /// A wake-up by traffic gives at least this much.
 const LEAST_WAKE: Duration = Duration::from_secs(300);
-
-/// What may be asked of a sandbox.
-#[derive(Debug)]
-pub(crate) enum Request {
-    Pause(Keep),
-    Resume {
-        from: Keep,
-        timeout: Duration,
-        /// Whether it is paused when that time is up; as before when none.
-        auto_pause: Option<bool>,
-    },
-    Connect {
-        from: Keep,
-        timeout: Duration,
-    },
-    Wake,
-    Kill,
-    SetTimeout(Duration),
-    Refresh(Duration),
-    SetNetwork(Box<NetworkUpdate>),
-    /// Keep the files under this name.
-    Snapshot(String),
-    /// The same, for forks.
-    Fork(String),
-}
-
-/// How it was met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// As asked.
-    Done,
-    /// It was paused and runs again.
-    Resumed,
-    /// It ran all along.
-    WasRunning,
-}
-
-pub(super) type Reply = oneshot::Sender<Result<Outcome>>;
-
-#[derive(Debug)]
-pub(super) struct Command {
-    pub(super) request: Request,
-    pub(super) reply: Reply,
-}
-
-impl Request {
-    fn ask(&self) -> Ask {
-        match self {
-            Self::Pause(keep) => Ask::Pause(*keep),
-            Self::Resume { from, .. } => Ask::Resume(*from),
-            Self::Connect { from, .. } => Ask::Connect(*from),
-            Self::Wake => Ask::Wake,
-            Self::Kill => Ask::Kill,
-            Self::SetTimeout(_) => Ask::SetTimeout,
-            Self::Refresh(_) => Ask::Refresh,
-            Self::SetNetwork(_) => Ask::SetNetwork,
-            Self::Snapshot(_) => Ask::Snapshot,
-            Self::Fork(_) => Ask::Fork,
-        }
-    }
-}
 
 /// A change of phase that is being made.
 struct Underway {
@@ -505,26 +445,5 @@ async fn give_back_memory(handle: Handle, journal: Arc<Journal>) {
         Ok(bytes) if bytes >> 20 == 0 => {}
         Ok(bytes) => journal.write(LogLevel::Info, &format!("{} MiB of memory given back", bytes >> 20)),
         Err(err) => tracing::debug!(sandbox_id = %handle.id(), error = ?err, "no memory was given back"),
-    }
-}
-
-/// A caller that hung up has no use for the answer.
-fn answer(reply: Reply, result: Result<Outcome>) {
-    let _ = reply.send(result);
-}
-
-/// Errors are not copied: the first caller gets the whole one, the others its text.
-fn answer_all(replies: Vec<Reply>, result: Result<Outcome>) {
-    let mut replies = replies.into_iter();
-    match result {
-        Ok(outcome) => replies.for_each(|reply| answer(reply, Ok(outcome))),
-        Err(error) => {
-            let Some(first) = replies.next() else {
-                tracing::error!(error = ?error, "sandbox could not change its phase");
-                return;
-            };
-            answer(first, Err(error));
-            replies.for_each(|reply| answer(reply, Err(Error::Internal("the joined request failed"))));
-        }
     }
 }

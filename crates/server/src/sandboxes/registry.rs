@@ -14,12 +14,13 @@ use uuid::Uuid;
 
 use super::admission::{Admission, Capacity, Slot};
 use super::create::{self, CreatePlan};
-use super::driver::{Command, Driver, Outcome, Request};
+use super::driver::Driver;
 use super::journal::Journal;
 use super::lifecycle::Phase;
 use super::live::Live;
 use super::record::{Details, Stored, StoredState, View};
 use super::recover;
+use super::request::{Command, Outcome, Request};
 use super::series::{STEP_SECONDS, Series};
 use crate::events::{Events, Happened};
 use crate::store::{Begun, Store};

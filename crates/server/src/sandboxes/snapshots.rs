@@ -8,9 +8,9 @@ use sandcove_wire::id::{SandboxId, TemplateId};
 use uuid::Uuid;
 
 use super::create::{CreatePlan, Token};
-use super::driver::Request;
 use super::record::View;
 use super::registry::{Registry, Shared};
+use super::request::Request;
 use crate::teams::Team;
 use crate::templates::{Reference, TemplateRecord};
 use crate::{Error, Result, random};

@@ -1,6 +1,7 @@
 //! What the changes of phase do: to processes, files, and the row that says what a restarted server may count on. The order
 //! of the two is what makes a crash between them harmless, so it is in one place.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -70,6 +71,10 @@ impl Subject {
             handle.snapshot(&name).await.map_err(|source| match source {
                 IsolateError::PoolFull => Error::PoolFull(source),
                 IsolateError::NoSnapshots => Error::SnapshotsUnsupported(source),
+                // Its processes do not stop, which is mostly because they wait for a disk.
+                IsolateError::Path { source: ref cause, .. } if cause.kind() == ErrorKind::TimedOut => {
+                    Error::Busy(self.view.details.id.clone(), source)
+                }
                 source => self.failed("take a snapshot of")(source),
             })?;
             Ok(Some(handle.clone()))

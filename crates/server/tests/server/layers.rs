@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::support::{Server, base};
 
 #[tokio::test]
-async fn layers_are_needed_by_tags_and_by_sandboxes() {
+async fn layers_are_needed_by_tags_sandboxes_and_snapshots() {
     let server = Server::start().await;
     let build = async |layer: &str| {
         let mut record = base();
@@ -28,6 +28,17 @@ async fn layers_are_needed_by_tags_and_by_sandboxes() {
     assert_eq!(used().await, names(&["layer-1", "layer-3"]), "the second has neither tag nor sandbox");
     assert_eq!(server.call("DELETE", &format!("/sandboxes/{id}"), json!(null)).await.code(), 204);
     assert_eq!(used().await, names(&["layer-3"]));
-    server.id(json!({ "templateID": base().name })).await;
+    let id = server.id(json!({ "templateID": base().name })).await;
     assert_eq!(used().await, names(&["layer-3"]), "what is left still works");
+
+    let taken = server.call("POST", &format!("/sandboxes/{id}/snapshots"), json!({})).await.json();
+    assert_eq!(server.call("DELETE", &format!("/sandboxes/{id}"), json!(null)).await.code(), 204);
+    build("layer-4").await;
+    assert_eq!(used().await, names(&["layer-3", "layer-4"]), "a snapshot needs what it was made over");
+    let id = server.id(json!({ "templateID": taken["snapshotID"] })).await;
+    let path = format!("/templates/{}", taken["snapshotID"].as_str().unwrap());
+    assert_eq!(server.call("DELETE", &path, json!(null)).await.code(), 204);
+    assert_eq!(used().await, names(&["layer-3", "layer-4"]), "and so does a sandbox made from it");
+    assert_eq!(server.call("DELETE", &format!("/sandboxes/{id}"), json!(null)).await.code(), 204);
+    assert_eq!(used().await, names(&["layer-4"]));
 }
