@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::response::IntoResponse;
-use http::{Request, Response, header};
+use http::uri::Authority;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -25,7 +26,7 @@ use crate::http::{Limiter, deadline, error, router};
 use crate::node::Node;
 use crate::proxy::body::Answer;
 use crate::proxy::error_page::format_for;
-use crate::proxy::host_route::{Prefixes, Target, route};
+use crate::proxy::host_route::{Prefixes, Target, asked_host, route};
 use crate::sandboxes::{Capacity, Registry};
 use crate::store::{FirstTeam, Store};
 use crate::telemetry::Telemetry;
@@ -232,9 +233,9 @@ impl Server {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
-        let from_header = || request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        let host = request.uri().authority().map(|authority| authority.as_str()).or_else(from_header);
-        match route(host, request.headers(), request.uri().path(), &self.app.inner.prefixes) {
+        let (uri, headers) = (request.uri(), request.headers());
+        let host = asked_host(uri.authority().map(Authority::as_str), headers);
+        match host.and_then(|host| route(host, headers, uri.path(), &self.app.inner.prefixes)) {
             Ok((Target::Api, cut)) => self.api(request, cut).await.map(Answer::Api),
             Ok((target, cut)) => {
                 let span = tracing::debug_span!("traffic", target = ?target);

@@ -3,13 +3,17 @@
 
 use axum::extract::FromRequestParts;
 use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use http::request::Parts;
+use sandcove_wire::secret::Secret;
 use uuid::Uuid;
 
 use crate::app::App;
 use crate::teams::{Standing, Team};
 use crate::{Error, Result};
 
+const API_KEY: &str = "x-api-key";
+const ADMIN_TOKEN: &str = "x-admin-token";
 const KEYS_PAGE: &str = "https://e2b.dev/docs/api-key";
 const LOGIN_COMMAND: &str = "'e2b auth login'";
 
@@ -117,7 +121,7 @@ fn welcome(app: &App, team: Team, parts: &Parts) -> Result<Team> {
 
 async fn authenticate(app: &App, headers: &HeaderMap) -> Result<Team> {
     let mut first_error = None;
-    if let Some(key) = text(headers, "x-api-key") {
+    if let Some(key) = text(headers, API_KEY) {
         match by_api_key(app, key).await {
             Ok(team) => return Ok(team),
             Err(error) => first_error = Some(error),
@@ -129,7 +133,7 @@ async fn authenticate(app: &App, headers: &HeaderMap) -> Result<Team> {
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
-    if let Some(token) = text(headers, "x-admin-token") {
+    if let Some(token) = text(headers, ADMIN_TOKEN) {
         match by_admin_token(app, token, headers).await {
             Ok(team) => return Ok(team),
             Err(error) => first_error = first_error.or(Some(error)),
@@ -181,6 +185,30 @@ fn check_admin_token(app: &App, token: &str) -> Result<()> {
 fn named_team(headers: &HeaderMap) -> Option<Result<Uuid>> {
     let id = headers.get("x-team-id")?;
     Some(id.to_str().ok().and_then(|id| Uuid::parse_str(id).ok()).ok_or(Error::InvalidTeamId))
+}
+
+/// Takes credentials of this server out of a request that goes on to a sandbox: whoever owns the sandbox would read them.
+/// What is no credential here belongs to the service, and stays.
+pub(crate) async fn withhold_credentials(app: &App, headers: &mut HeaderMap) {
+    for name in [API_KEY, AUTHORIZATION.as_str(), ADMIN_TOKEN] {
+        let mut ours = false;
+        for value in headers.get_all(name).iter().filter_map(|value| value.to_str().ok()) {
+            let credential = if name == AUTHORIZATION.as_str() { value.strip_prefix("Bearer ") } else { Some(value) };
+            if let Some(credential) = credential {
+                ours = ours || is_credential(app, credential.trim()).await;
+            }
+        }
+        if ours {
+            headers.remove(name);
+        }
+    }
+}
+
+async fn is_credential(app: &App, text: &str) -> bool {
+    let config = app.config();
+    let is = |secret: &Option<Secret>| secret.as_ref().is_some_and(|secret| secret.matches(text));
+    // A store that cannot tell must not give one away.
+    is(&config.access_token) || is(&config.admin_token) || app.store().is_credential(text).await.unwrap_or(true)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

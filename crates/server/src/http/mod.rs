@@ -1,7 +1,7 @@
 //! The REST API: extract, convert, call, convert back. The only place where statuses are chosen.
 
 mod admin;
-mod auth;
+pub(crate) mod auth;
 mod body;
 pub(crate) mod error;
 mod events;

@@ -18,6 +18,7 @@ use super::host_route::{Target, is_control_route};
 use super::pool::Connection;
 use super::{Refusal, error_page, upgrade};
 use crate::app::App;
+use crate::http::auth::withhold_credentials;
 use crate::http::error::refused;
 use crate::sandboxes::Live;
 
@@ -86,6 +87,7 @@ async fn attempt(
         return Err(Refusal::BadAddress("CONNECT is not supported"));
     }
     let Admitted { live, view } = visitor.admit(app, &id, port).await?;
+    withhold_credentials(app, request.headers_mut()).await;
     let mask = if port == AGENT_PORT { None } else { view.settings.network.masked_host(port) };
     let upgrade = upgrade::wanted(request.headers());
     let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));

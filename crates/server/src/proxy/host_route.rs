@@ -1,7 +1,7 @@
 //! Which requests are for a sandbox, and for which: pure, and total over whatever a client sends (contract:
 //! control-plane, section 15.4).
 
-use http::HeaderMap;
+use http::header::{self, HeaderMap};
 use percent_encoding::percent_decode_str;
 use sandcove_wire::boot::AGENT_PORT;
 use sandcove_wire::id::SandboxId;
@@ -30,6 +30,21 @@ pub(crate) enum Target {
 pub(crate) struct Prefixes {
     pub(crate) api: Option<String>,
     pub(crate) sandbox: Option<String>,
+}
+
+/// The host a request is for: that of its address, which HTTP/2 always has, or of its `Host` header. A second one, or one
+/// that is no text, would mean one thing here and another to a service.
+pub(crate) fn asked_host<'a>(
+    authority: Option<&'a str>,
+    headers: &'a HeaderMap,
+) -> Result<Option<&'a str>, Refusal> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next().map(|host| host.to_str()).transpose();
+    let host = host.map_err(|_| Refusal::BadAddress("invalid Host header"))?;
+    match hosts.next() {
+        Some(_) => Err(Refusal::BadAddress("more than one Host header")),
+        None => Ok(authority.or(host)),
+    }
 }
 
 /// Decides where a request goes, and how many bytes of its path are prefix.

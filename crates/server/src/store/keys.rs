@@ -106,6 +106,13 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
+    /// Whether somebody can show this as an API key or an access token.
+    pub(crate) async fn is_credential(&self, secret: &str) -> Result<bool> {
+        let hash = hash(secret);
+        let sql = "SELECT 1 FROM api_keys WHERE hash = $1 UNION ALL SELECT 1 FROM access_tokens WHERE hash = $1";
+        Ok(sqlx::query(sql).bind(hash).fetch_optional(&self.read).await?.is_some())
+    }
+
     /// Takes a key's rights away, at once; false when the team has no such key.
     pub async fn delete_key(&self, team: &Team, id: Uuid) -> Result<bool> {
         let done = sqlx::query("DELETE FROM api_keys WHERE id = $1 AND team_id = $2")

@@ -237,6 +237,54 @@ async fn hosts_are_masked_for_services_only() {
 }
 
 #[tokio::test]
+async fn a_request_with_two_hosts_goes_nowhere() {
+    let server = with_services().await;
+    let id = server.id(json!({})).await;
+    let service = format!("8080-{id}.localhost");
+    for hosts in [["localhost", &service], [&service, "localhost"], [&service, &service], ["localhost"; 2]] {
+        let [first, second] = hosts;
+        let head = format!("GET / HTTP/1.1\r\nhost: {first}\r\nhost: {second}\r\nconnection: close\r\n\r\n");
+        let answer = read_to_end(&mut raw(&server, &head).await).await;
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{hosts:?}: {answer}");
+        assert!(answer.ends_with("more than one Host header"), "{hosts:?}: {answer}");
+    }
+    let mut garbled = raw(&server, "").await;
+    garbled
+        .write_all(b"GET / HTTP/1.1\r\nhost: 8080-\xff.localhost\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    assert!(read_to_end(&mut garbled).await.starts_with(b"HTTP/1.1 400 "));
+}
+
+#[tokio::test]
+async fn credentials_of_the_server_are_withheld_from_sandboxes() {
+    let server = with_services().await;
+    let id = server.id(json!({})).await;
+    let other = server.other_team().await;
+    for port in ["8080", "49983"] {
+        let host = format!("{port}-{id}.localhost");
+        let ask = async |name: &str, value: &str| {
+            let reply = server.send("GET", "/", &[("host", &host), (name, value)], "").await;
+            assert_eq!(reply.status, 200);
+            header(&reply, name)
+        };
+        for (name, ours, theirs) in [
+            ("x-api-key", KEY, "e2b_of_the_service"),
+            ("x-api-key", other, ""),
+            ("authorization", "Bearer sk_e2b_person", "Bearer sk_e2b_of_the_service"),
+            ("authorization", "Bearer admin", "Basic dXNlcjo="),
+            ("x-admin-token", "admin", "of the service"),
+        ] {
+            assert_eq!(ask(name, ours).await, None, "{name}: {ours}");
+            assert_eq!(ask(name, theirs).await.as_deref(), Some(theirs), "{name}");
+        }
+    }
+    let to = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", "8080"), ("x-api-key", KEY)];
+    assert_eq!(header(&server.send("GET", "/", &to, "").await, "x-api-key"), None);
+}
+
+#[tokio::test]
 async fn large_bodies_go_both_ways() {
     let server = with_services().await;
     let id = server.id(json!({})).await;
