@@ -3,9 +3,9 @@
     table.py [--python 2.7.0,2.20.0,…|minors] [--js …|minors] [--workers N]
     with E2B_API_URL, E2B_SANDBOX_URL and E2B_API_KEY set
 
-`minors` means one release, the last, of every minor series from 2.7 on, and a few from before. These do not know
-E2B_API_URL: they run in their debug mode, against a sandbox whose ports `sandcove sandbox forward` (SANDCOVE_BIN) makes
-local ones.
+`minors` means one release, the last, of every minor series. Those before 2.7 do not know E2B_SANDBOX_URL: what they send to
+names is led to the server, and some also run in their debug mode, against a sandbox whose ports `sandcove sandbox forward`
+(SANDCOVE_BIN) makes local ones.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("SANDCOVE_VERSIONS_DIR", HERE.parent / ".versions"))
 BIN = os.environ.get("SANDCOVE_BIN", str(HERE.parent.parent / "target/release/sandcove"))
 FIRST = (2, 7, 0)
-OLD = {"python": ["1.0.6", "1.5.6", "1.11.1"], "js": ["1.0.7", "1.5.3", "1.13.2"]}
-SHORT = {"python": "1.5.6,2.7.0,2.20.0,2.45.1,newest", "js": "1.5.3,2.7.0,2.20.0,2.45.0,newest"}
+DEBUG = {"python": ["1.0.6", "1.5.6", "1.11.1"], "js": ["1.0.7", "1.5.3", "1.13.2"]}
+SHORT = {"python": "1.5.6,2.5.0,2.7.0,2.20.0,2.45.1,newest", "js": "1.5.3,2.5.0,2.7.0,2.20.0,2.45.0,newest"}
 
 
 def run(command, **options):
@@ -50,14 +50,17 @@ def listed_by_pip() -> list[str]:
 def chosen(language: str, wish: str) -> list[str]:
     versions = released(language)
     if wish == "minors":
-        last = {version[:2]: version for version in versions if version >= FIRST}
-        return OLD[language] + [".".join(map(str, version)) for version in sorted(last.values())]
+        last = {version[:2]: version for version in versions if version >= (1, 0)}
+        return [".".join(map(str, version)) for version in sorted(last.values())]
     newest = ".".join(map(str, versions[-1]))
     return [newest if name == "newest" else name for name in wish.split(",") if name]
 
 
-def is_old(version: str) -> bool:
-    return tuple(map(int, version.split("."))) < FIRST
+def ways(language: str, version: str) -> list[str]:
+    """How a release finds the server."""
+    if tuple(map(int, version.split("."))) >= FIRST:
+        return ["address"]
+    return ["name", "debug"] if version in DEBUG[language] else ["name"]
 
 
 def ask_api(method: str, path: str, body: object = None) -> bytes:
@@ -89,18 +92,18 @@ def forwarded_sandbox():
         ask_api("DELETE", f"/sandboxes/{sandbox}")
 
 
-def python_smoke(version: str) -> subprocess.CompletedProcess[str]:
+def python_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     place = CACHE / f"python-{version}"
     if not (place / "done").exists():
         made = run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), f"e2b=={version}"])
         if made.returncode:
             return made
         (place / "done").touch()
-    smoke = "smoke_debug.py" if is_old(version) else "smoke.py"
-    return run([sys.executable, str(HERE / smoke)], env={**os.environ, "PYTHONPATH": str(place)}, timeout=120)
+    smoke = [str(HERE / ("smoke_debug.py" if way == "debug" else "smoke.py"))] + ["--by-name"] * (way == "name")
+    return run([sys.executable, *smoke], env={**os.environ, "PYTHONPATH": str(place)}, timeout=120)
 
 
-def js_smoke(version: str) -> subprocess.CompletedProcess[str]:
+def js_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     place = CACHE / f"js-{version}"
     if not (place / "done").exists():
         place.mkdir(parents=True, exist_ok=True)
@@ -108,22 +111,23 @@ def js_smoke(version: str) -> subprocess.CompletedProcess[str]:
         if made.returncode:
             return made
         (place / "done").touch()
-    smoke = "smoke_debug.mjs" if is_old(version) else "smoke.mjs"
+    smoke = "smoke_debug.mjs" if way == "debug" else "smoke.mjs"
+    names = ["--import", str(HERE / "by_name.mjs")] * (way == "name")
     # Modules are looked for beside the file that imports them.
     (place / smoke).write_text((HERE / smoke).read_text())
-    return run(["node", str(place / smoke)], timeout=120)
+    return run(["node", *names, str(place / smoke)], timeout=120)
 
 
-def row(job: tuple[str, str]) -> tuple[str, str, bool, str]:
-    language, version = job
+def result(job: tuple[str, str, str]) -> tuple[bool, str]:
+    language, version, way = job
     try:
-        done = SMOKES[language](version)
+        done = SMOKES[language](version, way)
     except subprocess.TimeoutExpired:
-        return language, version, False, "timed out"
+        return False, "timed out"
     if done.returncode == 0:
-        return language, version, True, done.stdout.strip()
+        return True, done.stdout.strip()
     said = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
-    return language, version, False, " | ".join(said[-3:])
+    return False, " | ".join(said[-3:])
 
 
 SMOKES = {"python": python_smoke, "js": js_smoke}
@@ -135,20 +139,24 @@ def main() -> int:
     parser.add_argument("--js", default=SHORT["js"])
     parser.add_argument("--workers", type=int, default=1)
     wishes = parser.parse_args()
-    jobs = [(language, version) for language in SMOKES for version in chosen(language, getattr(wishes, language))]
-    old = [job for job in jobs if is_old(job[1])]
+    jobs = [
+        (language, version, way)
+        for language in SMOKES
+        for version in chosen(language, getattr(wishes, language))
+        for way in ways(language, version)
+    ]
+    # These share a sandbox: one after the other.
+    debug, others = ([job for job in jobs if (job[2] == "debug") is wanted] for wanted in (True, False))
     failed = 0
-    print(f"{'client':<8} {'release':<9} result")
+    print(f"{'client':<8} {'release':<9} {'by':<8} result")
     with contextlib.ExitStack() as stack:
-        if old:
+        if debug:
             stack.enter_context(forwarded_sandbox())
         workers = stack.enter_context(ThreadPoolExecutor(wishes.workers))
-        new = workers.map(row, [job for job in jobs if not is_old(job[1])])
-        # The old ones share a sandbox: one after the other.
-        for rows in (map(row, old), new):
-            for language, version, fine, text in rows:
+        for some, results in ((debug, map(result, debug)), (others, workers.map(result, others))):
+            for (language, version, way), (fine, text) in zip(some, results):
                 failed += not fine
-                print(f"{language:<8} {version:<9} {text}", flush=True)
+                print(f"{language:<8} {version:<9} {way:<8} {text}", flush=True)
     print(f"{len(jobs) - failed} passed, {failed} failed")
     return 1 if failed else 0
 

@@ -11,6 +11,7 @@ mod layers;
 mod lifecycle;
 mod lists;
 mod observe;
+mod old_clients;
 mod openapi;
 mod proxy;
 mod restart;

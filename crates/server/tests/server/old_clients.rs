@@ -1,0 +1,194 @@
+//! What releases before 2.7 send, as recorded from them: method, host, path, headers and body. Newer ones send less odd things.
+
+use serde_json::{Value, json};
+
+use crate::proxy::echo;
+use crate::support::{KEY, Reply, Server, sandbox_id};
+
+const API: &str = "api.e2b.app";
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+/// A request to the API, without the headers that say what kind of machine the client runs on.
+async fn ask(server: &Server, method: &str, path: &str, body: Value, token: Option<&str>) -> Reply {
+    let mut headers = vec![("host", API), ("x-api-key", KEY)];
+    headers.extend(token.map(|token| ("x-access-token", token)));
+    if body.is_null() {
+        return server.send(method, path, &headers, "").await;
+    }
+    headers.push(JSON);
+    server.send(method, path, &headers, body.to_string()).await
+}
+
+/// Whether the agent of a sandbox demands its token.
+fn demands_token(server: &Server, id: &str) -> bool {
+    server.fake.spec(&sandbox_id(id)).unwrap().boot.settings.token_required != Some(false)
+}
+
+fn seconds_left(detail: &Value) -> i64 {
+    let end: jiff::Timestamp = detail["endAt"].as_str().unwrap().parse().unwrap();
+    end.as_second() - jiff::Timestamp::now().as_second()
+}
+
+/// Python and JavaScript 1.0 to 1.4: the composite id everywhere, no token, `connect` without a request.
+#[tokio::test]
+async fn releases_1_0_to_1_4() {
+    let server = Server::start().await;
+    server.fake.listen(49983, echo().await);
+    for body in [
+        json!({ "templateID": "base", "envVars": {}, "metadata": {}, "timeout": 60 }),
+        json!({ "templateID": "base", "timeout": 60 }),
+    ] {
+        let made = ask(&server, "POST", "/sandboxes", body, None).await;
+        assert_eq!(made.code(), 201);
+        let (id, client) = (made.json()["sandboxID"].clone(), made.json()["clientID"].clone());
+        let id = format!("{}-{}", id.as_str().unwrap(), client.as_str().unwrap());
+        assert!(!demands_token(&server, &id), "their clients do not send it");
+        let path = format!("/sandboxes/{id}");
+        let timeout = ask(&server, "POST", &format!("{path}/timeout"), json!({ "timeout": 90 }), None).await;
+        assert_eq!(timeout.code(), 204);
+        let host = format!("49983-{id}.e2b.dev");
+        assert_eq!(server.send("GET", "/health", &[("host", &host)], "").await.status, 200);
+        let listed = ask(&server, "GET", "/sandboxes", Value::Null, None).await.json();
+        let listed = listed.as_array().unwrap();
+        assert_eq!(listed.len(), 1);
+        let glued = [&listed[0]["sandboxID"], &listed[0]["clientID"]].map(|part| part.as_str().unwrap());
+        assert_eq!(glued.join("-"), id);
+        assert_eq!(ask(&server, "DELETE", &path, Value::Null, None).await.code(), 204);
+        assert_eq!(ask(&server, "DELETE", &path, Value::Null, None).await.code(), 404);
+    }
+}
+
+/// Python 1.5 to 1.11 and JavaScript 1.5 to 1.13: `connect` reads the sandbox; Python shows its token to the API as well.
+#[tokio::test]
+async fn releases_1_5_to_1_13() {
+    let server = Server::start().await;
+    server.fake.listen(49983, echo().await);
+    for (secure, glued) in [(false, true), (true, false)] {
+        let body = json!({
+            "templateID": "base", "autoPause": false, "envVars": {}, "metadata": {}, "secure": secure, "timeout": 60,
+            "allow_internet_access": true,
+        });
+        let made = ask(&server, "POST", "/sandboxes", body, None).await.json();
+        let token = made["envdAccessToken"].as_str();
+        assert!(token.is_some(), "agents are found by it");
+        assert_eq!(demands_token(&server, made["sandboxID"].as_str().unwrap()), secure);
+        let id = made["sandboxID"].as_str().unwrap();
+        let id = if glued { format!("{id}-6532622b") } else { id.to_owned() };
+        let path = format!("/sandboxes/{id}");
+        let timeout = ask(&server, "POST", &format!("{path}/timeout"), json!({ "timeout": 90 }), token).await;
+        assert_eq!(timeout.code(), 204);
+        let detail = ask(&server, "GET", &path, Value::Null, token).await.json();
+        assert!((80..=90).contains(&seconds_left(&detail)));
+        assert_eq!(detail["envdAccessToken"].as_str(), token);
+        for required in [
+            "sandboxID",
+            "templateID",
+            "clientID",
+            "startedAt",
+            "cpuCount",
+            "memoryMB",
+            "state",
+            "envdVersion",
+        ] {
+            assert!(!detail[required].is_null(), "{required}");
+        }
+        assert_eq!(ask(&server, "DELETE", &path, Value::Null, token).await.code(), 204);
+    }
+}
+
+/// 2.0 to 2.5: `connect` is a dance. A timeout is set; where that fails the sandbox is resumed; then it is read.
+#[tokio::test]
+async fn releases_2_0_to_2_5() {
+    let server = Server::start().await;
+    for resume in [json!({ "autoPause": false, "timeout": 300 }), json!({ "timeout": 300 })] {
+        let body = json!({
+            "templateID": "base", "allow_internet_access": true, "autoPause": false, "envVars": {}, "metadata": {},
+            "secure": true, "timeout": 60,
+        });
+        let made = ask(&server, "POST", "/sandboxes", body, None).await.json();
+        let id = made["sandboxID"].as_str().unwrap();
+        let path = format!("/sandboxes/{id}");
+        let set = async || {
+            ask(&server, "POST", &format!("{path}/timeout"), json!({ "timeout": 300 }), None).await.code()
+        };
+        assert_eq!(set().await, 204, "a running one needs no more");
+        assert_eq!(ask(&server, "POST", &format!("{path}/resume"), resume.clone(), None).await.code(), 409);
+        for _ in 0..2 {
+            assert_eq!(ask(&server, "POST", &format!("{path}/pause"), Value::Null, None).await.code(), 204);
+            assert_eq!(ask(&server, "POST", &format!("{path}/pause"), Value::Null, None).await.code(), 409);
+            assert_eq!(set().await, 404, "else it would never be resumed");
+            let resumed = ask(&server, "POST", &format!("{path}/resume"), resume.clone(), None).await;
+            assert_eq!(resumed.code(), 201);
+            assert_eq!(resumed.json()["envdAccessToken"], made["envdAccessToken"]);
+            assert!(!server.fake.is_frozen(&sandbox_id(id)));
+            let detail = ask(&server, "GET", &path, Value::Null, None).await.json();
+            assert_eq!(
+                (&detail["state"], &detail["envdAccessToken"]),
+                (&json!("running"), &made["envdAccessToken"])
+            );
+            assert!((290..=300).contains(&seconds_left(&detail)));
+        }
+        let listed = ask(&server, "GET", "/v2/sandboxes", Value::Null, None).await;
+        assert_eq!(listed.json()[0]["sandboxID"], id);
+        assert_eq!(ask(&server, "DELETE", &path, Value::Null, None).await.code(), 204);
+        assert_eq!(ask(&server, "POST", &format!("{path}/resume"), resume, None).await.code(), 404);
+    }
+}
+
+/// The heart-beat of generated clients: it only ever extends, and by fifteen seconds at least.
+#[tokio::test]
+async fn refreshes_of_generated_clients() {
+    let server = Server::start().await;
+    let made = ask(&server, "POST", "/sandboxes", json!({ "templateID": "base", "timeout": 40 }), None).await;
+    let path = format!("/sandboxes/{}-6532622b", made.json()["sandboxID"].as_str().unwrap());
+    let left = async || seconds_left(&ask(&server, "GET", &path, Value::Null, None).await.json());
+    for (body, expected) in [
+        (json!({ "duration": 15 }), 30..=40),
+        (json!({ "duration": 0 }), 30..=40),
+        (json!({}), 30..=40),
+        (Value::Null, 30..=40),
+        (json!({ "duration": 100 }), 90..=100),
+        (json!({ "duration": 20 }), 80..=100),
+    ] {
+        let refreshed = ask(&server, "POST", &format!("{path}/refreshes"), body.clone(), None).await;
+        assert_eq!(refreshed.code(), 204, "{body}");
+        assert!(expected.contains(&left().await), "{body}: {}", left().await);
+    }
+    for body in [json!({ "duration": -1 }), json!({ "duration": 3601 }), json!({ "duration": "15" })] {
+        assert_eq!(
+            ask(&server, "POST", &format!("{path}/refreshes"), body.clone(), None).await.code(),
+            400,
+            "{body}"
+        );
+    }
+    let gone = ask(&server, "POST", "/sandboxes/inothere-6532622b/refreshes", json!({}), None).await;
+    assert_eq!(gone.code(), 404);
+}
+
+/// One dash is the client's id, more are nobody's sandbox.
+#[tokio::test]
+async fn composite_ids_on_every_path() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    for (method, verb, body, expected) in [
+        ("GET", "", Value::Null, 200),
+        ("GET", "/metrics", Value::Null, 200),
+        ("GET", "/logs", Value::Null, 200),
+        ("POST", "/timeout", json!({ "timeout": 60 }), 204),
+        ("POST", "/refreshes", json!({}), 204),
+        ("POST", "/connect", json!({ "timeout": 60 }), 200),
+        ("PUT", "/network", json!({}), 204),
+        ("POST", "/pause", Value::Null, 204),
+        ("POST", "/resume", Value::Null, 201),
+        ("DELETE", "", Value::Null, 204),
+    ] {
+        let refused = ask(&server, method, &format!("/sandboxes/{id}-a-b{verb}"), body.clone(), None).await;
+        assert_eq!(
+            (refused.code(), refused.message().as_str()),
+            (400, "Invalid sandbox ID"),
+            "{method} {verb}"
+        );
+        let done = ask(&server, method, &format!("/sandboxes/{id}-6532622b{verb}"), body, None).await;
+        assert_eq!(done.code(), expected, "{method} {verb}");
+    }
+}
