@@ -10,6 +10,8 @@ pub mod boot;
 mod drained;
 pub mod files;
 pub mod filesystem;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod path;
 pub mod process;
 pub mod rpc;

@@ -10,6 +10,8 @@ mod clock;
 mod config;
 mod error;
 pub mod events;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod http;
 mod node;
 mod proxy;

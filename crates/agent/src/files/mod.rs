@@ -16,6 +16,8 @@ mod disposition;
 mod download;
 mod encoding;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod metadata_headers;
 mod multipart;
 mod place;

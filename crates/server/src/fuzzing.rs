@@ -1,0 +1,101 @@
+//! What must hold of addresses of sandboxes whatever a client sends, as checks over plain bytes. The program in `fuzz/`
+//! looks for bytes that break them; the inputs it has collected are replayed by the test below.
+
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use sandcove_wire::boot::AGENT_PORT;
+
+use crate::proxy::host_route::{Prefixes, Target, asked_host, is_control_route, route};
+use crate::proxy::local_uri;
+
+/// Heads of requests: the first line is the path, each one after it a header.
+pub fn host(input: &[u8]) {
+    let mut lines = input.split(|byte| *byte == b'\n');
+    let path = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
+    let headers: HeaderMap = lines.filter_map(header).collect();
+    control_routes(&path);
+    let Ok(host) = asked_host(None, &headers) else {
+        let hosts: Vec<_> = headers.get_all(HOST).iter().collect();
+        assert!(hosts.len() > 1 || hosts[0].to_str().is_err(), "a plain host was refused");
+        return;
+    };
+    let none = Prefixes::default();
+    let set = Prefixes { api: Some("/api".into()), sandbox: Some("/sbx/".into()) };
+    for prefixes in [&none, &set] {
+        let Ok((target, cut)) = route(host, &headers, &path, prefixes) else { continue };
+        assert!(["", "/api", "/sbx"].contains(&&path[..cut]), "{cut} bytes are no prefix");
+        assert!(path[cut..].is_empty() || cut == 0 || path[cut..].starts_with('/'));
+        if let Ok(uri) = path.parse() {
+            assert!(local_uri(&uri, cut).path().starts_with('/'));
+        }
+        check(&target, host.unwrap_or_default(), &headers, &path[..cut]);
+    }
+}
+
+fn header(line: &[u8]) -> Option<(HeaderName, HeaderValue)> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+    Some((name, HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?))
+}
+
+/// The order of decisions, told from their outcome (contract: control-plane, section 15.4).
+fn check(target: &Target, host: &str, headers: &HeaderMap, prefix: &str) {
+    let label = host.split_once('.').map_or("", |(label, _)| label);
+    let names_a_port = label
+        .split_once('-')
+        .is_some_and(|(port, _)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()));
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let port_header = text("e2b-sandbox-port");
+    match target {
+        Target::Sandbox { id, port } => {
+            assert_ne!(*port, 0);
+            let id = id.as_str();
+            assert!((1..64).contains(&id.len()));
+            assert!(id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
+            if names_a_port {
+                let mut parts = label.split('-');
+                assert_eq!(parts.next().and_then(|text| text.parse().ok()), Some(*port));
+                assert!(parts.next().is_some_and(|text| text.eq_ignore_ascii_case(id)));
+            } else {
+                assert_eq!(port_header.and_then(|text| text.parse().ok()), Some(*port));
+                assert_eq!(text("e2b-sandbox-id").and_then(|text| text.split('-').next()), Some(id));
+                assert!(prefix == "/sbx" || *port != AGENT_PORT || !headers.contains_key("x-api-key"));
+            }
+        }
+        Target::Api => assert!(prefix == "/api" || !names_a_port && prefix.is_empty()),
+        Target::SomeAgent => {
+            assert!(!names_a_port && port_header.is_none_or(|text| text.parse() == Ok(AGENT_PORT)));
+        }
+    }
+}
+
+/// A control route is one in every spelling, and nothing else becomes one.
+fn control_routes(path: &str) {
+    let decoded = percent_decode_str(path).decode_utf8_lossy().into_owned();
+    let is_control = is_control_route(path);
+    let encoded = percent_encode(decoded.as_bytes(), NON_ALPHANUMERIC).to_string();
+    assert_eq!(is_control_route(&encoded), is_control);
+    assert_eq!(is_control_route(&format!("/{path}/")), is_control);
+    assert_eq!(is_control_route(&format!("/x/.././/{path}/./")), is_control);
+    assert!(
+        !is_control_route(&format!("/x{}", path.trim_start_matches(['/', '.']))) || decoded.contains("..")
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_hosts_collected_by_fuzzing_hold() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/host");
+        let inputs: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(!inputs.is_empty());
+        for input in inputs {
+            println!("{}", input.display());
+            host(&std::fs::read(input).unwrap());
+        }
+    }
+}
