@@ -333,9 +333,9 @@ fn root_failed(path: &Path, error: Errno) -> Error {
 }
 
 fn limit_reached(path: &Path) -> Error {
-    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").unwrap_or_default();
+    let limit = fs::read_to_string("/proc/sys/user/max_inotify_watches").unwrap_or_default();
     Error::internal(format!(
-        "failed to watch '{}': no more directories can be watched (fs.inotify.max_user_watches is {})",
+        "failed to watch '{}': no more directories can be watched (user.max_inotify_watches is {})",
         path.display(),
         limit.trim()
     ))

@@ -6,6 +6,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::builder::ID_COUNT;
+use super::counters;
 use crate::spawner::{BuildRequest, Failure, Kind, receive, send};
 use crate::sys::{self, CloneFlags, Forked};
 
@@ -20,14 +21,16 @@ pub(super) fn give(
     ours: OwnedFd,
     theirs: OwnedFd,
 ) -> Result<(u32, OwnedFd), Failure> {
+    let may_lift = counters::may_lift().map_err(Failure::at("read rights"))?;
     let Some(parent) = parent else {
-        return clone(request, ours, theirs);
+        return clone(request, may_lift, ours, theirs);
     };
     let (report, midwife_end) = super::builder::pair().map_err(Failure::at("socketpair"))?;
     match sys::fork().map_err(Failure::at("fork"))? {
         Forked::Child => {
             drop(report);
-            let outcome = enter(&parent).and_then(|()| clone(request, ours, theirs)).map(|(pid, _)| pid);
+            let outcome =
+                enter(&parent).and_then(|()| clone(request, may_lift, ours, theirs)).map(|(pid, _)| pid);
             let _ = send(&midwife_end, &outcome, &[]);
             sys::exit_now(0);
         }
@@ -49,20 +52,27 @@ fn enter(parent: &OwnedFd) -> Result<(), Failure> {
     set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Failure::at("stay visible"))
 }
 
-fn clone(request: &BuildRequest, ours: OwnedFd, theirs: OwnedFd) -> Result<(u32, OwnedFd), Failure> {
+fn clone(
+    request: &BuildRequest,
+    may_lift: bool,
+    ours: OwnedFd,
+    theirs: OwnedFd,
+) -> Result<(u32, OwnedFd), Failure> {
     let flags = match request.kind {
         Kind::Sandbox => CloneFlags::SANDBOX,
         Kind::Warm { .. } => CloneFlags::WARM,
     };
-    // Who makes a user namespace is charged for what is used in it (inotify instances, queued signals, …). So that no
-    // sandbox uses up what belongs to the host's root, each is made, and owned, by the first id of its own range.
+    let lifted =
+        counters::before_birth(request.kind, may_lift).map_err(Failure::at("set the namespace's limits"))?;
+    // Who makes a user namespace is charged for what is used in it. So that no sandbox uses up what belongs to the host's
+    // root, each is made, and owned, by the first id of its own range.
     super::capabilities::keep_rights().map_err(Failure::at("keep rights"))?;
     sys::set_effective_user(request.id_base).map_err(Failure::at("take the sandbox's identity"))?;
     set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Failure::at("stay visible"))?;
     let pid = match sys::clone_child(flags).map_err(Failure::at("clone"))? {
         Forked::Child => {
             drop(ours);
-            super::init::run(&theirs);
+            super::init::run(&theirs, lifted);
         }
         Forked::Parent { pid } => pid,
     };

@@ -12,6 +12,7 @@ use rustix::system::sethostname;
 use rustix::thread::UnshareFlags;
 use sandcove_wire::boot::{BOOT_FD, CONTROL_FD, ZYGOTE_FD};
 
+use super::counters::{self, Lifted};
 use super::{capabilities, mounts, seccomp};
 use crate::spawner::{Failure, Kind, Launch, receive, send};
 use crate::sys;
@@ -24,17 +25,17 @@ const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 252);
 const METADATA_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// Never returns: execs its program, or reports the failed step to `builder` and ends.
-pub(super) fn run(builder: &OwnedFd) -> ! {
+pub(super) fn run(builder: &OwnedFd, lifted: Lifted) -> ! {
     // Kept above the numbers the agent gets, so that whatever fails can still be told.
     if let Ok(builder) = rustix::io::fcntl_dupfd_cloexec(builder, 64)
-        && let Err(failure) = start(&builder)
+        && let Err(failure) = start(&builder, lifted)
     {
         let _ = send(&builder, &failure, &[]);
     }
     sys::exit_now(1)
 }
 
-fn start(builder: &OwnedFd) -> Result<(), Failure> {
+fn start(builder: &OwnedFd, lifted: Lifted) -> Result<(), Failure> {
     // Nobody there any more: the request was given up, and this shell with it.
     let Some((launch, fds)) = receive::<Launch>(builder).map_err(Failure::at("receive launch"))? else {
         return Ok(());
@@ -44,7 +45,9 @@ fn start(builder: &OwnedFd) -> Result<(), Failure> {
         return Err(Failure { step: "receive launch".into(), reason: "missing descriptors".into() });
     };
 
+    lifted.put_back().map_err(Failure::at("put limits back"))?;
     sys::become_root().map_err(Failure::at("become root"))?;
+    counters::limit_inotify().map_err(Failure::at("limit inotify"))?;
     setsid().map_err(Failure::at("setsid"))?;
     sys::collect_children(true).map_err(Failure::at("reset SIGCHLD"))?;
     // From here on /proc/self/cgroup says `/`: the host has put us into our cgroup before it sent the launch.

@@ -4,10 +4,12 @@
 mod birth;
 pub(crate) mod builder;
 mod capabilities;
+mod counters;
 mod init;
 mod mounts;
 mod seccomp;
 
 pub(crate) use builder::ID_COUNT;
 pub(crate) use capabilities::kept_mask;
+pub(crate) use counters::{INSTANCES as INOTIFY_INSTANCES, WATCHES as INOTIFY_WATCHES};
 pub(crate) use seccomp::refusals;
