@@ -85,11 +85,15 @@ class Server:
         return self.process.pid
 
 
+def instance_of(data_dir: Path) -> str | None:
+    """The number that names of this data directory's resources hold."""
+    claims = Path("/run/sandcove").iterdir()
+    return next((p.name for p in claims if p.is_file() and p.read_text() == str(data_dir)), None)
+
+
 def host_resources(data_dir: Path) -> dict[str, set[str]]:
     """Everything on this host that a sandbox of this data directory could leave behind."""
-    instance = next(
-        (p.name for p in Path("/run/sandcove").iterdir() if p.is_file() and p.read_text() == str(data_dir)), None
-    )
+    instance = instance_of(data_dir)
     agents = set()
     for stat in Path("/proc").glob("[0-9]*/status"):
         try:

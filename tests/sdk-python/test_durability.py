@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from e2b import Sandbox, SandboxNotFoundException
 from e2b_code_interpreter import Sandbox as Interpreter
 
 from durability import clear, everything_listed, pause_state, running, stored
-from harness.server import host_counts, host_resources, open_descriptors, settled_counts, wait_until
+from harness.server import host_counts, host_resources, instance_of, open_descriptors, settled_counts, wait_until
 
 
 @pytest.mark.parametrize("how", ["kill9", "stop"])
@@ -106,6 +107,44 @@ def test_a_crashed_creation_leaves_nothing(server):
     for sandbox_id in listed:
         Sandbox.kill(sandbox_id)
     wait_until(lambda: host_counts(server.data_dir) == before, 60, "everything is given back")
+
+
+def test_a_normal_stop_leaves_only_what_sandboxes_need(server):
+    settle(server)
+    instance = instance_of(server.data_dir)
+    sandbox = Sandbox.create(timeout=300)
+    sandbox.files.write("kept", "on disk")
+    server.stop()
+    slots, left = what_is_left(server)
+    assert len(slots) == 1, "the spare shells and the warm processes are gone"
+    assert left["links"] == {f"scv{instance}-{slot[1:]}" for slot in slots}
+    assert left["run directories"] == left["uppers"] == {sandbox.sandbox_id}
+    assert left["processes"]
+    assert f"table inet sandcove{instance}" in tables(), "a sandbox never runs without its firewall"
+
+    server.start()
+    assert sandbox.files.read("kept") == "on disk"
+    assert sandbox.kill()
+    server.stop()
+    slots, left = what_is_left(server)
+    assert not slots
+    for kind in ["processes", "cgroups", "links", "run directories", "uppers"]:
+        assert not left[kind], kind
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/sandcove{instance}"))
+    assert f"table inet sandcove{instance}" not in tables()
+    server.start()
+    assert Sandbox.create(timeout=60).kill()
+
+
+def what_is_left(server):
+    """The slots that have control groups, and everything else; after a stop nothing of it is on its way out."""
+    assert not list((server.data_dir / "run").glob("warm*"))
+    left = host_resources(server.data_dir)
+    return {Path(group).name for group in left["cgroups"]}, left
+
+
+def tables():
+    return subprocess.run(["nft", "list", "tables"], check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 def settle(server):

@@ -18,7 +18,7 @@ pub enum Backend {
     Fake(Fake),
 }
 
-/// What [`Backend::sweep`] removed.
+/// What [`Backend::sweep`] or [`Backend::stop`] removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Names of the sandboxes of which something was left and is now gone.
@@ -51,14 +51,6 @@ impl Backend {
     pub fn keep_ready(&self, blueprint: Blueprint) {
         match self {
             Self::Namespaces(backend) => backend.keep_ready(blueprint),
-            Self::Fake(_) => {}
-        }
-    }
-
-    /// Ends what [`Backend::keep_ready`] made ahead, and makes no more of it: the server is about to stop.
-    pub async fn discard_spares(&self) {
-        match self {
-            Self::Namespaces(backend) => backend.discard_spares().await,
             Self::Fake(_) => {}
         }
     }
@@ -124,6 +116,15 @@ impl Backend {
         match self {
             Self::Namespaces(backend) => backend.volume_dir(),
             Self::Fake(backend) => backend.volume_dir(),
+        }
+    }
+
+    /// Gives back what no sandbox needs, ahead of the end of this server: spare shells, warm processes, and, when there is no
+    /// sandbox left, the firewall and the parent control groups. Nothing can be created any more.
+    pub async fn stop(&self) -> SweepReport {
+        match self {
+            Self::Namespaces(backend) => backend.stop().await,
+            Self::Fake(_) => SweepReport::default(),
         }
     }
 

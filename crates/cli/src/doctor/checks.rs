@@ -1,6 +1,8 @@
 //! The checks. Each only looks; none changes the host.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use super::{Check, Status};
 
@@ -10,6 +12,16 @@ const OLDEST_KERNEL: (u32, u32) = (5, 19);
 const LITTLE_SPACE_GIB: u64 = 10;
 /// `f_type` of btrfs, see statfs(2).
 const BTRFS_MAGIC: u64 = 0x9123_683e;
+
+/// What limits the connections of a sandbox, in as few words as nft takes it.
+const CONNECTION_LIMIT: &str = "table inet sandcove_doctor {
+  set connections { type ifname; size 1; flags dynamic; }
+  chain forward {
+    type filter hook forward priority 0;
+    ct state new add @connections { iifname ct count over 1 } drop
+  }
+}
+";
 
 /// Programs started by name, with the Debian package they come in.
 const TOOLS: [(&str, &str); 9] = [
@@ -34,6 +46,7 @@ pub fn all(data_dir: &Path) -> Vec<Check> {
         btrfs(data_dir),
         cgroups(),
         nftables(),
+        connection_limit(),
         seccomp(),
         tools(),
         space(data_dir),
@@ -143,16 +156,44 @@ fn cgroups() -> Check {
 }
 
 fn nftables() -> Check {
-    let listed = std::process::Command::new("nft").args(["list", "tables"]).output();
-    let (works, found) = match &listed {
-        Ok(output) if output.status.success() => (true, "nft talks to the kernel".to_owned()),
-        Ok(output) => {
-            (false, String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("failed").to_owned())
-        }
-        Err(error) => (false, format!("nft: {error}")),
-    };
     let hint = "install nftables and a kernel with nf_tables; networks of sandboxes are filtered with it";
-    Check::when(works, "nftables", found, Status::Missing, hint)
+    match nft(&["list", "tables"], "") {
+        Ok(()) => Check::ok("nftables", "nft talks to the kernel"),
+        Err(found) => Check::when(false, "nftables", found, Status::Missing, hint),
+    }
+}
+
+fn connection_limit() -> Check {
+    let hint = "load the module (modprobe nft_connlimit), or use a kernel with CONFIG_NFT_CONNLIMIT; connections of \
+                sandboxes are limited with it";
+    match nft(&["--check", "--file", "-"], CONNECTION_LIMIT) {
+        Ok(()) => Check::ok("connection limit", "the kernel counts connections (connlimit)"),
+        Err(found) => Check::when(false, "connection limit", found, Status::Missing, hint),
+    }
+}
+
+/// Runs nft with `script` as standard input; the first thing it says when it fails.
+fn nft(arguments: &[&str], script: &str) -> Result<(), String> {
+    let run = || {
+        let pipes = || Stdio::piped();
+        let mut nft = Command::new("nft")
+            .args(arguments)
+            .stdin(pipes())
+            .stdout(Stdio::null())
+            .stderr(pipes())
+            .spawn()?;
+        if let Some(mut stdin) = nft.stdin.take() {
+            stdin.write_all(script.as_bytes())?;
+        }
+        nft.wait_with_output()
+    };
+    match run() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            Err(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("failed").to_owned())
+        }
+        Err(error) => Err(format!("nft: {error}")),
+    }
 }
 
 fn seccomp() -> Check {

@@ -117,6 +117,15 @@ impl Cgroups {
         self.all(slot).into_iter().try_for_each(|group| remove_directory(&group))
     }
 
+    /// Removes the parent groups, unless something is left in them.
+    pub(crate) fn close(&self) {
+        for parent in self.parents() {
+            if let Err(error) = std::fs::remove_dir(&parent) {
+                tracing::debug!(%error, path = %parent.display(), "control group kept");
+            }
+        }
+    }
+
     /// Slots that have a group.
     pub(crate) fn slots(&self) -> Vec<u32> {
         let mut slots: Vec<u32> = self

@@ -121,7 +121,7 @@ impl Handle {
         // Nothing runs any more, which is what a caller waits for. Giving back what it held takes the kernel tens of
         // milliseconds (it waits for every processor to forget the interface); a crash meanwhile is a sweep's work.
         let (host, id, slot) = (self.host().clone(), self.record().id.clone(), self.record().slot);
-        tokio::spawn(async move {
+        host.tasks.clone().spawn(async move {
             if let Err(error) = host.release(&[&id], slot, Leaving::Nothing).await {
                 tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "not all was given back");
             }

@@ -13,11 +13,13 @@ mod sweep;
 mod warm;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sandcove_wire::id::SandboxId;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::backend::SweepReport;
 use crate::cgroup::Cgroups;
@@ -25,7 +27,7 @@ use crate::instance::Instance;
 use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
 use crate::spawner::Spawner;
-use crate::{Blueprint, Error, Known, Result, SandboxSpec};
+use crate::{Blueprint, Error, Known, Result, SandboxSpec, jail};
 
 pub use handle::Handle;
 use slots::Slots;
@@ -76,6 +78,10 @@ pub(crate) struct Host {
     warm: WarmSet,
     spares: Spares,
     spares_kept: AtomicBool,
+    /// Keepers of spares and warm processes, and what is being given back.
+    tasks: TaskTracker,
+    /// Cancelled when nothing is to be kept up any more.
+    stopping: CancellationToken,
     _instance: Instance,
 }
 
@@ -101,7 +107,7 @@ impl Namespaces {
         // After the pool is mounted: the spawner takes its own view of it.
         let spawner = Spawner::start(&config.program, pool.root(), &config.libexec)?;
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
-        raise_inotify_limit();
+        raise_inotify_limits();
         let slots = Slots::new(config.max_sandboxes + MORE_SLOTS);
         let spares = Spares::new(config.spares);
         let host = Host {
@@ -117,6 +123,8 @@ impl Namespaces {
             warm: WarmSet::default(),
             spares,
             spares_kept: AtomicBool::new(false),
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
             _instance: instance,
         };
         Ok(Self { host: Arc::new(host) })
@@ -138,15 +146,9 @@ impl Namespaces {
     pub(crate) fn keep_ready(&self, blueprint: Blueprint) {
         let spec = WarmSpec::of(&blueprint);
         if blueprint.wants_warm() && self.host.warm.is_new(&spec) {
-            tokio::spawn(warm::keep(self.host.clone(), spec));
+            self.keep_up(warm::keep(self.host.clone(), spec));
         }
         self.host.spares.want(blueprint);
-    }
-
-    pub(crate) async fn discard_spares(&self) {
-        for spare in self.host.spares.drain() {
-            spare.discard(&self.host).await;
-        }
     }
 
     pub(crate) async fn adopt(&self, id: &SandboxId) -> Option<Handle> {
@@ -159,9 +161,25 @@ impl Namespaces {
         let report = sweep::sweep(&self.host, known).await;
         // Not before: until now, what an earlier server left looks like what this one makes.
         if !self.host.spares_kept.swap(true, Ordering::Relaxed) {
-            tokio::spawn(Spares::keep(Arc::downgrade(&self.host)));
+            self.keep_up(Spares::keep(Arc::downgrade(&self.host)));
         }
         report
+    }
+
+    pub(crate) async fn stop(&self) -> SweepReport {
+        let host = &self.host;
+        host.stopping.cancel();
+        host.tasks.close();
+        host.tasks.wait().await;
+        for spare in host.spares.drain() {
+            spare.discard(host).await;
+        }
+        sweep::all_but_sandboxes(host).await
+    }
+
+    fn keep_up(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stopping = self.host.stopping.clone();
+        self.host.tasks.spawn(async move { stopping.run_until_cancelled_owned(work).await });
     }
 
     pub(crate) fn has_files(&self, id: &SandboxId) -> bool {
@@ -197,16 +215,22 @@ impl Namespaces {
     }
 }
 
-/// The kernel's default of 128 inotify instances per user is meant for a desktop's user; here that user is all sandboxes of
-/// a template together. Not worth failing for.
-fn raise_inotify_limit() {
-    const LIMIT: &str = "/proc/sys/fs/inotify/max_user_instances";
-    const WANTED: u32 = 65_536;
-    let now = std::fs::read_to_string(LIMIT).ok().and_then(|text| text.trim().parse::<u32>().ok());
-    if now.is_some_and(|now| now < WANTED)
-        && let Err(error) = std::fs::write(LIMIT, WANTED.to_string())
+/// What the kernel gives a user is meant for a desktop's; here one user may be all sandboxes of a template together, each
+/// with a limit of its own and with what it uses counted as its memory. Not worth failing for.
+fn raise_inotify_limits() {
+    /// Sandboxes there must be room for.
+    const SANDBOXES: u32 = 1024;
+    for (limit, each) in
+        [("max_user_instances", jail::INOTIFY_INSTANCES), ("max_user_watches", jail::INOTIFY_WATCHES)]
     {
-        tracing::warn!(error = %error, "the limit of inotify instances was not raised");
+        let path = Path::new("/proc/sys/fs/inotify").join(limit);
+        let wanted = each * SANDBOXES;
+        let now = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u32>().ok());
+        if now.is_some_and(|now| now < wanted)
+            && let Err(error) = std::fs::write(&path, wanted.to_string())
+        {
+            tracing::warn!(%error, limit, "a limit of inotify was not raised");
+        }
     }
 }
 

@@ -38,6 +38,14 @@ impl Slots {
         }
     }
 
+    /// Takes exactly `kept`, whatever was taken before.
+    pub(super) fn keep_only(&self, kept: &[u32]) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        for (slot, taken) in (0..).zip(taken.iter_mut()) {
+            *taken = kept.contains(&slot);
+        }
+    }
+
     pub(super) fn is_taken(&self, slot: u32) -> bool {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).get(slot as usize).copied().unwrap_or(false)
     }
@@ -63,5 +71,8 @@ mod tests {
         assert!(slots.take().is_err());
         slots.release(1);
         assert_eq!(slots.take().unwrap(), 1);
+        slots.keep_only(&[1, 7]);
+        assert_eq!(slots.take().unwrap(), 0);
+        assert!(slots.take().is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! Removing what belongs to no known sandbox: after a crash of the server, at any point of any operation.
+//! Removing what belongs to no known sandbox: after a crash of the server, at any point of any operation, and before a
+//! normal stop.
 
 use std::sync::Arc;
 
@@ -9,15 +10,11 @@ use super::{Handle, Host, record};
 use crate::backend::SweepReport;
 use crate::{Known, NetworkPolicy, Result};
 
+/// What names of warm processes and spares begin with; ids of sandboxes begin with an `i`.
+const MADE_AHEAD: [&str; 2] = ["warm", "spare"];
+
 pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
     let mut report = SweepReport::default();
-    let mut note = |name: String, result: Result<()>| match result {
-        Ok(()) => report.removed.push(name),
-        Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, leftover = %name, "could not be swept");
-            report.failed.push(name);
-        }
-    };
     // Whole sandboxes first, by their record.
     for id in run_ids(host).into_iter().filter(|id| !known.live.contains(id)) {
         let leaving = if known.stored.contains(&id) { Leaving::Files } else { Leaving::Nothing };
@@ -34,30 +31,18 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
             // Died before its record was written: its parts are found below.
             Err(_) => forget(host, &id, leaving),
         };
-        note(id.to_string(), result);
+        note(&mut report, id.to_string(), result);
     }
     // Then parts that no record speaks of.
     let is_known = |id: &SandboxId| known.live.contains(id) || known.stored.contains(id);
     for id in host.pool.ids().into_iter().filter(|id| !is_known(id)) {
-        note(id.to_string(), host.pool.delete(&id));
+        note(&mut report, id.to_string(), host.pool.delete(&id));
     }
     for name in host.pool.snapshot_names().into_iter().filter(|name| !known.snapshots.contains(name)) {
         let result = host.pool.delete_snapshot(&name);
-        note(format!("snapshot {name}"), result);
+        note(&mut report, format!("snapshot {name}"), result);
     }
-    for slot in host.cgroups.slots() {
-        if !host.slots.is_taken(slot) {
-            host.kill_all(slot);
-            note(format!("slot {slot}"), host.cgroups.remove(slot));
-        }
-    }
-    let prefix = host.addresses.link_prefix();
-    for link in host.links.list(&prefix).await.unwrap_or_default() {
-        let slot = link.strip_prefix(&prefix).and_then(|slot| slot.parse().ok());
-        if slot.is_none_or(|slot| !host.slots.is_taken(slot)) {
-            note(link.clone(), host.links.delete(&link).await);
-        }
-    }
+    free_slots(host, &mut report).await;
     // The firewall was made anew at start: sandboxes that live on get their policy back.
     for id in &known.live {
         if let Ok(record) = record::read(&host.run_dir(id))
@@ -68,6 +53,62 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
         }
     }
     report
+}
+
+/// Before a normal stop, when nothing is made any more: removes everything that is no sandbox.
+pub(super) async fn all_but_sandboxes(host: &Arc<Host>) -> SweepReport {
+    let mut report = SweepReport::default();
+    let (mut kept, mut half_made) = (Vec::new(), Vec::new());
+    for id in run_ids(host) {
+        let made_ahead = MADE_AHEAD.iter().any(|name| id.as_str().starts_with(name));
+        match record::read(&host.run_dir(&id)) {
+            Ok(record) if made_ahead => {
+                let result = host.release(&[&id], record.slot, Leaving::Nothing).await;
+                note(&mut report, id.to_string(), result);
+            }
+            Ok(record) => kept.push(record.slot),
+            Err(_) if made_ahead => half_made.push(id),
+            Err(_) => {}
+        }
+    }
+    // What was under way when its keeper was cut off holds a slot that nobody answers for.
+    host.slots.keep_only(&kept);
+    free_slots(host, &mut report).await;
+    for id in half_made {
+        note(&mut report, id.to_string(), forget(host, &id, Leaving::Nothing));
+    }
+    if kept.is_empty() {
+        note(&mut report, "firewall".into(), host.firewall.remove().await);
+        host.cgroups.close();
+    }
+    report
+}
+
+/// Removes what the host holds for slots that nobody has.
+async fn free_slots(host: &Host, report: &mut SweepReport) {
+    for slot in host.cgroups.slots() {
+        if !host.slots.is_taken(slot) {
+            host.kill_all(slot);
+            note(report, format!("slot {slot}"), host.cgroups.remove(slot));
+        }
+    }
+    let prefix = host.addresses.link_prefix();
+    for link in host.links.list(&prefix).await.unwrap_or_default() {
+        let slot = link.strip_prefix(&prefix).and_then(|slot| slot.parse().ok());
+        if slot.is_none_or(|slot| !host.slots.is_taken(slot)) {
+            note(report, link.clone(), host.links.delete(&link).await);
+        }
+    }
+}
+
+fn note(report: &mut SweepReport, name: String, result: Result<()>) {
+    match result {
+        Ok(()) => report.removed.push(name),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, leftover = %name, "could not be swept");
+            report.failed.push(name);
+        }
+    }
 }
 
 fn run_ids(host: &Host) -> Vec<SandboxId> {

@@ -50,7 +50,14 @@ impl Firewall {
         Ok(firewall)
     }
 
-    /// The whole table. A policy comes before connections that are there already, so that a new one cuts them. Adding before deleting makes the replacement one transaction that works the first time too.
+    /// Takes the table away; none is fine.
+    pub(crate) async fn remove(&self) -> Result<()> {
+        let table = &self.table;
+        nft(&format!("table inet {table} {{}}\ndelete table inet {table}\n")).await
+    }
+
+    /// The whole table. A policy comes before connections that are there already, so that a new one cuts them.
+    /// Adding before deleting makes the replacement one transaction that works the first time too.
     fn ruleset(&self) -> String {
         let Self { table, addresses, .. } = self;
         let (mine, range) = (format!("\"{}*\"", addresses.link_prefix()), addresses.range());

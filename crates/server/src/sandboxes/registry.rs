@@ -315,12 +315,13 @@ impl Registry {
         }
     }
 
-    /// Lets every driver end; sandboxes stay as they are.
+    /// Lets every driver end; sandboxes stay as they are, and of the host only what they need.
     pub(crate) async fn stop(&self) {
         self.shared.stopping.cancel();
         self.tracker.close();
         self.tracker.wait().await;
-        self.shared.backend.discard_spares().await;
+        let report = self.shared.backend.stop().await;
+        tracing::debug!(removed = ?report.removed, failed = ?report.failed, "gave back what no sandbox needs");
     }
 }
 
