@@ -193,7 +193,8 @@ pub(crate) async fn withhold_credentials(app: &App, headers: &mut HeaderMap) {
     for name in [API_KEY, AUTHORIZATION.as_str(), ADMIN_TOKEN] {
         let mut ours = false;
         for value in headers.get_all(name).iter().filter_map(|value| value.to_str().ok()) {
-            let credential = if name == AUTHORIZATION.as_str() { value.strip_prefix("Bearer ") } else { Some(value) };
+            let credential =
+                if name == AUTHORIZATION.as_str() { value.strip_prefix("Bearer ") } else { Some(value) };
             if let Some(credential) = credential {
                 ours = ours || is_credential(app, credential.trim()).await;
             }
@@ -208,7 +209,9 @@ async fn is_credential(app: &App, text: &str) -> bool {
     let config = app.config();
     let is = |secret: &Option<Secret>| secret.as_ref().is_some_and(|secret| secret.matches(text));
     // A store that cannot tell must not give one away.
-    is(&config.access_token) || is(&config.admin_token) || app.store().is_credential(text).await.unwrap_or(true)
+    is(&config.access_token)
+        || is(&config.admin_token)
+        || app.store().is_credential(text).await.unwrap_or(true)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

@@ -109,7 +109,8 @@ impl Store {
     /// Whether somebody can show this as an API key or an access token.
     pub(crate) async fn is_credential(&self, secret: &str) -> Result<bool> {
         let hash = hash(secret);
-        let sql = "SELECT 1 FROM api_keys WHERE hash = $1 UNION ALL SELECT 1 FROM access_tokens WHERE hash = $1";
+        let sql =
+            "SELECT 1 FROM api_keys WHERE hash = $1 UNION ALL SELECT 1 FROM access_tokens WHERE hash = $1";
         Ok(sqlx::query(sql).bind(hash).fetch_optional(&self.read).await?.is_some())
     }
 
