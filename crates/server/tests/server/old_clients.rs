@@ -21,7 +21,7 @@ async fn ask(server: &Server, method: &str, path: &str, body: Value, token: Opti
 
 /// Whether the agent of a sandbox demands its token.
 fn demands_token(server: &Server, id: &str) -> bool {
-    server.fake.spec(&sandbox_id(id)).unwrap().boot.settings.token_required != Some(false)
+    server.fake.spec(&sandbox_id(id)).unwrap().settings.token_required != Some(false)
 }
 
 fn seconds_left(detail: &Value) -> i64 {
