@@ -4,7 +4,7 @@
 
 Every peer gets the root file system of the template `code-interpreter-v1`, so that all run the same Python and pandas.
 Peers that are not installed are named and left out. Times are medians in milliseconds: from nothing to the first result of
-pandas, and of `1+1` once it runs. Prints a Markdown table.
+pandas, of `1+1` once it runs, and from nothing to the end of a first command. Prints two Markdown tables.
 """
 
 from __future__ import annotations
@@ -79,22 +79,38 @@ def converse(command: list[str], **options) -> tuple[float, list[float]]:
     return first, warm
 
 
-def runc(root: Path) -> tuple[float, list[float]]:
+@contextmanager
+def runc(root: Path, *command: str):
+    """The command line that runs `command` in a new container."""
     with tempfile.TemporaryDirectory() as bundle:
         subprocess.run(["runc", "spec", "--bundle", bundle], check=True)
         path = Path(bundle, "config.json")
         spec = json.loads(path.read_text())
         spec["root"] = {"path": str(root), "readonly": False}
-        spec["process"].update(terminal=False, args=["python3", "-u", "-c", LOOP], cwd="/")
+        spec["process"].update(terminal=False, args=command, cwd="/")
         spec["process"].pop("rlimits", None)
         spec["process"]["env"] = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
         path.write_text(json.dumps(spec))
-        return converse(["runc", "run", "--bundle", bundle, f"peers-{os.getpid()}-{time.monotonic_ns()}"])
+        yield ["runc", "run", "--bundle", bundle, f"peers-{os.getpid()}-{time.monotonic_ns()}"]
 
 
-def bwrap(root: Path) -> tuple[float, list[float]]:
+@contextmanager
+def bwrap(root: Path, *command: str):
+    """The command line that runs `command` in new namespaces."""
     isolate = ["--unshare-all", "--die-with-parent", "--bind", str(root), "/", "--proc", "/proc", "--dev", "/dev"]
-    return converse(["bwrap", *isolate, "python3", "-u", "-c", LOOP])
+    yield ["bwrap", *isolate, *command]
+
+
+def loop(isolated, root: Path) -> tuple[float, list[float]]:
+    with isolated(root, "python3", "-u", "-c", LOOP) as line:
+        return converse(line)
+
+
+def command(isolated, root: Path) -> float:
+    with isolated(root, "/bin/bash", "-l", "-c", "echo hello") as line:
+        start = time.perf_counter()
+        subprocess.run(line, env=ENVIRONMENT, check=True, capture_output=True)
+        return time.perf_counter() - start
 
 
 def bare(root: Path) -> tuple[float, list[float]]:
@@ -138,13 +154,14 @@ def jupyter_once() -> None:
     print(json.dumps([first, warm]))
 
 
-def sandcove(program: str, arguments: list[str], runs: int) -> tuple[str, float, float]:
-    command = [program, "bench", "-n", str(runs), "--json", *arguments]
+def sandcove(program: str, arguments: list[str], runs: int) -> tuple[str, float, float, float]:
+    # Like the peers, one after the other: what one leaves to do is done when the next begins.
+    command = [program, "bench", "-n", str(runs), "--pause", "300", "--json", *arguments]
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     p50 = {series["name"]: series["p50_ms"] for series in report["series"]}
     machine = report["machine"]
     about = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_mib']} MiB, Linux {machine['kernel']}"
-    return about, p50["create -> first result with pandas"], p50["run_code 1+1, warm"]
+    return about, p50["create -> first result with pandas"], p50["run_code 1+1, warm"], p50["create -> first command"]
 
 
 def measured(peer, runs: int) -> tuple[float, float]:
@@ -170,12 +187,12 @@ def main() -> int:
     if wishes.jupyter_once:
         jupyter_once()
         return 0
-    about, *own = sandcove(wishes.sandcove, ["--data-dir", wishes.data_dir], wishes.runs)
+    about, *own, own_command = sandcove(wishes.sandcove, ["--data-dir", wishes.data_dir], wishes.runs)
     rows = [("Sandcove, over HTTP", *own)]
     with template_root(Path(wishes.data_dir, "pool/layers")) as root:
         peers = {
-            "runc, Python in a loop": (shutil.which("runc"), lambda: runc(root)),
-            "bwrap, Python in a loop": (shutil.which("bwrap"), lambda: bwrap(root)),
+            "runc, Python in a loop": (shutil.which("runc"), lambda: loop(runc, root)),
+            "bwrap, Python in a loop": (shutil.which("bwrap"), lambda: loop(bwrap, root)),
             "python3 -c, not isolated, a process a cell": (shutil.which("chroot"), lambda: bare(root)),
             "jupyter_client and ipykernel, not isolated": (has_jupyter(wishes.jupyter), lambda: jupyter(wishes.jupyter)),
         }
@@ -187,11 +204,21 @@ def main() -> int:
                 rows.append((name, *measured(peer, wishes.runs)))
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:
                 print(f"{name}: failed: {error}", file=sys.stderr)
+        commands = [("Sandcove, over HTTP", own_command)]
+        for isolated in (runc, bwrap):
+            if shutil.which(isolated.__name__):
+                command(isolated, root)
+                times = [command(isolated, root) for _ in range(wishes.runs)]
+                commands.append((isolated.__name__, statistics.median(times) * 1e3))
     print(f"{datetime.date.today()}, {about}, median of {wishes.runs}\n")
     print("| | create to first pandas result, ms | times Sandcove | warm 1+1, ms | times Sandcove |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, first, warm in rows:
         print(f"| {name} | {first:.0f} | {first / own[0]:.1f} | {warm:.2f} | {warm / own[1]:.2f} |")
+    print("\n| | create to end of `echo`, ms | times Sandcove |")
+    print("| --- | ---: | ---: |")
+    for name, time_ms in commands:
+        print(f"| {name} | {time_ms:.1f} | {time_ms / own_command:.1f} |")
     return 0
 
 
