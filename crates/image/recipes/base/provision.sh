@@ -46,6 +46,9 @@ mkdir -p /code /usr/local/lib/python3.13/dist-packages
 chmod 0777 /code
 find /usr/local -type d -exec chmod 0777 {} +
 
+# Manual pages are left out, but packages that come later link theirs into these.
+mkdir -p /usr/share/man/man{1..8}
+
 # What the host fills in when a sandbox starts.
 : >/etc/machine-id
 echo localhost >/etc/hostname

@@ -2,8 +2,6 @@
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 
-# Java's packages link manual pages there, which the base leaves out.
-mkdir -p /usr/share/man/man1
 apt-get -qq update
 grep -v '^#' /usr/local/share/sandcove/languages.txt | xargs apt-get -qq --yes --no-install-recommends install
 apt-get clean
