@@ -59,7 +59,7 @@ impl Config {
             max_sandboxes: 1000,
             max_session: Duration::from_secs(24 * 3600),
             capacity: 1000,
-            max_starts: 32,
+            max_starts: usual_starts(),
             start_patience: Duration::from_secs(30),
             rate_limit: None,
             volume_mib: 10 << 10,
@@ -68,4 +68,10 @@ impl Config {
             grace: Duration::from_secs(5),
         }
     }
+}
+
+/// More at once than this only slow each other down: then all of them run into a deadline instead of some of them waiting.
+fn usual_starts() -> u32 {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(processors * 4).unwrap_or(u32::MAX).max(8)
 }
