@@ -82,6 +82,27 @@ def test_fifty_at_once_leave_nothing(server):
     assert [s for s in Sandbox.list().next_items()] == []
 
 
+def test_dead_spares_are_not_missed(server):
+    """Sandboxes made ahead may die like any process; a start then makes its own."""
+    spares = (server.data_dir / "run").glob
+    wait_until(lambda: any(spares("spare*x*")), 60, "there are spares")
+    settle(server)
+    slots = {path.name.split("x")[1] for path in spares("spare*x*")}
+    groups = [p for p in Path("/sys/fs/cgroup").glob("**/sandcove*/s*/cgroup.procs") if p.parent.name[1:] in slots]
+    ours = host_resources(server.data_dir)["processes"]
+    victims = {pid for group in groups for pid in group.read_text().split()} & ours
+    assert victims
+    for pid in victims:
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    for _ in range(3):
+        with Interpreter.create(timeout=60) as interpreter:
+            assert interpreter.run_code("40 + 2").text == "42"
+    settle(server)
+
+
 def test_a_crashed_creation_leaves_nothing(server):
     """The server dies in the middle of many creations: what was not acknowledged is swept, what was is there."""
     before = settle(server)
