@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -119,6 +120,20 @@ impl Source for Gzip {
     }
 }
 
+/// Whether compressing a file is worth the time, judged by how it begins. What does not get smaller (archives, pictures,
+/// films) would only arrive later: compressing is many times slower than sending.
+pub(super) fn is_compressible(file: &File, size: u64) -> io::Result<bool> {
+    const SAMPLE: usize = 64 << 10;
+    if size < 2 * SAMPLE as u64 {
+        return Ok(true);
+    }
+    let mut sample = vec![0; SAMPLE];
+    let read = file.read_at(&mut sample, 0)?;
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(&sample[..read])?;
+    Ok(encoder.finish()?.len() < read / 20 * 19)
+}
+
 type Step<S> = (S, io::Result<Bytes>);
 
 /// The stream of the pieces of a [`Source`].
@@ -193,6 +208,20 @@ mod tests {
         let mut unzipped = Vec::new();
         flate2::read::GzDecoder::new(&*zipped).read_to_end(&mut unzipped).unwrap();
         assert!(unzipped == content);
+    }
+
+    #[test]
+    fn only_what_gets_smaller_is_compressed() {
+        let mut state = 1u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .take(300_000)
+        .collect();
+        assert!(!is_compressible(&file(&noise), 300_000).unwrap());
+        assert!(is_compressible(&file(&noise[..1000]), 1000).unwrap());
+        assert!(is_compressible(&file(&[b'x'; 300_000]), 300_000).unwrap());
     }
 
     #[tokio::test]

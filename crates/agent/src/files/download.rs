@@ -15,7 +15,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::auth::authorize;
-use super::chunks::{Chunks, Gzip, Plain, Source};
+use super::chunks::{Chunks, Gzip, Plain, Source, is_compressible};
 use super::conditions::{self, Selection};
 use super::encoding::{self, Coding};
 use super::error::{Error, Result};
@@ -72,6 +72,9 @@ impl Opened {
             Some(_) if exact => accepted.identity.then_some(Coding::Identity),
             // Clients tell an empty file by its length, which a compressed answer does not have.
             Some(_) if size == 0 && accepted.identity => Some(Coding::Identity),
+            Some(Coding::Gzip) if accepted.identity && !is_compressible(&file, size).map_err(failed)? => {
+                Some(Coding::Identity)
+            }
             best => best,
         };
         let coding = coding.ok_or_else(|| {
