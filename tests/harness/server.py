@@ -94,6 +94,12 @@ def instance_of(data_dir: Path) -> str | None:
 def host_resources(data_dir: Path) -> dict[str, set[str]]:
     """Everything on this host that a sandbox of this data directory could leave behind."""
     instance = instance_of(data_dir)
+    # The warm interpreters of templates are the server's own, and so are the sandboxes that it makes ahead: they stay, and come
+    # and go when it likes.
+    own = ("warm", "spare")
+    run = data_dir / "run"
+    not_ours = {json.loads(p.read_text())["slot"] for p in run.glob("warm*/jail.json")}
+    not_ours |= {int(p.name.split("x")[1]) for p in run.glob("spare*x*")}
     agents = set()
     for stat in Path("/proc").glob("[0-9]*/status"):
         try:
@@ -103,21 +109,21 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
         # Any process whose user id lies in this instance's id ranges belongs to one of its sandboxes.
         uid = int(re.search(r"^Uid:\t(\d+)", text, re.M).group(1))
         first = 1_000_000_000 + int(instance or 0) * 2048 * 65536
-        if first <= uid < first + 2048 * 65536:
+        if first <= uid < first + 2048 * 65536 and (uid - first) // 65536 not in not_ours:
             agents.add(stat.parent.name)
-    # The warm interpreters of templates are the server's own: they stay, in other slots after a restart. So do the sandboxes
-    # that it makes ahead.
-    own = ("warm", "spare")
-    warm = [json.loads(p.read_text())["slot"] for p in (data_dir / "run").glob("warm*/jail.json")]
     # Walked and not globbed: groups of this and other servers vanish meanwhile.
     cgroups = {
         f"{above}/{name}"
         for above, names, _ in os.walk("/sys/fs/cgroup")
         if above.endswith(f"/sandcove{instance}")
         for name in names
-        if name.startswith("s") and int(name[1:]) not in warm
+        if name.startswith("s") and int(name[1:]) not in not_ours
     }
-    links = {p.name for p in Path("/sys/class/net").glob(f"scv{instance}-*")}
+    links = {
+        p.name
+        for p in Path("/sys/class/net").glob(f"scv{instance}-*")
+        if int(p.name.rsplit("-", 1)[1]) not in not_ours
+    }
     mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(data_dir) in line}
     loops = set()
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
@@ -134,13 +140,13 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
         "loop devices": loops,
         "uppers": {p.name for p in (data_dir / "pool/sandboxes").iterdir() if not p.name.startswith(own)},
         "run directories": {
-            p.name for p in (data_dir / "run").iterdir() if p.is_dir() and not p.name.startswith(own)
+            p.name for p in run.iterdir() if p.is_dir() and not p.name.startswith(own)
         },
     }
 
 
 def host_counts(data_dir: Path) -> dict[str, int]:
-    """How much of everything there is: the server keeps a fixed number of spares, in ever different slots."""
+    """How much of everything there is."""
     return {kind: len(things) for kind, things in host_resources(data_dir).items()}
 
 
