@@ -67,9 +67,9 @@ fmt:
 	cargo fmt --all
 
 bench: up
-	$(TARGET)/release/sandcove bench -n 50
+	$(TARGET)/release/sandcove bench -n 50 --pause 300
 	$(TARGET)/release/sandcove bench -n 50 --concurrency 10
-	$(TARGET)/release/sandcove bench --concurrency 100
+	$(TARGET)/release/sandcove bench --concurrency 100 --first pandas --warm 0
 	$(TARGET)/release/sandcove bench --hold 50 --concurrency 4
 	python3 bench/peers.py --sandcove $(TARGET)/release/sandcove
 

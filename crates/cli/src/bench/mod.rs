@@ -20,9 +20,6 @@ use crate::commands::reach::Reach;
 use crate::commands::run::is_closed_port;
 use stats::Series;
 
-/// How often each warm request is made in a sandbox.
-const WARM_ROUNDS: usize = 10;
-
 const PANDAS: &str = "import pandas as pd\npd.DataFrame({'a': range(100)}).describe()";
 
 /// Arguments of `bench`.
@@ -34,6 +31,9 @@ pub struct BenchArgs {
     /// first requests to measure; all of them when not given
     #[arg(long, value_enum)]
     first: Option<First>,
+    /// requests after the first, in each sandbox
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    warm: usize,
     /// time between one sandbox and the next, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pause: u64,
@@ -99,13 +99,13 @@ async fn measure_all(client: &Client, args: &BenchArgs) -> Result<Vec<Sample>> {
     let mut workers = tokio::task::JoinSet::new();
     for _ in 0..args.concurrency.clamp(1, n.max(1)) {
         let (client, template, left) = (client.clone(), args.template.clone(), Arc::clone(&left));
-        let (kinds, pause) = (kinds.clone(), Duration::from_millis(args.pause));
+        let (kinds, pause, warm) = (kinds.clone(), Duration::from_millis(args.pause), args.warm);
         workers.spawn(async move {
             let mut samples = Vec::new();
             while let Ok(number) =
                 left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
             {
-                samples.push(measure(&client, &template, kinds[number % kinds.len()]).await?);
+                samples.push(measure(&client, &template, kinds[number % kinds.len()], warm).await?);
                 tokio::time::sleep(pause).await;
             }
             anyhow::Ok(samples)
@@ -125,17 +125,23 @@ async fn measure_all(client: &Client, args: &BenchArgs) -> Result<Vec<Sample>> {
     failure.map_or(Ok(samples), Err)
 }
 
-async fn measure(client: &Client, template: &str, first: First) -> Result<Sample> {
+async fn measure(client: &Client, template: &str, first: First, warm: usize) -> Result<Sample> {
     let new = NewSandbox { template: template.to_owned(), timeout: 300, ..NewSandbox::default() };
     let start = Instant::now();
     let sandbox = client.create(&new).await?;
     let created = start.elapsed();
-    let outcome = use_it(&sandbox, first, start, created).await;
+    let outcome = use_it(&sandbox, first, warm, start, created).await;
     client.kill(sandbox.id()).await?;
     outcome
 }
 
-async fn use_it(sandbox: &Sandbox, first: First, start: Instant, created: Duration) -> Result<Sample> {
+async fn use_it(
+    sandbox: &Sandbox,
+    first: First,
+    warm: usize,
+    start: Instant,
+    created: Duration,
+) -> Result<Sample> {
     let mut sample = Sample { first, created, answers: None, result: None, warm: Vec::new() };
     if first == First::Command {
         sandbox.health().await?;
@@ -147,7 +153,7 @@ async fn use_it(sandbox: &Sandbox, first: First, start: Instant, created: Durati
         Err(error) if is_closed_port(&error) => return Ok(sample),
         Err(error) => return Err(error),
     }
-    for _ in 0..WARM_ROUNDS {
+    for _ in 0..warm {
         sample.warm.push(timed(request(sandbox, first)).await?);
     }
     Ok(sample)
