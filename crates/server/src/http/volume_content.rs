@@ -117,7 +117,13 @@ pub(super) async fn write(opened: Opened, request: Request) -> Answer<Response> 
     let attributes = opened.attributes()?;
     opened.is_forced()?;
     let name = fresh_name();
-    let upload = opened.work(move |volume, path| volume.begin(path, attributes, name)).await?;
+    let upload = match opened.work(move |volume, path| volume.begin(path, attributes, name)).await {
+        Ok(upload) => upload,
+        Err(error) => {
+            read_away(request).await;
+            return Err(error.into());
+        }
+    };
     let failed = |source| Error::from_volume("write a file", source);
     let mut file = tokio::fs::File::from_std(upload.file().map_err(failed)?);
     let mut chunks = request.into_body().into_data_stream();
@@ -128,6 +134,19 @@ pub(super) async fn write(opened: Opened, request: Request) -> Answer<Response> 
     drop(file);
     let entry = off_thread(move || upload.finish().map_err(Error::VolumeFiles)).await?;
     Ok(body::json(StatusCode::CREATED, &shown(entry)))
+}
+
+/// A client that is still sending does not read the answer, and takes a closed connection for one that broke.
+async fn read_away(request: Request) {
+    const MOST: usize = 64 << 20;
+    let mut read = 0;
+    let mut chunks = request.into_body().into_data_stream();
+    while let Some(Ok(chunk)) = chunks.next().await {
+        read += chunk.len();
+        if read > MOST {
+            return;
+        }
+    }
 }
 
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
