@@ -20,7 +20,7 @@ const NEVER: &[(&str, &[&str])] = &[
     ("sandcove-image", &["axum", "sqlx", "sandcove-server", "sandcove-isolate"]),
     ("sandcove-server", &["rustix", "nix", "libc", "sandcove-client"]),
     ("sandcove-client", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum"]),
-    ("sandcove-eval", &["sandcove-server", "sandcove-isolate", "sandcove-image"]),
+    ("sandcove-eval", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum", "rustix", "libc"]),
 ];
 
 pub fn check(root: &Path) -> Result<()> {

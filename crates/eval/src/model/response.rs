@@ -1,0 +1,117 @@
+//! What a provider answers.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Object;
+
+/// Tokens of one or of many calls.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TokenUsage {
+    /// All tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<f64>,
+    /// Tokens of prompts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<f64>,
+    /// Tokens of answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion: Option<f64>,
+    /// Tokens that came from the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<f64>,
+    /// Calls made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub num_requests: Option<f64>,
+    /// What the answer's tokens were spent on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_details: Option<Object>,
+    /// Tokens of grading.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assertions: Option<Box<TokenUsage>>,
+}
+
+/// What the provider's own guard says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Guardrails {
+    /// Whether anything was held back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flagged: Option<bool>,
+    /// Whether the prompt was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flagged_input: Option<bool>,
+    /// Whether the answer was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flagged_output: Option<bool>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The answer of a provider, in the keys script providers return and result files hold.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProviderResponse {
+    /// The answer: text, or any JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What was received before it was understood.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Value>,
+    /// Tokens used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_usage: Option<TokenUsage>,
+    /// Dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    /// Whether it came from the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<bool>,
+    /// Milliseconds the call took, when the provider knows better than a clock around it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<f64>,
+    /// Logarithms of the probabilities of the tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_probs: Option<Vec<f64>>,
+    /// Why the model stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    /// Whether the model said that it refuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_refusal: Option<bool>,
+    /// What the provider's guard says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guardrails: Option<Guardrails>,
+    /// Anything else worth keeping.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Object>,
+    /// The text that was really sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<Value>,
+    /// The session of a stateful target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The output after the provider's transform and before the test's; checks of retrieval look at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_transformed_output: Option<Value>,
+    /// Keys of script providers that have no meaning here, kept for scripts and exports.
+    #[serde(flatten)]
+    pub other: Object,
+}
+
+impl ProviderResponse {
+    /// An answer of this text and nothing else.
+    pub fn text(output: impl Into<String>) -> Self {
+        Self { output: Some(Value::String(output.into())), ..Self::default() }
+    }
+
+    /// A failed call.
+    pub fn failed(error: impl Into<String>) -> Self {
+        Self { error: Some(error.into()), ..Self::default() }
+    }
+}
