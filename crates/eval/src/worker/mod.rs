@@ -1,4 +1,10 @@
-//! Long-lived Python and Node processes that run the user's files and inline Python.
+//! Long-lived Python and Node processes that run the user's files and inline code.
+//!
+//! A process serves one call at a time and is kept for the next. It gets calls and gives replies on descriptors of their own, so that
+//! what user code prints is only ever captured. One that dies or is too slow is replaced; the call it had fails.
+
+mod pool;
+mod process;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,8 +26,9 @@ pub enum Language {
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs, reason = "the variants' descriptions name their fields")]
 pub enum Entry {
-    /// A function of a file: the named one (`Class.method` too), else the first of `default` that exists (for JavaScript also
-    /// the module itself or its default export). Called with the arguments as they are.
+    /// A function of a file: the named one (`Class.method` too), else the first of `default` that exists (for JavaScript
+    /// the module itself or its default export goes before those, and is the value if it is data and `default` is empty). Called
+    /// with the arguments as they are.
     Function { path: PathBuf, name: Option<String>, default: &'static [&'static str] },
     /// A provider in a file: `call_api` and its like in Python; in JavaScript a class (made once for each `options`), an object
     /// with `callApi`, or a bare function. The arguments are `[prompt, context, options]`; Python gets them as
@@ -77,15 +84,21 @@ pub enum ScriptError {
     Worker(String),
 }
 
-/// The pools of both languages; processes start on first use.
-#[derive(Debug, Default)]
-pub struct Workers {}
+/// The pools of both languages; processes start on first use and end with this.
+#[derive(Debug)]
+pub struct Workers {
+    python: pool::Pool,
+    javascript: pool::Pool,
+}
 
 impl Workers {
-    /// Pools of at most `concurrency` processes for each language; `file://` code runs in `base`.
+    /// Pools of at most `concurrency` processes for each language; code runs in `base`, with the variables of `env` on top of
+    /// this process's own.
     pub fn new(base: PathBuf, env: Object, concurrency: usize) -> Self {
-        let _ = (base, env, concurrency);
-        Self {}
+        Self {
+            python: pool::Pool::new(Language::Python, base.clone(), env.clone(), concurrency),
+            javascript: pool::Pool::new(Language::JavaScript, base, env, concurrency),
+        }
     }
 
     /// Runs one call.
@@ -93,6 +106,9 @@ impl Workers {
     /// # Errors
     /// When the code cannot be found, fails, takes too long or its process dies.
     pub async fn call(&self, call: ScriptCall) -> Result<ScriptReply, ScriptError> {
-        Err(ScriptError::Worker(format!("{:?} code cannot be run yet", call.language)))
+        match call.language {
+            Language::Python => self.python.call(call).await,
+            Language::JavaScript => self.javascript.call(call).await,
+        }
     }
 }

@@ -1,0 +1,156 @@
+// Runs the user's JavaScript for the evaluator: one call at a time, a line of JSON each way. Calls come on descriptor 3 and
+// replies leave on 4, so that nothing the user's code prints can be taken for a reply. Modules stay loaded until their file changes.
+'use strict'
+const fs = require('node:fs')
+const net = require('node:net')
+const path = require('node:path')
+const { createRequire } = require('node:module')
+const { pathToFileURL } = require('node:url')
+
+class NotFound extends Error {}
+
+const modules = new Map()
+const providers = new Map()
+const inlines = new Map()
+
+/** TypeScript that this Node cannot strip itself goes through `tsx`, when the user's project has it. */
+function allowTypeScript(file) {
+  if (!/\.[cm]?ts$/.test(file) || process.features.typescript || allowTypeScript.done) return
+  try {
+    createRequire(file)('tsx/cjs/api').register()
+    allowTypeScript.done = true
+  } catch {
+    throw new NotFound(`Node ${process.versions.node} cannot run ${file}: use Node 22.18 or newer, or run \`npm install tsx\` beside it`)
+  }
+}
+
+async function load(file) {
+  let changed
+  try {
+    changed = fs.statSync(file).mtimeMs
+  } catch (error) {
+    throw new NotFound(`cannot read ${file}: ${error.code}`)
+  }
+  const known = modules.get(file)
+  if (known && known.changed === changed) return known.exports
+  allowTypeScript(file)
+  delete require.cache[fs.realpathSync(file)]
+  const url = pathToFileURL(file).href + (known ? `?changed=${changed}` : '')
+  const exports = allowTypeScript.done ? createRequire(file)(file) : await import(url)
+  modules.set(file, { changed, exports })
+  return exports
+}
+
+/** An export by name, also of a CommonJS module, or undefined. */
+function named(exports, name) {
+  return exports[name] ?? exports.default?.[name] ?? exports.default?.default?.[name]
+}
+
+/** What the module is about when nobody named an export. */
+function main(exports) {
+  const main = exports.default ?? exports
+  return typeof main !== 'function' && main?.default !== undefined ? main.default : main
+}
+
+async function callFunction({ path: file, name, default: defaults, arguments: given }) {
+  const exports = await load(file)
+  let found = name ? named(exports, name) : main(exports)
+  if (!name && typeof found !== 'function') {
+    const fallback = defaults.map((each) => named(exports, each)).find((each) => typeof each === 'function')
+    // A file of nothing but data is its own answer where no function is expected.
+    if (!fallback && defaults.length === 0) return found
+    found = fallback
+  }
+  if (typeof found !== 'function') {
+    throw new NotFound(name ? `${file} does not export a function \`${name}\`` : `${file} exports no function`)
+  }
+  return found(...given)
+}
+
+async function callProvider({ path: file, name, default: fallback, options, arguments: given }) {
+  const exports = await load(file)
+  const key = JSON.stringify([file, modules.get(file).changed, name ?? null, options])
+  let provider = providers.get(key)
+  if (!provider) {
+    let found = name ? named(exports, name) : main(exports)
+    if (!name && typeof found !== 'function' && typeof found?.callApi !== 'function') found = named(exports, fallback)
+    if (typeof found === 'function' && (/^class\b/.test(String(found)) || found.prototype?.callApi)) found = new found(options)
+    if (typeof found?.callApi === 'function') {
+      provider = (...all) => found.callApi(...all)
+    } else if (typeof found === 'function') {
+      // `callApi({ prompt, vars })` takes one object, `callApi(prompt, context)` takes them apart.
+      const takesObject = /^(async\s+)?(function\b[^(]*)?\w*\s*\(\s*\{/.test(String(found))
+      provider = takesObject
+        ? (prompt, context, rest) => found({ prompt, vars: context?.vars ?? {}, context, options: { ...options, ...rest } })
+        : found
+    } else {
+      throw new NotFound(`${file} exports no provider: export a class with a method \`callApi\`, or a function \`callApi\``)
+    }
+    providers.set(key, provider)
+  }
+  const [prompt, context, rest] = given
+  if (context) context.logger = { debug() {}, info: console.log, warn: console.warn, error: console.error }
+  return provider(prompt, context, rest)
+}
+
+async function callInline({ code, parameters, arguments: given }) {
+  const key = JSON.stringify([parameters, code])
+  let body = inlines.get(key)
+  if (!body) {
+    const text = code.trimEnd()
+    const source = text.includes('\n') ? text : `return ${text}`
+    body = new Function(...parameters, 'require', source)
+    inlines.set(key, body)
+  }
+  return body(...given, createRequire(path.join(process.cwd(), 'inline.js')))
+}
+
+const operations = { function: callFunction, provider: callProvider, inline: callInline }
+
+/** Scripts know a provider's id as a method. */
+function revive(given) {
+  for (const each of given) {
+    const id = each?.provider?.id
+    if (typeof id === 'string') each.provider.id = Object.assign(() => id, { toString: () => id, toJSON: () => id })
+  }
+  return given
+}
+
+async function answer(line) {
+  const call = JSON.parse(line)
+  try {
+    revive(call.arguments)
+    const value = await operations[call.op](call)
+    return JSON.stringify({ value: value === undefined || typeof value === 'function' ? null : value })
+  } catch (error) {
+    const message = error instanceof Error ? (error.message || error.name) : String(error)
+    const kind = error instanceof NotFound ? 'not_found' : 'raised'
+    return JSON.stringify({ error: { kind, message, traceback: error?.stack ?? message } })
+  }
+}
+
+function reply(text) {
+  let bytes = Buffer.from(text + '\n')
+  while (bytes.length > 0) bytes = bytes.subarray(fs.writeSync(4, bytes))
+}
+
+// Printing goes out before the reply does: pipes are written at once.
+for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true)
+// A promise that nobody awaited is the user's mistake, and not a reason to lose the worker.
+process.on('unhandledRejection', (error) => console.error('unhandled rejection:', error))
+
+let waiting = Promise.resolve()
+let buffer = ''
+const calls = new net.Socket({ fd: 3, readable: true, writable: false })
+calls.setEncoding('utf8')
+calls.on('data', (text) => {
+  buffer += text
+  let end
+  while ((end = buffer.indexOf('\n')) >= 0) {
+    const line = buffer.slice(0, end)
+    buffer = buffer.slice(end + 1)
+    waiting = waiting.then(() => answer(line)).then(reply)
+  }
+})
+calls.on('close', () => process.exit(0))
+reply('{"ready": true}')

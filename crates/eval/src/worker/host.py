@@ -1,0 +1,142 @@
+"""Runs the user's Python for the evaluator: one call at a time, a line of JSON each way.
+
+Calls come on descriptor 3 and replies leave on 4, so that nothing the user's code prints, to whatever depth, can be taken for a
+reply. Modules stay loaded until their file changes.
+"""
+
+import asyncio
+import dataclasses
+import functools
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import traceback
+
+calls = os.fdopen(3, "r", encoding="utf-8")
+replies = os.fdopen(4, "w", encoding="utf-8")
+# What the user's code starts must not hold the pipes open.
+os.set_inheritable(3, False)
+os.set_inheritable(4, False)
+
+loop = asyncio.new_event_loop()
+asyncio.set_event_loop(loop)
+modules = {}
+
+
+class NotFound(Exception):
+    """What the call names is not there."""
+
+
+def module(path):
+    """The module in a file, loaded anew after a change."""
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError as error:
+        raise NotFound(f"cannot read {path}: {error.strerror}") from None
+    known = modules.get(path)
+    if known and known[0] == changed:
+        return known[1]
+    directory = os.path.dirname(os.path.abspath(path))
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None:
+        raise NotFound(f"{path} is not a Python file")
+    loaded = importlib.util.module_from_spec(spec)
+    # Classes of the module are looked up by its name, by pickle and dataclasses among others.
+    sys.modules.setdefault(name, loaded)
+    spec.loader.exec_module(loaded)
+    modules[path] = (changed, loaded)
+    return loaded
+
+
+def function(path, name, defaults):
+    """A function of a file: the named one, else the first default that is there."""
+    loaded = module(path)
+    for candidate in [name] if name else defaults:
+        found = loaded
+        for part in candidate.split("."):
+            found = getattr(found, part, None)
+        if callable(found):
+            # `Class.method` without a static method gets an object to be called on.
+            owner, _, method = candidate.rpartition(".")
+            if owner and "self" in list(inspect.signature(found).parameters)[:1]:
+                return getattr(functools.reduce(getattr, owner.split("."), loaded)(), method)
+            return found
+    raise NotFound(f"{path} has no function `{name or '` or `'.join(defaults)}`")
+
+
+@functools.lru_cache(maxsize=1024)
+def inline(code, parameters):
+    """A function made of an expression, or of lines that return something."""
+    code = code.strip("\n")
+    lines = code.splitlines() if "\n" in code else [f"return {code.strip()}"]
+    source = f"def main({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in lines)
+    space = {"json": json}
+    exec(compile(source, "<inline>", "exec"), space)  # noqa: S102
+    return space["main"]
+
+
+def plain(value):
+    """Values that JSON does not know, as their nearest relatives that it does."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    for method in ("model_dump", "tolist", "item"):
+        convert = getattr(value, method, None)
+        if callable(convert):
+            return convert()
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    raise TypeError(f"a {type(value).__name__} cannot be returned: return text, numbers, booleans, lists or dicts of them")
+
+
+def answer(call):
+    """The value of one call."""
+    arguments = call["arguments"]
+    if call["op"] == "inline":
+        called = inline(call["code"], tuple(call["parameters"]))
+    else:
+        called = function(call["path"], call.get("name"), call["default"])
+        if call["op"] == "provider" and len(arguments) == 3:
+            prompt, context, options = arguments
+            arguments = [prompt, options, context]
+    value = called(*arguments)
+    if inspect.isawaitable(value):
+        value = loop.run_until_complete(value)
+    return value
+
+
+def handle(line):
+    """The reply to one line."""
+    call = json.loads(line)
+    try:
+        return json.dumps({"value": answer(call)}, default=plain, allow_nan=False)
+    except NotFound as error:
+        return json.dumps({"error": {"kind": "not_found", "message": str(error)}})
+    except BaseException as error:  # noqa: BLE001: sys.exit() in the user's code must not end the worker
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        # The first frames are this file's.
+        text = "".join(traceback.format_exception(error))
+        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return json.dumps({"error": {"kind": "raised", "message": message, "traceback": text}})
+
+
+def flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
+
+
+replies.write('{"ready": true}\n')
+replies.flush()
+for line in calls:
+    reply = handle(line)
+    flush()
+    replies.write(reply + "\n")
+    replies.flush()
