@@ -1,0 +1,2 @@
+export default () => false
+export const named = (output) => output === "abc"

@@ -1,0 +1,2 @@
+module.exports = async () =>
+  ['a', 'b'].map((text) => ({ vars: { text }, assert: [{ type: 'equals', value: 'a' }] }))

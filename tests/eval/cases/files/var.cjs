@@ -1,0 +1,1 @@
+module.exports = (name, prompt, others, provider) => ({ output: `${name} from javascript` })

@@ -1,0 +1,105 @@
+"""Runs a suite with either evaluator and reduces its JSON to what both must agree on: the verdicts.
+
+A row is told by its column and test; its answer is not compared, for that is the provider's. Reasons are compared by what kind of
+reason they are, because the words are each program's own.
+"""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CASES = sorted(path for path in (HERE / "cases").glob("*.yaml"))
+
+# Nothing but the suite may decide: no stored answers, no calls home, no configuration of whoever runs this.
+ENVIRONMENT = {
+    "PROMPTFOO_DISABLE_TELEMETRY": "1",
+    "PROMPTFOO_DISABLE_UPDATE": "1",
+    "PROMPTFOO_DISABLE_SHARING": "1",
+    "PROMPTFOO_DISABLE_REMOTE_GENERATION": "1",
+    "PROMPTFOO_DISABLE_DEBUG_LOG": "1",
+    "PROMPTFOO_PYTHON": sys.executable,
+    "NO_COLOR": "1",
+}
+
+# The first that fits. Texts of the suite's own functions fit none and are compared as they are.
+KINDS = [
+    ("all passed", r"^(All assertions|Assertion) passed$|^Custom function returned true"),
+    ("no assertions", r"^No assertions"),
+    ("returned false", r"^(Custom function|Python code) returned false"),
+    ("threshold", r"threshold"),
+    ("error", r"error|threw|exception|invalid|unexpected|could not|cannot|must be|failed to|must return|should return"),
+    ("expected", r"^expected|expected "),
+]
+
+
+def kind(reason):
+    """What kind of reason a text is."""
+    text = (reason or "").strip()
+    for name, pattern in KINDS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return name
+    return text.splitlines()[0] if text else ""
+
+
+def number(value):
+    return round(value, 4) if isinstance(value, (int, float)) and math.isfinite(value) else value
+
+
+def row(raw):
+    grading = raw.get("gradingResult") or {}
+    return {
+        "test": raw["testIdx"],
+        "column": raw["promptIdx"],
+        "success": raw["success"],
+        "score": number(raw["score"]),
+        "failureReason": raw["failureReason"],
+        "namedScores": {name: number(score) for name, score in sorted((raw.get("namedScores") or {}).items())},
+        "components": [
+            {
+                "type": (part.get("assertion") or {}).get("type"),
+                "pass": part["pass"],
+                "score": number(part["score"]),
+                "reason": kind(part.get("reason")),
+            }
+            for part in grading.get("componentResults") or []
+        ],
+    }
+
+
+def verdicts(document):
+    """What is compared of a result document."""
+    results = document["results"]
+    rows = sorted((row(raw) for raw in results["results"]), key=lambda r: (r["test"], r["column"]))
+    return {
+        "stats": {name: results["stats"][name] for name in ("successes", "failures", "errors")},
+        "columns": [
+            {
+                "score": number(column["metrics"]["score"]),
+                "namedScores": {
+                    name: number(score) for name, score in sorted(column["metrics"]["namedScores"].items())
+                },
+            }
+            for column in results["prompts"]
+        ],
+        "rows": rows,
+    }
+
+
+def run(command, case):
+    """The verdicts of `command` (an argument list) on a suite, or how it failed to give any."""
+    with tempfile.TemporaryDirectory() as home:
+        out = Path(home) / "out.json"
+        arguments = [*command, "eval", "-c", case.name, "-o", str(out), "--no-cache", "--no-table", "--no-progress-bar"]
+        environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": home}
+        done = subprocess.run(
+            arguments, cwd=case.parent, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        )
+        if not out.exists():
+            return {"refused": True, "said": (done.stdout + done.stderr)[-2000:]}
+        return verdicts(json.loads(out.read_text()))
