@@ -63,6 +63,22 @@ def test_a_kernel_holds_no_descriptors_but_its_own(seen):
         assert len(set(inodes)) == len(inodes)
 
 
+OWN_MEMORY = """
+import pandas as pd
+pd.DataFrame({"a": [1, 2, 3], "b": [1.0, 2.0, 3.0]}).describe().to_html()
+for line in open("/proc/self/smaps_rollup"):
+    if line.startswith("Private_Dirty"):
+        print(int(line.split()[1]))
+"""
+
+
+def test_a_kernel_shares_the_memory_it_only_reads(pair):
+    """Half of what it would have for itself if it counted references to what the warm process has loaded."""
+    execution = pair[0].run_code(OWN_MEMORY)
+    assert execution.error is None, execution.error.traceback
+    assert int("".join(execution.logs.stdout)) < 12 * 1024
+
+
 def test_a_kernel_is_confined_like_everything_in_its_sandbox(pair, seen):
     cap_sys_admin, cap_sys_module, cap_sys_rawio, cap_bpf = 1 << 21, 1 << 16, 1 << 17, 1 << 39
     for kernel in seen:

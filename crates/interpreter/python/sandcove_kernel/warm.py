@@ -14,6 +14,7 @@ The sandbox may not have its own root yet. When its first process changes to it,
 """
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ import socket
 import sys
 import traceback
 
-from . import zygote
+from . import immortal, zygote
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWCGROUP = 0x0200_0000
@@ -30,8 +31,8 @@ CLONE_NEWIPC = 0x0800_0000
 CLONE_NEWUSER = 0x1000_0000
 CLONE_NEWPID = 0x2000_0000
 CLONE_NEWNET = 0x4000_0000
-#: Everything a sandbox has of its own; with a pidfd they are entered in one step, the user namespace first.
-NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+#: What a sandbox has of its own beside process numbers; with a pidfd all are entered in one step, the user namespace first.
+NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 
 PR_SET_DUMPABLE = 4
 PR_CAPBSET_DROP = 24
@@ -51,15 +52,26 @@ def serve(control: socket.socket, shell) -> None:
     """Forks for every request; returns when the host has closed ``control``."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.unfreeze()
+    immortal.make_immortal()
+    gc.freeze()
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY)
     control.send(b"w")
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 65536, 16)
         if not message:
             return
-        if os.fork() == 0:
+        try:
+            forked = _fork_into(descriptors[0], own)
+        except OSError as error:
+            # The sandbox ended meanwhile; that its socket is closed below tells the host.
+            print(f"failed to fork into a sandbox: {error}", file=sys.stderr)
+            forked = None
+        if forked == 0:
             status = 1
             try:
                 control.close()
+                os.close(own)
                 _enter(json.loads(message), descriptors, shell)
                 status = 0
             except BaseException:
@@ -68,6 +80,18 @@ def serve(control: socket.socket, shell) -> None:
                 os._exit(status)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _fork_into(sandbox: int, own: int) -> int:
+    """Forks a child that is a process of the sandbox's PID namespace; only children enter one, this process stays in its own."""
+    _check(libc.setns(sandbox, CLONE_NEWPID), "enter a PID namespace")
+    child = None
+    try:
+        child = os.fork()
+    finally:
+        if child != 0:
+            _check(libc.setns(own, CLONE_NEWPID), "leave a PID namespace")
+    return child
 
 
 def _enter(request: dict, descriptors: list[int], shell) -> None:
@@ -83,9 +107,6 @@ def _enter(request: dict, descriptors: list[int], shell) -> None:
     os.setresgid(0, 0, 0)
     os.setgroups([])
     os.setresuid(0, 0, 0)
-    # A process enters a PID namespace only with its children.
-    if os.fork() != 0:
-        return
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
     os.close(nothing)

@@ -14,6 +14,9 @@ LIBRARIES = ("numpy", "pandas", "matplotlib.pyplot", "PIL.Image", "PIL.PngImageP
 STANDARD = ("asyncio", "ctypes", "decimal", "json", "pexpect", "random", "ssl", "subprocess", "uuid")
 #: Number of threads of numeric libraries while warming: their pools would not survive a fork.
 THREADS = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
+#: Threads of OpenBLAS wait for work by spinning, for 2 to the power of this many cycles; of itself 2^26, which is some 25 ms of
+#: a processor for each new kernel, whether or not it has anything to multiply.
+SPINNING = {"OPENBLAS_THREAD_TIMEOUT": "16"}
 #: How often first cells are rehearsed: what has run this often, the interpreter has adapted its code to. After a fork that would
 #: cost a copy of every page it writes to.
 REPETITIONS = 4
@@ -22,8 +25,9 @@ BACKEND = "module://matplotlib_inline.backend_inline"
 
 def warm_up():
     """Builds the shell of this process and returns it."""
-    inherited = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(THREADS)
+    settings = THREADS | SPINNING
+    inherited = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
     os.environ["MPLBACKEND"] = BACKEND
     # Where kernels are that were asked to go to a directory that does not exist.
     _go_home()
@@ -83,5 +87,7 @@ def _warm_figures(shell) -> None:
         figure.add_subplot().set_title("warm")
         shell.display_formatter.format(figure)
         pyplot.close(figure)
+        # Open font files. A fork forgets them by itself, but what is immortal by then would never be closed.
+        font_manager._get_font.cache_clear()
     except Exception as error:
         print(f"failed to draw ahead: {error!r}", file=sys.stderr)
