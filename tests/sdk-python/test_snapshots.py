@@ -85,6 +85,29 @@ def test_processes_go_on_while_a_snapshot_is_taken(sandbox, made):
     assert ticker.pid in [process.pid for process in sandbox.commands.list()]
 
 
+def test_a_snapshot_is_of_one_moment_however_much_is_written(sandbox, made):
+    """A program writes a number to one file, then to another, and much to a third: no snapshot has the second ahead."""
+    writer = (
+        "import os\n"
+        "piece, n = os.urandom(1 << 20), 0\n"
+        "def put(name):\n"
+        "    with open(name + '.new', 'w') as file: file.write(str(n))\n"
+        "    os.rename(name + '.new', name)\n"
+        "big = open('/home/user/big', 'wb')\n"
+        "while True:\n"
+        "    n += 1\n"
+        "    put('/home/user/first'); put('/home/user/second')\n"
+        "    if big.write(piece) and big.tell() > 100 << 20: big.seek(0)\n"
+    )
+    sandbox.files.write("/home/user/writer.py", writer)
+    sandbox.commands.run("python3 /home/user/writer.py", background=True)
+    sandbox.commands.run("while [ ! -e second ]; do sleep 0.01; done")
+    for _ in range(3):
+        other = made.sandbox(Sandbox.create(made.snapshot(sandbox.create_snapshot()).snapshot_id, timeout=120))
+        first, second = (int(other.files.read(f"/home/user/{name}")) for name in ("first", "second"))
+        assert first - second in (0, 1)
+
+
 def test_names_lists_and_deletion(sandbox, made):
     name = f"snap-{uuid.uuid4().hex[:8]}"
     first = made.snapshot(sandbox.create_snapshot(name=name))

@@ -1,6 +1,7 @@
 //! The known set of isolation backends, dispatched by `match`: exhaustive, static, no trait objects.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use sandcove_wire::id::SandboxId;
 use tokio::net::TcpStream;
@@ -224,9 +225,10 @@ impl Handle {
         }
     }
 
-    /// Keeps the files as they are now under `name`, for [`crate::Files::Snapshot`]. Processes are frozen meanwhile and
-    /// run afterwards. The snapshot is on disk when this returns; on an error there is none.
-    pub async fn snapshot(&self, name: &str) -> Result<()> {
+    /// Keeps the files as they are at one moment under `name`, for [`crate::Files::Snapshot`]. Processes are frozen for
+    /// that moment, whose length is given, and run before and afterwards. The snapshot is on disk when this returns; on an
+    /// error there is none.
+    pub async fn snapshot(&self, name: &str) -> Result<Duration> {
         match self {
             Self::Namespaces(handle) => handle.snapshot(name).await,
             Self::Fake(handle) => handle.snapshot(name).await,

@@ -305,12 +305,12 @@ impl Handle {
         Ok(())
     }
 
-    pub(crate) async fn snapshot(&self, name: &str) -> Result<()> {
+    pub(crate) async fn snapshot(&self, name: &str) -> Result<Duration> {
         self.backend.step(Operation::Snapshot).await?;
         let mut shared = self.backend.lock();
         let files = shared.files.get(&self.record.id).cloned().unwrap_or_default();
         shared.snapshots.insert(name.to_owned(), files);
-        Ok(())
+        Ok(Duration::ZERO)
     }
 
     pub(crate) async fn reclaim(&self) -> Result<u64> {

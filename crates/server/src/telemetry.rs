@@ -101,6 +101,7 @@ pub(crate) struct Telemetry {
     requests: Family<RequestLabels, Counter>,
     request_seconds: Histogram,
     deliveries: Family<DeliveryLabels, Counter>,
+    freeze_seconds: Histogram,
 }
 
 impl Default for Telemetry {
@@ -135,6 +136,13 @@ impl Default for Telemetry {
         );
         let deliveries = Family::default();
         registry.register("webhook_deliveries", "Attempts to deliver webhooks", deliveries.clone());
+        let freeze_seconds = Histogram::new(exponential_buckets(0.001, 2.0, 14));
+        registry.register_with_unit(
+            "snapshot_freeze",
+            "How long the processes of a sandbox stood still for a snapshot",
+            Unit::Seconds,
+            freeze_seconds.clone(),
+        );
         Self {
             registry,
             starts,
@@ -144,6 +152,7 @@ impl Default for Telemetry {
             requests,
             request_seconds,
             deliveries,
+            freeze_seconds,
         }
     }
 }
@@ -179,6 +188,11 @@ impl Telemetry {
     /// Counts an attempt to deliver a webhook.
     pub(crate) fn delivery_ended(&self, result: DeliveryResult) {
         self.deliveries.get_or_create(&DeliveryLabels { result: result.text() }).inc();
+    }
+
+    /// Notes how long processes stood still for a snapshot.
+    pub(crate) fn stood_still(&self, took: std::time::Duration) {
+        self.freeze_seconds.observe(took.as_secs_f64());
     }
 
     /// Sets how many sandboxes there are.

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use sandcove_isolate::{Handle, crash};
@@ -27,9 +27,9 @@ use crate::events::{Happened, KillReason};
 use crate::teams::Team;
 use crate::{Error, Result, clock};
 
-/// A pause takes at least this long, so that callers who ask for it at once share its answer: freezing is so quick that
-/// the second of two simultaneous requests would else find the sandbox paused already, which is an error.
-const SETTLE: Duration = Duration::from_millis(50);
+/// Freezing takes at least this long, so that callers who ask for it at once share its answer: the second of two
+/// simultaneous requests would else come when the sandbox is paused already, which is an error.
+const SETTLE: Duration = Duration::from_millis(10);
 /// The wall clock is looked at this often, so that a jump forward is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 /// A refresh gives at least this much.
@@ -49,6 +49,24 @@ struct Underway {
     auto_pause: Option<bool>,
 }
 
+/// The last pause or resume, once it has been answered.
+struct Told {
+    transition: Transition,
+    outcome: Outcome,
+    at: Instant,
+}
+
+impl Told {
+    /// Whether it is what `command` asks for, and asked for before the answer was there: as those who joined it did.
+    fn answers(&self, command: &Command) -> bool {
+        let same = matches!(
+            (self.transition, &command.request),
+            (Transition::Pause(_), Request::Pause(_)) | (Transition::Resume(_), Request::Resume { .. })
+        );
+        same && command.asked < self.at
+    }
+}
+
 pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) team: Team,
@@ -61,6 +79,7 @@ pub(super) struct Driver {
     pub(super) slot: Option<Slot>,
     underway: Option<Underway>,
     waiting: VecDeque<Command>,
+    told: Option<Told>,
     /// Why it is being stopped, once it is.
     ending: KillReason,
 }
@@ -83,8 +102,8 @@ impl Driver {
         journal: Arc<Journal>,
         slot: Option<Slot>,
     ) -> Self {
-        let (underway, waiting, ending) = (None, VecDeque::new(), KillReason::Request);
-        Self { shared, team, handle, view, commands, journal, slot, underway, waiting, ending }
+        let (underway, waiting, told, ending) = (None, VecDeque::new(), None, KillReason::Request);
+        Self { shared, team, handle, view, commands, journal, slot, underway, waiting, told, ending }
     }
 
     /// Runs until the sandbox is gone or the server stops; a stop leaves the sandbox as it is.
@@ -150,8 +169,11 @@ impl Driver {
                 answer(command.reply, result);
             }
             Decision::Deny(denial) => {
-                let error = self.denied(denial);
-                answer(command.reply, Err(error));
+                let result = match &self.told {
+                    Some(told) if told.answers(&command) => Ok(told.outcome),
+                    _ => Err(self.denied(denial)),
+                };
+                answer(command.reply, result);
             }
         }
     }
@@ -249,6 +271,12 @@ impl Driver {
                 Err(error)
             }
         };
+        let told = |outcome: &Outcome| Told {
+            transition: underway.transition,
+            outcome: *outcome,
+            at: Instant::now(),
+        };
+        self.told = outcome.as_ref().ok().map(told);
         answer_all(underway.joined, outcome);
         for command in std::mem::take(&mut self.waiting) {
             self.receive(command).await;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use sandcove_isolate::{Backend, Handle};
@@ -73,7 +73,8 @@ impl Entry {
     pub(crate) async fn ask(&self, request: Request) -> Result<Outcome> {
         let gone = || Error::SandboxNotFound(self.details.id.to_string());
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Command { request, reply }).await.map_err(|_| gone())?;
+        let command = Command { request, reply, asked: Instant::now() };
+        self.commands.send(command).await.map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 }

@@ -1,6 +1,6 @@
 //! What is asked of a driver, and how it answers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sandcove_wire::api::network::NetworkUpdate;
 use tokio::sync::oneshot;
@@ -50,6 +50,8 @@ pub(super) type Reply = oneshot::Sender<Result<Outcome>>;
 pub(super) struct Command {
     pub(super) request: Request,
     pub(super) reply: Reply,
+    /// When.
+    pub(super) asked: Instant,
 }
 
 impl Request {

@@ -68,7 +68,7 @@ impl Subject {
     pub(super) fn snapshot(self, name: String) -> Work {
         async move {
             let handle = self.processes()?;
-            handle.snapshot(&name).await.map_err(|source| match source {
+            let frozen = handle.snapshot(&name).await.map_err(|source| match source {
                 IsolateError::PoolFull => Error::PoolFull(source),
                 IsolateError::NoSnapshots => Error::SnapshotsUnsupported(source),
                 // Its processes do not stop, which is mostly because they wait for a disk.
@@ -77,6 +77,8 @@ impl Subject {
                 }
                 source => self.failed("take a snapshot of")(source),
             })?;
+            self.shared.telemetry.stood_still(frozen);
+            tracing::debug!(sandbox_id = %self.view.details.id, ?frozen, "snapshot taken");
             Ok(Some(handle.clone()))
         }
         .boxed()
