@@ -9,6 +9,11 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 GUEST_TRIPLE := $(shell uname -m)-unknown-linux-gnu
 export SANDCOVE_GUEST_DIR := $(TARGET)/guest-bin
 export CARGO_TERM_COLOR ?= auto
+# `make test PROFILE=dev` takes less time to build, and tests what is slower.
+PROFILE ?= release
+SANDCOVE := $(TARGET)/$(PROFILE:dev=debug)/sandcove
+# A development build is of the whole workspace, as that of the tests is: what both need is then built once.
+PACKAGES := $(if $(filter dev,$(PROFILE)),--workspace,--package sandcove-cli)
 
 TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
   make:make tar:tar debian-archive-keyring.gpg:debian-archive-keyring
@@ -16,10 +21,10 @@ TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 s
 .PHONY: up down build guest test check fmt bench clean tools
 
 up: build
-	$(TARGET)/release/sandcove up
+	$(SANDCOVE) up
 
 down:
-	$(TARGET)/release/sandcove down
+	$(SANDCOVE) down
 
 # On Debian and Ubuntu, as root, packages are installed; elsewhere what is missing is named.
 tools:
@@ -39,7 +44,7 @@ tools:
 	command -v cargo >/dev/null || { echo "please install Rust: https://rustup.rs" >&2; exit 1; }
 
 build: guest
-	cargo build --quiet --locked --release --package sandcove-cli
+	cargo build --quiet --locked --profile $(PROFILE) $(PACKAGES)
 
 guest: tools
 	RUSTFLAGS="-C target-feature=+crt-static" cargo build --quiet --locked --profile guest \
@@ -53,7 +58,7 @@ guest: tools
 	@cp --recursive --preserve=timestamps crates/interpreter/python/sandcove_kernel $(SANDCOVE_GUEST_DIR)/python/
 
 test: build
-	SANDCOVE_BIN=$(TARGET)/release/sandcove tests/run
+	SANDCOVE_BIN=$(SANDCOVE) tests/run
 
 check:
 	cargo fmt --all --check
@@ -67,11 +72,11 @@ fmt:
 	cargo fmt --all
 
 bench: up
-	$(TARGET)/release/sandcove bench -n 50 --pause 300
-	$(TARGET)/release/sandcove bench -n 50 --concurrency 10
-	$(TARGET)/release/sandcove bench --concurrency 100 --first pandas --warm 0
-	$(TARGET)/release/sandcove bench --hold 50 --concurrency 4
-	python3 bench/peers.py --sandcove $(TARGET)/release/sandcove
+	$(SANDCOVE) bench -n 50 --pause 300
+	$(SANDCOVE) bench -n 50 --concurrency 10
+	$(SANDCOVE) bench --concurrency 100 --first pandas --warm 0
+	$(SANDCOVE) bench --hold 50 --concurrency 4
+	python3 bench/peers.py --sandcove $(SANDCOVE)
 
 clean:
 	cargo clean
