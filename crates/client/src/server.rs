@@ -35,6 +35,9 @@ pub struct NewSandbox {
     pub envs: BTreeMap<String, String>,
     /// Labels.
     pub metadata: BTreeMap<String, String>,
+    /// Whether it may reach the internet.
+    #[serde(rename = "allow_internet_access")]
+    pub allow_internet_access: bool,
 }
 
 impl Default for NewSandbox {
@@ -44,6 +47,7 @@ impl Default for NewSandbox {
             timeout: 300,
             envs: BTreeMap::new(),
             metadata: BTreeMap::new(),
+            allow_internet_access: true,
         }
     }
 }

@@ -1,19 +1,32 @@
 //! Code that models write: taking it out of answers, checking it, and running it in sandboxes.
+//!
+//! | type | holds when |
+//! | --- | --- |
+//! | `code-safety` | the syntax tree has nothing that the policy forbids |
+//! | `code-run` (also `code-execution`) | the code, run against its cases, gives what they expect; scored by case |
+//! | `code-tests` | a test file passes with the code as the module `solution`; scored by test |
+//!
+//! Nothing here runs code on this machine. The verdict is made here, from what the sandbox reports.
+
+mod extract;
+mod grade;
+mod policy;
+mod program;
+mod python;
+mod run;
+mod sandboxes;
+mod settings;
+mod syntax;
+mod test_file;
+
+pub use sandboxes::Sandboxes;
 
 use crate::assertion::Grader;
-use crate::model::Object;
 
 /// The assertion types about code.
-pub const GRADERS: &[(&str, Grader)] = &[];
-
-/// Sandboxes shared by the rows of a run; the first is made on first use.
-#[derive(Debug, Default)]
-pub struct Sandboxes {}
-
-impl Sandboxes {
-    /// At most `concurrency` sandboxes, of the server that `env` or the process's variables name.
-    pub fn new(env: Object, concurrency: usize) -> Self {
-        let _ = (env, concurrency);
-        Self {}
-    }
-}
+pub const GRADERS: &[(&str, Grader)] = &[
+    ("code-safety", Grader::Pure(grade::safety)),
+    ("code-run", Grader::Async(|context| Box::pin(grade::run(context)))),
+    ("code-execution", Grader::Async(|context| Box::pin(grade::run(context)))),
+    ("code-tests", Grader::Async(|context| Box::pin(grade::tests(context)))),
+];

@@ -1,0 +1,364 @@
+//! The verdicts of the code assertions.
+
+use serde_json::{Value, json};
+
+use super::extract::{self, Block, canonical};
+use super::policy::Finding;
+use super::program::{self, Case};
+use super::run::{self, Execution, shown};
+use super::sandboxes::{Place, Sandboxes, Taken, all};
+use super::settings::Settings;
+use super::{python, syntax, test_file};
+use crate::assertion::GradingContext;
+use crate::model::{GradingResult, Object};
+
+/// What a test expects that wants the safety check to refuse the answer, as the tutorial's suites write it.
+const UNSAFE_WANTED: &str = "SAFE_ERROR_DETECTED";
+
+/// The code of an answer, ready to be judged.
+struct Answer {
+    settings: Settings,
+    code: String,
+    language: String,
+}
+
+impl Answer {
+    /// Reads the assertion and takes the code out of the answer.
+    ///
+    /// # Errors
+    /// The verdict when either is impossible.
+    fn read(context: &GradingContext<'_>) -> Result<Self, Box<GradingResult>> {
+        let read = || {
+            let settings = Settings::read(context.value, context.vars)?;
+            let source = settings.source()?;
+            Ok((settings, source))
+        };
+        let (settings, source) = read().map_err(|error: String| Box::new(GradingResult::broken(error)))?;
+        let function = settings.function.as_deref();
+        let found = extract::extract(context.output_text, source, settings.language.as_deref(), function);
+        let Some(Block { code, tag }) = found else {
+            let start: String = context.output_text.chars().take(300).collect();
+            return Err(Box::new(failed(
+                context,
+                "no_code_found",
+                format!("no code was found in the answer: {start}"),
+            )));
+        };
+        let language = settings.language.clone().or_else(|| canonical(&tag).map(str::to_owned));
+        Ok(Self { settings, code, language: language.unwrap_or_else(|| "python".to_owned()) })
+    }
+
+    /// What the policy forbids of it.
+    fn findings(&self) -> Vec<Finding> {
+        let policy = self.settings.policy.for_language(&self.language);
+        match self.language.as_str() {
+            "python" => python::check(&self.code, &policy).unwrap_or_else(|invalid| vec![invalid]),
+            "javascript" | "typescript" => syntax::check_javascript(&self.code, &policy),
+            "bash" => syntax::check_bash(&self.code, &policy),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The verdict that spares running the code, if the policy has one. What is not valid Python is left for the interpreter
+    /// to say.
+    fn refused(&self, context: &GradingContext<'_>) -> Option<GradingResult> {
+        if self.settings.safety == Some(false) {
+            return None;
+        }
+        let mut findings = self.findings();
+        findings.retain(|finding| !finding.what.starts_with("is not valid"));
+        if findings.is_empty() {
+            return None;
+        }
+        let wanted = [&self.settings.expected_output, &self.settings.expected_stdout];
+        if wanted.into_iter().flatten().any(|value| value == UNSAFE_WANTED) {
+            return Some(verdict(
+                context,
+                1.0,
+                true,
+                "unsafe, as expected".to_owned(),
+                self.metadata(&findings),
+            ));
+        }
+        let reason = format!("not run, because it is unsafe: {}", listed(&findings));
+        Some(verdict(context, 0.0, false, reason, self.metadata(&findings)))
+    }
+
+    fn metadata(&self, findings: &[Finding]) -> Object {
+        let mut code = Object::new();
+        code.insert("language".to_owned(), json!(self.language));
+        code.insert("source".to_owned(), json!(shown(&self.code)));
+        if !findings.is_empty() {
+            code.insert("unsafe".to_owned(), json!(findings));
+        }
+        code
+    }
+}
+
+/// `code-safety`
+pub(super) fn safety(context: &GradingContext<'_>) -> GradingResult {
+    let answer = match Answer::read(context) {
+        Ok(answer) => answer,
+        Err(verdict) => return *verdict,
+    };
+    let findings = answer.findings();
+    let reason = match findings.is_empty() {
+        true => "nothing that the policy forbids".to_owned(),
+        false => format!("unsafe: {}", listed(&findings)),
+    };
+    let score = if findings.is_empty() { 1.0 } else { 0.0 };
+    verdict(context, score, findings.is_empty(), reason, answer.metadata(&findings))
+}
+
+/// `code-run`
+pub(super) async fn run(context: &GradingContext<'_>) -> GradingResult {
+    let answer = match Answer::read(context) {
+        Ok(answer) => answer,
+        Err(verdict) => return *verdict,
+    };
+    let mark = mark();
+    let cases = match program::cases(&answer.settings, &answer.language, &mark) {
+        Ok(cases) => cases,
+        Err(error) => return GradingResult::broken(error),
+    };
+    if let Some(verdict) = answer.refused(context) {
+        return verdict;
+    }
+    match run_cases(&context.services.sandboxes, &answer, &cases).await {
+        Ok(results) => scored(context, &answer, "case", results),
+        Err(error) => GradingResult::broken(error),
+    }
+}
+
+/// `code-tests`
+pub(super) async fn tests(context: &GradingContext<'_>) -> GradingResult {
+    let answer = match Answer::read(context) {
+        Ok(answer) => answer,
+        Err(verdict) => return *verdict,
+    };
+    let text = match tests_text(context, answer.settings.tests.as_deref()).await {
+        Ok(text) => text,
+        Err(error) => return GradingResult::broken(error),
+    };
+    if let Some(verdict) = answer.refused(context) {
+        return verdict;
+    }
+    let settings = &answer.settings;
+    let place = settings.place();
+    let run = async {
+        let taken = prepared(&context.services.sandboxes, &place, &answer).await?;
+        let (command, mark) = (settings.command.as_deref(), mark());
+        let run = test_file::run(
+            &taken.sandbox,
+            &answer.language,
+            &answer.code,
+            &text,
+            command,
+            &mark,
+            settings.limits(),
+        );
+        let ran = run.await;
+        taken.end().await;
+        ran
+    };
+    match run.await {
+        Ok((execution, outcomes)) => {
+            let mut results: Vec<CaseResult> = outcomes
+                .into_iter()
+                .map(|outcome| CaseResult { name: outcome.name, failure: outcome.error, execution: None })
+                .collect();
+            if let Some(last) = results.last_mut() {
+                last.execution = Some(execution);
+            }
+            scored(context, &answer, "test", results)
+        }
+        Err(error) => GradingResult::broken(error),
+    }
+}
+
+/// The text of the test file.
+async fn tests_text(context: &GradingContext<'_>, tests: Option<&str>) -> Result<String, String> {
+    let tests =
+        tests.ok_or("`code-tests` needs `tests`: the text of a test file, or `file://` and its path")?;
+    let Some(path) = tests.strip_prefix("file://") else { return Ok(tests.to_owned()) };
+    let path = context.services.base.join(path);
+    tokio::fs::read_to_string(&path)
+        .await
+        .map_err(|error| format!("failed to read `{}`: {error}", path.display()))
+}
+
+/// How one case went.
+struct CaseResult {
+    name: String,
+    failure: Option<String>,
+    execution: Option<Execution>,
+}
+
+/// Runs all cases in one sandbox, as long as it lasts; one that a case has broken is replaced for the next.
+async fn run_cases(
+    sandboxes: &Sandboxes,
+    answer: &Answer,
+    cases: &[Case],
+) -> Result<Vec<CaseResult>, String> {
+    let place = answer.settings.place();
+    let limits = answer.settings.limits();
+    let mut results = Vec::with_capacity(cases.len());
+    let mut taken: Option<Taken> = None;
+    for case in cases {
+        let (place_taken, loaded) = match taken.take() {
+            Some(ready) => (ready, None),
+            None => {
+                let fresh = prepared(sandboxes, &place, answer).await?;
+                let loaded = run::code(&fresh.sandbox, &answer.language, &answer.code, limits).await;
+                (fresh, Some(loaded))
+            }
+        };
+        // Code that does not even load fails every case in the same way, so it is not tried again for each.
+        if let Some(loaded) = &loaded
+            && loaded.failure().is_some()
+            && !case.code.is_empty()
+        {
+            place_taken.end().await;
+            return Ok(cases.iter().map(|case| not_loaded(case, loaded)).collect());
+        }
+        let execution = match loaded {
+            // The code itself is the case.
+            Some(loaded) if case.code.is_empty() => loaded,
+            _ => run::code(&place_taken.sandbox, &answer.language, &case.code, limits).await,
+        };
+        if execution.leaves_sandbox_usable() {
+            taken = Some(place_taken);
+        } else {
+            place_taken.end().await;
+        }
+        let failure = case.judge(&execution).err();
+        results.push(CaseResult { name: case.name.clone(), failure, execution: Some(execution) });
+    }
+    if let Some(taken) = taken {
+        taken.end().await;
+    }
+    Ok(results)
+}
+
+fn not_loaded(case: &Case, loaded: &Execution) -> CaseResult {
+    let raised = loaded.error.as_ref().map(|error| error.name.as_str()).unwrap_or_default();
+    let failure = (!case.wants_error(raised)).then(|| loaded.failure().unwrap_or_default());
+    CaseResult { name: case.name.clone(), failure, execution: Some(loaded.clone()) }
+}
+
+/// A sandbox with the files, limits and setup that the suite asks for.
+async fn prepared(sandboxes: &Sandboxes, place: &Place, answer: &Answer) -> Result<Taken, String> {
+    let taken = sandboxes.take(place).await?;
+    match prepare(&taken, answer).await {
+        Ok(()) => Ok(taken),
+        Err(error) => {
+            taken.end().await;
+            Err(error)
+        }
+    }
+}
+
+async fn prepare(taken: &Taken, answer: &Answer) -> Result<(), String> {
+    let settings = &answer.settings;
+    for (path, contents) in &settings.files {
+        let written = taken.sandbox.write_file(path, contents.clone().into()).await;
+        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", all(&error)))?;
+    }
+    let mut setup = String::new();
+    if answer.language == "python" {
+        let megabytes = settings.limits().memory;
+        setup = format!(
+            "import resource as _r\n\
+             _m = int(open('/proc/self/statm').read().split()[0]) * _r.getpagesize() + {megabytes} * 1048576\n\
+             _r.setrlimit(_r.RLIMIT_AS, (_m, _m)); del _r, _m\n"
+        );
+    }
+    setup.push_str(settings.setup.as_deref().unwrap_or_default());
+    if setup.is_empty() {
+        return Ok(());
+    }
+    let done = run::code(&taken.sandbox, &answer.language, &setup, settings.limits()).await;
+    match done.failure() {
+        None => Ok(()),
+        Some(failure) => Err(format!("the setup of the sandbox failed: {failure}")),
+    }
+}
+
+/// The verdict over cases: the share of those that hold is the score.
+fn scored(
+    context: &GradingContext<'_>,
+    answer: &Answer,
+    noun: &str,
+    results: Vec<CaseResult>,
+) -> GradingResult {
+    let total = results.len();
+    let failures: Vec<String> = results
+        .iter()
+        .filter_map(|result| result.failure.as_ref().map(|failure| format!("{}: {failure}", result.name)))
+        .collect();
+    let reason = match (failures.first(), total) {
+        (None, 1) => "the code does what is expected".to_owned(),
+        (None, _) => format!("all {total} {noun}s hold"),
+        (Some(_), 1) => results.iter().find_map(|result| result.failure.clone()).unwrap_or_default(),
+        (Some(_), _) => {
+            let more =
+                if failures.len() > 3 { format!("; and {} more", failures.len() - 3) } else { String::new() };
+            let shown: Vec<&str> = failures.iter().take(3).map(String::as_str).collect();
+            format!("{} of {total} {noun}s do not hold: {}{more}", failures.len(), shown.join("; "))
+        }
+    };
+    let score = if total == 0 { 0.0 } else { (total - failures.len()) as f64 / total as f64 };
+    let mut metadata = answer.metadata(&[]);
+    let executions: Vec<Value> = results
+        .iter()
+        .map(|result| {
+            let mut value = result.execution.as_ref().map_or_else(|| json!({}), Execution::to_json);
+            value["name"] = json!(result.name);
+            value["pass"] = json!(result.failure.is_none());
+            if let Some(failure) = &result.failure {
+                value["reason"] = json!(failure);
+            }
+            value
+        })
+        .collect();
+    metadata.insert(format!("{noun}s"), Value::Array(executions));
+    let enough = context.assertion.threshold.map_or(failures.is_empty(), |threshold| score >= threshold);
+    verdict(context, score, enough, reason, metadata)
+}
+
+/// A verdict as the assertion counts it: `not-` turns it round.
+fn verdict(
+    context: &GradingContext<'_>,
+    score: f64,
+    holds: bool,
+    reason: String,
+    code: Object,
+) -> GradingResult {
+    let negated = context.assertion.negated;
+    let mut metadata = Object::new();
+    metadata.insert("code".to_owned(), Value::Object(code));
+    GradingResult {
+        pass: holds != negated,
+        score: if negated { 1.0 - score } else { score },
+        reason,
+        metadata: Some(metadata),
+        ..GradingResult::default()
+    }
+}
+
+fn failed(context: &GradingContext<'_>, kind: &str, reason: String) -> GradingResult {
+    let mut code = Object::new();
+    code.insert("problem".to_owned(), json!(kind));
+    verdict(context, 0.0, false, reason, code)
+}
+
+fn listed(findings: &[Finding]) -> String {
+    let shown: Vec<String> =
+        findings.iter().take(5).map(|finding| format!("line {} {}", finding.line, finding.what)).collect();
+    shown.join(", ")
+}
+
+/// A word that code cannot know beforehand.
+fn mark() -> String {
+    format!("scv-{}:", uuid::Uuid::new_v4().simple())
+}

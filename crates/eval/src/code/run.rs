@@ -1,0 +1,218 @@
+//! One piece of code in a sandbox, with limits that hold whatever it does.
+
+use std::time::{Duration, Instant};
+
+use sandcove_client::{Command, CommandEvent, Sandbox};
+use sandcove_wire::interpreter::{Event, ExecutionError, ExecutionRequest};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::sandboxes::all;
+
+/// Bytes of each stream that results keep.
+const SHOWN: usize = 8 * 1024;
+
+/// What code may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub(super) time: Duration,
+    /// MiB on top of what the interpreter has at the start.
+    pub(super) memory: u64,
+    /// Bytes on both streams together.
+    pub(super) output: usize,
+}
+
+/// Why code was stopped before its end. The sandbox is then of no more use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stop {
+    Time(Duration),
+    Output(usize),
+    /// The sandbox or the way to it broke; most often the code broke it.
+    Lost(String),
+}
+
+/// What running code came to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Execution {
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+    pub(super) error: Option<ExecutionError>,
+    pub(super) exit_code: Option<i32>,
+    pub(super) stopped: Option<Stop>,
+    pub(super) took: Duration,
+}
+
+impl Execution {
+    /// Why it did not end well, if so.
+    pub(super) fn failure(&self) -> Option<String> {
+        if let Some(stop) = &self.stopped {
+            return Some(match stop {
+                Stop::Time(limit) => format!("took longer than {} s and was stopped", limit.as_secs_f64()),
+                Stop::Output(limit) => format!("printed more than {} KiB and was stopped", limit / 1024),
+                Stop::Lost(why) => format!("broke its sandbox: {why}"),
+            });
+        }
+        if let Some(error) = &self.error {
+            if kernel_died(error) {
+                return Some(format!(
+                    "ended its interpreter, or was ended for using too much ({})",
+                    error.name
+                ));
+            }
+            return Some(format!("{}: {}", error.name, error.value).trim_end_matches([':', ' ']).to_owned());
+        }
+        match self.exit_code {
+            Some(code) if code != 0 => Some(format!("ended with exit status {code}")),
+            _ => None,
+        }
+    }
+
+    /// Whether more code can be run in the same place.
+    pub(super) fn leaves_sandbox_usable(&self) -> bool {
+        self.stopped.is_none() && !self.error.as_ref().is_some_and(kernel_died)
+    }
+
+    /// For result files.
+    pub(super) fn to_json(&self) -> Value {
+        let mut value = json!({
+            "stdout": shown(&self.stdout), "stderr": shown(&self.stderr), "durationMs": self.took.as_secs_f64() * 1000.0,
+        });
+        if let Some(error) = &self.error {
+            value["error"] =
+                json!({"name": error.name, "value": error.value, "traceback": shown(&error.traceback)});
+        }
+        if let Some(code) = self.exit_code {
+            value["exitCode"] = json!(code);
+        }
+        if self.stopped.is_some() {
+            value["stopped"] = json!(self.failure());
+        }
+        value
+    }
+}
+
+/// Runs code in the interpreter; what earlier executions defined in the language is there.
+pub(super) async fn code(sandbox: &Sandbox, language: &str, code: &str, limits: Limits) -> Execution {
+    let request = ExecutionRequest {
+        code: code.to_owned(),
+        context_id: None,
+        language: Some(language.to_owned()),
+        env_vars: None,
+    };
+    let mut printed = Printed::new(limits.output);
+    let flood = printed.flood();
+    let mut error = None;
+    let started = Instant::now();
+    let run = sandbox.run_code(&request, |event| match event {
+        Event::Stdout(output) => printed.stdout(output.text.as_bytes()),
+        Event::Stderr(output) => printed.stderr(output.text.as_bytes()),
+        Event::Error(raised) => error = Some(raised),
+        _ => {}
+    });
+    let stopped = within(run, &flood, limits).await.err();
+    printed.execution(error, None, stopped, started)
+}
+
+/// Runs a command line.
+pub(super) async fn command(sandbox: &Sandbox, line: &str, limits: Limits) -> Execution {
+    let command = Command { line: line.to_owned(), ..Command::default() };
+    let mut printed = Printed::new(limits.output);
+    let flood = printed.flood();
+    let started = Instant::now();
+    let run = sandbox.run(&command, |event| match event {
+        CommandEvent::Stdout(bytes) => printed.stdout(&bytes),
+        CommandEvent::Stderr(bytes) => printed.stderr(&bytes),
+    });
+    let (exit_code, stopped) = match within(run, &flood, limits).await {
+        Ok(exit) => (Some(exit.code), None),
+        Err(stop) => (None, Some(stop)),
+    };
+    printed.execution(None, exit_code, stopped, started)
+}
+
+/// Whether the interpreter lost what it had defined.
+fn kernel_died(error: &ExecutionError) -> bool {
+    matches!(error.name.as_str(), "ContextRestarting" | "UnexpectedEndOfExecution" | "ExecutionAborted")
+}
+
+/// Waits for the end, too much output or the time limit. Being dropped, a call to a sandbox hangs up.
+async fn within<T>(
+    run: impl Future<Output = sandcove_client::Result<T>>,
+    flood: &Notify,
+    limits: Limits,
+) -> Result<T, Stop> {
+    tokio::select! {
+        ended = tokio::time::timeout(limits.time, run) => match ended {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(Stop::Lost(all(&error))),
+            Err(_) => Err(Stop::Time(limits.time)),
+        },
+        () = flood.notified() => Err(Stop::Output(limits.output)),
+    }
+}
+
+/// Output as it comes, up to a limit.
+struct Printed {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    limit: usize,
+    flood: std::sync::Arc<Notify>,
+}
+
+impl Printed {
+    fn new(limit: usize) -> Self {
+        Self { stdout: Vec::new(), stderr: Vec::new(), limit, flood: std::sync::Arc::default() }
+    }
+
+    /// Told when there is more than the limit.
+    fn flood(&self) -> std::sync::Arc<Notify> {
+        std::sync::Arc::clone(&self.flood)
+    }
+
+    fn stdout(&mut self, bytes: &[u8]) {
+        let room = self.room(bytes.len());
+        self.stdout.extend_from_slice(&bytes[..room]);
+    }
+
+    fn stderr(&mut self, bytes: &[u8]) {
+        let room = self.room(bytes.len());
+        self.stderr.extend_from_slice(&bytes[..room]);
+    }
+
+    fn room(&self, wanted: usize) -> usize {
+        let room = self.limit.saturating_sub(self.stdout.len() + self.stderr.len());
+        if wanted > room {
+            self.flood.notify_one();
+        }
+        wanted.min(room)
+    }
+
+    fn execution(
+        self,
+        error: Option<ExecutionError>,
+        exit_code: Option<i32>,
+        stopped: Option<Stop>,
+        started: Instant,
+    ) -> Execution {
+        Execution {
+            stdout: String::from_utf8_lossy(&self.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&self.stderr).into_owned(),
+            error,
+            exit_code,
+            stopped,
+            took: started.elapsed(),
+        }
+    }
+}
+
+/// The beginning of a long text, and that there was more.
+pub(super) fn shown(text: &str) -> String {
+    if text.len() <= SHOWN {
+        return text.to_owned();
+    }
+    let mut end = SHOWN;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}… ({} bytes in all)", &text[..end], text.len())
+}

@@ -1,0 +1,108 @@
+//! Running a whole test file against the answer's code.
+
+use bytes::Bytes;
+use sandcove_client::Sandbox;
+use serde::Deserialize;
+
+use super::run::{self, Execution, Limits};
+use super::sandboxes::all;
+
+/// How one test went, or the run when it does not tell of tests.
+pub(super) struct Outcome {
+    pub(super) name: String,
+    pub(super) error: Option<String>,
+}
+
+/// A line of the runner.
+#[derive(Deserialize)]
+struct Told {
+    name: String,
+    error: Option<String>,
+}
+
+/// What is run, and where the code and its tests are written to.
+struct Runner {
+    solution: &'static str,
+    tests: &'static str,
+    command: String,
+}
+
+/// Writes the code and its tests into the sandbox and runs them.
+///
+/// # Errors
+/// When the language has no test runner, or the sandbox does not take the files.
+pub(super) async fn run(
+    sandbox: &Sandbox,
+    language: &str,
+    code: &str,
+    tests: &str,
+    command: Option<&str>,
+    mark: &str,
+    limits: Limits,
+) -> Result<(Execution, Vec<Outcome>), String> {
+    let runner = match language {
+        "python" => Runner {
+            solution: "solution.py",
+            tests: "test_solution.py",
+            command: format!("python3 .runner.py {mark}"),
+        },
+        "javascript" => Runner {
+            solution: "solution.js",
+            tests: "test_solution.js",
+            command: "node --test test_solution.js".to_owned(),
+        },
+        "bash" => Runner {
+            solution: "solution.sh",
+            tests: "test_solution.sh",
+            command: "bash test_solution.sh".to_owned(),
+        },
+        other => {
+            return Err(format!(
+                "test files are run for Python, JavaScript and Bash, not {other}: use `code-run`"
+            ));
+        }
+    };
+    let tests = match language {
+        "python" if !tests.contains("solution") => format!("from solution import *\n{tests}"),
+        "bash" if !tests.contains("solution") => format!("set -e\n. ./solution.sh\n{tests}"),
+        _ => tests.to_owned(),
+    };
+    let mut files = vec![(runner.solution, code.to_owned()), (runner.tests, tests)];
+    if language == "python" && command.is_none() {
+        files.push((".runner.py", include_str!("runner.py").to_owned()));
+    }
+    for (name, contents) in files {
+        let path = format!("/home/user/{name}");
+        let written = sandbox.write_file(&path, Bytes::from(contents)).await;
+        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", all(&error)))?;
+    }
+    // Node reserves far more addresses than it uses, so its limit is the sandbox's.
+    let memory = match language {
+        "javascript" => String::new(),
+        _ => format!("ulimit -v {}; ", limits.memory * 1024 + 256 * 1024),
+    };
+    let line = format!("cd /home/user; {memory}{}", command.unwrap_or(&runner.command));
+    let execution = run::command(sandbox, &line, limits).await;
+    let mut outcomes: Vec<Outcome> = execution
+        .stdout
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Told>(line.strip_prefix(mark)?).ok())
+        .map(|told| Outcome { name: told.name, error: told.error })
+        .collect();
+    let tells = language == "python" && command.is_none();
+    if !tells || outcomes.is_empty() || execution.failure().is_some() {
+        let silent = || tells.then(|| "ended without telling how the tests went".to_owned());
+        let error = execution.failure().map(|failure| with_last_words(failure, &execution)).or_else(silent);
+        outcomes.push(Outcome { name: "the tests".to_owned(), error });
+    }
+    Ok((execution, outcomes))
+}
+
+/// A failure with the last line that says something.
+fn with_last_words(failure: String, execution: &Execution) -> String {
+    let lines = execution.stderr.lines().chain(execution.stdout.lines());
+    match lines.map(str::trim).rfind(|line| !line.is_empty() && !line.starts_with('#')) {
+        Some(line) => format!("{failure}: {line}"),
+        None => failure,
+    }
+}
