@@ -8,5 +8,6 @@ pub mod assertion;
 pub mod code;
 pub mod model;
 pub mod provider;
+pub mod scaffold;
 pub mod services;
 pub mod worker;

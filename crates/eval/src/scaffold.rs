@@ -1,0 +1,94 @@
+//! Suites to begin with, kept in the program so that making one needs no network.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A suite to begin with.
+#[derive(Debug)]
+pub struct Example {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    aliases: &'static [&'static str],
+    files: &'static [(&'static str, &'static str)],
+}
+
+macro_rules! files {
+    ($directory:literal: $($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../examples/", $directory, "/", $name)))),*]
+    };
+}
+
+/// All of them; the first is made when none is named.
+pub const EXAMPLES: &[Example] = &[
+    Example {
+        name: "code-eval",
+        about: "generated functions, judged by the assertions that run code in sandboxes",
+        aliases: &[],
+        files: files!("code-eval": "promptfooconfig.yaml", "README.md", "prompts/generate_code.txt"),
+    },
+    Example {
+        name: "e2b-code-eval",
+        about: "the same through Python and the E2B SDK, with metrics, a report and a runner that repairs repositories",
+        aliases: &["code-eval-e2b", "integration-e2b"],
+        files: files!(
+            "e2b-code-eval":
+            "promptfooconfig.yaml", "README.md", "requirements.txt", "validate.py", "metrics.py", "report.py", "swe_runner.py",
+            "prompts/generate_code.txt", "prompts/generate_tests.txt", "prompts/generate_patch.txt",
+        ),
+    },
+];
+
+/// Why a suite was not made.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum Error {
+    #[error("there is no example `{name}`: use {}", names())]
+    Unknown { name: String },
+    #[error("`{}` exists already: name another directory", .0.display())]
+    Exists(PathBuf),
+    #[error("failed to write `{}`", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+fn names() -> String {
+    EXAMPLES.iter().map(|example| example.name).collect::<Vec<_>>().join(" or ")
+}
+
+/// Writes the example of this name into `directory`, which is made if need be, and returns the paths of its files.
+///
+/// # Errors
+/// When there is no such example, one of its files exists already, or one cannot be written.
+pub fn write(name: &str, directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let example = EXAMPLES
+        .iter()
+        .find(|example| example.name == name || example.aliases.contains(&name))
+        .ok_or_else(|| Error::Unknown { name: name.to_owned() })?;
+    let paths: Vec<PathBuf> = example.files.iter().map(|(name, _)| directory.join(name)).collect();
+    if let Some(path) = paths.iter().find(|path| path.exists()) {
+        return Err(Error::Exists(path.clone()));
+    }
+    for (path, (_, text)) in paths.iter().zip(example.files) {
+        let parent = path.parent().unwrap_or(directory);
+        std::fs::create_dir_all(parent)
+            .and_then(|()| std::fs::write(path, text))
+            .map_err(|source| Error::Write { path: path.clone(), source })?;
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_are_written_once() {
+        let directory = std::env::temp_dir().join(format!("sandcove-scaffold-{}", std::process::id()));
+        let written = write("code-eval-e2b", &directory).map_err(|error| error.to_string());
+        assert_eq!(written.as_ref().map(Vec::len), Ok(10));
+        assert!(matches!(write("e2b-code-eval", &directory), Err(Error::Exists(_))));
+        assert!(matches!(write("nothing", &directory), Err(Error::Unknown { .. })));
+        assert!(std::fs::remove_dir_all(&directory).is_ok());
+    }
+}
