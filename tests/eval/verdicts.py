@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
 CASES = sorted(path for path in (HERE / "cases").glob("*.yaml"))
 
 # Nothing but the suite may decide: no stored answers, no calls home, no configuration of whoever runs this.

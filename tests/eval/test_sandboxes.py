@@ -1,0 +1,143 @@
+"""Suites whose code runs in sandboxes: of models that mean harm, and the examples. Needs a server (`E2B_API_URL`)."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from test_eval import sandcove  # noqa: F401: a fixture
+from verdicts import ENVIRONMENT, HERE, ROOT
+
+pytestmark = pytest.mark.skipif("E2B_API_URL" not in os.environ, reason="E2B_API_URL names no server")
+
+# A suite that any model could be asked, so that the examples need none.
+ANSWERS = """
+ANSWERS = {
+    "factorial": "def factorial(n):\\n    if n < 0:\\n        raise ValueError('negative')\\n    return 1 if n < 2 else n * factorial(n - 1)",
+    "is_palindrome": "def is_palindrome(text):\\n    t = [c for c in text.lower() if c.isalnum()]\\n    return t == t[::-1]",
+    "find_largest": "def find_largest(numbers):\\n    return min(numbers)",
+    "binary_search": "def binary_search(numbers, target):\\n    return numbers.index(target) if target in numbers else -1",
+    "reverse_string": "def reverse_string(text):\\n    return text[::-1]",
+}
+
+
+def call_api(prompt, options, context):
+    return {"output": "```python\\n" + ANSWERS[context["vars"]["function_name"]] + "\\n```"}
+"""
+
+
+def evaluate(command, directory, *more, config="promptfooconfig.yaml"):
+    """(exit status, rows in order) of a run."""
+    out = Path(directory) / "out.json"
+    out.unlink(missing_ok=True)
+    home = Path(directory) / ".config"
+    arguments = [*command, "eval", "-c", config, "-o", str(out), "--no-cache", "--no-table", "--no-progress-bar", *more]
+    environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": str(home)}
+    done = subprocess.run(
+        arguments, cwd=directory, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+    )
+    assert out.exists(), done.stdout + done.stderr
+    rows = json.loads(out.read_text())["results"]["results"]
+    return done.returncode, sorted(rows, key=lambda row: row["testIdx"])
+
+
+def test_harm_ends_in_a_verdict_and_the_run_goes_on(sandcove, tmp_path):  # noqa: F811
+    shutil.copy(HERE / "hostile.py", tmp_path / "hostile.py")
+    value = {"function": "f", "cases": [{"args": [], "expected": 42}], "safety": False, "timeout_ms": 4000}
+    harms = {
+        "fork bomb": "BlockingIOError|took longer|its sandbox|its interpreter",
+        "endless loop": "took longer than 4 s",
+        "deletion": "expected 42|took longer|its sandbox|its interpreter",
+        "output": "printed more than 1024 KiB",
+        "network": "URLError|TimeoutError|took longer",
+    }
+    tests = [{"vars": {"harm": harm}, "assert": [{"type": "code-run", "value": value}]} for harm in [*harms, "none"]]
+    checked = {"type": "code-run", "value": {**value, "safety": True}}
+    tests.append({"vars": {"harm": "deletion"}, "assert": [checked]})
+    suite = {"prompts": ["{{harm}}"], "providers": ["file://hostile.py"], "tests": tests}
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    status, rows = evaluate(sandcove, tmp_path)
+    assert status == 100
+    assert [row["success"] for row in rows] == [False] * 5 + [True, False]
+    for row, words in zip(rows, harms.values(), strict=False):
+        reason = row["gradingResult"]["reason"]
+        assert row["failureReason"] == 1, reason
+        assert any(word in reason for word in words.split("|")), reason
+    assert "not run, because it is unsafe: line 3 calls os.system" in rows[-1]["gradingResult"]["reason"]
+
+
+def test_promptfoos_example_runs_with_the_e2b_packages(sandcove, tmp_path):  # noqa: F811
+    if not shutil.which("npm"):
+        pytest.skip("npm is not installed")
+    example = tmp_path / "example"
+    shutil.copytree(ROOT / "examples/promptfoo-e2b", example, ignore=shutil.ignore_patterns("node_modules"))
+    modules = ROOT / "tests/sdk-js/node_modules"
+    if modules.exists():
+        (example / "node_modules").symlink_to(modules)
+    else:
+        subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=example, check=True)
+    programs = [sandcove]
+    if "PROMPTFOO_ENTRYPOINT" in os.environ:
+        programs.append(["node", os.environ["PROMPTFOO_ENTRYPOINT"]])
+    for program in programs:
+        status, rows = evaluate(program, example)
+        assert status == 0, [row["gradingResult"]["reason"] for row in rows]
+        assert [row["success"] for row in rows] == [True] * 3
+
+
+def made(sandcove, name, directory):  # noqa: F811
+    subprocess.run([*sandcove, "eval", "init", "--example", name, str(directory)], check=True, capture_output=True)
+    (directory / "model.py").write_text(ANSWERS)
+    return directory
+
+
+def test_the_built_in_example_judges_by_running(sandcove, tmp_path):  # noqa: F811
+    directory = made(sandcove, "code-eval", tmp_path / "suite")
+    status, rows = evaluate(sandcove, directory, "-r", "file://model.py")
+    assert status == 0, [row["gradingResult"]["reason"] for row in rows]
+    assert [row["success"] for row in rows] == [True] * 4
+
+
+def test_the_tutorials_example_judges_keeps_metrics_and_reports(sandcove, tmp_path):  # noqa: F811
+    directory = made(sandcove, "e2b-code-eval", tmp_path / "suite")
+    status, rows = evaluate(sandcove, directory, "-r", "file://model.py")
+    assert status == 100
+    assert [row["success"] for row in rows] == [True, True, False, True]
+    records = [json.loads(path.read_text()) for path in (directory / ".promptfoo_results").glob("*.json")]
+    assert sorted(record["task_id"] for record in records) == ["an error that is wanted", "factorial", "largest", "palindrome"]
+    assert {"task_id", "provider", "model", "success", "runtime_s", "memory_mb", "extra", "timestamp"} == set(records[0])
+    subprocess.run([sys.executable, "report.py"], cwd=directory, check=True, capture_output=True)
+    report = (directory / "promptfoo_report.md").read_text()
+    assert "| largest |" in report and "3 of 4 succeeded" in report
+
+
+REPAIR = """
+import json, sys
+import swe_runner
+
+answers = iter(["not a diff", '''--- a/sums.py
++++ b/sums.py
+@@ -1,2 +1,2 @@
+ def add(a, b):
+-    return a - b
++    return a + b
+'''])
+print(json.dumps(swe_runner.run_task("broken", "python3 -m unittest", ["sums.py"], ask=lambda log, files: next(answers))))
+"""
+
+
+def test_the_runner_repairs_a_repository(sandcove, tmp_path):  # noqa: F811
+    directory = made(sandcove, "e2b-code-eval", tmp_path / "suite")
+    (directory / "broken").mkdir()
+    (directory / "broken/sums.py").write_text("def add(a, b):\n    return a - b\n")
+    test = "import unittest\nfrom sums import add\nclass Sums(unittest.TestCase):\n    def test_add(self):\n        self.assertEqual(add(1, 2), 3)\n"
+    (directory / "broken/test_sums.py").write_text(test)
+    done = subprocess.run([sys.executable, "-c", REPAIR], cwd=directory, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["success"]
+    assert [attempt["applied"] for attempt in result["attempts"]] == [False, True]
