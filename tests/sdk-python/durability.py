@@ -41,3 +41,16 @@ def pause_state(server, sandbox) -> str:
     """`running`, or what a pause keeps: `full` or `filesystem`."""
     answer = requests.get(f"{server.url}/sandboxes/{sandbox.sandbox_id}", headers={"X-API-KEY": API_KEY}).json()
     return answer.get("pauseMode", answer["state"])
+
+
+def told(server, sandbox) -> str:
+    """What its events say it is: each of them can follow on the one before, so that none is missing and none is twice."""
+    url = f"{server.url}/events/sandboxes/{sandbox.sandbox_id}?orderAsc=true&limit=100"
+    events = requests.get(url, headers={"X-API-KEY": API_KEY}).json()
+    state, after = "", {"create": "running", "pause": "paused", "resume": "running", "kill": "killed"}
+    before = {"create": [""], "pause": ["running"], "resume": ["paused"], "kill": ["running", "paused"]}
+    for label in (event["eventLabel"] for event in events):
+        if label in after:
+            assert state in before[label], [event["eventLabel"] for event in events]
+            state = after[label]
+    return state

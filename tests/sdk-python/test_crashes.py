@@ -5,7 +5,7 @@ import os
 import pytest
 from e2b import Sandbox, SandboxNotFoundException
 
-from durability import clear, everything_listed, pause_state, running, stored
+from durability import clear, everything_listed, pause_state, running, stored, told
 from harness.server import host_counts, host_resources, settled_counts, wait_until
 
 
@@ -119,6 +119,7 @@ def test_the_server_dies(server, crash_file, bystander, point, before, act, afte
         known.remove(sandbox.sandbox_id)
     else:
         assert pause_state(server, sandbox) == after
+        assert told(server, sandbox) == ("running" if after == "running" else "paused")
         sandbox.connect(timeout=600)
         assert sandbox.files.read("kept") == sandbox.sandbox_id
     # Nobody was told of what else there is now, but it may be there, and then it is whole.
@@ -135,6 +136,7 @@ def test_the_server_dies(server, crash_file, bystander, point, before, act, afte
         copy.kill()
         assert Sandbox.delete_snapshot(one.snapshot_id)
     Sandbox.kill(sandbox.sandbox_id)
+    assert told(server, sandbox) == "killed"
     wait_until(lambda: host_resources(server.data_dir)["uppers"] == {bystander.sandbox_id}, 30, "files of others are gone")
     assert list((server.data_dir / "pool/snapshots").iterdir()) == []
     first = int(bystander.files.read("ticks") or 0)

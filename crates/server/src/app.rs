@@ -21,7 +21,7 @@ use tower::ServiceExt;
 use tracing::Instrument;
 
 use crate::config::Config;
-use crate::events::{Events, Receivers};
+use crate::events::Receivers;
 use crate::http::{Limiter, deadline, error, router};
 use crate::node::Node;
 use crate::proxy::body::Answer;
@@ -32,7 +32,7 @@ use crate::store::{FirstTeam, Store};
 use crate::telemetry::Telemetry;
 use crate::templates::Templates;
 use crate::volumes::Volumes;
-use crate::{Error, Result, activity, proxy};
+use crate::{Error, Result, activity, events, proxy};
 
 /// A server; clones are the same one.
 #[derive(Clone)]
@@ -70,14 +70,11 @@ impl App {
             starts: config.max_starts,
             patience: config.start_patience,
         };
-        let events = Events::new(store.clone());
-        let sandboxes =
-            Registry::start(backend.clone(), store.clone(), capacity, telemetry.clone(), events.clone())
-                .await?;
+        let sandboxes = Registry::start(backend.clone(), store.clone(), capacity, telemetry.clone()).await?;
         let step = config.team_metrics_step;
         sandboxes.spawn_until_stop(activity::watch(store.clone(), sandboxes.clone(), step));
         let receivers = if config.private_webhooks { Receivers::Anywhere } else { Receivers::Public };
-        sandboxes.spawn_until_stop(events.run(receivers, telemetry.clone()));
+        sandboxes.spawn_until_stop(events::run(store.clone(), receivers, telemetry.clone()));
         let templates = Templates::new(store.clone(), backend.clone());
         let volumes = Volumes::start(store.clone(), backend, config.volume_mib).await?;
         let prefixes = Prefixes { api: config.api_prefix.clone(), sandbox: config.sandbox_prefix.clone() };

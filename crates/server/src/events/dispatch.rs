@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sandcove_wire::api::event::Attempt;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::deliver::{Receivers, deliver};
@@ -28,7 +28,6 @@ const FORGET_EVERY: u32 = 600;
 #[derive(Clone)]
 pub(super) struct Dispatcher {
     store: Store,
-    news: Arc<Notify>,
     receivers: Receivers,
     telemetry: Arc<Telemetry>,
     /// Webhooks that are being worked for.
@@ -37,14 +36,9 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub(super) fn new(
-        store: Store,
-        news: Arc<Notify>,
-        receivers: Receivers,
-        telemetry: Arc<Telemetry>,
-    ) -> Self {
+    pub(super) fn new(store: Store, receivers: Receivers, telemetry: Arc<Telemetry>) -> Self {
         let permits = Arc::new(Semaphore::new(AT_ONCE));
-        Self { store, news, receivers, telemetry, busy: Arc::default(), permits }
+        Self { store, receivers, telemetry, busy: Arc::default(), permits }
     }
 
     pub(super) async fn run(self) {
@@ -60,7 +54,7 @@ impl Dispatcher {
                 tracing::error!(error = ?err, "due deliveries could not be read");
             }
             // Told by new events; what is to be tried again comes due by itself.
-            let _ = tokio::time::timeout(PAUSE, self.news.notified()).await;
+            let _ = tokio::time::timeout(PAUSE, self.store.news()).await;
         }
     }
 

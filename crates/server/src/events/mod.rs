@@ -1,7 +1,7 @@
 //! What happens to sandboxes, written down, and told to whoever asked to be told (contract: dashboard, sections 4 and 5).
 //!
-//! An event and its deliveries are stored together; the [`dispatch`] task works through what is stored, so a stop in
-//! between loses nothing, and an event is told at least once.
+//! A change, its event and the deliveries of that are stored together; the [`dispatch`] task works through what is stored. So
+//! a stop in between loses nothing and doubles nothing, and an event is told at least once.
 
 mod deliver;
 mod dispatch;
@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use sandcove_wire::api::event::SandboxEvent;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use tokio::sync::Notify;
 use uuid::Uuid;
 
 pub(crate) use deliver::Receivers;
@@ -63,16 +62,10 @@ pub(crate) enum KillReason {
     Request,
     /// Its time was up.
     Timeout,
+    /// An operator asked for it.
+    Admin,
     /// It did not survive a restart of the server or the host.
     Orphaned,
-}
-
-/// Where events go; clones are the same place.
-#[derive(Debug, Clone)]
-pub(crate) struct Events {
-    store: Store,
-    /// Told when there is something to deliver.
-    news: Arc<Notify>,
 }
 
 impl Happened {
@@ -105,35 +98,28 @@ impl KillReason {
             Self::Unknown => "unknown",
             Self::Request => "request",
             Self::Timeout => "timeout",
+            Self::Admin => "admin",
             Self::Orphaned => "orphaned",
         }
     }
 }
 
-impl Events {
-    pub(crate) fn new(store: Store) -> Self {
-        Self { store, news: Arc::default() }
-    }
-
-    /// Writes down what happened to a sandbox. It has happened, so a failure to write is logged and nothing more.
-    pub(crate) async fn record(&self, view: &View, happened: Happened) {
-        let event = describe(view, &happened, clock::now());
-        match self.store.insert_event(view.details.team, &event).await {
-            Ok(true) => self.news.notify_one(),
-            Ok(false) => {}
-            Err(err) => {
-                tracing::error!(sandbox_id = %view.details.id, error = ?err, "an event was not stored");
-            }
-        }
-    }
-
-    /// Delivers what is and will be stored, and forgets what is old, until it is dropped.
-    pub(crate) async fn run(self, receivers: Receivers, telemetry: Arc<Telemetry>) {
-        dispatch::Dispatcher::new(self.store, self.news, receivers, telemetry).run().await;
+/// Writes down what happened to a sandbox, for what has changed no row of it. It has happened, so a failure to write is
+/// logged and nothing more.
+pub(crate) async fn record(store: &Store, view: &View, happened: Happened) {
+    if let Err(err) = store.insert_event(&describe(view, &happened)).await {
+        tracing::error!(sandbox_id = %view.details.id, error = ?err, "an event was not stored");
     }
 }
 
-fn describe(view: &View, happened: &Happened, now: Timestamp) -> SandboxEvent {
+/// Delivers what is and will be stored, and forgets what is old, until it is dropped.
+pub(crate) async fn run(store: Store, receivers: Receivers, telemetry: Arc<Telemetry>) {
+    dispatch::Dispatcher::new(store, receivers, telemetry).run().await;
+}
+
+/// The event of what happened to a sandbox just now.
+pub(crate) fn describe(view: &View, happened: &Happened) -> SandboxEvent {
+    let now = clock::now();
     let details = &view.details;
     let mut data = Map::new();
     if !details.metadata.is_empty() {

@@ -15,6 +15,7 @@ use super::auth::{Caller, Reader};
 use super::body::{self, Optional, Required};
 use super::params::Sandbox;
 use crate::app::App;
+use crate::events::KillReason;
 use crate::sandboxes::lifecycle::{Keep, OnExpiry, Phase};
 use crate::sandboxes::{CreatePlan, NetworkRules, Outcome, Request, Token, View, VolumeMount};
 use crate::teams::Team;
@@ -93,7 +94,7 @@ pub(super) async fn kill(
     Sandbox(id): Sandbox,
     Reader(team): Reader,
 ) -> Result<StatusCode> {
-    app.sandboxes().ask(&team, &id, Request::Kill).await?;
+    app.sandboxes().ask(&team, &id, Request::Kill(KillReason::Request)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

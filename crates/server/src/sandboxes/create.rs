@@ -13,8 +13,9 @@ use super::admission::{Slot, Turn};
 use super::driver::Driver;
 use super::lifecycle::{OnExpiry, Session};
 use super::network::NetworkRules;
-use super::record::{Details, Settings, Source, Stored, StoredState, VolumeMount};
+use super::record::{Details, Settings, Source, Stored, StoredState, View, VolumeMount};
 use super::registry::Shared;
+use crate::events::{Happened, describe};
 use crate::teams::Team;
 use crate::telemetry::StartResult;
 use crate::templates::TemplateRecord;
@@ -165,8 +166,9 @@ impl Launched {
             state: StoredState::Running,
             details,
         };
+        let created = describe(&View::of_stored(&stored), &Happened::Created);
         crash::point("create.launched");
-        if let Err(error) = shared.store.insert_sandbox(&stored).await {
+        if let Err(error) = shared.store.insert_sandbox(&stored, &created).await {
             if let Err(err) = self.handle.destroy().await {
                 tracing::error!(sandbox_id = %stored.details.id, error = ?err, "sandbox was not removed completely");
             }

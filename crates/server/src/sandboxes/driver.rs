@@ -23,9 +23,9 @@ use super::record::{Settings, StoredState, View};
 use super::registry::Shared;
 use super::request::{Command, Outcome, Reply, Request, answer, answer_all};
 use super::work::{Subject, Work};
-use crate::events::{Happened, KillReason};
+use crate::events::{Happened, KillReason, describe};
 use crate::teams::Team;
-use crate::{Error, Result, clock};
+use crate::{Error, Result, clock, events};
 
 /// Freezing takes at least this long, so that callers who ask for it at once share its answer: the second of two
 /// simultaneous requests would else come when the sandbox is paused already, which is an error.
@@ -194,9 +194,12 @@ impl Driver {
         }
         let name = match command.request {
             Request::Snapshot(name) | Request::Fork(name) => name,
+            Request::Kill(reason) => {
+                self.ending = reason;
+                String::new()
+            }
             _ => String::new(),
         };
-        self.ending = KillReason::Request;
         self.begin(transition, settle, name);
         if let Some(underway) = &mut self.underway {
             underway.joined.push(command.reply);
@@ -216,7 +219,7 @@ impl Driver {
             Transition::Pause(keep) => subject.pause(keep),
             Transition::Resume(from) => subject.resume(from),
             Transition::Snapshot => subject.snapshot(name),
-            Transition::Stop => subject.stop(),
+            Transition::Stop => subject.stop(self.ending),
         };
         let work: Work = if settle.is_zero() || transition == Transition::Stop {
             work
@@ -256,14 +259,14 @@ impl Driver {
                 self.view.send_modify(|view| view.phase = Phase::Running);
                 if result.is_ok() {
                     self.journal.write(LogLevel::Info, "snapshot taken");
-                    self.tell(Happened::Checkpointed).await;
+                    let view = self.view.borrow().clone();
+                    events::record(&self.shared.store, &view, Happened::Checkpointed).await;
                 }
                 result.map(|_| Outcome::Done)
             }
             (Transition::Stop, result) => {
                 self.slot = None;
                 self.enter(Phase::Gone, None);
-                self.tell(Happened::Killed(self.ending)).await;
                 result.map(|_| Outcome::Done)
             }
             (transition, Err(error)) => {
@@ -287,7 +290,11 @@ impl Driver {
         self.slot = None;
         // Shown as the end of a paused sandbox.
         self.view.send_modify(|view| view.session.end_at = view.session.end_at.min(clock::now()));
-        let stored = self.store(StoredState::Paused(keep)).await;
+        let stored = match keep {
+            Keep::Memory => self.store(StoredState::Paused(keep), Some(Happened::Paused)).await,
+            // Before the first process was ended.
+            Keep::Files => Ok(()),
+        };
         crash::point("pause.recorded");
         let stored = match stored {
             // A pause is to outlive the host.
@@ -302,7 +309,6 @@ impl Driver {
                 Keep::Files => "sandbox paused, only its files are kept",
             },
         );
-        self.tell(Happened::Paused).await;
         if let Some(handle) = self.handle.clone() {
             // It may take a while, and nobody has to wait for it.
             tokio::spawn(give_back_memory(handle, self.journal.clone()));
@@ -319,12 +325,11 @@ impl Driver {
                 view.settings = Arc::new(Settings { on_expiry, ..(*view.settings).clone() });
             }
         });
-        let stored = self.store(StoredState::Running).await;
+        let stored = self.store(StoredState::Running, Some(Happened::Resumed)).await;
         crash::point("resume.recorded");
         let live = self.new_live();
         self.enter(Phase::Running, live);
         self.journal.write(LogLevel::Info, "sandbox resumed");
-        self.tell(Happened::Resumed).await;
         stored.map(|()| Outcome::Resumed)
     }
 
@@ -395,16 +400,13 @@ impl Driver {
             Request::Wake
             | Request::Pause(_)
             | Request::Resume { .. }
-            | Request::Kill
+            | Request::Kill(_)
             | Request::Snapshot(_)
             | Request::Fork(_) => return Ok(Outcome::WasRunning),
         }
         let moved = session.end_at != self.view.borrow().session.end_at;
         self.view.send_modify(|view| view.session = session);
-        self.store(StoredState::Running).await?;
-        if moved {
-            self.tell(Happened::TimeoutSet(session.end_at)).await;
-        }
+        self.store(StoredState::Running, moved.then_some(Happened::TimeoutSet(session.end_at))).await?;
         Ok(Outcome::WasRunning)
     }
 
@@ -420,20 +422,16 @@ impl Driver {
             source,
         })?;
         self.view.send_modify(|view| view.settings = Arc::new(Settings { network, ..(*settings).clone() }));
-        self.store(StoredState::Running).await?;
-        self.tell(Happened::NetworkSet).await;
+        self.store(StoredState::Running, Some(Happened::NetworkSet)).await?;
         Ok(Outcome::Done)
     }
 
-    /// Writes down what happened, for those who want to know.
-    async fn tell(&mut self, happened: Happened) {
+    /// Writes down what is so now, and what happened, for those who want to know.
+    async fn store(&mut self, state: StoredState, happened: Option<Happened>) -> Result<()> {
         let view = self.view.borrow().clone();
-        self.shared.events.record(&view, happened).await;
-    }
-
-    async fn store(&mut self, state: StoredState) -> Result<()> {
-        let view = self.view.borrow().clone();
-        self.shared.store.update_sandbox(&view.details.id, state, &view.session, &view.settings).await
+        let event = happened.map(|happened| describe(&view, &happened));
+        let View { details, session, settings, .. } = &view;
+        self.shared.store.update_sandbox(&details.id, state, session, settings, event.as_ref()).await
     }
 
     fn enter(&self, phase: Phase, live: Option<Arc<Live>>) {

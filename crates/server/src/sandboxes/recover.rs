@@ -14,7 +14,7 @@ use super::lifecycle::Keep;
 use super::record::{Stored, StoredState, View};
 use super::registry::{Registry, Shared};
 use crate::Result;
-use crate::events::{Happened, KillReason};
+use crate::events::{Happened, KillReason, describe};
 use crate::teams::Team;
 
 /// Sandboxes looked for at once.
@@ -44,9 +44,8 @@ pub(super) async fn recover(registry: &Registry) -> Result<()> {
         };
         let (Some(team), Some(survivor)) = (team, survivor) else {
             tracing::warn!(sandbox_id = %id, "sandbox did not survive the restart");
-            shared.store.delete_sandbox(&id).await?;
-            let view = View::of_stored(&stored);
-            shared.events.record(&view, Happened::Killed(KillReason::Orphaned)).await;
+            let orphaned = Happened::Killed(KillReason::Orphaned);
+            shared.store.delete_sandbox(&id, &describe(&View::of_stored(&stored), &orphaned)).await?;
             continue;
         };
         match &survivor {
@@ -108,7 +107,7 @@ async fn readopt(registry: &Registry, mut stored: Stored, team: Team, survivor: 
         StoredState::Paused(Keep::Memory) if handle.is_none() => {
             stored.state = StoredState::Paused(Keep::Files);
             let Stored { details, settings, state, session } = &stored;
-            shared.store.update_sandbox(&details.id, *state, session, settings).await?;
+            shared.store.update_sandbox(&details.id, *state, session, settings, None).await?;
             None
         }
         StoredState::Paused(_) => None,

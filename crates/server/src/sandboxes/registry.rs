@@ -22,7 +22,7 @@ use super::record::{Details, Stored, StoredState, View};
 use super::recover;
 use super::request::{Command, Outcome, Request};
 use super::series::{STEP_SECONDS, Series};
-use crate::events::{Events, Happened};
+use crate::events::KillReason;
 use crate::store::{Begun, Store};
 use crate::teams::Team;
 use crate::telemetry::Telemetry;
@@ -46,7 +46,6 @@ pub(super) struct Shared {
     pub(super) store: Store,
     pub(super) admission: Admission,
     pub(super) telemetry: Arc<Telemetry>,
-    pub(super) events: Events,
     /// Cancelled when the server stops.
     pub(super) stopping: CancellationToken,
     entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,
@@ -132,14 +131,12 @@ impl Registry {
         store: Store,
         capacity: Capacity,
         telemetry: Arc<Telemetry>,
-        events: Events,
     ) -> Result<Self> {
         let shared = Shared {
             backend,
             store,
             admission: Admission::new(capacity),
             telemetry,
-            events,
             stopping: CancellationToken::new(),
             entries: RwLock::default(),
             creating: Mutex::default(),
@@ -205,8 +202,7 @@ impl Registry {
             match made {
                 Ok(driver) => {
                     let view = driver.view.borrow().clone();
-                    let _ = reply.send(Ok(view.clone()));
-                    shared.events.record(&view, Happened::Created).await;
+                    let _ = reply.send(Ok(view));
                     if let Err(err) = shared.store.count_spawn(&template).await {
                         tracing::warn!(error = ?err, "a new sandbox was not counted for its template");
                     }
@@ -279,12 +275,12 @@ impl Registry {
         &self.shared.admission
     }
 
-    /// Removes every sandbox of every team.
+    /// Removes every sandbox of every team, as an operator.
     pub async fn kill_all(&self) {
         self.kill(self.shared.all()).await;
     }
 
-    /// Removes every sandbox of a team; how many are gone, and how many are not.
+    /// Removes every sandbox of a team, as an operator; how many are gone, and how many are not.
     pub(crate) async fn kill_of(&self, team: Uuid) -> (u32, u32) {
         let mut entries = self.shared.all();
         entries.retain(|entry| entry.details.team == team);
@@ -293,7 +289,7 @@ impl Registry {
 
     async fn kill(&self, entries: Vec<Arc<Entry>>) -> (u32, u32) {
         let outcomes = stream::iter(entries).map(|entry| async move {
-            match entry.ask(Request::Kill).await {
+            match entry.ask(Request::Kill(KillReason::Admin)).await {
                 Ok(_) => (1, 0),
                 // It went by itself.
                 Err(Error::SandboxNotFound(_)) => (0, 0),

@@ -6,6 +6,7 @@ use sandcove_wire::api::network::NetworkUpdate;
 use tokio::sync::oneshot;
 
 use super::lifecycle::{Ask, Keep};
+use crate::events::KillReason;
 use crate::{Error, Result};
 
 /// What may be asked of a sandbox.
@@ -23,7 +24,7 @@ pub(crate) enum Request {
         timeout: Duration,
     },
     Wake,
-    Kill,
+    Kill(KillReason),
     SetTimeout(Duration),
     Refresh(Duration),
     SetNetwork(Box<NetworkUpdate>),
@@ -62,7 +63,7 @@ impl Request {
             Self::Resume { from, .. } => Ask::Resume(*from),
             Self::Connect { from, .. } => Ask::Connect(*from),
             Self::Wake => Ask::Wake,
-            Self::Kill => Ask::Kill,
+            Self::Kill(_) => Ask::Kill,
             Self::SetTimeout(_) => Ask::SetTimeout,
             Self::Refresh(_) => Ask::Refresh,
             Self::SetNetwork(_) => Ask::SetNetwork,

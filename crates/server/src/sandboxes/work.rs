@@ -10,8 +10,9 @@ use sandcove_isolate::{Error as IsolateError, Files, Handle, crash};
 
 use super::create;
 use super::lifecycle::{Keep, Phase, Session};
-use super::record::{Settings, StoredState, View};
+use super::record::{StoredState, View};
 use super::registry::Shared;
+use crate::events::{Happened, KillReason, describe};
 use crate::{Error, Result, clock};
 
 /// A change that is being made. It gives the processes there are afterwards.
@@ -37,7 +38,9 @@ impl Subject {
                     Ok(Some(handle.clone()))
                 }
                 Keep::Files => {
-                    self.shut_down("pause").await?;
+                    // One that was paused already, and has lost its processes, is not told of again.
+                    let happened = (self.view.phase == Phase::Running).then_some(Happened::Paused);
+                    self.shut_down("pause", happened).await?;
                     Ok(None)
                 }
             }
@@ -56,7 +59,7 @@ impl Subject {
                     Ok(Some(handle.clone()))
                 }
                 Keep::Files => {
-                    self.shut_down("resume").await?;
+                    self.shut_down("resume", None).await?;
                     self.start().await.map(Some)
                 }
             }
@@ -86,10 +89,11 @@ impl Subject {
 
     /// Removes everything of it. The row goes first: without it, whatever is left is swept. When it cannot go, that is no
     /// reason to keep the rest.
-    pub(super) fn stop(self) -> Work {
+    pub(super) fn stop(self, reason: KillReason) -> Work {
         async move {
             let id = &self.view.details.id;
-            let forgotten = self.shared.store.delete_sandbox(id).await;
+            let killed = describe(&self.view, &Happened::Killed(reason));
+            let forgotten = self.shared.store.delete_sandbox(id, &killed).await;
             crash::point("kill.forgotten");
             let removed = match self.handle {
                 Some(handle) => handle.destroy().await,
@@ -105,18 +109,22 @@ impl Subject {
             }
             crash::point("kill.removed");
             if forgotten.is_err() {
-                self.shared.store.delete_sandbox(id).await?;
+                self.shared.store.delete_sandbox(id, &killed).await?;
             }
             Ok(None)
         }
         .boxed()
     }
 
-    async fn shut_down(&self, action: &'static str) -> Result<()> {
+    /// `happened` is what its row is stored with.
+    async fn shut_down(&self, action: &'static str, happened: Option<Happened>) -> Result<()> {
         let Some(handle) = self.handle.clone() else { return Ok(()) };
         // Shown as the end of a paused sandbox.
         let session = Session { end_at: self.view.session.end_at.min(clock::now()), ..self.view.session };
-        self.store(StoredState::Paused(Keep::Files), &session, &self.view.settings).await?;
+        let event = happened.map(|happened| describe(&self.view, &happened));
+        let (details, settings) = (&self.view.details, &self.view.settings);
+        let state = StoredState::Paused(Keep::Files);
+        self.shared.store.update_sandbox(&details.id, state, &session, settings, event.as_ref()).await?;
         crash::point("shutdown.recorded");
         handle.shut_down().await.map_err(self.failed(action))
     }
@@ -141,9 +149,5 @@ impl Subject {
     fn failed(&self, action: &'static str) -> impl FnOnce(IsolateError) -> Error + use<> {
         let id = self.view.details.id.clone();
         move |source| Error::Backend { action, id, source }
-    }
-
-    async fn store(&self, state: StoredState, session: &Session, settings: &Settings) -> Result<()> {
-        self.shared.store.update_sandbox(&self.view.details.id, state, session, settings).await
     }
 }

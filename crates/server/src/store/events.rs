@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use sandcove_wire::api::event::SandboxEvent;
-use sqlx::Row;
+use sqlx::{Row, Sqlite, Transaction};
 use uuid::Uuid;
 
 use super::{Store, corrupt, json};
@@ -30,14 +30,25 @@ pub(crate) struct EventQuery {
 }
 
 impl Store {
-    /// Writes an event down, with a delivery to every webhook that wants it; whether there is one.
-    pub(crate) async fn insert_event(&self, team: Uuid, event: &SandboxEvent) -> Result<bool> {
-        let mut transaction = self.write.begin().await?;
+    /// Writes an event down, with a delivery to every webhook that wants it.
+    pub(crate) async fn insert_event(&self, event: &SandboxEvent) -> Result<()> {
+        let transaction = self.write.begin().await?;
+        self.commit_with(transaction, Some(event)).await
+    }
+
+    /// Ends a transaction with the event of what it has changed: neither is there without the other, whenever the server
+    /// stops.
+    pub(super) async fn commit_with(
+        &self,
+        mut transaction: Transaction<'_, Sqlite>,
+        event: Option<&SandboxEvent>,
+    ) -> Result<()> {
+        let Some(event) = event else { return Ok(transaction.commit().await?) };
         sqlx::query(
             "INSERT INTO events (id, team_id, sandbox_id, type, timestamp, event) VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .bind(&event.id)
-        .bind(team.to_string())
+        .bind(&event.sandbox_team_id)
         .bind(&event.sandbox_id)
         .bind(&event.kind)
         .bind(event.timestamp.as_microsecond())
@@ -52,13 +63,16 @@ impl Store {
         )
         .bind(&event.id)
         .bind(event.timestamp.as_microsecond())
-        .bind(team.to_string())
+        .bind(&event.sandbox_team_id)
         .bind(format!("%\"{}\"%", event.kind))
         .bind(MOST_WAITING)
         .execute(&mut *transaction)
         .await?;
         transaction.commit().await?;
-        Ok(queued.rows_affected() > 0)
+        if queued.rows_affected() > 0 {
+            self.news.notify_one();
+        }
+        Ok(())
     }
 
     /// Events of a team.

@@ -15,11 +15,14 @@ mod volumes;
 mod webhooks;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
+
+use tokio::sync::Notify;
 
 pub(crate) use events::EventQuery;
 pub use idempotency::Begun;
@@ -41,6 +44,8 @@ pub struct Store {
     read: SqlitePool,
     /// SQLite's journal.
     journal: PathBuf,
+    /// Told when there is something to deliver.
+    news: Arc<Notify>,
 }
 
 impl Store {
@@ -59,7 +64,12 @@ impl Store {
         let read = SqlitePoolOptions::new().max_connections(4).connect_with(options.read_only(true)).await?;
         let mut journal = path.as_os_str().to_owned();
         journal.push("-wal");
-        Ok(Self { write, read, journal: journal.into() })
+        Ok(Self { write, read, journal: journal.into(), news: Arc::default() })
+    }
+
+    /// Waits until there may be something to deliver that was not there before.
+    pub(crate) async fn news(&self) {
+        self.news.notified().await;
     }
 
     /// Puts on disk everything that was written so far. Without this, what is written outlives the server at once and the

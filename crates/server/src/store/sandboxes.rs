@@ -1,5 +1,7 @@
-//! Sandboxes that exist: running or paused. What ended has no row.
+//! Sandboxes that exist: running or paused. What ended has no row. Every change is stored with the event that tells of it,
+//! if it is one that is told.
 
+use sandcove_wire::api::event::SandboxEvent;
 use sandcove_wire::id::SandboxId;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -11,7 +13,8 @@ use crate::{Result, clock};
 
 impl Store {
     /// Writes down a new sandbox.
-    pub async fn insert_sandbox(&self, sandbox: &Stored) -> Result<()> {
+    pub(crate) async fn insert_sandbox(&self, sandbox: &Stored, event: &SandboxEvent) -> Result<()> {
+        let mut transaction = self.write.begin().await?;
         sqlx::query(
             "INSERT INTO sandboxes (id, team_id, state, started_at, end_at, details, settings) \
              VALUES ($1, $2, $3, $4, $5, $6, $7)",
@@ -23,19 +26,21 @@ impl Store {
         .bind(sandbox.session.end_at.as_microsecond())
         .bind(json(&sandbox.details)?)
         .bind(json(&sandbox.settings)?)
-        .execute(&self.write)
+        .execute(&mut *transaction)
         .await?;
-        Ok(())
+        self.commit_with(transaction, Some(event)).await
     }
 
     /// Writes down what has changed.
-    pub async fn update_sandbox(
+    pub(crate) async fn update_sandbox(
         &self,
         id: &SandboxId,
         state: StoredState,
         session: &Session,
         settings: &Settings,
+        event: Option<&SandboxEvent>,
     ) -> Result<()> {
+        let mut transaction = self.write.begin().await?;
         sqlx::query(
             "UPDATE sandboxes SET state = $1, started_at = $2, end_at = $3, settings = $4 WHERE id = $5",
         )
@@ -44,15 +49,19 @@ impl Store {
         .bind(session.end_at.as_microsecond())
         .bind(json(settings)?)
         .bind(id.as_str())
-        .execute(&self.write)
+        .execute(&mut *transaction)
         .await?;
-        Ok(())
+        self.commit_with(transaction, event).await
     }
 
     /// Forgets a sandbox.
-    pub async fn delete_sandbox(&self, id: &SandboxId) -> Result<()> {
-        sqlx::query("DELETE FROM sandboxes WHERE id = $1").bind(id.as_str()).execute(&self.write).await?;
-        Ok(())
+    pub(crate) async fn delete_sandbox(&self, id: &SandboxId, event: &SandboxEvent) -> Result<()> {
+        let mut transaction = self.write.begin().await?;
+        sqlx::query("DELETE FROM sandboxes WHERE id = $1")
+            .bind(id.as_str())
+            .execute(&mut *transaction)
+            .await?;
+        self.commit_with(transaction, Some(event)).await
     }
 
     /// Every sandbox.

@@ -115,6 +115,38 @@ async fn a_life_is_written_down() {
 }
 
 #[tokio::test]
+async fn a_pause_is_told_once_whatever_becomes_of_its_processes() {
+    let server = Server::start().await;
+    let labels = async |server: &Server, id: &str| -> Vec<String> {
+        let events = server.get(&format!("/events/sandboxes/{id}?orderAsc=true")).await.json();
+        let labels = events.as_array().unwrap().iter().map(|event| event["eventLabel"].as_str().unwrap());
+        labels.map(str::to_owned).collect()
+    };
+    let (alive, dead) = (server.id(json!({})).await, server.id(json!({})).await);
+    for id in [&alive, &dead] {
+        let pause = server.call("POST", &format!("/sandboxes/{id}/pause"), Value::Null).await;
+        assert_eq!(pause.code(), 204);
+    }
+    server.fake.crash(&sandbox_id(&dead));
+    let mode = async |server: &Server, id: &str| {
+        server.get(&format!("/sandboxes/{id}")).await.json()["pauseMode"].clone()
+    };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while mode(&server, &dead).await != "filesystem" {
+        assert!(tokio::time::Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let fake = server.fake.clone();
+    let server = server.restart_with(|| fake.crash(&sandbox_id(&alive))).await;
+    assert_eq!(mode(&server, &alive).await, "filesystem");
+    for id in [&alive, &dead] {
+        assert_eq!(labels(&server, id).await, ["create", "pause"]);
+        assert_eq!(server.call("POST", &format!("/sandboxes/{id}/resume"), Value::Null).await.code(), 201);
+        assert_eq!(labels(&server, id).await, ["create", "pause", "resume"]);
+    }
+}
+
+#[tokio::test]
 async fn why_a_sandbox_ended_is_told() {
     let server = Server::start().await;
     let reason = async |server: &Server, id: &str| {
@@ -133,6 +165,9 @@ async fn why_a_sandbox_ended_is_told() {
     let crashed = server.id(json!({})).await;
     server.fake.crash(&sandbox_id(&crashed));
     assert_eq!(reason(&server, &crashed).await, "unknown");
+    let stopped = server.id(json!({})).await;
+    server.app.sandboxes().kill_all().await;
+    assert_eq!(reason(&server, &stopped).await, "admin");
     let lost = server.id(json!({})).await;
     let fake = server.fake.clone();
     let server = server.restart_with(|| fake.crash(&sandbox_id(&lost))).await;
