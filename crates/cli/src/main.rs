@@ -55,6 +55,8 @@ enum Command {
     Keys(commands::keys::KeysCommand),
     /// measure how fast a server is
     Bench(bench::BenchArgs),
+    /// evaluate prompts, models and the code they write, from a promptfooconfig.yaml
+    Eval(Box<commands::eval::EvalArgs>),
     /// check whether this host can run sandboxes
     Doctor {
         /// print JSON
@@ -111,6 +113,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Sandbox(args) => commands::sandbox::sandbox(&place.path()?, args).await,
         Command::Keys(command) => commands::keys::keys(&place.path()?, command).await,
         Command::Bench(args) => bench::bench(&place.path()?, &args).await,
+        Command::Eval(args) => commands::eval::eval(*args).await,
         Command::Doctor { json } => doctor::doctor(&place.path()?, json),
         Command::Spawner { .. } => unreachable!("handled before the runtime starts"),
     }

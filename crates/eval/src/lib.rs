@@ -6,8 +6,17 @@
 
 pub mod assertion;
 pub mod code;
+pub mod command;
+pub mod config;
+pub mod javascript;
 pub mod model;
+pub mod output;
 pub mod provider;
+pub mod run;
 pub mod scaffold;
 pub mod services;
+pub mod store;
+mod table;
+pub mod template;
+mod terminal;
 pub mod worker;

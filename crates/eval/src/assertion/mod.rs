@@ -1,6 +1,23 @@
 //! Assertion types. Each is a [`Grader`] in a table; the [`registry`] is all tables together.
 
+pub mod aggregate;
 mod context;
+mod measure;
+mod refusal;
 pub mod registry;
+pub mod script;
+mod structured;
+mod text;
 
 pub use context::{Grader, GradingContext, RowId};
+
+use serde_json::{Value, json};
+
+use crate::services::Services;
+
+/// The variables inline code sees as `process.env`.
+pub fn process_env(services: &Services) -> Value {
+    let mut env: crate::model::Object = std::env::vars().map(|(key, value)| (key, json!(value))).collect();
+    env.extend(services.env.clone());
+    Value::Object(env)
+}

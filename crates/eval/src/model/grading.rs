@@ -12,6 +12,7 @@ pub struct GradingResult {
     /// Whether it holds.
     pub pass: bool,
     /// How well; usually from 0 to 1.
+    #[serde(serialize_with = "super::number::serialize")]
     pub score: f64,
     /// Why, for a reader.
     pub reason: String,

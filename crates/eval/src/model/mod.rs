@@ -2,12 +2,16 @@
 
 mod assertion;
 mod grading;
+pub mod number;
 mod response;
+mod row;
 mod test_case;
 
 pub use assertion::Assertion;
 pub use grading::GradingResult;
+pub use number::{number, number_value};
 pub use response::{Guardrails, ProviderResponse, TokenUsage};
+pub use row::{Column, Evaluation, Failure, Metrics, PromptText, ProviderName, Row, Stats};
 pub use test_case::TestCase;
 
 /// A JSON object in the order it was written.

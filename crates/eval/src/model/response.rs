@@ -10,19 +10,19 @@ use super::Object;
 #[serde(rename_all = "camelCase", default)]
 pub struct TokenUsage {
     /// All tokens.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::number::serialize_option")]
     pub total: Option<f64>,
     /// Tokens of prompts.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::number::serialize_option")]
     pub prompt: Option<f64>,
     /// Tokens of answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::number::serialize_option")]
     pub completion: Option<f64>,
     /// Tokens that came from the cache.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::number::serialize_option")]
     pub cached: Option<f64>,
     /// Calls made.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::number::serialize_option")]
     pub num_requests: Option<f64>,
     /// What the answer's tokens were spent on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,13 +67,13 @@ pub struct ProviderResponse {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_usage: Option<TokenUsage>,
     /// Dollars.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::number::serialize_option")]
     pub cost: Option<f64>,
     /// Whether it came from the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached: Option<bool>,
     /// Milliseconds the call took, when the provider knows better than a clock around it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::number::serialize_option")]
     pub latency_ms: Option<f64>,
     /// Logarithms of the probabilities of the tokens.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,10 +1,20 @@
 //! Providers: what a prompt is sent to.
 
-use futures_util::future::BoxFuture;
-use serde_json::Value;
+pub mod echo;
+pub mod exec;
+mod script;
+pub mod spec;
 
+use std::path::PathBuf;
+
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::config::files;
 use crate::model::{Object, ProviderResponse};
 use crate::services::Services;
+use crate::worker::Language;
+use spec::ProviderSpec;
 
 /// Something that answers prompts. Failures are part of the answer ([`ProviderResponse::error`]): they end a row, not a run.
 pub trait Provider: Send + Sync {
@@ -26,4 +36,71 @@ pub struct Call<'a> {
     pub context: &'a Value,
     /// Workers, sandboxes, models.
     pub services: &'a Services,
+}
+
+/// The families of providers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// `echo`
+    Echo,
+    /// `exec:…`, with the command.
+    Exec(String),
+    /// A file with code.
+    Script(Language, PathBuf, Option<String>),
+}
+
+/// Which family an id belongs to.
+///
+/// # Errors
+/// When it belongs to none, with what to do.
+pub fn kind_of(spec: &ProviderSpec) -> Result<Kind, String> {
+    let id = spec.id.as_str();
+    let script = |language, reference: &str| {
+        let (path, name) = files::split_name(reference);
+        let path = spec.base.join(path);
+        if path.is_file() {
+            Ok(Kind::Script(language, path, name.map(str::to_owned)))
+        } else {
+            Err(format!("there is no provider file `{}`", path.display()))
+        }
+    };
+    if id == "echo" {
+        return Ok(Kind::Echo);
+    }
+    if let Some(command) = id.strip_prefix("exec:") {
+        return Ok(Kind::Exec(command.trim().to_owned()));
+    }
+    if let Some(reference) = id.strip_prefix("python:") {
+        return script(Language::Python, reference);
+    }
+    let extension = files::extension(id);
+    if id.starts_with("file://")
+        || ((extension == "py" || files::is_javascript(&extension)) && !id.contains("://"))
+    {
+        return match extension.as_str() {
+            "py" => script(Language::Python, id),
+            extension if files::is_javascript(extension) => script(Language::JavaScript, id),
+            _ => Err(format!("`{id}` is no provider: a provider file is Python or JavaScript")),
+        };
+    }
+    Err(format!(
+        "there is no provider `{id}`; use `http`, `exec:`, or a Python or JavaScript file for a service of your own"
+    ))
+}
+
+/// Makes a provider.
+///
+/// # Errors
+/// As [`kind_of`].
+pub fn make(spec: &ProviderSpec) -> Result<Box<dyn Provider>, String> {
+    let mut config = spec.config.clone();
+    config.insert("basePath".to_owned(), json!(spec.base));
+    let options = json!({"id": spec.name(), "config": config, "env": spec.env});
+    Ok(match kind_of(spec)? {
+        Kind::Echo => Box::new(echo::Echo),
+        Kind::Exec(command) => Box::new(exec::Exec::new(&spec.id, &command, spec.base.clone(), options)),
+        Kind::Script(language, path, name) => {
+            Box::new(script::Script::new(&spec.id, language, path, name, options))
+        }
+    })
 }

@@ -1,0 +1,190 @@
+//! `sandcove eval`: runs the evaluation that a `promptfooconfig.yaml` describes.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use sandcove_eval::command::{self, EvalOptions};
+
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    #[command(subcommand)]
+    command: Option<EvalCommand>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum EvalCommand {
+    /// read and check the configuration without running it
+    Validate(RunArgs),
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// configuration: file, directory or glob; may be given several times [default: promptfooconfig.yaml here]
+    #[arg(short, long = "config", num_args = 1..)]
+    config: Vec<String>,
+    /// prompts instead of the configuration's
+    #[arg(short, long, num_args = 1..)]
+    prompts: Vec<String>,
+    /// providers instead of the configuration's
+    #[arg(short = 'r', long, num_args = 1..)]
+    providers: Vec<String>,
+    /// file of tests instead of the configuration's
+    #[arg(short, long)]
+    tests: Option<String>,
+    /// a variable for every test: name=value
+    #[arg(long = "var", value_parser = pair)]
+    vars: Vec<(String, String)>,
+    /// a label of the run: name=value
+    #[arg(long = "tag", value_parser = pair)]
+    tags: Vec<(String, String)>,
+    /// what the run is about
+    #[arg(long)]
+    description: Option<String>,
+    /// rows at a time
+    #[arg(short = 'j', long)]
+    max_concurrency: Option<usize>,
+    /// how often each test is run
+    #[arg(long)]
+    repeat: Option<usize>,
+    /// milliseconds to wait after each call
+    #[arg(long)]
+    delay: Option<f64>,
+    /// do not take answers from the cache
+    #[arg(long)]
+    no_cache: bool,
+    /// result files; the ending says the kind
+    #[arg(short, long, num_args = 1..)]
+    output: Vec<String>,
+    /// do not print the table
+    #[arg(long)]
+    no_table: bool,
+    /// characters of a cell that are shown
+    #[arg(long, default_value_t = 250)]
+    table_cell_max_length: usize,
+    /// do not keep the results in the database
+    #[arg(long)]
+    no_write: bool,
+    /// do not show progress
+    #[arg(long)]
+    no_progress_bar: bool,
+    /// the provider that grades, unless the configuration names one
+    #[arg(long)]
+    grader: Option<String>,
+    /// files of environment variables
+    #[arg(long = "env-file", alias = "env-path", value_delimiter = ',')]
+    env_files: Vec<PathBuf>,
+    /// only tests whose description matches this regular expression
+    #[arg(long)]
+    filter_pattern: Option<String>,
+    /// only tests with this metadata: name=value
+    #[arg(long, value_parser = pair)]
+    filter_metadata: Vec<(String, String)>,
+    /// only providers whose id or label matches this regular expression
+    #[arg(long, alias = "filter-targets")]
+    filter_providers: Option<String>,
+    /// only prompts whose id or label matches this regular expression
+    #[arg(long)]
+    filter_prompts: Option<String>,
+    /// only tests from one number to another, counted from 0: a:b
+    #[arg(long)]
+    filter_range: Option<String>,
+    /// only the first tests
+    #[arg(short = 'n', long)]
+    filter_first_n: Option<usize>,
+    /// only this many tests, chosen at random
+    #[arg(long)]
+    filter_sample: Option<usize>,
+    /// makes the choice of --filter-sample the same every time
+    #[arg(long)]
+    filter_sample_seed: Option<u64>,
+    /// only tests that did not pass in this result file or run
+    #[arg(long)]
+    filter_failing: Option<String>,
+    /// only tests that failed, without errors, in this result file or run
+    #[arg(long)]
+    filter_failing_only: Option<String>,
+    /// only tests that ended with an error in this result file or run
+    #[arg(long)]
+    filter_errors_only: Option<String>,
+    /// text before every prompt
+    #[arg(long)]
+    prompt_prefix: Option<String>,
+    /// text after every prompt
+    #[arg(long)]
+    prompt_suffix: Option<String>,
+    /// go on when the configuration has errors
+    #[arg(long)]
+    lenient: bool,
+    /// succeed also when there is nothing to run
+    #[arg(long)]
+    allow_empty: bool,
+    /// tell how things were understood
+    #[arg(long)]
+    verbose: bool,
+    /// accepted for compatibility; results are never sent anywhere
+    #[arg(long, hide = true)]
+    no_share: bool,
+}
+
+/// Runs it.
+pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
+    let (run, check_only) = match args.command {
+        Some(EvalCommand::Validate(run)) => (run, true),
+        None => (args.run, false),
+    };
+    let options = EvalOptions {
+        load: sandcove_eval::config::LoadOptions {
+            configs: run.config,
+            directory: std::env::current_dir()?,
+            prompts: run.prompts,
+            providers: run.providers,
+            tests: run.tests,
+            env_files: run.env_files,
+            vars: run.vars,
+            tags: run.tags,
+            description: run.description,
+            lenient: run.lenient,
+            concurrency: run.max_concurrency,
+        },
+        filters: sandcove_eval::run::filter::Filters {
+            pattern: run.filter_pattern,
+            metadata: run.filter_metadata,
+            providers: run.filter_providers,
+            prompts: run.filter_prompts,
+            range: run.filter_range,
+            first: run.filter_first_n,
+            sample: run.filter_sample,
+            seed: run.filter_sample_seed,
+            failing: run.filter_failing,
+            failing_only: run.filter_failing_only,
+            errors_only: run.filter_errors_only,
+        },
+        concurrency: run.max_concurrency,
+        repeat: run.repeat,
+        delay: run.delay,
+        no_cache: run.no_cache,
+        outputs: run.output,
+        no_table: run.no_table,
+        cell_length: run.table_cell_max_length,
+        no_write: run.no_write,
+        no_progress: run.no_progress_bar,
+        grader: run.grader,
+        prefix: run.prompt_prefix,
+        suffix: run.prompt_suffix,
+        allow_empty: run.allow_empty,
+        verbose: run.verbose,
+        check_only,
+    };
+    Ok(ExitCode::from(command::eval(options).await))
+}
+
+fn pair(text: &str) -> Result<(String, String)> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => bail!("`{text}` must be name=value"),
+    }
+}

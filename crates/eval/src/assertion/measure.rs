@@ -1,0 +1,102 @@
+//! Checks of what an answer took, and of what the provider says about it.
+
+use super::{Grader, GradingContext};
+use crate::model::{GradingResult, number};
+use crate::template::value::to_text;
+
+pub const GRADERS: &[(&str, Grader)] = &[
+    ("latency", Grader::Pure(latency)),
+    ("cost", Grader::Pure(cost)),
+    ("perplexity", Grader::Pure(perplexity)),
+    ("perplexity-score", Grader::Pure(perplexity_score)),
+    ("finish-reason", Grader::Pure(finish_reason)),
+    ("guardrails", Grader::Pure(guardrails)),
+];
+
+fn latency(cx: &GradingContext<'_>) -> GradingResult {
+    let Some(threshold) = cx.assertion.threshold else {
+        return GradingResult::broken("`latency` needs a `threshold`");
+    };
+    let cached = if cx.response.cached == Some(true) { " (the answer came from the cache)" } else { "" };
+    GradingResult::of(cx.assertion, cx.latency_ms <= threshold, || {
+        let compared = if cx.assertion.negated { "less than or equal to" } else { "greater than" };
+        format!("Latency {}ms is {compared} threshold {threshold}ms{cached}", number::text(cx.latency_ms))
+    })
+}
+
+fn cost(cx: &GradingContext<'_>) -> GradingResult {
+    let Some(threshold) = cx.assertion.threshold else {
+        return GradingResult::broken("`cost` needs a `threshold`");
+    };
+    let Some(cost) = cx.response.cost else {
+        return GradingResult::broken("`cost` was asked for, but the provider tells no cost");
+    };
+    GradingResult::of(cx.assertion, cost <= threshold, || {
+        let compared = if cx.assertion.negated { "less than or equal to" } else { "greater than" };
+        format!("Cost {cost:.2e} is {compared} threshold {}", number::text(threshold))
+    })
+}
+
+fn mean_log_prob(cx: &GradingContext<'_>) -> Option<f64> {
+    let log_probs = cx.response.log_probs.as_ref().filter(|list| !list.is_empty())?;
+    Some(log_probs.iter().sum::<f64>() / log_probs.len() as f64)
+}
+
+fn perplexity(cx: &GradingContext<'_>) -> GradingResult {
+    let Some(mean) = mean_log_prob(cx) else {
+        return GradingResult::broken("`perplexity` needs log probabilities, and the provider gave none");
+    };
+    let perplexity = (-mean).exp();
+    let holds = cx.assertion.threshold.is_none_or(|threshold| perplexity <= threshold);
+    GradingResult::of(cx.assertion, holds, || {
+        let compared = if cx.assertion.negated { "less than or equal to" } else { "greater than" };
+        format!(
+            "Perplexity {perplexity:.2} is {compared} threshold {}",
+            cx.assertion.threshold.unwrap_or_default()
+        )
+    })
+}
+
+fn perplexity_score(cx: &GradingContext<'_>) -> GradingResult {
+    let Some(mean) = mean_log_prob(cx) else {
+        return GradingResult::broken(
+            "`perplexity-score` needs log probabilities, and the provider gave none",
+        );
+    };
+    let score = 1.0 / (1.0 + (-mean).exp());
+    let pass = cx.assertion.threshold.is_none_or(|threshold| score >= threshold) != cx.assertion.negated;
+    let score = if cx.assertion.negated { 1.0 - score } else { score };
+    if pass {
+        return GradingResult::passed(score, "Assertion passed");
+    }
+    let reason = format!(
+        "Perplexity score {score:.2} is less than threshold {}",
+        cx.assertion.threshold.unwrap_or_default()
+    );
+    GradingResult { score, ..GradingResult::failed(reason) }
+}
+
+fn finish_reason(cx: &GradingContext<'_>) -> GradingResult {
+    let wanted = cx.value.map(to_text).unwrap_or_default();
+    let Some(reason) = &cx.response.finish_reason else {
+        return GradingResult::failed("Provider did not supply stop reason");
+    };
+    GradingResult::of(cx.assertion, reason.to_lowercase() == wanted.to_lowercase(), || {
+        let not = if cx.assertion.negated { "not " } else { "" };
+        format!("Expected stop reason {not}\"{wanted}\" but got \"{reason}\"")
+    })
+}
+
+fn guardrails(cx: &GradingContext<'_>) -> GradingResult {
+    let Some(guardrails) = &cx.response.guardrails else {
+        return GradingResult::of(cx.assertion, true, || {
+            "Guardrails were not applied, but blocking was expected".to_owned()
+        });
+    };
+    let flagged = guardrails.flagged == Some(true);
+    let reason =
+        guardrails.reason.clone().unwrap_or_else(|| "Content failed guardrails safety checks".to_owned());
+    GradingResult::of(cx.assertion, !flagged, || {
+        if cx.assertion.negated { "Content passed safety checks".to_owned() } else { reason }
+    })
+}

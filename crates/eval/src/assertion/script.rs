@@ -1,0 +1,292 @@
+//! `javascript` and `python`: checks that are code of the configuration or of the user's files.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::{Grader, GradingContext};
+use crate::config::files;
+use crate::javascript;
+use crate::model::{GradingResult, Object};
+use crate::worker::{Entry, Language, ScriptCall, ScriptError};
+
+/// The types decided by scripts.
+pub const GRADERS: &[(&str, Grader)] =
+    &[("javascript", Grader::Async(grade)), ("python", Grader::Async(grade))];
+
+fn grade<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
+    async move {
+        let language = if cx.assertion.kind == "python" { Language::Python } else { Language::JavaScript };
+        let Some(Value::String(code)) = cx.value else {
+            return GradingResult::broken(format!(
+                "the value of `{}` must be text",
+                cx.assertion.full_kind()
+            ));
+        };
+        let file = code.strip_prefix("file://").is_some();
+        let outcome = if file {
+            from_file(cx, code, language).await
+        } else if language == Language::JavaScript && !needs_node(code) {
+            let code = code.clone();
+            let arguments = inline_arguments(cx, &code);
+            let ran =
+                tokio::task::spawn_blocking(move || javascript::call(&inline_function(&code), &arguments))
+                    .await;
+            match ran {
+                Ok(value) => value.map_err(|error| error.to_string()),
+                Err(_) => Err("the JavaScript engine stopped".to_owned()),
+            }
+        } else {
+            inline_in_worker(cx, code, language).await
+        };
+        match outcome {
+            Ok(value) => verdict(cx, value, language, code, file),
+            Err(error) if language == Language::Python => {
+                GradingResult::failed(format!("Python code execution failed: {error}"))
+            }
+            Err(error) if file => GradingResult::broken(format!("the JavaScript file failed: {error}")),
+            Err(error) => GradingResult::failed(format!("Custom function threw error: {error}\n{code}")),
+        }
+    }
+    .boxed()
+}
+
+/// The second argument of every script: what is known about the row.
+pub fn script_context(cx: &GradingContext<'_>) -> Value {
+    let mut context = Object::new();
+    context.insert("prompt".to_owned(), json!(cx.prompt));
+    context.insert("vars".to_owned(), Value::Object(cx.vars.clone()));
+    context.insert("test".to_owned(), Value::Object(cx.test.raw.clone()));
+    if let Some(log_probs) = &cx.response.log_probs {
+        context.insert("logProbs".to_owned(), json!(log_probs));
+    }
+    context.insert("provider".to_owned(), Value::Object(cx.provider.clone()));
+    context.insert("providerResponse".to_owned(), json!(cx.response));
+    if let Some(config) = &cx.assertion.config {
+        context.insert("config".to_owned(), Value::Object(config.clone()));
+    }
+    if let Some(metadata) = &cx.response.metadata {
+        context.insert("metadata".to_owned(), Value::Object(metadata.clone()));
+    }
+    context.insert("testIdx".to_owned(), json!(cx.row.test));
+    context.insert("promptIdx".to_owned(), json!(cx.row.prompt));
+    context.insert("repeatIndex".to_owned(), json!(cx.row.repeat));
+    Value::Object(context)
+}
+
+/// How long a script may take: `config.timeoutMs`, the test's `options.timeoutMs`, or a minute.
+fn time_limit(cx: &GradingContext<'_>) -> Duration {
+    let own = cx.assertion.config.as_ref().and_then(|config| config.get("timeoutMs"));
+    let ms = own.or_else(|| cx.test.options.get("timeoutMs")).and_then(Value::as_f64).unwrap_or(60_000.0);
+    Duration::from_secs_f64((ms / 1000.0).clamp(0.001, 86_400.0))
+}
+
+async fn from_file(cx: &GradingContext<'_>, reference: &str, language: Language) -> Result<Value, String> {
+    let (path, name) = files::split_name(reference);
+    let default: &[&str] = if language == Language::Python { &["get_assert"] } else { &["default"] };
+    let path = cx.services.base.join(path);
+    let entry = Entry::Function { path, name: name.map(str::to_owned), default };
+    call(cx, entry, language).await
+}
+
+async fn inline_in_worker(cx: &GradingContext<'_>, code: &str, language: Language) -> Result<Value, String> {
+    let entry = Entry::Inline { code: code.to_owned(), parameters: &["output", "context"] };
+    call(cx, entry, language).await
+}
+
+async fn call(cx: &GradingContext<'_>, entry: Entry, language: Language) -> Result<Value, String> {
+    let config = cx.assertion.config.as_ref();
+    let setting = |key: &str| config.and_then(|config| config.get(key)).and_then(Value::as_str);
+    let call = ScriptCall {
+        language,
+        entry,
+        arguments: vec![cx.output.clone(), script_context(cx)],
+        time_limit: time_limit(cx),
+        interpreter: setting("pythonExecutable").map(str::to_owned),
+        isolated: setting("isolation") == Some("process"),
+    };
+    match cx.services.workers.call(call).await {
+        Ok(reply) => Ok(reply.value),
+        Err(ScriptError::Raised { message, traceback })
+            if !traceback.is_empty() && language == Language::Python =>
+        {
+            Err(format!("{message}\n{traceback}"))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Whether code uses what only Node has.
+pub fn needs_node(code: &str) -> bool {
+    [
+        "require(",
+        "import(",
+        "Buffer.",
+        "fetch(",
+        "setTimeout(",
+        "new URL",
+        "TextEncoder",
+        "structuredClone(",
+        "crypto.",
+    ]
+    .iter()
+    .any(|word| code.contains(word))
+}
+
+/// The text of the function that inline code is the body of.
+pub fn inline_function(code: &str) -> String {
+    let body = inline_body(code);
+    let process = if code.contains("process") {
+        "const process = { env, mainModule: { require(name) { throw new Error(`require('${name}') works in a file, not inline`) } } };"
+    } else {
+        ""
+    };
+    format!("function (output, context, env) {{ {process}{body}\n}}")
+}
+
+/// One line is an expression (after declarations, the last statement is); several lines are a body with its own `return`.
+pub fn inline_body(code: &str) -> String {
+    let code = code.trim_end();
+    if code.contains('\n') {
+        return code.to_owned();
+    }
+    let code = code.trim_start();
+    let declares = ["const ", "let ", "var "].iter().any(|word| code.starts_with(word));
+    if !declares {
+        return format!("return {code}");
+    }
+    let trimmed = code.trim_end_matches(|c: char| c == ';' || c.is_whitespace());
+    match last_semicolon(trimmed) {
+        Some(at) => {
+            let last = trimmed[at + 1..].trim();
+            let last = last.strip_prefix("return ").unwrap_or(last);
+            format!("{}; return {last}", &trimmed[..at])
+        }
+        None => format!("return {code}"),
+    }
+}
+
+/// The last semicolon outside quotes.
+fn last_semicolon(code: &str) -> Option<usize> {
+    let (mut quote, mut escaped, mut last) = (None, false, None);
+    for (at, c) in code.char_indices() {
+        match (quote, c) {
+            _ if escaped => escaped = false,
+            (Some(_), '\\') => escaped = true,
+            (Some(open), c) if c == open => quote = None,
+            (None, '"' | '\'' | '`') => quote = Some(c),
+            (None, ';') => last = Some(at),
+            _ => {}
+        }
+    }
+    last
+}
+
+fn inline_arguments(cx: &GradingContext<'_>, code: &str) -> Vec<Value> {
+    let context =
+        if code.contains("context") || code.contains("arguments") { script_context(cx) } else { Value::Null };
+    let env = if code.contains("process") { super::process_env(cx.services) } else { Value::Null };
+    vec![cx.output.clone(), context, env]
+}
+
+/// The verdict that a script's value stands for.
+fn verdict(
+    cx: &GradingContext<'_>,
+    value: Value,
+    language: Language,
+    code: &str,
+    file: bool,
+) -> GradingResult {
+    let python = language == Language::Python;
+    let value = if python { read_text(value) } else { value };
+    let said_no = || {
+        let who = if python { "Python code returned false" } else { "Custom function returned false" };
+        if file { who.to_owned() } else { format!("{who}\n{code}") }
+    };
+    match value {
+        Value::Bool(truth) => GradingResult::of(cx.assertion, truth, said_no),
+        Value::Number(n) => {
+            let score = n.as_f64().unwrap_or(0.0);
+            let holds = cx.assertion.threshold.map_or(score > 0.0, |threshold| score >= threshold);
+            let result = GradingResult::of(cx.assertion, holds, said_no);
+            GradingResult { score, ..result }
+        }
+        Value::Object(map) => from_object(cx, map, python),
+        other => GradingResult::failed(format!(
+            "{} must return a boolean, a number, or an object with `pass`, `score` and `reason`, not {}",
+            if python { "Python assertion" } else { "Custom function" },
+            if other.is_null() { "nothing".to_owned() } else { other.to_string() },
+        )),
+    }
+}
+
+/// Python may answer with the text of a value.
+fn read_text(value: Value) -> Value {
+    let Value::String(text) = &value else { return value };
+    let trimmed = text.trim();
+    match trimmed.to_lowercase().as_str() {
+        "true" => return Value::Bool(true),
+        "false" => return Value::Bool(false),
+        _ => {}
+    }
+    if trimmed.starts_with('{')
+        && let Ok(parsed) = serde_json::from_str(trimmed)
+    {
+        return parsed;
+    }
+    trimmed.parse::<f64>().map_or(value, crate::model::number_value)
+}
+
+fn from_object(cx: &GradingContext<'_>, mut map: Object, python: bool) -> GradingResult {
+    if python {
+        for (snake, camel) in [
+            ("pass_", "pass"),
+            ("named_scores", "namedScores"),
+            ("named_score_weights", "namedScoreWeights"),
+            ("component_results", "componentResults"),
+            ("tokens_used", "tokensUsed"),
+        ] {
+            if let Some(value) = map.get(snake).cloned() {
+                map.entry(camel).or_insert(value);
+            }
+        }
+    }
+    let complete = map.get("pass").is_some_and(Value::is_boolean)
+        && map.get("score").is_some_and(Value::is_number)
+        && map.get("reason").is_some_and(Value::is_string);
+    if !complete {
+        return GradingResult::failed(format!(
+            "the returned object needs `pass` (boolean), `score` (number) and `reason` (text): {}",
+            Value::Object(map)
+        ));
+    }
+    let mut result: GradingResult = match serde_json::from_value(Value::Object(map)) {
+        Ok(result) => result,
+        Err(error) => {
+            return GradingResult::failed(format!(
+                "the returned object has a key of the wrong type: {error}"
+            ));
+        }
+    };
+    if let Some(threshold) = cx.assertion.threshold.filter(|threshold| python && result.score < *threshold) {
+        result.pass = false;
+        result.reason =
+            format!("Python score {} is less than threshold {threshold}: {}", result.score, result.reason);
+    }
+    result.pass = result.pass != cx.assertion.negated;
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_is_an_expression() {
+        assert_eq!(inline_body("output.length > 3\n"), "return output.length > 3");
+        assert_eq!(inline_body("const a = ';x'; a.length"), "const a = ';x'; return a.length");
+        assert_eq!(inline_body("const a = 1;\nreturn a;"), "const a = 1;\nreturn a;");
+    }
+}

@@ -1,0 +1,239 @@
+//! Checks of JSON and XML.
+
+use serde_json::Value;
+
+use super::{Grader, GradingContext};
+use crate::config::node::Node;
+use crate::model::GradingResult;
+
+pub const GRADERS: &[(&str, Grader)] = &[
+    ("is-json", Grader::Pure(is_json)),
+    ("contains-json", Grader::Pure(contains_json)),
+    ("is-xml", Grader::Pure(is_xml)),
+    ("contains-xml", Grader::Pure(contains_xml)),
+];
+
+/// The longest piece of text that is tried as JSON, in bytes.
+const MAX_JSON: usize = 100_000;
+
+/// What an answer must look like: nothing in particular, or a schema.
+fn schema(cx: &GradingContext<'_>) -> Result<Option<jsonschema::Validator>, String> {
+    let value = match cx.value {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) if text.trim().is_empty() => return Ok(None),
+        Some(Value::String(text)) => Node::parse(text, &std::path::Path::new("schema").into())
+            .map_err(|finding| finding.to_string())?
+            .to_value(),
+        Some(other) => other.clone(),
+    };
+    // Without `$schema` a schema is of draft 7, with the formats checked.
+    let options =
+        if value.get("$schema").is_some() { jsonschema::options() } else { jsonschema::draft7::options() };
+    options
+        .should_validate_formats(true)
+        .build(&value)
+        .map(Some)
+        .map_err(|error| format!("the schema is not valid: {error}"))
+}
+
+fn problem(schema: Option<&jsonschema::Validator>, value: &Value) -> Option<String> {
+    let error = schema?.iter_errors(value).next()?;
+    let path = error.instance_path().to_string();
+    Some(format!("{}{error}", if path.is_empty() { String::new() } else { format!("{path}: ") }))
+}
+
+fn is_json(cx: &GradingContext<'_>) -> GradingResult {
+    let schema = match schema(cx) {
+        Ok(schema) => schema,
+        Err(error) => return GradingResult::broken(error),
+    };
+    let Ok(value) = serde_json::from_str::<Value>(cx.output_text) else {
+        return GradingResult::of(cx.assertion, false, || "Expected output to be valid JSON".to_owned());
+    };
+    let problem = problem(schema.as_ref(), &value);
+    GradingResult::of(cx.assertion, problem.is_none(), || match problem {
+        Some(problem) => format!("JSON does not conform to the provided schema. Errors: {problem}"),
+        None => "Output is valid JSON, expected it not to be".to_owned(),
+    })
+}
+
+fn contains_json(cx: &GradingContext<'_>) -> GradingResult {
+    let schema = match schema(cx) {
+        Ok(schema) => schema,
+        Err(error) => return GradingResult::broken(error),
+    };
+    let found = objects(cx.output_text);
+    let problems: Vec<Option<String>> = found.iter().map(|value| problem(schema.as_ref(), value)).collect();
+    let holds = problems.iter().any(Option::is_none);
+    GradingResult::of(cx.assertion, holds, || match problems.into_iter().flatten().next() {
+        Some(problem) => format!("JSON does not conform to the provided schema. Errors: {problem}"),
+        None if cx.assertion.negated => "Output contains JSON, expected it not to".to_owned(),
+        None => "Expected output to contain valid JSON".to_owned(),
+    })
+}
+
+/// The JSON objects inside a text. Single quotes, comments, bare keys and a missing end are forgiven.
+pub fn objects(text: &str) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(start) = text[at..].find('{').map(|offset| at + offset) {
+        match object_at(&text[start..]) {
+            Some((value, length)) => {
+                found.push(value);
+                at = start + length;
+            }
+            None => at = start + 1,
+        }
+    }
+    found
+}
+
+/// The object a text begins with, and its length.
+fn object_at(text: &str) -> Option<(Value, usize)> {
+    let mut depth = 0usize;
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, c) in text.char_indices().take_while(|(at, _)| *at < MAX_JSON) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            '{' if !quoted => depth += 1,
+            '}' if !quoted => {
+                depth -= 1;
+                if depth == 0 {
+                    let piece = &text[..=at];
+                    return lenient(piece).map(|value| (value, piece.len()));
+                }
+            }
+            _ => {}
+        }
+    }
+    if text.len() > MAX_JSON {
+        return None;
+    }
+    // Cut off in the middle: closed for it.
+    let closed = format!("{text}{}{}", if quoted { "\"" } else { "" }, "}".repeat(depth));
+    lenient(&closed).map(|value| (value, text.len()))
+}
+
+fn lenient(piece: &str) -> Option<Value> {
+    if let Ok(value) = serde_json::from_str(piece) {
+        return Some(value);
+    }
+    let bare: Vec<&str> =
+        piece.lines().map(|line| if line.trim_start().starts_with("//") { "" } else { line }).collect();
+    let node = Node::parse(&bare.join("\n"), &std::path::Path::new("output").into()).ok()?;
+    // `{{x}}` and `{a}` are YAML, but nobody's JSON.
+    (node.is_map() && node.entries().iter().all(|entry| !entry.value.is_null())).then(|| node.to_value())
+}
+
+/// Element paths an XML answer must have.
+fn required(cx: &GradingContext<'_>) -> Vec<String> {
+    match cx.value {
+        Some(Value::Object(map)) => super::text::list(map.get("requiredElements")),
+        other => super::text::list(other),
+    }
+}
+
+fn missing<'r>(xml: &str, required: &'r [String]) -> Result<Vec<&'r str>, String> {
+    let document = roxmltree::Document::parse(xml.trim()).map_err(|error| error.to_string())?;
+    let has = |path: &str| {
+        let mut at = document.root();
+        for step in path.split('.') {
+            let next = match step.parse::<usize>() {
+                Ok(index) => {
+                    let name = at.tag_name();
+                    let parent = at.parent();
+                    parent.and_then(|parent| {
+                        parent.children().filter(|node| node.tag_name() == name).nth(index)
+                    })
+                }
+                Err(_) => at.children().find(|node| node.is_element() && node.tag_name().name() == step),
+            };
+            let Some(next) = next else { return false };
+            at = next;
+        }
+        true
+    };
+    Ok(required.iter().map(String::as_str).filter(|path| !has(path)).collect())
+}
+
+fn is_xml(cx: &GradingContext<'_>) -> GradingResult {
+    let required = required(cx);
+    let problem = match missing(cx.output_text, &required) {
+        Err(error) => Some(format!("XML parsing failed: {error}")),
+        Ok(missing) if missing.is_empty() => None,
+        Ok(missing) => Some(format!("XML is missing required elements: {}", missing.join(", "))),
+    };
+    GradingResult::of(cx.assertion, problem.is_none(), || {
+        problem.unwrap_or_else(|| "XML is valid, expected it not to be".to_owned())
+    })
+}
+
+fn contains_xml(cx: &GradingContext<'_>) -> GradingResult {
+    let required = required(cx);
+    let fragments = fragments(cx.output_text);
+    let holds = fragments.iter().any(|xml| missing(xml, &required).is_ok_and(|missing| missing.is_empty()));
+    GradingResult::of(cx.assertion, holds, || {
+        let what = if fragments.is_empty() {
+            "No XML content found in the output"
+        } else {
+            "No XML in the output has the required elements"
+        };
+        if cx.assertion.negated {
+            "Output contains XML, expected it not to".to_owned()
+        } else {
+            what.to_owned()
+        }
+    })
+}
+
+/// Pieces of a text that may be elements, the longest first.
+fn fragments(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for (start, _) in text.match_indices('<').take(200) {
+        let rest = &text[start + 1..];
+        let length = rest.find(|c: char| !(c.is_alphanumeric() || "_-.:".contains(c))).unwrap_or(rest.len());
+        let name = &rest[..length];
+        if name.is_empty() {
+            continue;
+        }
+        let close = format!("</{name}>");
+        found.extend(
+            text[start..]
+                .rmatch_indices(&close)
+                .take(20)
+                .map(|(end, _)| &text[start..start + end + close.len()]),
+        );
+        if let Some(end) = rest.find("/>") {
+            found.push(&text[start..start + end + 3]);
+        }
+    }
+    found.sort_by_key(|piece| std::cmp::Reverse(piece.len()));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn objects_are_found_in_text() {
+        assert_eq!(
+            objects("Sure:\n```json\n{\"a\": {\"b\": 1}}\n``` and {'c': 2}"),
+            [json!({"a": {"b": 1}}), json!({"c": 2})]
+        );
+        assert_eq!(objects("cut {\"a\": [1, 2], \"b\": {\"c\": 1"), [json!({"a": [1, 2], "b": {"c": 1}})]);
+        assert_eq!(objects("[1, 2] no"), Vec::<Value>::new());
+        assert_eq!(objects("{\n// note\n\"a\": 1}"), [json!({"a": 1})]);
+    }
+
+    #[test]
+    fn elements_are_found_by_path() {
+        let required = ["root.item.1".to_owned(), "root.none".to_owned()];
+        assert_eq!(missing("<root><item/><item>x</item></root>", &required), Ok(vec!["root.none"]));
+        assert!(missing("<a>", &[]).is_err());
+    }
+}

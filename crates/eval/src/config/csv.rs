@@ -1,0 +1,238 @@
+//! Tests from tables: every column is a variable, except those with a meaning.
+
+use serde_json::{Value, json};
+
+use crate::model::Object;
+
+/// A row of a table, by column.
+pub type Record = indexmap::IndexMap<String, String>;
+
+/// The rows of a table with a header.
+///
+/// # Errors
+/// When it cannot be read as a table.
+pub fn rows(text: &str) -> Result<Vec<Record>, String> {
+    let delimiter =
+        std::env::var("PROMPTFOO_CSV_DELIMITER").ok().and_then(|text| text.bytes().next()).unwrap_or(b',');
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut reader = csv::ReaderBuilder::new()
+        .delimiter(delimiter)
+        .flexible(true)
+        .trim(csv::Trim::All)
+        .from_reader(text.as_bytes());
+    let header = reader.headers().map_err(|error| error.to_string())?.clone();
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(|error| error.to_string())?;
+        let cells = header
+            .iter()
+            .enumerate()
+            .map(|(at, name)| (name.to_owned(), record.get(at).unwrap_or_default().to_owned()));
+        rows.push(cells.collect());
+    }
+    Ok(rows)
+}
+
+/// The test a row stands for, as a configuration would write it.
+pub fn test_of(row: &Record) -> Object {
+    let mut vars = Object::new();
+    let mut asserts: Vec<Object> = Vec::new();
+    let (mut options, mut metadata) = (Object::new(), Object::new());
+    let mut settings: Vec<(String, String, String)> = Vec::new();
+    let mut test = Object::new();
+    let mut metric = None;
+    for (key, value) in row {
+        let name = key.strip_prefix("__");
+        match name {
+            Some(name) if name.starts_with("expected") && is_index(&name["expected".len()..]) => {
+                if !value.trim().is_empty() {
+                    let mut assertion = expected(value);
+                    assertion.insert("\u{0}column".to_owned(), name.into());
+                    asserts.push(assertion);
+                }
+            }
+            Some("prefix") => insert_text(&mut options, "prefix", value),
+            Some("suffix") => insert_text(&mut options, "suffix", value),
+            Some("description") => insert_text(&mut test, "description", value),
+            Some("providerOutput") => insert_text(&mut test, "providerOutput", value),
+            Some("metric") => metric = Some(value.clone()).filter(|metric| !metric.is_empty()),
+            Some("threshold") => {
+                if let Ok(threshold) = value.trim().parse::<f64>() {
+                    test.insert("threshold".to_owned(), crate::model::number_value(threshold));
+                }
+            }
+            Some(name) if name.starts_with("metadata:") && !value.trim().is_empty() => {
+                let key = &name["metadata:".len()..];
+                match key.strip_suffix("[]") {
+                    Some(key) => metadata.insert(key.to_owned(), json!(list(value))),
+                    None => metadata.insert(key.to_owned(), json!(value)),
+                };
+            }
+            Some(name) if name.starts_with("metadata:") => {}
+            Some(name) if name.starts_with("config:") => {
+                let mut parts = name["config:".len()..].trim_start_matches('_').splitn(2, ':');
+                if let (Some(column), Some(setting)) = (parts.next(), parts.next()) {
+                    settings.push((column.to_owned(), setting.to_owned(), value.clone()));
+                }
+            }
+            _ => {
+                vars.insert(key.clone(), Value::String(value.clone()));
+            }
+        }
+    }
+    for assertion in &mut asserts {
+        let column = assertion.shift_remove("\u{0}column").unwrap_or_default();
+        for (of, setting, value) in &settings {
+            let same = column == *of
+                || (of == "expected" && column == "expected1")
+                || (of == "expected1" && column == "expected");
+            if same && !value.is_empty() {
+                let value = value.parse::<f64>().map_or_else(|_| json!(value), crate::model::number_value);
+                assertion.insert(setting.clone(), value);
+            }
+        }
+        if let Some(metric) = &metric {
+            assertion.insert("metric".to_owned(), json!(metric));
+        }
+    }
+    test.insert("vars".to_owned(), Value::Object(vars));
+    test.insert("assert".to_owned(), Value::Array(asserts.into_iter().map(Value::Object).collect()));
+    test.insert("options".to_owned(), Value::Object(options));
+    if !metadata.is_empty() {
+        test.insert("metadata".to_owned(), Value::Object(metadata));
+    }
+    test
+}
+
+fn is_index(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn insert_text(map: &mut Object, key: &str, value: &str) {
+    if !value.is_empty() {
+        map.insert(key.to_owned(), json!(value));
+    }
+}
+
+/// A list in one cell: commas separate, `\,` is a comma.
+fn list(text: &str) -> Vec<String> {
+    let marked = text.replace("\\,", "\u{0}");
+    marked.split(',').map(|item| item.trim().replace('\u{0}', ",")).collect()
+}
+
+/// A list in one cell with quotes: `"a, b", c`.
+pub fn quoted_list(text: &str) -> Vec<String> {
+    let text = text.replace("\\\"", "\"\"");
+    let mut reader =
+        csv::ReaderBuilder::new().has_headers(false).trim(csv::Trim::All).from_reader(text.as_bytes());
+    let record = reader.records().next().and_then(Result::ok);
+    record.map(|record| record.iter().map(str::to_owned).collect()).unwrap_or_default()
+}
+
+/// The assertion that an `__expected` cell stands for.
+pub fn expected(cell: &str) -> Object {
+    let of = |kind: &str, value: Value| {
+        let mut assertion = Object::new();
+        assertion.insert("type".to_owned(), json!(kind));
+        assertion.insert("value".to_owned(), value);
+        assertion
+    };
+    let cell = cell.trim();
+    for (prefixes, kind) in [
+        (&["javascript:", "fn:", "eval:"][..], "javascript"),
+        (&["python:"][..], "python"),
+        (&["grade:", "llm-rubric:"][..], "llm-rubric"),
+    ] {
+        if let Some(value) = prefixes.iter().find_map(|prefix| cell.strip_prefix(prefix)) {
+            return of(kind, json!(value.trim()));
+        }
+    }
+    if cell.starts_with("file://") {
+        let kind = if super::files::extension(cell) == "py" { "python" } else { "javascript" };
+        return of(kind, json!(cell));
+    }
+    let head = cell.split(':').next().unwrap_or_default();
+    let (name, threshold) = match head.split_once('(') {
+        Some((name, rest)) => {
+            (name, rest.strip_suffix(')').and_then(|number| number.trim().parse::<f64>().ok()))
+        }
+        None => (head, None),
+    };
+    let (name, base) = (name.trim(), name.trim().trim_start_matches("not-"));
+    if !crate::assertion::registry::known(base) || (head.contains('(') && threshold.is_none()) {
+        return of("equals", json!(cell));
+    }
+    let value = cell.get(head.len() + 1..).map(str::trim).unwrap_or_default();
+    let value = if base.ends_with("-any") || base.ends_with("-all") {
+        json!(quoted_list(value))
+    } else {
+        json!(value)
+    };
+    let mut assertion = of(name, value);
+    let scored = [
+        "similar",
+        "levenshtein",
+        "classifier",
+        "rouge-n",
+        "answer-relevance",
+        "context-recall",
+        "context-relevance",
+        "context-faithfulness",
+        "cost",
+        "latency",
+        "perplexity",
+        "perplexity-score",
+        "starts-with",
+    ];
+    let default = match base {
+        "similar" => Some(0.8),
+        "starts-with" | "levenshtein" | "cost" | "latency" => None,
+        base if scored.contains(&base) => Some(0.75),
+        _ => None,
+    };
+    if let Some(threshold) = threshold.or(default) {
+        assertion.insert("threshold".to_owned(), crate::model::number_value(threshold));
+    }
+    if cell.len() <= head.len() {
+        assertion.shift_remove("value");
+    }
+    assertion
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_become_assertions() {
+        let of = |cell: &str| Value::Object(expected(cell));
+        assert_eq!(of("hello"), json!({"type": "equals", "value": "hello"}));
+        assert_eq!(of("contains: x"), json!({"type": "contains", "value": "x"}));
+        assert_eq!(of("not-contains:x"), json!({"type": "not-contains", "value": "x"}));
+        assert_eq!(
+            of("javascript: output.length > 1"),
+            json!({"type": "javascript", "value": "output.length > 1"})
+        );
+        assert_eq!(of("contains-any: a, \"b, c\""), json!({"type": "contains-any", "value": ["a", "b, c"]}));
+        assert_eq!(of("similar(0.9):hi"), json!({"type": "similar", "value": "hi", "threshold": 0.9}));
+        assert_eq!(of("similar:hi"), json!({"type": "similar", "value": "hi", "threshold": 0.8}));
+        assert_eq!(of("is-json"), json!({"type": "is-json"}));
+        assert_eq!(of("note: this"), json!({"type": "equals", "value": "note: this"}));
+        assert_eq!(of("file://a.py"), json!({"type": "python", "value": "file://a.py"}));
+    }
+
+    #[test]
+    fn columns_have_meanings() {
+        let text = "q,__expected,__expected2,__metric,__metadata:tags[],__config:__expected2:threshold,__description\n\
+            hi,contains:a,levenshtein:b,m,\"x,y\\,z\",3,first\n";
+        let test = Value::Object(test_of(&rows(text).unwrap()[0]));
+        assert_eq!(test["vars"], json!({"q": "hi"}));
+        assert_eq!(test["description"], "first");
+        assert_eq!(test["metadata"], json!({"tags": ["x", "y,z"]}));
+        assert_eq!(test["assert"][0], json!({"type": "contains", "value": "a", "metric": "m"}));
+        assert_eq!(
+            test["assert"][1],
+            json!({"type": "levenshtein", "value": "b", "threshold": 3, "metric": "m"})
+        );
+    }
+}

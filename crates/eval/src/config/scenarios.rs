@@ -1,0 +1,40 @@
+//! Scenarios: every entry of `config` with every one of `tests`.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::diagnostic::Findings;
+use super::node::Node;
+use super::schema::{SCENARIO, check_keys, wrong_shape};
+use super::tests;
+use crate::model::Object;
+use crate::services::Services;
+
+/// Reads a `scenarios` value into tests.
+pub async fn read(node: &Node, base: &Path, services: &Services, findings: &mut Findings) -> Vec<Object> {
+    let Some(items) = node.items() else {
+        if !node.is_null() {
+            wrong_shape(node, "`scenarios`", "a list", findings);
+        }
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for (at, scenario) in items.iter().enumerate() {
+        check_keys(scenario, SCENARIO, "a scenario", findings);
+        let empty = Node::of(json!([{}]), scenario.at.clone());
+        let configs = tests::read(scenario.get("config").unwrap_or(&empty), base, services, findings).await;
+        let own = tests::read(scenario.get("tests").unwrap_or(&empty), base, services, findings).await;
+        for config in &configs {
+            for test in &own {
+                let mut merged = tests::merge(config, test);
+                let conversation = json!(format!("__scenario_{at}__"));
+                if let Some(Value::Object(metadata)) = merged.get_mut("metadata") {
+                    metadata.entry("conversationId").or_insert(conversation);
+                }
+                all.push(merged);
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,383 @@
+//! A whole configuration, ready to run.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::diagnostic::{ConfigError, Findings, Severity};
+use super::document::{self, Document};
+use super::node::{Kind, Node};
+use super::prompts::{self, Prompt};
+use super::schema::{self, check_keys, wrong_shape};
+use super::{env, scenarios, tests};
+use crate::model::{Object, TestCase};
+use crate::provider::spec::{self, ProviderSpec};
+use crate::services::Services;
+use crate::template::Templates;
+
+/// What the command line says about a configuration.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    /// `-c`: files, directories, globs.
+    pub configs: Vec<String>,
+    /// The directory the command was given in.
+    pub directory: PathBuf,
+    /// `-p`: prompts instead of the configuration's.
+    pub prompts: Vec<String>,
+    /// `-r`: providers instead of the configuration's.
+    pub providers: Vec<String>,
+    /// `-t`: tests instead of the configuration's.
+    pub tests: Option<String>,
+    /// `--env-file`, in order.
+    pub env_files: Vec<PathBuf>,
+    /// `--var`: variables for every test.
+    pub vars: Vec<(String, String)>,
+    /// `--tag`.
+    pub tags: Vec<(String, String)>,
+    /// `--description`.
+    pub description: Option<String>,
+    /// Errors are only warnings.
+    pub lenient: bool,
+    /// `-j`, for the workers.
+    pub concurrency: Option<usize>,
+}
+
+/// A derived metric: its name and the expression over the other metrics.
+#[derive(Debug, Clone)]
+pub struct DerivedMetric {
+    /// Its name.
+    pub name: String,
+    /// Its expression.
+    pub value: String,
+}
+
+/// A configuration that was read, checked and merged.
+pub struct Suite {
+    /// What it is about.
+    pub description: Option<String>,
+    /// All prompts.
+    pub prompts: Vec<Prompt>,
+    /// All providers.
+    pub providers: Vec<ProviderSpec>,
+    /// All tests, with defaults merged in; variables are not expanded yet.
+    pub tests: Vec<TestCase>,
+    /// Metrics computed from others.
+    pub derived_metrics: Vec<DerivedMetric>,
+    /// `outputPath`.
+    pub outputs: Vec<String>,
+    /// `commandLineOptions` over `evaluateOptions`.
+    pub options: Object,
+    /// The configuration as result files show it.
+    pub raw: Object,
+    /// The test that was merged into all others.
+    pub default_test: Object,
+    /// What rows share.
+    pub services: Services,
+    /// Renders templates with the configuration's environment.
+    pub templates: Templates,
+}
+
+/// Reads, checks and merges the configuration. What was found is in `findings`, also when it succeeds.
+///
+/// # Errors
+/// When files cannot be read or the configuration is wrong.
+pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suite, ConfigError> {
+    let documents = documents(options, findings)?;
+    let base = documents.first().map_or_else(|| options.directory.clone(), |document| document.base.clone());
+    let dotenv = env::read(&options.directory, &options.env_files, findings);
+    let mut config_env = dotenv;
+    for document in &documents {
+        if let Some(map) = document.root.get("env") {
+            if !map.is_map() {
+                wrong_shape(map, "`env`", "a map", findings);
+            }
+            let values = map.to_value();
+            for (key, value) in values.as_object().into_iter().flatten() {
+                config_env.insert(key.clone(), json!(crate::template::value::to_text(value)));
+            }
+        }
+    }
+    let templates = Templates::new(env::for_templates(&config_env));
+    let merged = Merged::of(documents, &templates, findings);
+    let concurrency = options.concurrency.or_else(|| merged.concurrency()).unwrap_or(4);
+    let services = Services::new(base.clone(), config_env, concurrency);
+
+    let default_test = merged.default_test(&base, options, findings);
+    let prompts = read_prompts(&merged, options, findings);
+    let providers = read_providers(&merged, options, &base, findings);
+    let mut all = Vec::new();
+    match &options.tests {
+        Some(path) => {
+            let node = argument_node(path, "--tests");
+            all.extend(tests::read(&node, &options.directory, &services, findings).await);
+        }
+        None => {
+            for (node, base) in &merged.tests {
+                all.extend(tests::read(node, base, &services, findings).await);
+            }
+        }
+    }
+    for (node, base) in &merged.scenarios {
+        all.extend(scenarios::read(node, base, &services, findings).await);
+    }
+    if all.is_empty() {
+        all.push(Object::new());
+    }
+    if options.lenient {
+        findings.lenient();
+    }
+    if findings.failed() {
+        return Err(ConfigError::Invalid);
+    }
+    let tests = all.iter().map(|test| tests::parse(tests::merge(&default_test, test))).collect();
+    let description = options.description.clone().or_else(|| merged.description());
+    let run_options = merged.run_options();
+    Ok(Suite {
+        description,
+        prompts,
+        providers,
+        tests,
+        derived_metrics: merged.derived_metrics,
+        outputs: merged.outputs,
+        options: run_options,
+        raw: merged.raw,
+        default_test,
+        services,
+        templates,
+    })
+}
+
+fn documents(options: &LoadOptions, findings: &mut Findings) -> Result<Vec<Document>, ConfigError> {
+    let paths = if options.configs.is_empty() {
+        document::find(&options.directory).into_iter().collect()
+    } else {
+        document::named(&options.configs, findings)
+    };
+    if paths.is_empty() && !findings.failed() && (options.prompts.is_empty() || options.providers.is_empty())
+    {
+        let message = "there is no promptfooconfig.yaml here";
+        findings.hint(
+            Severity::Error,
+            None,
+            message,
+            "name one with -c, or make one with `sandcove eval init`",
+        );
+    }
+    if findings.failed() {
+        return Err(ConfigError::Invalid);
+    }
+    let mut documents = Vec::new();
+    for path in paths {
+        let extension = super::files::extension(&path.to_string_lossy());
+        if super::files::is_javascript(&extension) {
+            let message =
+                format!("`{}` is a program; only YAML and JSON configurations can be read", path.display());
+            findings.add(Severity::Error, None, message);
+            return Err(ConfigError::Invalid);
+        }
+        let mut root = document::read(&path, findings)?;
+        let base = path.parent().map(Path::to_owned).unwrap_or_default();
+        let base = if base.as_os_str().is_empty() { PathBuf::from(".") } else { base };
+        let base = base.canonicalize().unwrap_or(base);
+        if std::env::var_os("PROMPTFOO_DISABLE_REF_PARSER").is_none() {
+            let whole = root.clone();
+            document::resolve_references(&mut root, &whole, &base, 0, findings);
+        }
+        documents.push(Document { path, base, root });
+    }
+    Ok(documents)
+}
+
+/// All configuration files as one.
+struct Merged {
+    raw: Object,
+    prompts: Vec<(Node, PathBuf)>,
+    providers: Vec<(Node, PathBuf)>,
+    tests: Vec<(Node, PathBuf)>,
+    scenarios: Vec<(Node, PathBuf)>,
+    defaults: Vec<(Node, PathBuf)>,
+    derived_metrics: Vec<DerivedMetric>,
+    outputs: Vec<String>,
+}
+
+impl Merged {
+    fn of(documents: Vec<Document>, templates: &Templates, findings: &mut Findings) -> Self {
+        let mut merged = Self {
+            raw: Object::new(),
+            prompts: Vec::new(),
+            providers: Vec::new(),
+            tests: Vec::new(),
+            scenarios: Vec::new(),
+            defaults: Vec::new(),
+            derived_metrics: Vec::new(),
+            outputs: Vec::new(),
+        };
+        for Document { mut root, base, .. } in documents {
+            if !root.is_map() {
+                wrong_shape(&root, "a configuration", "a map", findings);
+                continue;
+            }
+            document::render_env(&mut root, templates);
+            check_keys(&root, schema::TOP, "a configuration", findings);
+            merged.add(&root, &base, findings);
+        }
+        merged
+    }
+
+    fn add(&mut self, root: &Node, base: &Path, findings: &mut Findings) {
+        if let (Some(_), Some(targets)) = (root.get("providers"), root.get("targets")) {
+            findings.add(
+                Severity::Error,
+                Some(&targets.at),
+                "`providers` and `targets` mean the same; give one of them",
+            );
+        }
+        let own = |key: &str| root.get(key).map(|node| (node.clone(), base.to_owned()));
+        self.prompts.extend(own("prompts"));
+        self.providers.extend(own("providers").or_else(|| own("targets")));
+        self.tests.extend(own("tests"));
+        self.scenarios.extend(own("scenarios"));
+        self.defaults.extend(own("defaultTest"));
+        for (key, known) in [("evaluateOptions", schema::EVALUATE_OPTIONS)] {
+            if let Some(node) = root.get(key) {
+                check_keys(node, known, &format!("`{key}`"), findings);
+            }
+        }
+        for key in ["nunjucksFilters", "extensions", "tracing", "redteam"] {
+            if let Some(node) = root.get(key)
+                && !node.is_null()
+                && !(key == "extensions" && node.items().is_some_and(<[Node]>::is_empty))
+            {
+                findings.add(
+                    Severity::Warning,
+                    Some(&node.at),
+                    format!("`{key}` is not supported yet; it has no effect"),
+                );
+            }
+        }
+        if let Some(node) = root.get("derivedMetrics") {
+            for item in node.items().unwrap_or_default() {
+                check_keys(item, schema::DERIVED_METRIC, "a derived metric", findings);
+                match (item.get("name").and_then(Node::text), item.get("value").and_then(Node::text)) {
+                    (Some(name), Some(value)) => {
+                        self.derived_metrics
+                            .push(DerivedMetric { name: name.to_owned(), value: value.to_owned() });
+                    }
+                    _ => wrong_shape(item, "a derived metric", "a map with `name` and `value`", findings),
+                }
+            }
+        }
+        match root.get("outputPath").map(|node| &node.kind) {
+            Some(Kind::Scalar(Value::String(path))) => self.outputs.push(path.clone()),
+            Some(Kind::List(items)) => {
+                self.outputs.extend(items.iter().filter_map(Node::text).map(str::to_owned));
+            }
+            _ => {}
+        }
+        let value = root.to_value();
+        for (key, value) in value.as_object().into_iter().flatten() {
+            match (self.raw.get_mut(key), value) {
+                (Some(Value::Array(all)), Value::Array(more)) => all.extend(more.iter().cloned()),
+                (Some(Value::Object(all)), Value::Object(more)) => all.extend(more.clone()),
+                (Some(Value::String(text)), Value::String(more)) if key == "description" => {
+                    text.push_str(", ");
+                    text.push_str(more);
+                }
+                _ => {
+                    self.raw.insert(key.clone(), value.clone());
+                }
+            }
+        }
+    }
+
+    fn description(&self) -> Option<String> {
+        self.raw.get("description").and_then(Value::as_str).map(str::to_owned)
+    }
+
+    fn run_options(&self) -> Object {
+        let map = |key: &str| self.raw.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
+        let mut options = map("evaluateOptions");
+        options.extend(map("commandLineOptions"));
+        options
+    }
+
+    fn concurrency(&self) -> Option<usize> {
+        self.run_options().get("maxConcurrency").and_then(Value::as_u64).map(|n| n as usize)
+    }
+
+    fn default_test(&self, base: &Path, options: &LoadOptions, findings: &mut Findings) -> Object {
+        let mut all = Object::new();
+        for (node, base) in &self.defaults {
+            let test = match node.text() {
+                Some(reference) => match document::read(&super::files::resolve(base, reference), findings) {
+                    Ok(node) => tests::inline(&node, base, findings),
+                    Err(_) => {
+                        let message = format!("failed to read `defaultTest` from `{reference}`");
+                        findings.add(Severity::Error, Some(&node.at), message);
+                        continue;
+                    }
+                },
+                None => tests::inline(node, base, findings),
+            };
+            all = if all.is_empty() { test } else { tests::merge(&all, &test) };
+        }
+        if !options.vars.is_empty() {
+            let given = options.vars.iter().map(|(key, value)| (key.clone(), json!(value)));
+            match all.entry("vars").or_insert_with(|| json!({})) {
+                Value::Object(vars) => vars.extend(given),
+                other => *other = Value::Object(given.collect()),
+            }
+        }
+        let _ = base;
+        all
+    }
+}
+
+fn argument_node(text: &str, option: &str) -> Node {
+    let at = super::diagnostic::Position { file: Path::new(option).into(), line: 1, column: 1 };
+    Node::of(json!(text), at)
+}
+
+fn read_prompts(merged: &Merged, options: &LoadOptions, findings: &mut Findings) -> Vec<Prompt> {
+    if !options.prompts.is_empty() {
+        let read =
+            |path: &String| prompts::read(&argument_node(path, "--prompts"), &options.directory, findings);
+        return options.prompts.iter().flat_map(read).collect();
+    }
+    let mut all: Vec<Prompt> =
+        merged.prompts.iter().flat_map(|(node, base)| prompts::read(node, base, findings)).collect();
+    if all.is_empty() && merged.prompts.is_empty() {
+        let text = "{{prompt}}".to_owned();
+        all.push(Prompt { raw: text.clone(), label: text, ..Prompt::default() });
+    }
+    all
+}
+
+fn read_providers(
+    merged: &Merged,
+    options: &LoadOptions,
+    base: &Path,
+    findings: &mut Findings,
+) -> Vec<ProviderSpec> {
+    let mut all = Vec::new();
+    if options.providers.is_empty() {
+        for (node, base) in &merged.providers {
+            all.extend(spec::read(node, base, findings));
+        }
+        if merged.providers.is_empty() && !findings.failed() {
+            let hint = "add `providers: [openai:gpt-4o]`, or `providers: [echo]` to try things out";
+            findings.hint(Severity::Error, None, "the configuration names no providers", hint);
+        }
+    } else {
+        for id in &options.providers {
+            all.extend(spec::read(&argument_node(id, "--providers"), base, findings));
+        }
+    }
+    let mut unique: Vec<ProviderSpec> = Vec::new();
+    for provider in all {
+        if !unique.iter().any(|known| known.raw == provider.raw && merged.providers.len() > 1) {
+            unique.push(provider);
+        }
+    }
+    unique
+}

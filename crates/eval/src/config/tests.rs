@@ -1,0 +1,307 @@
+//! Tests: inline, from files of many kinds, and from generators.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::diagnostic::{Findings, Position, Severity};
+use super::files;
+use super::node::{Entry, Kind, Node};
+use super::schema::{TEST, check_keys, wrong_shape};
+use crate::model::{Object, TestCase};
+use crate::services::Services;
+use crate::worker::{Entry as ScriptEntry, Language, ScriptCall};
+
+/// Reads a `tests` value into the tests it stands for, as objects.
+pub async fn read(node: &Node, base: &Path, services: &Services, findings: &mut Findings) -> Vec<Object> {
+    let mut tests = Vec::new();
+    match &node.kind {
+        Kind::Scalar(Value::Null) => {}
+        Kind::Scalar(Value::String(reference)) => {
+            from_reference(reference, None, &node.at, base, services, findings, &mut tests).await;
+        }
+        Kind::List(items) => {
+            for item in items {
+                match &item.kind {
+                    Kind::Scalar(Value::String(reference)) => {
+                        from_reference(reference, None, &item.at, base, services, findings, &mut tests).await;
+                    }
+                    Kind::Map(_) if is_generator(item) => {
+                        from_generator(item, base, services, findings, &mut tests).await;
+                    }
+                    Kind::Map(_) => tests.push(inline(item, base, findings)),
+                    _ => wrong_shape(item, "a test", "a map or a path", findings),
+                }
+            }
+        }
+        Kind::Map(_) if is_generator(node) => {
+            from_generator(node, base, services, findings, &mut tests).await;
+        }
+        _ => wrong_shape(node, "`tests`", "a list or a path", findings),
+    }
+    tests
+}
+
+fn is_generator(node: &Node) -> bool {
+    node.get("path").is_some()
+        && node.entries().iter().all(|entry| entry.key == "path" || entry.key == "config")
+}
+
+async fn from_generator(
+    node: &Node,
+    base: &Path,
+    services: &Services,
+    findings: &mut Findings,
+    tests: &mut Vec<Object>,
+) {
+    let Some(path) = node.get("path").and_then(Node::text) else {
+        return wrong_shape(node, "`path` of a test generator", "text", findings);
+    };
+    let config = node.get("config").map(Node::to_value);
+    from_reference(path, config, &node.at, base, services, findings, tests).await;
+}
+
+/// Checks one test and turns it into an object; a `vars` that is a path is read.
+pub fn inline(node: &Node, base: &Path, findings: &mut Findings) -> Object {
+    let mut node = node.clone();
+    check(&mut node, findings);
+    let mut test = node.to_value().as_object().cloned().unwrap_or_default();
+    if let Some(vars) = node.get("vars")
+        && !vars.is_map()
+    {
+        let loaded = vars_from_files(vars, base, findings);
+        test.insert("vars".to_owned(), Value::Object(loaded));
+    }
+    test
+}
+
+fn check(node: &mut Node, findings: &mut Findings) {
+    if let Kind::Map(entries) = &mut node.kind
+        && let Some(at) = entries.iter().position(|entry| entry.key == "transform")
+    {
+        let entry = entries.remove(at);
+        let message = "`transform` of a test is taken as `options.transform`";
+        findings.add(Severity::Notice, Some(&entry.at), message);
+        match entries.iter_mut().find(|entry| entry.key == "options") {
+            Some(Entry { value: Node { kind: Kind::Map(options), .. }, .. }) => options.push(entry),
+            _ => {
+                let value = Node { at: entry.at.clone(), kind: Kind::Map(vec![entry.clone()]) };
+                entries.push(Entry { key: "options".to_owned(), at: entry.at, value });
+            }
+        }
+    }
+    check_keys(node, TEST, "a test", findings);
+    if let Some(asserts) = node.get("assert") {
+        super::assertions::check(asserts, findings);
+    }
+    for key in ["options", "metadata"] {
+        if let Some(value) = node.get(key)
+            && !value.is_map()
+            && !value.is_null()
+        {
+            wrong_shape(value, &format!("`{key}`"), "a map", findings);
+        }
+    }
+    if let Some(value) = node.get("threshold")
+        && !matches!(value.kind, Kind::Scalar(Value::Number(_) | Value::Null))
+    {
+        wrong_shape(value, "`threshold`", "a number", findings);
+    }
+}
+
+/// `vars` given as a path or a list of paths to YAML files.
+fn vars_from_files(node: &Node, base: &Path, findings: &mut Findings) -> Object {
+    let mut vars = Object::new();
+    let paths: Vec<&Node> = node.items().map_or_else(|| vec![node], |items| items.iter().collect());
+    for path in paths {
+        let Some(text) = path.text() else {
+            wrong_shape(path, "`vars`", "a map, a path or a list of paths", findings);
+            continue;
+        };
+        let found = files::expand(&files::resolve(base, text).to_string_lossy());
+        if found.is_empty() {
+            findings.add(Severity::Error, Some(&path.at), format!("there is no file of variables `{text}`"));
+        }
+        for file in found {
+            if let Ok(node) = super::document::read(&file, findings) {
+                vars.extend(node.to_value().as_object().cloned().unwrap_or_default());
+            }
+        }
+    }
+    vars
+}
+
+async fn from_reference(
+    reference: &str,
+    config: Option<Value>,
+    at: &Position,
+    base: &Path,
+    services: &Services,
+    findings: &mut Findings,
+    tests: &mut Vec<Object>,
+) {
+    if reference.starts_with("http://")
+        || reference.starts_with("https://")
+        || reference.contains("://") && !reference.starts_with("file://")
+    {
+        let message = format!("tests cannot be read from `{reference}`");
+        return findings.hint(Severity::Error, Some(at), message, "save them as a CSV, JSON or YAML file");
+    }
+    let (path, name) = files::split_name(reference);
+    let whole = files::resolve(base, path);
+    let found = if whole.is_file() { vec![whole] } else { files::expand(&whole.to_string_lossy()) };
+    if found.is_empty() {
+        return findings.add(Severity::Error, Some(at), format!("there is no file of tests `{path}`"));
+    }
+    for file in found {
+        let before = tests.len();
+        let read = match files::extension(&file.to_string_lossy()).as_str() {
+            "csv" | "tsv" => read_text(&file).and_then(|text| super::csv::rows(&text)).map(|rows| {
+                tests.extend(rows.iter().map(super::csv::test_of));
+            }),
+            "jsonl" => read_text(&file).and_then(|text| from_lines(&text, &file, base, findings, tests)),
+            "json" | "yaml" | "yml" => {
+                if let Ok(node) = super::document::read(&file, findings) {
+                    from_document(&node, base, findings, tests);
+                }
+                Ok(())
+            }
+            "py" => generate(&file, name, Language::Python, config.clone(), services, findings, tests).await,
+            extension if files::is_javascript(extension) => {
+                generate(&file, name, Language::JavaScript, config.clone(), services, findings, tests).await
+            }
+            other => Err(format!("`.{other}` is no kind of file that tests are read from")),
+        };
+        if let Err(error) = read {
+            findings.add(
+                Severity::Error,
+                Some(at),
+                format!("failed to read tests from `{}`: {error}", file.display()),
+            );
+        }
+        for (at, test) in tests[before..].iter_mut().enumerate() {
+            if !test.contains_key("description") {
+                test.insert("description".to_owned(), json!(format!("Row #{}", at + 1)));
+            }
+        }
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
+fn from_lines(
+    text: &str,
+    file: &Path,
+    base: &Path,
+    findings: &mut Findings,
+    tests: &mut Vec<Object>,
+) -> Result<(), String> {
+    let file: std::sync::Arc<Path> = file.into();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let position = Position { file: file.clone(), line: at + 1, column: 1 };
+        let value: Value = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1))?;
+        tests.push(inline(&Node::of(value, position), base, findings));
+    }
+    Ok(())
+}
+
+fn from_document(node: &Node, base: &Path, findings: &mut Findings, tests: &mut Vec<Object>) {
+    match &node.kind {
+        Kind::List(items) => items.iter().for_each(|item| from_document_item(item, base, findings, tests)),
+        Kind::Map(_) => from_document_item(node, base, findings, tests),
+        _ => wrong_shape(node, "a file of tests", "a list of tests", findings),
+    }
+}
+
+/// A map with no key of a test is a row of a table.
+fn from_document_item(node: &Node, base: &Path, findings: &mut Findings, tests: &mut Vec<Object>) {
+    let plain = node.is_map() && !node.entries().iter().any(|entry| TEST.contains(&entry.key.as_str()));
+    if !plain {
+        return tests.push(inline(node, base, findings));
+    }
+    let cells = node
+        .entries()
+        .iter()
+        .map(|entry| (entry.key.clone(), crate::template::value::to_text(&entry.value.to_value())));
+    tests.push(super::csv::test_of(&cells.collect()));
+}
+
+async fn generate(
+    file: &Path,
+    name: Option<&str>,
+    language: Language,
+    config: Option<Value>,
+    services: &Services,
+    findings: &mut Findings,
+    tests: &mut Vec<Object>,
+) -> Result<(), String> {
+    let default: &[&str] = if language == Language::Python { &["generate_tests"] } else { &["default"] };
+    let call = ScriptCall {
+        language,
+        entry: ScriptEntry::Function { path: file.to_owned(), name: name.map(str::to_owned), default },
+        arguments: config.into_iter().collect(),
+        time_limit: Duration::from_secs(300),
+        interpreter: None,
+        isolated: false,
+    };
+    let reply = services.workers.call(call).await.map_err(|error| error.to_string())?;
+    let Value::Array(items) = reply.value else {
+        return Err("the generator did not return a list".to_owned());
+    };
+    let position = Position { file: file.into(), line: 1, column: 1 };
+    let base = services.base.clone();
+    tests.extend(items.into_iter().map(|item| inline(&Node::of(item, position.clone()), &base, findings)));
+    Ok(())
+}
+
+/// Merges a test over defaults: variables, options and metadata key by key, assertions after each other.
+pub fn merge(defaults: &Object, test: &Object) -> Object {
+    let mut merged = Object::new();
+    let joined = |key: &str| {
+        let mut map = defaults.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
+        map.extend(test.get(key).and_then(Value::as_object).cloned().unwrap_or_default());
+        map
+    };
+    if let Some(description) = test.get("description").or_else(|| defaults.get("description")) {
+        merged.insert("description".to_owned(), description.clone());
+    }
+    merged.insert("vars".to_owned(), Value::Object(joined("vars")));
+    let no_defaults =
+        test.get("options").and_then(|options| options.get("disableDefaultAsserts")) == Some(&json!(true));
+    let list = |of: &Object| of.get("assert").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut asserts = if no_defaults { Vec::new() } else { list(defaults) };
+    asserts.extend(list(test));
+    merged.insert("assert".to_owned(), Value::Array(asserts));
+    merged.insert("options".to_owned(), Value::Object(joined("options")));
+    merged.insert("metadata".to_owned(), Value::Object(joined("metadata")));
+    for key in ["threshold", "provider", "providers", "prompts", "assertScoringFunction"] {
+        if let Some(value) = test.get(key).filter(|value| !value.is_null()).or_else(|| defaults.get(key)) {
+            merged.insert(key.to_owned(), value.clone());
+        }
+    }
+    for (key, value) in test {
+        if !merged.contains_key(key) {
+            merged.insert(key.clone(), value.clone());
+        }
+    }
+    merged
+}
+
+/// Reads a merged test.
+pub fn parse(raw: Object) -> TestCase {
+    let map = |key: &str| raw.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
+    TestCase {
+        description: raw.get("description").and_then(Value::as_str).map(str::to_owned),
+        vars: map("vars"),
+        assertions: super::assertions::parse_all(raw.get("assert")),
+        threshold: raw.get("threshold").and_then(Value::as_f64),
+        options: map("options"),
+        metadata: map("metadata"),
+        provider_output: raw.get("providerOutput").filter(|value| !value.is_null()).cloned(),
+        scoring_function: raw.get("assertScoringFunction").filter(|value| !value.is_null()).cloned(),
+        raw,
+    }
+}

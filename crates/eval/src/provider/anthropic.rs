@@ -1,0 +1,156 @@
+//! Anthropic's messages.
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::transport::{self, Request};
+use super::{Call, Provider, chat};
+use crate::model::{Object, ProviderResponse, TokenUsage};
+
+/// A model of Anthropic's.
+pub struct Anthropic {
+    id: String,
+    model: String,
+}
+
+impl Anthropic {
+    /// Reads an id like `anthropic:messages:claude-…`.
+    pub fn parse(id: &str) -> Option<Self> {
+        let rest = id.strip_prefix("anthropic:")?;
+        let model = rest.strip_prefix("messages:").unwrap_or(rest);
+        Some(Self { id: id.to_owned(), model: model.to_owned() })
+    }
+
+    fn body(&self, prompt: &str, config: &Object) -> Result<Value, String> {
+        let mut system = Vec::new();
+        let mut messages = Vec::new();
+        for message in chat::messages(prompt)? {
+            let content = match message.get("content") {
+                Some(Value::String(text)) => json!([{"type": "text", "text": text}]),
+                Some(other) => other.clone(),
+                None => json!([]),
+            };
+            if message.get("role") == Some(&json!("system")) {
+                system.extend(content.as_array().cloned().unwrap_or_default());
+            } else {
+                messages.push(json!({"role": message.get("role").cloned().unwrap_or_else(|| json!("user")), "content": content}));
+            }
+        }
+        let mut body = Object::new();
+        body.insert("model".to_owned(), json!(self.model));
+        body.insert("max_tokens".to_owned(), json!(1024));
+        body.insert("messages".to_owned(), Value::Array(messages));
+        body.insert("stream".to_owned(), json!(false));
+        if config.get("thinking").is_none() {
+            body.insert("temperature".to_owned(), json!(0));
+        }
+        if !system.is_empty() {
+            body.insert("system".to_owned(), Value::Array(system));
+        }
+        for key in ["max_tokens", "temperature", "top_p", "top_k", "thinking", "tools", "tool_choice", "stop_sequences", "metadata"] {
+            if let Some(value) = config.get(key).filter(|value| !value.is_null()) {
+                body.insert(key.to_owned(), value.clone());
+            }
+        }
+        body.extend(config.get("extra_body").and_then(Value::as_object).cloned().unwrap_or_default());
+        Ok(Value::Object(body))
+    }
+
+    async fn ask(&self, call: &Call<'_>) -> Result<(Value, u64), String> {
+        let setting = |key: &str| call.config.get(key).and_then(Value::as_str).map(str::to_owned);
+        let base = setting("apiBaseUrl").or_else(|| call.services.env("ANTHROPIC_BASE_URL"));
+        let base = base.unwrap_or_else(|| "https://api.anthropic.com".to_owned());
+        let key = setting("apiKey")
+            .or_else(|| setting("apiKeyEnvar").and_then(|name| call.services.env(&name)))
+            .or_else(|| call.services.env("ANTHROPIC_API_KEY"));
+        let Some(key) = key else { return Err(format!("`{}` needs a key: set ANTHROPIC_API_KEY or `config.apiKey`", self.id)) };
+        let url = format!("{}/v1/messages", base.trim_end_matches('/').trim_end_matches("/v1"));
+        let mut request = Request::json(url, &self.body(call.prompt, call.config)?)
+            .header("x-api-key", key)
+            .header("anthropic-version", "2023-06-01");
+        if let Some(beta) = call.config.get("beta").and_then(Value::as_array) {
+            let names: Vec<&str> = beta.iter().filter_map(Value::as_str).collect();
+            request = request.header("anthropic-beta", names.join(","));
+        }
+        for (name, value) in call.config.get("headers").and_then(Value::as_object).into_iter().flatten() {
+            request = request.header(name, crate::template::value::to_text(value));
+        }
+        let started = std::time::Instant::now();
+        let reply = transport::send(&request).await?;
+        let value: Value = serde_json::from_str(&reply.text).unwrap_or(Value::Null);
+        if reply.status >= 400 || value.is_null() {
+            let told = value.pointer("/error/message").and_then(Value::as_str).unwrap_or(&reply.text);
+            return Err(format!("API error: {} {told}", reply.status));
+        }
+        Ok((value, started.elapsed().as_millis() as u64))
+    }
+}
+
+impl Provider for Anthropic {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        async move {
+            match self.ask(call).await {
+                Ok((value, took)) => ProviderResponse { latency_ms: Some(took as f64), ..read(&value) },
+                Err(error) => ProviderResponse::failed(error),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn read(value: &Value) -> ProviderResponse {
+    let parts = value.get("content").and_then(Value::as_array).cloned().unwrap_or_default();
+    let texts = parts.iter().filter_map(|part| match part.get("type").and_then(Value::as_str) {
+        Some("text") => part.get("text").and_then(Value::as_str).map(str::to_owned),
+        Some("thinking") => part.get("thinking").and_then(Value::as_str).map(|text| format!("Thinking: {text}")),
+        Some("tool_use") => Some(part.to_string()),
+        _ => None,
+    });
+    let usage = |key: &str| value.pointer(&format!("/usage/{key}")).and_then(Value::as_f64);
+    let (prompt, completion) = (usage("input_tokens"), usage("output_tokens"));
+    ProviderResponse {
+        output: Some(Value::String(texts.collect::<Vec<_>>().join("\n\n"))),
+        finish_reason: value.get("stop_reason").and_then(Value::as_str).map(|reason| {
+            match reason {
+                "end_turn" | "stop_sequence" => "stop",
+                "max_tokens" => "length",
+                "tool_use" => "tool_calls",
+                other => other,
+            }
+            .to_owned()
+        }),
+        cached: Some(false),
+        token_usage: Some(TokenUsage {
+            total: prompt.zip(completion).map(|(prompt, completion)| prompt + completion),
+            prompt,
+            completion,
+            num_requests: Some(1.0),
+            ..TokenUsage::default()
+        }),
+        raw: Some(value.clone()),
+        ..ProviderResponse::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_messages_are_lifted() {
+        let model = Anthropic::parse("anthropic:messages:m").unwrap();
+        let prompt = r#"[{"role":"system","content":"be kind"},{"role":"user","content":"hi"}]"#;
+        let body = model.body(prompt, &Object::new()).unwrap();
+        let expected = json!({
+            "model": "m", "max_tokens": 1024, "temperature": 0, "stream": false,
+            "system": [{"type": "text", "text": "be kind"}],
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+        });
+        assert_eq!(body, expected);
+    }
+}

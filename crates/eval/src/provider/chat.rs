@@ -1,0 +1,50 @@
+//! From a rendered prompt to the messages of a chat.
+
+use serde_json::{Value, json};
+
+use crate::config::node::Node;
+
+/// JSON if it is JSON, YAML if it begins with a role, else one message of the user.
+///
+/// # Errors
+/// When it looks like JSON and is not.
+pub fn messages(prompt: &str) -> Result<Vec<Value>, String> {
+    let trimmed = prompt.trim();
+    let parsed = if trimmed.starts_with("- role:") {
+        Node::parse(trimmed, &std::path::Path::new("prompt").into()).ok().map(|node| node.to_value())
+    } else if trimmed.starts_with('[') || trimmed.starts_with('{') {
+        match serde_json::from_str::<Value>(trimmed) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let whole = (trimmed.starts_with('{') && trimmed.ends_with('}')) || (trimmed.starts_with('[') && trimmed.ends_with(']'));
+                if whole || crate::config::env::is_on("PROMPTFOO_REQUIRE_JSON_PROMPTS") {
+                    return Err(format!("the prompt looks like JSON but is not: {error}"));
+                }
+                None
+            }
+        }
+    } else if crate::config::env::is_on("PROMPTFOO_REQUIRE_JSON_PROMPTS") {
+        return Err("the prompt is no JSON, and PROMPTFOO_REQUIRE_JSON_PROMPTS is set".to_owned());
+    } else {
+        None
+    };
+    Ok(match parsed {
+        Some(Value::Array(messages)) => messages,
+        Some(other) if other.is_object() => vec![other],
+        _ => vec![json!({"role": "user", "content": prompt})],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_become_messages() {
+        assert_eq!(messages("hi").unwrap(), [json!({"role": "user", "content": "hi"})]);
+        assert_eq!(messages(r#"[{"role":"system","content":"x"}]"#).unwrap()[0]["role"], "system");
+        assert_eq!(messages("- role: user\n  content: hey").unwrap(), [json!({"role": "user", "content": "hey"})]);
+        assert_eq!(messages("[see] this").unwrap()[0]["content"], "[see] this");
+        assert!(messages("{\"a\": }").is_err());
+    }
+}

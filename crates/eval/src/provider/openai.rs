@@ -1,0 +1,336 @@
+//! The OpenAI dialect: chat, responses and embeddings, at OpenAI or at whoever else speaks it.
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::transport::{self, Request};
+use super::{Call, Provider, chat};
+use crate::model::{Object, ProviderResponse, TokenUsage};
+use crate::services::Services;
+
+/// A service that speaks the dialect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Service {
+    /// The prefix of its ids.
+    pub name: &'static str,
+    /// Where it is, unless configured.
+    pub url: &'static str,
+    /// The variable that holds its key.
+    pub key: &'static str,
+}
+
+/// OpenAI, and services that are the same at another address.
+pub const SERVICES: &[Service] = &[
+    Service { name: "openai", url: "https://api.openai.com/v1", key: "OPENAI_API_KEY" },
+    Service { name: "openrouter", url: "https://openrouter.ai/api/v1", key: "OPENROUTER_API_KEY" },
+    Service { name: "groq", url: "https://api.groq.com/openai/v1", key: "GROQ_API_KEY" },
+    Service { name: "together", url: "https://api.together.xyz/v1", key: "TOGETHER_API_KEY" },
+    Service { name: "togetherai", url: "https://api.together.xyz/v1", key: "TOGETHER_API_KEY" },
+    Service { name: "deepseek", url: "https://api.deepseek.com/v1", key: "DEEPSEEK_API_KEY" },
+    Service { name: "mistral", url: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY" },
+    Service { name: "xai", url: "https://api.x.ai/v1", key: "XAI_API_KEY" },
+    Service { name: "litellm", url: "http://0.0.0.0:4000", key: "LITELLM_API_KEY" },
+    Service { name: "ollama", url: "http://localhost:11434/v1", key: "OLLAMA_API_KEY" },
+    Service { name: "localai", url: "http://localhost:8080/v1", key: "LOCALAI_API_KEY" },
+    Service { name: "vllm", url: "http://localhost:8000/v1", key: "VLLM_API_KEY" },
+];
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `chat/completions`
+    Chat,
+    /// `completions`
+    Completion,
+    /// `responses`
+    Responses,
+    /// `embeddings`
+    Embedding,
+}
+
+/// A model of a service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenAi {
+    id: String,
+    service: Service,
+    endpoint: Endpoint,
+    model: String,
+}
+
+impl OpenAi {
+    /// Reads an id like `openai:chat:gpt-4o`.
+    ///
+    /// # Errors
+    /// When the service has no such endpoint here.
+    pub fn parse(id: &str) -> Option<Result<Self, String>> {
+        let (name, rest) = id.split_once(':')?;
+        let service = *SERVICES.iter().find(|service| service.name == name)?;
+        let (kind, model) = rest.split_once(':').unwrap_or(("", rest));
+        let (endpoint, model) = match kind {
+            "chat" => (Endpoint::Chat, model),
+            "completion" => (Endpoint::Completion, model),
+            "responses" => (Endpoint::Responses, model),
+            "embedding" | "embeddings" => (Endpoint::Embedding, model),
+            "moderation" | "image" | "tts" | "transcription" | "realtime" | "assistant" | "video" if service.name == "openai" => {
+                return Some(Err(format!("`{id}`: the {kind} endpoint is not supported; use chat, responses or embedding")));
+            }
+            _ if rest.starts_with("text-embedding") => (Endpoint::Embedding, rest),
+            _ if rest.ends_with("-instruct") && service.name == "openai" => (Endpoint::Completion, rest),
+            _ => (Endpoint::Chat, rest),
+        };
+        let model = model.to_owned();
+        Some(Ok(Self { id: id.to_owned(), service, endpoint, model }))
+    }
+
+    fn url(&self, config: &Object, services: &Services) -> String {
+        let text = |key: &str| config.get(key).and_then(Value::as_str).map(str::to_owned).filter(|text| !text.is_empty());
+        let base = text("apiHost")
+            .map(|host| format!("https://{host}/v1"))
+            .or_else(|| text("apiBaseUrl"))
+            .or_else(|| {
+                let own = self.service.name == "openai";
+                let host = || services.env("OPENAI_API_HOST").map(|host| format!("https://{host}/v1"));
+                let urls = || services.env("OPENAI_API_BASE_URL").or_else(|| services.env("OPENAI_BASE_URL"));
+                let other = format!("{}_BASE_URL", self.service.name.to_uppercase());
+                if own { host().or_else(urls) } else { services.env(&other) }
+            })
+            .unwrap_or_else(|| self.service.url.to_owned());
+        let path = match self.endpoint {
+            Endpoint::Chat => "chat/completions",
+            Endpoint::Completion => "completions",
+            Endpoint::Responses => "responses",
+            Endpoint::Embedding => "embeddings",
+        };
+        format!("{}/{path}", base.trim_end_matches('/'))
+    }
+
+    fn key(&self, config: &Object, services: &Services) -> Option<String> {
+        let text = |key: &str| config.get(key).and_then(Value::as_str).map(str::to_owned);
+        text("apiKey")
+            .or_else(|| text("apiKeyEnvar").and_then(|name| services.env(&name)))
+            .or_else(|| services.env(self.service.key))
+            .filter(|key| !key.is_empty())
+    }
+
+    fn body(&self, prompt: &str, config: &Object, services: &Services) -> Result<Value, String> {
+        let mut body = Object::new();
+        body.insert("model".to_owned(), json!(self.model));
+        let env = |name: &str| services.env(name).and_then(|text| text.parse::<f64>().ok()).map(crate::model::number_value);
+        let plain = reasons(&self.model) || config.get("omitDefaults") == Some(&json!(true));
+        let max = env("OPENAI_MAX_TOKENS").or_else(|| (!plain).then(|| json!(1024)));
+        let temperature = env("OPENAI_TEMPERATURE").or_else(|| (!plain).then(|| json!(0)));
+        let defaults = |body: &mut Object, max_name: &str| {
+            for (name, value) in [(max_name, max), ("temperature", temperature)] {
+                if let Some(value) = value {
+                    body.insert(name.to_owned(), value);
+                }
+            }
+        };
+        match self.endpoint {
+            Endpoint::Chat => {
+                body.insert("messages".to_owned(), Value::Array(chat::messages(prompt)?));
+                defaults(&mut body, "max_tokens");
+            }
+            Endpoint::Completion => {
+                body.insert("prompt".to_owned(), json!(prompt));
+                defaults(&mut body, "max_tokens");
+            }
+            Endpoint::Responses => {
+                let input = match prompt.trim_start().starts_with(['[', '{']) || prompt.trim_start().starts_with("- role:") {
+                    true => Value::Array(chat::messages(prompt)?),
+                    false => json!(prompt),
+                };
+                body.insert("input".to_owned(), input);
+                defaults(&mut body, "max_output_tokens");
+                body.insert("text".to_owned(), json!({"format": {"type": "text"}}));
+            }
+            Endpoint::Embedding => {
+                body.insert("input".to_owned(), json!(prompt));
+            }
+        }
+        const KEYS: &[&str] = &[
+            "temperature", "max_tokens", "max_completion_tokens", "max_output_tokens", "top_p", "frequency_penalty",
+            "presence_penalty", "seed", "stop", "tools", "tool_choice", "functions", "function_call", "response_format",
+            "reasoning_effort", "verbosity", "reasoning", "instructions", "logprobs", "top_logprobs", "user", "store",
+            "parallel_tool_calls", "service_tier", "dimensions", "text",
+        ];
+        for key in KEYS {
+            if let Some(value) = config.get(*key).filter(|value| !value.is_null()) {
+                if *key == "max_completion_tokens" || (*key == "max_tokens" && self.endpoint == Endpoint::Responses) {
+                    body.shift_remove("max_tokens");
+                }
+                body.insert((*key).to_owned(), value.clone());
+            }
+        }
+        body.extend(config.get("passthrough").and_then(Value::as_object).cloned().unwrap_or_default());
+        Ok(Value::Object(body))
+    }
+
+    async fn ask(&self, prompt: &str, config: &Object, services: &Services) -> Result<(Value, u64), String> {
+        let url = self.url(config, services);
+        let mut request = Request::json(url.clone(), &self.body(prompt, config, services)?);
+        match self.key(config, services) {
+            Some(key) => request = request.header("authorization", format!("Bearer {key}")),
+            None if url.starts_with(self.service.url) && url.starts_with("https") => {
+                return Err(format!("`{}` needs a key: set {} or `config.apiKey`", self.id, self.service.key));
+            }
+            None => {}
+        }
+        if let Some(organization) = services.env("OPENAI_ORGANIZATION").filter(|_| self.service.name == "openai") {
+            request = request.header("openai-organization", organization);
+        }
+        for (name, value) in config.get("headers").and_then(Value::as_object).into_iter().flatten() {
+            request = request.header(name, crate::template::value::to_text(value));
+        }
+        let started = std::time::Instant::now();
+        let reply = transport::send(&request).await?;
+        let took = started.elapsed().as_millis() as u64;
+        let value: Value = serde_json::from_str(&reply.text).unwrap_or(Value::Null);
+        if reply.status >= 400 || value.is_null() {
+            let told = value.pointer("/error/message").and_then(Value::as_str).unwrap_or(&reply.text);
+            return Err(format!("API error: {} {told}", reply.status));
+        }
+        Ok((value, took))
+    }
+}
+
+/// Models that think first take no temperature.
+fn reasons(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    ["o1", "o3", "o4", "gpt-5"].iter().any(|family| name.starts_with(family))
+}
+
+impl Provider for OpenAi {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        async move {
+            match self.ask(call.prompt, call.config, call.services).await {
+                Ok((value, took)) => {
+                    let mut response = read(&value, self.endpoint, call.config);
+                    response.latency_ms = Some(took as f64);
+                    response
+                }
+                Err(error) => ProviderResponse::failed(error),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn read(value: &Value, endpoint: Endpoint, config: &Object) -> ProviderResponse {
+    let usage = usage(value);
+    let (output, finish, refusal) = match endpoint {
+        Endpoint::Chat => chat_output(value),
+        Endpoint::Completion => (value.pointer("/choices/0/text").cloned(), value.pointer("/choices/0/finish_reason"), false),
+        Endpoint::Responses => (responses_output(value), value.get("status"), false),
+        Endpoint::Embedding => (value.pointer("/data/0/embedding").cloned(), None, false),
+    };
+    let Some(output) = output else {
+        return ProviderResponse { token_usage: Some(usage), ..ProviderResponse::failed(format!("the answer has no output: {value}")) };
+    };
+    let structured = config.get("response_format").and_then(|format| format.get("type")) == Some(&json!("json_schema"));
+    let output = match &output {
+        Value::String(text) if structured => serde_json::from_str(text).unwrap_or(output),
+        _ => output,
+    };
+    ProviderResponse {
+        output: Some(output),
+        finish_reason: finish.and_then(Value::as_str).map(str::to_lowercase),
+        is_refusal: Some(refusal),
+        cached: Some(false),
+        token_usage: Some(usage),
+        log_probs: log_probs(value),
+        raw: Some(value.clone()),
+        ..ProviderResponse::default()
+    }
+}
+
+fn log_probs(value: &Value) -> Option<Vec<f64>> {
+    let list = value.pointer("/choices/0/logprobs/content")?.as_array()?;
+    Some(list.iter().filter_map(|token| token.get("logprob")?.as_f64()).collect())
+}
+
+fn chat_output(value: &Value) -> (Option<Value>, Option<&Value>, bool) {
+    let message = value.pointer("/choices/0/message");
+    let finish = value.pointer("/choices/0/finish_reason");
+    let field = |key: &str| message.and_then(|message| message.get(key)).filter(|value| !value.is_null());
+    if let Some(refusal) = field("refusal") {
+        return (Some(refusal.clone()), finish, true);
+    }
+    let calls = field("tool_calls").or_else(|| field("function_call"));
+    let content = field("content").filter(|content| *content != "" || calls.is_none());
+    let output = match (content, calls) {
+        (Some(_), Some(_)) => message.cloned(),
+        (Some(content), None) => Some(content.clone()),
+        (None, calls) => calls.cloned(),
+    };
+    (output, finish, false)
+}
+
+fn responses_output(value: &Value) -> Option<Value> {
+    let items = value.get("output")?.as_array()?;
+    let mut texts = Vec::new();
+    for item in items {
+        match item.get("type").and_then(Value::as_str) {
+            Some("message") => {
+                let parts = item.get("content").and_then(Value::as_array).into_iter().flatten();
+                texts.extend(parts.filter_map(|part| part.get("text").or_else(|| part.get("refusal"))?.as_str()).map(str::to_owned));
+            }
+            Some("function_call") => texts.push(item.to_string()),
+            _ => {}
+        }
+    }
+    Some(Value::String(texts.join("\n")))
+}
+
+fn usage(value: &Value) -> TokenUsage {
+    let usage = value.get("usage");
+    let number = |keys: [&str; 2]| keys.iter().find_map(|key| usage?.get(*key)?.as_f64());
+    TokenUsage {
+        total: number(["total_tokens", "total_tokens"]),
+        prompt: number(["prompt_tokens", "input_tokens"]),
+        completion: number(["completion_tokens", "output_tokens"]),
+        num_requests: Some(1.0),
+        ..TokenUsage::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(id: &str, prompt: &str, config: Value) -> Value {
+        let services = Services::new("/".into(), Object::new(), 1);
+        OpenAi::parse(id).unwrap().unwrap().body(prompt, config.as_object().unwrap(), &services).unwrap()
+    }
+
+    #[test]
+    fn requests_have_the_known_shape() {
+        let messages = json!([{"role": "user", "content": "hi"}]);
+        let plain = json!({"model": "gpt-4o", "messages": messages, "max_tokens": 1024, "temperature": 0});
+        assert_eq!(body("openai:gpt-4o", "hi", json!({})), plain);
+        assert_eq!(body("openai:chat:gpt-5-mini", "hi", json!({})), json!({"model": "gpt-5-mini", "messages": messages}));
+        let responses = body("openai:responses:gpt-4o", "hi", json!({"temperature": 1}));
+        let expected = json!({
+            "model": "gpt-4o", "input": "hi", "max_output_tokens": 1024, "temperature": 1, "text": {"format": {"type": "text"}},
+        });
+        assert_eq!(responses, expected);
+        let embedding = body("openai:embedding:text-embedding-3-large", "hi", json!({}));
+        assert_eq!(embedding, json!({"model": "text-embedding-3-large", "input": "hi"}));
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let value = json!({"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}], "usage": {"total_tokens": 3, "prompt_tokens": 1, "completion_tokens": 2}});
+        let response = read(&value, Endpoint::Chat, &Object::new());
+        assert_eq!((response.output, response.finish_reason), (Some(json!("yes")), Some("stop".to_owned())));
+        let calls = json!({"choices": [{"message": {"content": null, "tool_calls": [{"id": 1}]}}]});
+        assert_eq!(read(&calls, Endpoint::Chat, &Object::new()).output, Some(json!([{"id": 1}])));
+        let responses = json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "ok"}]}]});
+        assert_eq!(read(&responses, Endpoint::Responses, &Object::new()).output, Some(json!("ok")));
+    }
+}

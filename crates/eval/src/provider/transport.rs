@@ -1,0 +1,130 @@
+//! HTTP calls of providers: one client, time limits, and new tries when a service is busy.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// What came back.
+#[derive(Debug)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// The headers, in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub text: String,
+}
+
+/// One request.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// GET, POST, …
+    pub method: String,
+    /// Where to.
+    pub url: String,
+    /// With these headers.
+    pub headers: Vec<(String, String)>,
+    /// And this body.
+    pub body: Option<String>,
+}
+
+impl Request {
+    /// A POST of JSON.
+    pub fn json(url: String, body: &Value) -> Self {
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        Self { method: "POST".to_owned(), url, headers, body: Some(body.to_string()) }
+    }
+
+    /// With one more header.
+    pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+}
+
+/// Tries after the first.
+const RETRIES: u32 = 4;
+
+/// Sends a request; again, with growing pauses, when the service is busy or cannot be reached.
+///
+/// # Errors
+/// When no answer came. An answer with a bad status is an answer.
+pub async fn send(request: &Request) -> Result<Reply, String> {
+    let client = client()?;
+    let limit = Duration::from_millis(number("REQUEST_TIMEOUT_MS").unwrap_or(300_000));
+    let pause = number("PROMPTFOO_REQUEST_BACKOFF_MS").unwrap_or(5000);
+    let retry_5xx = crate::config::env::is_on("PROMPTFOO_RETRY_5XX");
+    let mut tries = 0;
+    loop {
+        let result = once(client, request, limit).await;
+        let busy = match &result {
+            Ok(reply) => reply.status == 429 || (retry_5xx && reply.status >= 500),
+            Err(failure) => failure.again,
+        };
+        if !busy || tries == RETRIES {
+            return result.map_err(|failure| failure.message);
+        }
+        let asked = result.ok().and_then(|reply| wait_of(&reply));
+        let jitter = rand::random_range(0.8..1.2);
+        let wait = asked.unwrap_or_else(|| Duration::from_millis(pause * 2u64.pow(tries)));
+        tokio::time::sleep(wait.mul_f64(jitter).min(Duration::from_secs(60))).await;
+        tries += 1;
+    }
+}
+
+struct Failure {
+    message: String,
+    again: bool,
+}
+
+async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> Result<Reply, Failure> {
+    let wrong = |message: String| Failure { message, again: false };
+    let method = reqwest::Method::from_bytes(request.method.as_bytes())
+        .map_err(|_| wrong(format!("`{}` is no HTTP method", request.method)))?;
+    let mut builder = client.request(method, &request.url).timeout(limit);
+    for (name, value) in &request.headers {
+        builder = builder.header(name, value);
+    }
+    if let Some(body) = &request.body {
+        builder = builder.body(body.clone());
+    }
+    let failed = |error: reqwest::Error| {
+        // The address is told without its query, which may hold a key.
+        let place = request.url.split('?').next().unwrap_or_default();
+        let mut reason = error.without_url().to_string();
+        if reason.is_empty() {
+            reason.push_str("no answer");
+        }
+        Failure { message: format!("request to {place} failed: {reason}"), again: true }
+    };
+    let response = builder.send().await.map_err(|error| Failure { again: error.is_connect(), ..failed(error) })?;
+    let status = response.status().as_u16();
+    let headers = response.headers().iter();
+    let headers = headers.map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())).collect();
+    let text = response.text().await.map_err(failed)?;
+    Ok(Reply { status, headers, text })
+}
+
+fn wait_of(reply: &Reply) -> Option<Duration> {
+    let header = |wanted: &str| reply.headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let ms = header("retry-after-ms").and_then(|value| value.parse::<f64>().ok()).map(|ms| ms / 1000.0);
+    let seconds = ms.or_else(|| header("retry-after").and_then(|value| value.parse::<f64>().ok()))?;
+    Some(Duration::from_secs_f64(seconds.clamp(0.0, 60.0)))
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The one client of the process; made on first use, so that a run without HTTP pays nothing.
+fn client() -> Result<&'static reqwest::Client, String> {
+    static CLIENT: OnceLock<Result<reqwest::Client, String>> = OnceLock::new();
+    let made = CLIENT.get_or_init(|| {
+        // An embedding program may have chosen a provider before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        reqwest::Client::builder().build().map_err(|error| format!("failed to set up HTTP: {error}"))
+    });
+    made.as_ref().map_err(Clone::clone)
+}

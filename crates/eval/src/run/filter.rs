@@ -1,0 +1,175 @@
+//! Which tests, providers and prompts of a configuration are run.
+
+use serde_json::Value;
+
+use crate::config::Suite;
+use crate::javascript;
+use crate::model::{Evaluation, Failure, Row, TestCase};
+
+/// The filters of the command line, in the order they work.
+#[derive(Debug, Clone, Default)]
+pub struct Filters {
+    /// Regular expression on descriptions.
+    pub pattern: Option<String>,
+    /// All must be in the metadata.
+    pub metadata: Vec<(String, String)>,
+    /// Regular expression on id or label.
+    pub providers: Option<String>,
+    /// Regular expression on id or label.
+    pub prompts: Option<String>,
+    /// `a:b`
+    pub range: Option<String>,
+    /// That many from the start.
+    pub first: Option<usize>,
+    /// That many by chance.
+    pub sample: Option<usize>,
+    /// Makes chance repeatable.
+    pub seed: Option<u64>,
+    /// Did not pass in this file or run.
+    pub failing: Option<String>,
+    /// Failed, without errors.
+    pub failing_only: Option<String>,
+    /// Ended with an error.
+    pub errors_only: Option<String>,
+}
+
+impl Filters {
+    /// Takes out what is not to be run. `earlier` finds the rows of a result file or stored run.
+    ///
+    /// # Errors
+    /// When a filter makes no sense.
+    pub fn apply(
+        &self,
+        suite: &mut Suite,
+        earlier: &dyn Fn(&str) -> Result<Evaluation, String>,
+    ) -> Result<(), String> {
+        if let Some(pattern) = &self.providers {
+            let names =
+                suite.providers.iter().map(|spec| vec![spec.id.clone(), spec.name().to_owned()]).collect();
+            keep(&mut suite.providers, &matching(pattern, names)?);
+        }
+        if let Some(pattern) = &self.prompts {
+            let names = suite.prompts.iter().map(|prompt| vec![prompt.id(), prompt.label.clone()]).collect();
+            keep(&mut suite.prompts, &matching(pattern, names)?);
+        }
+        if !self.metadata.is_empty() {
+            suite
+                .tests
+                .retain(|test| self.metadata.iter().all(|(key, wanted)| has(test.metadata.get(key), wanted)));
+        }
+        type Wanted = fn(&Row) -> bool;
+        let results: [(&Option<String>, Wanted); 3] = [
+            (&self.failing, |row| !row.success),
+            (&self.failing_only, |row| row.failure_reason == Failure::Assertion && !row.success),
+            (&self.errors_only, |row| row.failure_reason == Failure::Error),
+        ];
+        for (source, wanted) in results {
+            if let Some(source) = source {
+                let rows: Vec<Row> = earlier(source)?.rows.into_iter().filter(wanted).collect();
+                suite.tests.retain(|test| rows.iter().any(|row| same_test(row, test)));
+            }
+        }
+        if let Some(pattern) = &self.pattern {
+            let names =
+                suite.tests.iter().map(|test| vec![test.description.clone().unwrap_or_default()]).collect();
+            keep(&mut suite.tests, &matching(pattern, names)?);
+        }
+        if let Some(range) = &self.range {
+            let (start, end) = parse_range(range)?;
+            let mut at = 0;
+            suite.tests.retain(|_| {
+                at += 1;
+                at > start && at <= end
+            });
+        }
+        if let Some(first) = self.first {
+            suite.tests.truncate(first);
+        }
+        if let Some(count) = self.sample {
+            sample(&mut suite.tests, count, self.seed);
+        }
+        Ok(())
+    }
+}
+
+fn has(value: Option<&Value>, wanted: &str) -> bool {
+    match value {
+        Some(Value::Array(items)) => items.iter().any(|item| has(Some(item), wanted)),
+        Some(Value::Null) | None => false,
+        Some(other) => crate::template::value::to_text(other).contains(wanted),
+    }
+}
+
+/// Whether a row came from a test: its variables are the test's, or one choice of them.
+fn same_test(row: &Row, test: &TestCase) -> bool {
+    let hidden = |name: &str| name.starts_with("_conversation") || name == "sessionId";
+    test.vars.iter().filter(|(name, _)| !hidden(name)).all(|(name, value)| {
+        match (row.vars.get(name), value) {
+            (Some(own), value) if own == value => true,
+            (Some(own), Value::Array(choices)) => choices.contains(own),
+            (Some(_), Value::String(text)) => text.starts_with("file://"),
+            _ => false,
+        }
+    })
+}
+
+fn parse_range(range: &str) -> Result<(usize, usize), String> {
+    let wrong = || format!("`{range}` is no range; write a:b, counted from 0, without the end");
+    let (start, end) = range.split_once(':').ok_or_else(wrong)?;
+    let number =
+        |text: &str, default| if text.is_empty() { Ok(default) } else { text.parse().map_err(|_| wrong()) };
+    let (start, end) = (number(start, 0)?, number(end, usize::MAX)?);
+    if start > end { Err(wrong()) } else { Ok((start, end)) }
+}
+
+fn matching(pattern: &str, names: Vec<Vec<String>>) -> Result<Vec<bool>, String> {
+    let code =
+        "(p, all) => { const r = new RegExp(p); return all.map(names => names.some(name => r.test(name))) }";
+    match javascript::call(code, &[pattern.into(), serde_json::json!(names)]) {
+        Ok(Value::Array(found)) => Ok(found.iter().map(|found| *found == Value::Bool(true)).collect()),
+        Ok(_) => Err("the filter gave nothing".to_owned()),
+        Err(error) => Err(format!("`{pattern}` is no regular expression: {error}")),
+    }
+}
+
+fn keep<T>(items: &mut Vec<T>, wanted: &[bool]) {
+    let mut wanted = wanted.iter();
+    items.retain(|_| wanted.next() == Some(&true));
+}
+
+/// Keeps some by chance, in their order.
+fn sample<T>(items: &mut Vec<T>, count: usize, seed: Option<u64>) {
+    use rand::SeedableRng;
+    let mut rng = seed.map_or_else(rand::rngs::StdRng::from_os_rng, rand::rngs::StdRng::seed_from_u64);
+    let chosen = rand::seq::index::sample(&mut rng, items.len(), count.min(items.len())).into_vec();
+    let mut at = 0;
+    items.retain(|_| {
+        at += 1;
+        chosen.contains(&(at - 1))
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_half_open() {
+        assert_eq!(parse_range("2:4"), Ok((2, 4)));
+        assert_eq!(parse_range(":3"), Ok((0, 3)));
+        assert!(parse_range("-1:2").is_err());
+        assert!(parse_range("5:2").is_err());
+    }
+
+    #[test]
+    fn a_seed_chooses_the_same() {
+        let of = |seed| {
+            let mut items: Vec<u32> = (0..50).collect();
+            sample(&mut items, 5, Some(seed));
+            items
+        };
+        assert_eq!(of(7), of(7));
+        assert_eq!(of(7).len(), 5);
+        assert!(of(7).is_sorted());
+    }
+}

@@ -1,0 +1,154 @@
+//! What a person sees while a run goes on and when it ends.
+
+use std::io::{IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::model::{Evaluation, Failure, Row, TokenUsage, number};
+
+/// What is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown {
+    progress: bool,
+    table: bool,
+    cell_length: usize,
+    colour: bool,
+}
+
+impl Shown {
+    /// As the command line and the terminal want it.
+    pub fn new(no_progress: bool, no_table: bool, cell_length: usize) -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        Self {
+            progress: !no_progress && std::io::stderr().is_terminal(),
+            table: !no_table && terminal,
+            cell_length,
+            colour: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        }
+    }
+
+    /// Says what begins, and shows how far it is.
+    pub fn begin(&self, rows: usize, id: &str, concurrency: usize) -> Progress {
+        let bar = self.progress.then(|| {
+            let bar = ProgressBar::new(rows as u64);
+            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        eprintln!("Running {rows} test cases (up to {concurrency} at a time), {id}");
+        Progress { bar, counts: std::cell::Cell::new((0, 0)) }
+    }
+
+    fn paint(&self, text: &str, code: &str) -> String {
+        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// How far a run is.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    counts: std::cell::Cell<(usize, usize)>,
+}
+
+impl Progress {
+    /// A row is finished.
+    pub fn row(&self, row: &Row) {
+        let (mut passed, mut other) = self.counts.get();
+        if row.success {
+            passed += 1;
+        } else {
+            other += 1;
+        }
+        self.counts.set((passed, other));
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+            bar.set_message(format!("{passed} passed, {other} not"));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A word for a row's verdict.
+pub fn word(row: &Row) -> &'static str {
+    match (row.success, row.failure_reason) {
+        (true, _) => "PASS",
+        (false, Failure::Error) => "ERROR",
+        (false, _) => "FAIL",
+    }
+}
+
+/// Prints the results.
+pub fn report(evaluation: &Evaluation, shown: &Shown) {
+    let mut out = String::new();
+    if shown.table {
+        crate::table::print(evaluation, shown.cell_length, |text, code| shown.paint(text, code), &mut out);
+    } else {
+        for row in evaluation.rows.iter().filter(|row| !row.success) {
+            let about = row.description.clone().unwrap_or_else(|| format!("test {}", row.test_idx));
+            let column = if row.provider.label.is_empty() { &row.provider.id } else { &row.provider.label };
+            let reason = row.error.as_deref().unwrap_or_default().replace('\n', " ");
+            let reason: String = reason.chars().take(shown.cell_length).collect();
+            out.push_str(&format!(
+                "{} [{column}] {about}: {reason}\n",
+                shown.paint(&format!("[{}]", word(row)), "31")
+            ));
+        }
+    }
+    let stats = &evaluation.stats;
+    let rate = stats.pass_rate();
+    out.push_str(&format!("\n{} evaluation complete\n", evaluation.id));
+    out.push_str(&tokens(&stats.token_usage));
+    out.push_str(&format!(
+        "Results: {} passed ({rate:.2}%), {} failed, {} errors\n",
+        stats.successes, stats.failures, stats.errors
+    ));
+    let cost: f64 = evaluation.columns.iter().map(|column| column.metrics.cost).sum();
+    if cost > 0.0 {
+        out.push_str(&format!("Cost: ${cost:.4}\n"));
+    }
+    for column in evaluation.columns.iter().filter(|column| !column.metrics.named_scores.is_empty()) {
+        let scores: Vec<String> = column
+            .metrics
+            .named_scores
+            .iter()
+            .map(|(name, sum)| {
+                let weight = column.metrics.named_score_weights.get(name).and_then(serde_json::Value::as_f64);
+                let sum = sum.as_f64().unwrap_or(0.0);
+                format!(
+                    "{name} {}",
+                    number::text(
+                        (sum / weight.filter(|weight| *weight > 0.0).unwrap_or(1.0) * 1e4).round() / 1e4
+                    )
+                )
+            })
+            .collect();
+        out.push_str(&format!("Metrics [{}]: {}\n", column.provider, scores.join(", ")));
+    }
+    out.push_str(&format!("Duration: {:.2} s\n", stats.duration_ms as f64 / 1000.0));
+    // A reader that went away (`| head`) is no failure of the run.
+    let _ = std::io::stdout().write_all(out.as_bytes());
+}
+
+fn tokens(usage: &TokenUsage) -> String {
+    let n = |n: Option<f64>| number::text(n.unwrap_or(0.0));
+    let grading = usage.assertions.as_ref().and_then(|usage| usage.total).unwrap_or(0.0);
+    if usage.total.unwrap_or(0.0) + grading + usage.cached.unwrap_or(0.0) == 0.0 {
+        return String::new();
+    }
+    format!(
+        "Tokens: {} ({} prompt, {} completion, {} cached), {} for grading\n",
+        n(usage.total),
+        n(usage.prompt),
+        n(usage.completion),
+        n(usage.cached),
+        number::text(grading)
+    )
+}
