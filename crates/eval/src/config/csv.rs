@@ -120,13 +120,26 @@ fn list(text: &str) -> Vec<String> {
     marked.split(',').map(|item| item.trim().replace('\u{0}', ",")).collect()
 }
 
-/// A list in one cell with quotes: `"a, b", c`.
+/// A list in one cell with quotes: `"a, b", c`. A quote inside quotes is written `\"` or `""`.
 pub fn quoted_list(text: &str) -> Vec<String> {
-    let text = text.replace("\\\"", "\"\"");
-    let mut reader =
-        csv::ReaderBuilder::new().has_headers(false).trim(csv::Trim::All).from_reader(text.as_bytes());
-    let record = reader.records().next().and_then(Result::ok);
-    record.map(|record| record.iter().map(str::to_owned).collect()).unwrap_or_default()
+    let mut items = vec![String::new()];
+    let mut quoted = false;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let Some(item) = items.last_mut() else { break };
+        match c {
+            '\\' if quoted && chars.peek() == Some(&'"') => item.extend(chars.next()),
+            '"' if quoted && chars.peek() == Some(&'"') => item.extend(chars.next()),
+            '"' if quoted => quoted = false,
+            '"' if item.trim().is_empty() => {
+                item.clear();
+                quoted = true;
+            }
+            ',' if !quoted => items.push(String::new()),
+            c => item.push(c),
+        }
+    }
+    items.iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
 }
 
 /// The assertion that an `__expected` cell stands for.
