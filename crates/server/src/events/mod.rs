@@ -93,7 +93,8 @@ impl Happened {
 }
 
 impl KillReason {
-    fn text(self) -> &'static str {
+    /// Its name in the API.
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
             Self::Request => "request",

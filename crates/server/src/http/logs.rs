@@ -1,10 +1,10 @@
-//! Logs of one sandbox (contract: control-plane, section 8). An unknown sandbox has none.
+//! Logs of one sandbox (contract: control-plane, section 8): those of a week, whether it is still there or not. An
+//! unknown sandbox has none.
 
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use sandcove_wire::api::observe::{LogEntry, LogLevel, LogLine, SandboxLogs, SandboxLogsV2};
-use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
 use super::auth::Reader;
@@ -12,7 +12,6 @@ use super::body;
 use super::params::{Query, Sandbox, invalid};
 use crate::Result;
 use crate::app::App;
-use crate::teams::Team;
 
 const MOST: i64 = 1000;
 const LONGEST_SEARCH: usize = 256;
@@ -26,7 +25,7 @@ pub(super) async fn v1(
 ) -> Result<Response> {
     let start = query.integer("start")?.unwrap_or(0);
     let limit = query.integer_in("limit", 0..=i64::MAX, MOST)?;
-    let mut entries = entries(&app, &team, &id);
+    let mut entries = app.sandboxes().log(&team, &id).await?;
     entries.retain(|entry| entry.timestamp.as_millisecond() >= start);
     entries.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let logs = SandboxLogs { logs: entries.iter().map(line).collect(), log_entries: entries };
@@ -52,7 +51,7 @@ pub(super) async fn v2(
     if search.chars().count() > LONGEST_SEARCH {
         return Err(invalid("search", "must be at most 256 characters"));
     }
-    let mut entries = entries(&app, &team, &id);
+    let mut entries = app.sandboxes().log(&team, &id).await?;
     entries.retain(|entry| {
         let time = entry.timestamp.as_millisecond();
         let in_reach = cursor.is_none_or(|cursor| if forward { time >= cursor } else { time <= cursor });
@@ -63,10 +62,6 @@ pub(super) async fn v2(
     }
     entries.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     Ok(body::json(StatusCode::OK, &SandboxLogsV2 { logs: entries }))
-}
-
-fn entries(app: &App, team: &Team, id: &SandboxId) -> Vec<LogEntry> {
-    app.sandboxes().entry(team, id).map(|entry| entry.journal.read()).unwrap_or_default()
 }
 
 /// The CLI parses the text of a line as JSON.

@@ -29,10 +29,7 @@ pub(super) async fn of_one(
     {
         return Err(Error::Refused("start time cannot be after end time".into()));
     }
-    let readings = match app.sandboxes().entry(&team, &id) {
-        Ok(entry) => entry.series.range(start, end),
-        Err(_) => Vec::new(),
-    };
+    let readings = app.sandboxes().readings(&team, &id, start, end).await?;
     Ok(body::json(StatusCode::OK, &readings))
 }
 

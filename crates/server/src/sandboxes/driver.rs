@@ -267,6 +267,7 @@ impl Driver {
             (Transition::Stop, result) => {
                 self.slot = None;
                 self.enter(Phase::Gone, None);
+                self.journal.write(LogLevel::Info, &format!("sandbox ended, reason: {}", self.ending.text()));
                 result.map(|_| Outcome::Done)
             }
             (transition, Err(error)) => {

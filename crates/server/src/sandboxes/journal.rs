@@ -1,19 +1,19 @@
-//! What happened to a sandbox, kept in memory while it lives; the log endpoints read it.
+//! What happened to a sandbox, for its log: kept here until it is stored.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandcove_wire::api::observe::{LogEntry, LogLevel};
 
 use crate::clock;
 
-/// Entries kept; the oldest go first.
+/// Entries that may wait to be stored; the oldest go first.
 const CAPACITY: usize = 1000;
 
-/// The log of one sandbox.
+/// The newest part of the log of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    entries: Mutex<VecDeque<LogEntry>>,
+    pending: Mutex<VecDeque<LogEntry>>,
 }
 
 impl Journal {
@@ -24,15 +24,26 @@ impl Journal {
             message: message.to_owned(),
             fields: BTreeMap::from([("logger".to_owned(), "sandcove".to_owned())]),
         };
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if entries.len() == CAPACITY {
-            entries.pop_front();
+        let mut pending = self.lock();
+        if pending.len() == CAPACITY {
+            pending.pop_front();
         }
-        entries.push_back(entry);
+        pending.push_back(entry);
     }
 
-    /// All entries, oldest first.
-    pub(crate) fn read(&self) -> Vec<LogEntry> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    /// Entries that are not stored yet, oldest first.
+    pub(crate) fn pending(&self) -> Vec<LogEntry> {
+        self.lock().iter().cloned().collect()
+    }
+
+    /// The oldest `count` of them are.
+    pub(super) fn stored(&self, count: usize) {
+        let mut pending = self.lock();
+        let count = count.min(pending.len());
+        pending.drain(..count);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<LogEntry>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,6 +7,7 @@ mod journal;
 pub mod lifecycle;
 mod live;
 mod network;
+mod observed;
 mod record;
 mod recover;
 mod registry;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::{StreamExt, stream};
 use sandcove_isolate::{Backend, Handle};
@@ -19,19 +19,19 @@ use super::journal::Journal;
 use super::lifecycle::Phase;
 use super::live::Live;
 use super::record::{Details, Stored, StoredState, View};
-use super::recover;
 use super::request::{Command, Outcome, Request};
-use super::series::{STEP_SECONDS, Series};
+use super::series::Series;
+use super::{observed, recover};
 use crate::events::KillReason;
 use crate::store::{Begun, Store};
 use crate::teams::Team;
 use crate::telemetry::Telemetry;
-use crate::{Error, Result, clock};
+use crate::{Error, Result};
 
 /// Requests that may wait for one driver.
 const MAILBOX: usize = 64;
-/// Sandboxes whose usage is read at once.
-const READERS: usize = 16;
+/// Sandboxes that are killed at once.
+const KILLERS: usize = 16;
 
 /// All sandboxes; clones share them.
 #[derive(Clone)]
@@ -49,6 +49,8 @@ pub(super) struct Shared {
     /// Cancelled when the server stops.
     pub(super) stopping: CancellationToken,
     entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,
+    /// Those that are gone, for as long as not all that was seen of them is stored.
+    departed: Mutex<Vec<Arc<Entry>>>,
     /// Idempotent creates under way, by team and key.
     creating: Mutex<HashSet<(Uuid, String)>>,
 }
@@ -116,10 +118,20 @@ impl Shared {
     }
 
     pub(super) fn forget(&self, id: &SandboxId) {
-        self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        let entry = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.departed.lock().unwrap_or_else(PoisonError::into_inner).extend(entry);
     }
 
-    fn all(&self) -> Vec<Arc<Entry>> {
+    pub(super) fn departed(&self) -> Vec<Arc<Entry>> {
+        self.departed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn forget_departed(&self, stored: &[Arc<Entry>]) {
+        let mut departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        departed.retain(|entry| !stored.iter().any(|one| Arc::ptr_eq(one, entry)));
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Entry>> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 }
@@ -139,11 +151,12 @@ impl Registry {
             telemetry,
             stopping: CancellationToken::new(),
             entries: RwLock::default(),
+            departed: Mutex::default(),
             creating: Mutex::default(),
         };
         let registry = Self { shared: Arc::new(shared), tracker: TaskTracker::new() };
         recover::recover(&registry).await?;
-        registry.spawn_until_stop(take_readings(registry.shared.clone()));
+        registry.tracker.spawn(observed::watch(registry.shared.clone()));
         Ok(registry)
     }
 
@@ -299,7 +312,7 @@ impl Registry {
                 }
             }
         });
-        let outcomes: Vec<(u32, u32)> = outcomes.buffer_unordered(READERS).collect().await;
+        let outcomes: Vec<(u32, u32)> = outcomes.buffer_unordered(KILLERS).collect().await;
         outcomes.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
@@ -317,6 +330,7 @@ impl Registry {
         self.shared.stopping.cancel();
         self.tracker.close();
         self.tracker.wait().await;
+        observed::store(&self.shared, 1).await;
         let report = self.shared.backend.stop().await;
         tracing::debug!(removed = ?report.removed, failed = ?report.failed, "gave back what no sandbox needs");
     }
@@ -331,22 +345,4 @@ async fn note_idempotent(shared: &Shared, team: Uuid, key: String, made: Option<
         tracing::error!(error = ?err, "the outcome of an idempotent request was not stored");
     }
     shared.creating.lock().unwrap_or_else(PoisonError::into_inner).remove(&(team, key));
-}
-
-async fn take_readings(shared: Arc<Shared>) {
-    let mut clock = tokio::time::interval(Duration::from_secs(STEP_SECONDS.unsigned_abs()));
-    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        clock.tick().await;
-        stream::iter(shared.all()).for_each_concurrent(READERS, take_reading).await;
-    }
-}
-
-async fn take_reading(entry: Arc<Entry>) {
-    let view = entry.view();
-    let Some(live) = view.live else { return };
-    match live.handle.0.usage().await {
-        Ok(usage) => entry.series.push(clock::now(), view.session.started_at, &view.details.limits, &usage),
-        Err(err) => tracing::debug!(sandbox_id = %view.details.id, error = ?err, "usage could not be read"),
-    }
 }

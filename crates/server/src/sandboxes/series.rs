@@ -1,7 +1,7 @@
-//! Readings of one sandbox over time (contract: control-plane, section 8).
+//! Readings of one sandbox over time (contract: control-plane, section 8), kept here until they are stored.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use sandcove_isolate::{Limits, Usage};
@@ -9,11 +9,11 @@ use sandcove_wire::api::observe::SandboxMetric;
 
 /// Seconds between two readings.
 pub(crate) const STEP_SECONDS: i64 = 5;
-/// A day of readings.
-const CAPACITY: usize = 17_280;
+/// Readings that may wait to be stored, those of an hour; the oldest go first.
+const CAPACITY: usize = 720;
 const MIB: u64 = 1024 * 1024;
 
-/// The readings of one sandbox.
+/// The newest readings of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     inner: Mutex<Inner>,
@@ -21,22 +21,20 @@ pub(crate) struct Series {
 
 #[derive(Debug, Default)]
 struct Inner {
-    readings: VecDeque<SandboxMetric>,
+    pending: VecDeque<SandboxMetric>,
+    latest: Option<SandboxMetric>,
     last: Option<(Timestamp, u64)>,
 }
 
 impl Series {
     /// Adds a reading; the CPU share is that since the one before, or since `started_at`.
     pub(crate) fn push(&self, now: Timestamp, started_at: Timestamp, limits: &Limits, usage: &Usage) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
         let (since, before) = inner.last.unwrap_or((started_at, 0));
         let elapsed = (now.as_microsecond() - since.as_microsecond()).max(1);
         let used = usage.cpu_us.saturating_sub(before);
         inner.last = Some((now, usage.cpu_us));
-        if inner.readings.len() == CAPACITY {
-            inner.readings.pop_front();
-        }
-        inner.readings.push_back(SandboxMetric {
+        let reading = SandboxMetric {
             timestamp: now,
             timestamp_unix: now.as_second(),
             cpu_count: limits.cpus,
@@ -46,36 +44,55 @@ impl Series {
             mem_cache: usage.cache_bytes,
             disk_used: usage.disk_bytes,
             disk_total: limits.disk_mib * MIB,
-        });
+        };
+        if inner.pending.len() == CAPACITY {
+            inner.pending.pop_front();
+        }
+        inner.pending.push_back(reading);
+        inner.latest = Some(reading);
     }
 
     /// The newest reading.
     pub(crate) fn latest(&self) -> Option<SandboxMetric> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).readings.back().copied()
+        self.lock().latest
     }
 
-    /// Readings of `start..=end` (Unix seconds), thinned to the documented step of that span.
-    pub(crate) fn range(&self, start: Option<i64>, end: Option<i64>) -> Vec<SandboxMetric> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(first), Some(last)) = (inner.readings.front(), inner.readings.back()) else {
-            return Vec::new();
-        };
-        let start = start.unwrap_or(first.timestamp_unix);
-        let end = end.unwrap_or(last.timestamp_unix);
-        let step = step(end.saturating_sub(start));
-        let mut next = i64::MIN;
-        let within = inner.readings.iter().filter(|m| (start..=end).contains(&m.timestamp_unix));
-        within
-            .filter(|m| {
-                let wanted = m.timestamp_unix >= next;
-                if wanted {
-                    next = m.timestamp_unix - m.timestamp_unix.rem_euclid(step) + step;
-                }
-                wanted
-            })
-            .copied()
-            .collect()
+    /// Readings that are not stored yet, oldest first.
+    pub(crate) fn pending(&self) -> Vec<SandboxMetric> {
+        self.lock().pending.iter().copied().collect()
     }
+
+    /// The oldest `count` of them are.
+    pub(super) fn stored(&self, count: usize) {
+        let pending = &mut self.lock().pending;
+        let count = count.min(pending.len());
+        pending.drain(..count);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Readings of `start..=end` (Unix seconds; of all when none), thinned to the documented step of that span.
+pub(crate) fn thinned(
+    mut readings: Vec<SandboxMetric>,
+    start: Option<i64>,
+    end: Option<i64>,
+) -> Vec<SandboxMetric> {
+    let (Some(first), Some(last)) = (readings.first(), readings.last()) else { return readings };
+    let start = start.unwrap_or(first.timestamp_unix);
+    let end = end.unwrap_or(last.timestamp_unix);
+    let step = step(end.saturating_sub(start));
+    let mut next = i64::MIN;
+    readings.retain(|reading| {
+        let wanted = (start..=end).contains(&reading.timestamp_unix) && reading.timestamp_unix >= next;
+        if wanted {
+            next = reading.timestamp_unix - reading.timestamp_unix.rem_euclid(step) + step;
+        }
+        wanted
+    });
+    readings
 }
 
 /// Seconds between two points of an answer that covers `span` seconds.
@@ -106,17 +123,19 @@ mod tests {
         let series = Series::default();
         series.push(at(110), at(100), &LIMITS, &Usage { cpu_us: 5_000_000, ..Usage::default() });
         series.push(at(115), at(100), &LIMITS, &Usage { cpu_us: 15_000_000, ..Usage::default() });
-        let shares: Vec<f64> = series.range(None, None).iter().map(|m| m.cpu_used_pct).collect();
+        let shares: Vec<f64> = series.pending().iter().map(|m| m.cpu_used_pct).collect();
         assert_eq!(shares, [50.0, 200.0]);
     }
 
     #[test]
     fn long_spans_are_thinned() {
-        let series = Series::default();
+        let mut readings = Vec::new();
         for n in 0..1440 {
+            let series = Series::default();
             series.push(at(n * 5), at(0), &LIMITS, &Usage::default());
+            readings.extend(series.latest());
         }
-        assert_eq!(series.range(Some(0), Some(3599)).len(), 720);
-        assert_eq!(series.range(Some(0), Some(7199)).len(), 240);
+        assert_eq!(thinned(readings.clone(), Some(0), Some(3599)).len(), 720);
+        assert_eq!(thinned(readings, Some(0), Some(7199)).len(), 240);
     }
 }

@@ -30,6 +30,19 @@ async fn metrics_appear_by_themselves() {
     assert_eq!(latest["sandboxes"].as_object().unwrap().len(), 1);
     assert_eq!(latest["sandboxes"][&id]["cpuCount"], 2);
     assert_eq!(server.get(&format!("{path}?start=1&end=2")).await.json(), json!([]));
+    // The next server knows what this one has seen, also of a sandbox that is gone.
+    let gone = server.id(json!({})).await;
+    assert_eq!(server.call("DELETE", &format!("/sandboxes/{gone}"), Value::Null).await.code(), 204);
+    let server = server.restart().await;
+    assert_eq!(server.get(&path).await.json()[0], reading);
+    let log = async |id: &str| {
+        let logs = server.get(&format!("/sandboxes/{id}/logs")).await.json();
+        let entries = logs["logEntries"].as_array().unwrap().iter();
+        entries.map(|entry| entry["message"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let found = "sandbox found again after a restart of the server";
+    assert_eq!(log(&id).await, ["sandbox started", found]);
+    assert_eq!(log(&gone).await, ["sandbox started", "sandbox ended, reason: request"]);
 }
 
 #[tokio::test]
