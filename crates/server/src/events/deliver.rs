@@ -17,9 +17,11 @@ use sandcove_wire::api::event::{Attempt, SandboxEvent};
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
+use super::tls::Tls;
 use crate::clock;
 use crate::store::Webhook;
 
@@ -56,12 +58,17 @@ pub fn signature(secret: &Secret, body: &[u8]) -> String {
 }
 
 /// Tells the receiver of `webhook` about `event`, and says how it went.
-pub(super) async fn deliver(webhook: &Webhook, event: &SandboxEvent, receivers: Receivers) -> Attempt {
+pub(super) async fn deliver(
+    webhook: &Webhook,
+    event: &SandboxEvent,
+    receivers: Receivers,
+    tls: &Tls,
+) -> Attempt {
     let id = Uuid::new_v4();
     let began = Instant::now();
     let timestamp = clock::now();
     let body = body(event);
-    let sent = tokio::time::timeout(PATIENCE, send(webhook, id, &body, receivers)).await;
+    let sent = tokio::time::timeout(PATIENCE, send(webhook, id, &body, receivers, tls)).await;
     let (answer, failure) = match sent {
         Ok(Ok(answer)) if (200..300).contains(&answer.status) => (Some(answer), None),
         Ok(Ok(answer)) => {
@@ -143,17 +150,15 @@ async fn send(
     delivery: Uuid,
     body: &str,
     receivers: Receivers,
+    tls: &Tls,
 ) -> Result<Answer, Failure> {
     let refused = |message: String| Failure { class: "request_error", message };
     let uri: Uri = webhook.url.parse().map_err(|_| refused("the URL is not valid".into()))?;
     let host = uri.host().ok_or_else(|| refused("the URL names no host".into()))?;
-    let address = look_up(host, uri.port_u16().unwrap_or(80), receivers).await?;
-    let transport = |message: String| Failure { class: "transport_error", message };
-    // To the very address that was judged: a name is not asked for twice.
-    let stream = TcpStream::connect(address).await.map_err(|err| transport(err.to_string()))?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|err| transport(err.to_string()))?;
-    let connection = tokio::spawn(connection);
+    let is_secure = uri.scheme_str() == Some("https");
+    let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let address = look_up(host, port, receivers).await?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::builder()
         .method(Method::POST)
@@ -166,13 +171,33 @@ async fn send(
     let authority = authority.rsplit('@').next().unwrap_or(authority);
     let authority = HeaderValue::from_str(authority).map_err(|err| refused(err.to_string()))?;
     request.headers_mut().insert(header::HOST, authority);
-    let answer = sender.send_request(request).await.map_err(|err| transport(err.to_string()))?;
+    // To the very address that was judged: a name is not asked for twice.
+    let stream = TcpStream::connect(address).await.map_err(|err| transport(err.to_string()))?;
+    match is_secure {
+        true => exchange(tls.wrap(host, stream).await.map_err(transport)?, request).await,
+        false => exchange(stream, request).await,
+    }
+}
+
+fn transport(message: String) -> Failure {
+    Failure { class: "transport_error", message }
+}
+
+/// One request and its answer.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: Request<Full<Bytes>>,
+) -> Result<Answer, Failure> {
+    let failed = |err: hyper::Error| transport(err.to_string());
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let connection = tokio::spawn(connection);
+    let answer = sender.send_request(request).await.map_err(failed)?;
     let (parts, mut rest) = answer.into_parts();
     let mut body = Vec::new();
     while body.len() < MOST_ANSWER {
         match rest.frame().await {
             Some(Ok(frame)) => body.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref())),
-            Some(Err(err)) => return Err(transport(err.to_string())),
+            Some(Err(err)) => return Err(failed(err)),
             None => break,
         }
     }
@@ -183,7 +208,6 @@ async fn send(
 
 async fn look_up(host: &str, port: u16, receivers: Receivers) -> Result<SocketAddr, Failure> {
     let dns = |message: String| Failure { class: "dns_error", message };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut found = tokio::net::lookup_host((host, port)).await.map_err(|err| dns(err.to_string()))?;
     let first = found.next().ok_or_else(|| dns("the host has no address".into()))?;
     let allowed = |address: &SocketAddr| receivers == Receivers::Anywhere || is_public(address.ip());

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::deliver::{Receivers, deliver};
+use super::tls::Tls;
 use crate::store::{Due, Store};
 use crate::telemetry::{DeliveryResult, Telemetry};
 use crate::{Result, clock};
@@ -29,6 +30,7 @@ const FORGET_EVERY: u32 = 600;
 pub(super) struct Dispatcher {
     store: Store,
     receivers: Receivers,
+    tls: Arc<Tls>,
     telemetry: Arc<Telemetry>,
     /// Webhooks that are being worked for.
     busy: Arc<Mutex<HashSet<Uuid>>>,
@@ -38,7 +40,7 @@ pub(super) struct Dispatcher {
 impl Dispatcher {
     pub(super) fn new(store: Store, receivers: Receivers, telemetry: Arc<Telemetry>) -> Self {
         let permits = Arc::new(Semaphore::new(AT_ONCE));
-        Self { store, receivers, telemetry, busy: Arc::default(), permits }
+        Self { store, receivers, tls: Arc::default(), telemetry, busy: Arc::default(), permits }
     }
 
     pub(super) async fn run(self) {
@@ -77,7 +79,7 @@ impl Dispatcher {
     async fn work_for(&self, webhook: Uuid) -> Result<()> {
         while let Some(due) = self.store.next_due(webhook, clock::now()).await? {
             let Ok(_permit) = self.permits.acquire().await else { return Ok(()) };
-            let attempt = deliver(&due.webhook, &due.event, self.receivers).await;
+            let attempt = deliver(&due.webhook, &due.event, self.receivers, &self.tls).await;
             self.finish(&due, attempt).await?;
         }
         Ok(())

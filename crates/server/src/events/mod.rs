@@ -5,6 +5,7 @@
 
 mod deliver;
 mod dispatch;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -205,11 +205,10 @@ fn url(url: String) -> Result<String> {
     let url = sized("url", url, LONGEST_URL)?;
     let parsed: Uri = url.parse().map_err(|_| Error::Schema("property \"url\" must be a URL".to_owned()))?;
     match (parsed.scheme_str(), parsed.host()) {
-        (Some("http"), Some(_)) => Ok(url),
-        (Some("https"), Some(_)) => {
-            Err(Error::Refused("this server tells only http receivers; put a TLS proxy before them".into()))
-        }
-        _ => Err(Error::Schema("property \"url\" must begin with http:// and name a host".to_owned())),
+        (Some("http" | "https"), Some(_)) => Ok(url),
+        _ => Err(Error::Schema(
+            "property \"url\" must begin with https:// or http:// and name a host".to_owned(),
+        )),
     }
 }
 
