@@ -40,6 +40,9 @@ pub enum Error {
     /// It is on its way to another state.
     #[error("Sandbox \"{0}\" is changing its state, try again")]
     InTransition(SandboxId),
+    /// Its agent does not answer, and the caller wants it paused only if it does.
+    #[error("the agent of sandbox \"{0}\" does not answer: it was not paused")]
+    AgentUnresponsive(SandboxId),
     /// It is being killed.
     #[error("Sandbox \"{0}\" is being killed")]
     BeingKilled(SandboxId),

@@ -123,6 +123,7 @@ fn status(error: &Error) -> StatusCode {
         Error::NoCapacity(_)
         | Error::PoolFull(_)
         | Error::Busy(..)
+        | Error::AgentUnresponsive(_)
         | Error::NoRoom
         | Error::Draining
         | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
@@ -147,6 +148,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         Error::PlacementTimeout => Some("sandbox_placement_timeout"),
         Error::SnapshotsUnsupported(_) => Some("snapshot_filesystem_only_unsupported_node"),
         Error::CreateFailed { .. } => Some("sandbox_create_failed"),
+        Error::AgentUnresponsive(_) => Some("sandbox_snapshot_guest_agent_unresponsive"),
         Error::IdempotencyMismatch => Some("idempotency_request_mismatch"),
         Error::IdempotencyInProgress => Some("idempotency_in_progress"),
         Error::IdempotencyOutcomeUnknown => Some("idempotency_outcome_unknown"),

@@ -104,7 +104,11 @@ pub(super) async fn pause(
     Caller(team): Caller,
     Optional(body): Optional<wire::Pause>,
 ) -> Result<StatusCode> {
-    app.sandboxes().ask(&team, &id, Request::Pause(keep(body.memory))).await?;
+    let entry = app.sandboxes().entry(&team, &id)?;
+    if body.require_healthy_guest == Some(true) {
+        entry.require_healthy().await?;
+    }
+    entry.ask(Request::Pause(keep(body.memory))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -3,6 +3,7 @@
 mod admission;
 mod create;
 mod driver;
+mod health;
 mod journal;
 pub mod lifecycle;
 mod live;

@@ -21,7 +21,7 @@ use super::live::Live;
 use super::record::{Details, Stored, StoredState, View};
 use super::request::{Command, Outcome, Request};
 use super::series::Series;
-use super::{observed, recover};
+use super::{health, observed, recover};
 use crate::events::KillReason;
 use crate::store::{Begun, Store};
 use crate::teams::Team;
@@ -68,6 +68,16 @@ impl Entry {
     /// The sandbox now.
     pub(crate) fn view(&self) -> View {
         self.view.borrow().clone()
+    }
+
+    /// An error when it runs and its agent does not answer.
+    pub(crate) async fn require_healthy(&self) -> Result<()> {
+        match self.view().live {
+            Some(live) if !health::agent_answers(&live).await => {
+                Err(Error::AgentUnresponsive(self.details.id.clone()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Asks and waits for the answer.

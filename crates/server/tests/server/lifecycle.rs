@@ -87,6 +87,25 @@ async fn requests_at_once_share_one_change() {
 }
 
 #[tokio::test]
+async fn a_pause_may_ask_for_a_healthy_agent() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    let strict = json!({ "requireHealthyGuest": true });
+    let refused = server.call("POST", &format!("/sandboxes/{id}/pause"), strict.clone()).await;
+    assert_eq!(refused.code(), 503);
+    assert_eq!(refused.json()["error_code"], "sandbox_snapshot_guest_agent_unresponsive");
+    assert_eq!(server.state(&id).await.as_deref(), Some("running"));
+
+    let agent =
+        axum::Router::new().route("/health", axum::routing::get(|| async { http::StatusCode::NO_CONTENT }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    server.fake.listen(49983, listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, agent).await.unwrap() });
+    assert_eq!(post(&server, &id, "pause", strict.clone()).await, 204);
+    assert_eq!(post(&server, &id, "pause", strict).await, 409);
+}
+
+#[tokio::test]
 async fn a_change_under_way_is_waited_for_or_told() {
     let server = Server::start().await;
     let id = server.id(json!({})).await;
