@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use sandcove_eval::assertion::{Grader, GradingContext, RowId, registry};
+use sandcove_eval::code::SandboxProvider;
 use sandcove_eval::model::{Assertion, GradingResult, Object, ProviderResponse, TestCase};
+use sandcove_eval::provider::{Call, Provider};
 use sandcove_eval::services::Services;
 use serde_json::{Value, json};
 
@@ -231,4 +233,35 @@ async fn harm_ends_in_a_verdict_with_its_reason() {
     let result = graded(&services, "code-run", unchecked, json!({}), &bomb).await;
     eprintln!("shell fork bomb: {}", result.reason);
     assert!(!result.pass && result.row_error.is_none(), "{}", result.reason);
+}
+
+#[tokio::test]
+async fn the_provider_runs_its_prompt() {
+    let Some(services) = services() else { return };
+    for (id, config, prompt, output) in [
+        ("sandbox", json!({}), "print(6 * 7)", "42"),
+        ("sandbox", json!({}), "```js\nconsole.log([1, 2].map(n => n * 2).join())\n```", "2,4"),
+        ("e2b:bash", json!({"basePath": "/"}), "echo $((40 + 2))", "42"),
+        (
+            "sandbox",
+            json!({"timeout_ms": 1500}),
+            "while True: pass",
+            "took longer than 1.5 s and was stopped",
+        ),
+        (
+            "sandbox:py",
+            json!({}),
+            "print('so far')\nmissing",
+            "so far\nNameError: name 'missing' is not defined",
+        ),
+    ] {
+        let provider = SandboxProvider::from_id(id).unwrap().unwrap();
+        let (vars, config) = (Object::new(), config.as_object().cloned().unwrap_or_default());
+        let call = Call { prompt, vars: &vars, config: &config, context: &json!({}), services: &services };
+        let response = provider.call(&call).await;
+        assert_eq!(response.output, Some(json!(output)), "{prompt}: {:?}", response.error);
+        assert_eq!(response.other["timedOut"], json!(output.starts_with("took")));
+    }
+    assert!(SandboxProvider::from_id("sandbox:cobol").is_err());
+    assert!(SandboxProvider::from_id("sandboxes").unwrap().is_none());
 }

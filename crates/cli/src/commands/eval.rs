@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use sandcove_eval::command::{self, EvalOptions};
+use sandcove_eval::scaffold;
 
 #[derive(Debug, Args)]
 pub struct EvalArgs {
@@ -19,13 +20,28 @@ pub struct EvalArgs {
 enum EvalCommand {
     /// read and check the configuration without running it
     Validate(RunArgs),
+    /// make a suite to begin with
+    Init(InitArgs),
+}
+
+#[derive(Debug, Args)]
+struct InitArgs {
+    /// where; made if need be [default: a directory with the name of the example]
+    directory: Option<PathBuf>,
+    /// which one: code-eval or e2b-code-eval
+    #[arg(long, default_value = scaffold::EXAMPLES[0].name)]
+    example: String,
+    /// accepted for compatibility; nothing is asked in any case
+    #[arg(long, hide = true)]
+    no_interactive: bool,
 }
 
 #[derive(Debug, Args)]
 struct RunArgs {
     /// configuration: file, directory or glob; may be given several times [default: promptfooconfig.yaml here]
+    // The server's commands have an option of this name too; where both are, their types must be the same.
     #[arg(short, long = "config", num_args = 1..)]
-    config: Vec<String>,
+    config: Vec<PathBuf>,
     /// prompts instead of the configuration's
     #[arg(short, long, num_args = 1..)]
     prompts: Vec<String>,
@@ -134,11 +150,12 @@ struct RunArgs {
 pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
     let (run, check_only) = match args.command {
         Some(EvalCommand::Validate(run)) => (run, true),
+        Some(EvalCommand::Init(args)) => return init(&args),
         None => (args.run, false),
     };
     let options = EvalOptions {
         load: sandcove_eval::config::LoadOptions {
-            configs: run.config,
+            configs: run.config.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
             directory: std::env::current_dir()?,
             prompts: run.prompts,
             providers: run.providers,
@@ -180,6 +197,15 @@ pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
         check_only,
     };
     Ok(ExitCode::from(command::eval(options).await))
+}
+
+fn init(args: &InitArgs) -> Result<ExitCode> {
+    let directory = args.directory.clone().unwrap_or_else(|| PathBuf::from(&args.example));
+    for path in scaffold::write(&args.example, &directory)? {
+        println!("{}", path.display());
+    }
+    println!("read {} first", directory.join("README.md").display());
+    Ok(ExitCode::SUCCESS)
 }
 
 fn pair(text: &str) -> Result<(String, String)> {

@@ -6,9 +6,9 @@ use super::extract::{self, Block, canonical};
 use super::policy::Finding;
 use super::program::{self, Case};
 use super::run::{self, Execution, shown};
-use super::sandboxes::{Place, Sandboxes, Taken, all};
+use super::sandboxes::{Sandboxes, Taken};
 use super::settings::Settings;
-use super::{python, syntax, test_file};
+use super::{prepare, python, syntax, test_file};
 use crate::assertion::GradingContext;
 use crate::model::{GradingResult, Object};
 
@@ -144,9 +144,8 @@ pub(super) async fn tests(context: &GradingContext<'_>) -> GradingResult {
         return verdict;
     }
     let settings = &answer.settings;
-    let place = settings.place();
     let run = async {
-        let taken = prepared(&context.services.sandboxes, &place, &answer).await?;
+        let taken = prepare::prepared(&context.services.sandboxes, settings, &answer.language).await?;
         let (command, mark) = (settings.command.as_deref(), mark());
         let run = test_file::run(
             &taken.sandbox,
@@ -200,7 +199,6 @@ async fn run_cases(
     answer: &Answer,
     cases: &[Case],
 ) -> Result<Vec<CaseResult>, String> {
-    let place = answer.settings.place();
     let limits = answer.settings.limits();
     let mut results = Vec::with_capacity(cases.len());
     let mut taken: Option<Taken> = None;
@@ -208,7 +206,7 @@ async fn run_cases(
         let (place_taken, loaded) = match taken.take() {
             Some(ready) => (ready, None),
             None => {
-                let fresh = prepared(sandboxes, &place, answer).await?;
+                let fresh = prepare::prepared(sandboxes, &answer.settings, &answer.language).await?;
                 let loaded = run::code(&fresh.sandbox, &answer.language, &answer.code, limits).await;
                 (fresh, Some(loaded))
             }
@@ -244,44 +242,6 @@ fn not_loaded(case: &Case, loaded: &Execution) -> CaseResult {
     let raised = loaded.error.as_ref().map(|error| error.name.as_str()).unwrap_or_default();
     let failure = (!case.wants_error(raised)).then(|| loaded.failure().unwrap_or_default());
     CaseResult { name: case.name.clone(), failure, execution: Some(loaded.clone()) }
-}
-
-/// A sandbox with the files, limits and setup that the suite asks for.
-async fn prepared(sandboxes: &Sandboxes, place: &Place, answer: &Answer) -> Result<Taken, String> {
-    let taken = sandboxes.take(place).await?;
-    match prepare(&taken, answer).await {
-        Ok(()) => Ok(taken),
-        Err(error) => {
-            taken.end().await;
-            Err(error)
-        }
-    }
-}
-
-async fn prepare(taken: &Taken, answer: &Answer) -> Result<(), String> {
-    let settings = &answer.settings;
-    for (path, contents) in &settings.files {
-        let written = taken.sandbox.write_file(path, contents.clone().into()).await;
-        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", all(&error)))?;
-    }
-    let mut setup = String::new();
-    if answer.language == "python" {
-        let megabytes = settings.limits().memory;
-        setup = format!(
-            "import resource as _r\n\
-             _m = int(open('/proc/self/statm').read().split()[0]) * _r.getpagesize() + {megabytes} * 1048576\n\
-             _r.setrlimit(_r.RLIMIT_AS, (_m, _m)); del _r, _m\n"
-        );
-    }
-    setup.push_str(settings.setup.as_deref().unwrap_or_default());
-    if setup.is_empty() {
-        return Ok(());
-    }
-    let done = run::code(&taken.sandbox, &answer.language, &setup, settings.limits()).await;
-    match done.failure() {
-        None => Ok(()),
-        Some(failure) => Err(format!("the setup of the sandbox failed: {failure}")),
-    }
 }
 
 /// The verdict over cases: the share of those that hold is the score.

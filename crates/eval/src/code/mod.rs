@@ -11,7 +11,9 @@
 mod extract;
 mod grade;
 mod policy;
+mod prepare;
 mod program;
+mod provider;
 mod python;
 mod run;
 mod sandboxes;
@@ -19,6 +21,7 @@ mod settings;
 mod syntax;
 mod test_file;
 
+pub use provider::SandboxProvider;
 pub use sandboxes::Sandboxes;
 
 use crate::assertion::Grader;

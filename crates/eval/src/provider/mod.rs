@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
+use crate::code::SandboxProvider;
 use crate::config::files;
 use crate::model::{Object, ProviderResponse};
 use crate::services::Services;
@@ -43,6 +44,8 @@ pub struct Call<'a> {
 pub enum Kind {
     /// `echo`
     Echo,
+    /// `sandbox`, with a language or without.
+    Sandbox,
     /// `exec:…`, with the command.
     Exec(String),
     /// A file with code.
@@ -66,6 +69,9 @@ pub fn kind_of(spec: &ProviderSpec) -> Result<Kind, String> {
     };
     if id == "echo" {
         return Ok(Kind::Echo);
+    }
+    if SandboxProvider::from_id(id)?.is_some() {
+        return Ok(Kind::Sandbox);
     }
     if let Some(command) = id.strip_prefix("exec:") {
         return Ok(Kind::Exec(command.trim().to_owned()));
@@ -98,6 +104,10 @@ pub fn make(spec: &ProviderSpec) -> Result<Box<dyn Provider>, String> {
     let options = json!({"id": spec.name(), "config": config, "env": spec.env});
     Ok(match kind_of(spec)? {
         Kind::Echo => Box::new(echo::Echo),
+        Kind::Sandbox => Box::new(
+            SandboxProvider::from_id(&spec.id)?
+                .ok_or_else(|| format!("there is no provider `{}`", spec.id))?,
+        ),
         Kind::Exec(command) => Box::new(exec::Exec::new(&spec.id, &command, spec.base.clone(), options)),
         Kind::Script(language, path, name) => {
             Box::new(script::Script::new(&spec.id, language, path, name, options))

@@ -1,0 +1,76 @@
+//! The provider that runs its prompt, or the code in it, in a sandbox.
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::extract::{Block, Source, canonical, extract};
+use super::prepare;
+use super::run::{self, Stop};
+use super::settings::Settings;
+use crate::model::ProviderResponse;
+use crate::provider::{Call, Provider};
+
+/// `sandbox`, or `sandbox:` and a language. Its configuration is what `code-run` takes about the sandbox.
+#[derive(Debug)]
+pub struct SandboxProvider {
+    id: String,
+    language: Option<&'static str>,
+}
+
+impl SandboxProvider {
+    /// From an id; none when it is no id of this provider.
+    ///
+    /// # Errors
+    /// When it names a language that sandboxes do not run.
+    pub fn from_id(id: &str) -> Result<Option<Self>, String> {
+        let (family, language) =
+            id.split_once(':').map_or((id, None), |(family, language)| (family, Some(language)));
+        if !matches!(family, "sandbox" | "e2b") {
+            return Ok(None);
+        }
+        let known = |name: &str| {
+            canonical(name).ok_or_else(|| format!("`{name}` is not a language that sandboxes run"))
+        };
+        Ok(Some(Self { id: id.to_owned(), language: language.map(known).transpose()? }))
+    }
+
+    async fn run(&self, call: &Call<'_>) -> Result<ProviderResponse, String> {
+        let mut config = call.config.clone();
+        config.remove("basePath");
+        let settings = Settings::read(Some(&Value::Object(config)), call.vars)?;
+        let wanted = self.language.or_else(|| settings.language.as_deref().and_then(canonical));
+        // A prompt without a fence is code as it is.
+        let block = extract(call.prompt, Source::Fence, wanted, settings.function.as_deref());
+        let Block { code, tag } =
+            block.unwrap_or_else(|| Block { code: call.prompt.to_owned(), tag: String::new() });
+        let language = wanted.or_else(|| canonical(&tag)).unwrap_or("python");
+        let taken = prepare::prepared(&call.services.sandboxes, &settings, language).await?;
+        let execution = run::code(&taken.sandbox, language, &code, settings.limits()).await;
+        taken.end().await;
+        let mut output = execution.stdout.trim().to_owned();
+        if let Some(failure) = execution.failure() {
+            // Suites look for the error's name in the output.
+            output = [output.as_str(), failure.as_str()].join("\n").trim().to_owned();
+        }
+        let mut response = ProviderResponse::text(output);
+        let milliseconds = execution.took.as_secs_f64() * 1000.0;
+        response.latency_ms = Some(milliseconds);
+        response.other.insert("executionTime".to_owned(), json!(milliseconds));
+        response.other.insert("timedOut".to_owned(), json!(matches!(execution.stopped, Some(Stop::Time(_)))));
+        let metadata = response.metadata.get_or_insert_default();
+        metadata.insert("language".to_owned(), json!(language));
+        metadata.insert("execution".to_owned(), execution.to_json());
+        Ok(response)
+    }
+}
+
+impl Provider for SandboxProvider {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        async move { self.run(call).await.unwrap_or_else(ProviderResponse::failed) }.boxed()
+    }
+}
