@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use clap::{Args, Subcommand};
 use sandcove_eval::command::{self, EvalOptions};
 use sandcove_eval::scaffold;
+use sandcove_eval::store;
 
 #[derive(Debug, Args)]
 pub struct EvalArgs {
@@ -22,6 +23,12 @@ enum EvalCommand {
     Validate(RunArgs),
     /// make a suite to begin with
     Init(InitArgs),
+    /// list the stored runs
+    List,
+    /// print the result document of a stored run, of the newest without an id
+    Show { id: Option<String> },
+    /// forget a stored run
+    Delete { id: String },
 }
 
 #[derive(Debug, Args)]
@@ -150,7 +157,7 @@ struct RunArgs {
 pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
     let (run, check_only) = match args.command {
         Some(EvalCommand::Validate(run)) => (run, true),
-        Some(EvalCommand::Init(args)) => return init(&args),
+        Some(other) => return stored(other).await,
         None => (args.run, false),
     };
     let options = EvalOptions {
@@ -205,6 +212,32 @@ fn init(args: &InitArgs) -> Result<ExitCode> {
         println!("{}", path.display());
     }
     println!("read {} first", directory.join("README.md").display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The commands that run nothing.
+async fn stored(command: EvalCommand) -> Result<ExitCode> {
+    match command {
+        EvalCommand::Init(args) => return init(&args),
+        EvalCommand::List => {
+            for run in store::list().await.map_err(Error::msg)? {
+                let count = |key: &str| run.stats.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
+                let (passed, all) =
+                    (count("successes"), count("successes") + count("failures") + count("errors"));
+                println!("{}  {passed}/{all} passed  {}", run.id, run.description.unwrap_or_default());
+            }
+        }
+        EvalCommand::Show { id } => {
+            let document = store::document(id.as_deref()).await.map_err(Error::msg)?;
+            println!("{}", serde_json::to_string_pretty(&document)?);
+        }
+        EvalCommand::Delete { id } => {
+            if !store::delete(&id).await.map_err(Error::msg)? {
+                bail!("no run `{id}` is stored");
+            }
+        }
+        EvalCommand::Validate(_) => unreachable!("handled with the runs"),
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,12 +2,15 @@
 
 pub mod aggregate;
 mod context;
+mod graded;
 mod measure;
+mod overlap;
 mod refusal;
 pub mod registry;
 pub mod script;
 mod structured;
 mod text;
+mod tools;
 
 pub use context::{Grader, GradingContext, RowId};
 

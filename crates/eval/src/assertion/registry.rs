@@ -1,6 +1,6 @@
 //! Which assertion types there are.
 
-use super::{Grader, measure, refusal, script, structured, text};
+use super::{Grader, graded, measure, overlap, refusal, script, structured, text, tools};
 
 const TABLES: &[&[(&str, Grader)]] = &[
     text::GRADERS,
@@ -9,10 +9,13 @@ const TABLES: &[&[(&str, Grader)]] = &[
     refusal::GRADERS,
     script::GRADERS,
     crate::code::GRADERS,
+    overlap::GRADERS,
+    tools::GRADERS,
+    graded::GRADERS,
 ];
 
 /// Types that are not decided one by one: sets, and comparisons of all answers to a test.
-const OTHERS: &[&str] = &["assert-set", "human", "max-score"];
+const OTHERS: &[&str] = &["assert-set", "human", "max-score", "select-best"];
 
 /// Types that exist elsewhere, so that their names are not taken for misspelt.
 const UNSUPPORTED: &[&str] = &[

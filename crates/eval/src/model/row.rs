@@ -211,3 +211,20 @@ pub struct Evaluation {
     /// What the command line changed.
     pub runtime_options: Value,
 }
+
+impl Evaluation {
+    /// All of it but the rows.
+    pub fn without_rows(&self) -> Self {
+        Self {
+            id: self.id.clone(),
+            created_at: self.created_at.clone(),
+            description: self.description.clone(),
+            config: self.config.clone(),
+            columns: self.columns.clone(),
+            rows: Vec::new(),
+            stats: self.stats.clone(),
+            vars: self.vars.clone(),
+            runtime_options: self.runtime_options.clone(),
+        }
+    }
+}

@@ -1,6 +1,9 @@
 //! Result files.
 
+mod csv;
 pub mod json;
+mod markup;
+mod yaml;
 
 use std::path::Path;
 
@@ -13,6 +16,16 @@ pub enum Format {
     Json,
     /// One row a line.
     JsonLines,
+    /// A table for spreadsheets.
+    Csv,
+    /// The document as YAML.
+    Yaml,
+    /// The document as XML.
+    Xml,
+    /// What build servers read.
+    JUnit,
+    /// A page.
+    Html,
 }
 
 /// The kind that a path asks for.
@@ -22,10 +35,19 @@ pub enum Format {
 pub fn format_of(path: &str) -> Result<Format, String> {
     let extension =
         Path::new(path).extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
+    if path.ends_with("junit.xml") {
+        return Ok(Format::JUnit);
+    }
     match extension.as_str() {
+        "csv" => Ok(Format::Csv),
+        "yaml" | "yml" | "txt" => Ok(Format::Yaml),
+        "xml" => Ok(Format::Xml),
+        "html" => Ok(Format::Html),
         "json" => Ok(Format::Json),
         "jsonl" => Ok(Format::JsonLines),
-        _ => Err(format!("`{path}` has no ending that results are written for; use .json or .jsonl")),
+        _ => Err(format!(
+            "`{path}` has no ending that results are written for; use .json, .jsonl, .csv, .yaml, .xml, .junit.xml or .html"
+        )),
     }
 }
 
@@ -36,6 +58,11 @@ pub fn format_of(path: &str) -> Result<Format, String> {
 pub fn write(evaluation: &Evaluation, path: &str) -> Result<(), String> {
     let text = match format_of(path)? {
         Format::Json => crate::template::json::stringify(&json::document(evaluation), "  "),
+        Format::Csv => csv::table(evaluation)?,
+        Format::Yaml => yaml::text(&json::document(evaluation)),
+        Format::Xml => markup::xml(&json::document(evaluation)),
+        Format::JUnit => markup::junit(evaluation),
+        Format::Html => markup::html(evaluation),
         Format::JsonLines => {
             let line = |row| serde_json::to_string(row).unwrap_or_default() + "\n";
             evaluation.rows.iter().map(line).collect()

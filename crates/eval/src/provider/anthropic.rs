@@ -48,7 +48,17 @@ impl Anthropic {
         if !system.is_empty() {
             body.insert("system".to_owned(), Value::Array(system));
         }
-        for key in ["max_tokens", "temperature", "top_p", "top_k", "thinking", "tools", "tool_choice", "stop_sequences", "metadata"] {
+        for key in [
+            "max_tokens",
+            "temperature",
+            "top_p",
+            "top_k",
+            "thinking",
+            "tools",
+            "tool_choice",
+            "stop_sequences",
+            "metadata",
+        ] {
             if let Some(value) = config.get(key).filter(|value| !value.is_null()) {
                 body.insert(key.to_owned(), value.clone());
             }
@@ -64,7 +74,9 @@ impl Anthropic {
         let key = setting("apiKey")
             .or_else(|| setting("apiKeyEnvar").and_then(|name| call.services.env(&name)))
             .or_else(|| call.services.env("ANTHROPIC_API_KEY"));
-        let Some(key) = key else { return Err(format!("`{}` needs a key: set ANTHROPIC_API_KEY or `config.apiKey`", self.id)) };
+        let Some(key) = key else {
+            return Err(format!("`{}` needs a key: set ANTHROPIC_API_KEY or `config.apiKey`", self.id));
+        };
         let url = format!("{}/v1/messages", base.trim_end_matches('/').trim_end_matches("/v1"));
         let mut request = Request::json(url, &self.body(call.prompt, call.config)?)
             .header("x-api-key", key)
@@ -107,7 +119,9 @@ fn read(value: &Value) -> ProviderResponse {
     let parts = value.get("content").and_then(Value::as_array).cloned().unwrap_or_default();
     let texts = parts.iter().filter_map(|part| match part.get("type").and_then(Value::as_str) {
         Some("text") => part.get("text").and_then(Value::as_str).map(str::to_owned),
-        Some("thinking") => part.get("thinking").and_then(Value::as_str).map(|text| format!("Thinking: {text}")),
+        Some("thinking") => {
+            part.get("thinking").and_then(Value::as_str).map(|text| format!("Thinking: {text}"))
+        }
         Some("tool_use") => Some(part.to_string()),
         _ => None,
     });

@@ -16,7 +16,8 @@ pub fn messages(prompt: &str) -> Result<Vec<Value>, String> {
         match serde_json::from_str::<Value>(trimmed) {
             Ok(value) => Some(value),
             Err(error) => {
-                let whole = (trimmed.starts_with('{') && trimmed.ends_with('}')) || (trimmed.starts_with('[') && trimmed.ends_with(']'));
+                let whole = (trimmed.starts_with('{') && trimmed.ends_with('}'))
+                    || (trimmed.starts_with('[') && trimmed.ends_with(']'));
                 if whole || crate::config::env::is_on("PROMPTFOO_REQUIRE_JSON_PROMPTS") {
                     return Err(format!("the prompt looks like JSON but is not: {error}"));
                 }
@@ -43,7 +44,10 @@ mod tests {
     fn prompts_become_messages() {
         assert_eq!(messages("hi").unwrap(), [json!({"role": "user", "content": "hi"})]);
         assert_eq!(messages(r#"[{"role":"system","content":"x"}]"#).unwrap()[0]["role"], "system");
-        assert_eq!(messages("- role: user\n  content: hey").unwrap(), [json!({"role": "user", "content": "hey"})]);
+        assert_eq!(
+            messages("- role: user\n  content: hey").unwrap(),
+            [json!({"role": "user", "content": "hey"})]
+        );
         assert_eq!(messages("[see] this").unwrap()[0]["content"], "[see] this");
         assert!(messages("{\"a\": }").is_err());
     }

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::transport::{self, Request};
 use super::{Call, Provider};
 use crate::assertion::script::inline_body;
+use crate::javascript;
 use crate::model::{Object, ProviderResponse};
 use crate::template::Templates;
 use crate::template::value::to_text;
-use crate::javascript;
 
 /// `https://…`, or `http` with `config.url`.
 pub struct Http {
@@ -46,7 +46,8 @@ impl Http {
                     request = request.header(&name.to_lowercase(), render(&to_text(value))?);
                 }
                 if let Some(query) = config.get("queryParams").and_then(Value::as_object) {
-                    let mut url = reqwest::Url::parse(&request.url).map_err(|error| format!("`{}`: {error}", request.url))?;
+                    let mut url = reqwest::Url::parse(&request.url)
+                        .map_err(|error| format!("`{}`: {error}", request.url))?;
                     for (name, value) in query {
                         url.query_pairs_mut().append_pair(name, &render(&to_text(value))?);
                     }
@@ -62,8 +63,13 @@ impl Http {
         let parsed = serde_json::from_str::<Value>(&reply.text).ok();
         let good = match config.get("validateStatus").and_then(Value::as_str) {
             Some(code) => {
-                let function = if code.contains("=>") { format!("({code})") } else { format!("(status) => {{ {} }}", inline_body(code)) };
-                javascript::call(&function, &[json!(reply.status)]).map_err(|error| error.to_string())? == json!(true)
+                let function = if code.contains("=>") {
+                    format!("({code})")
+                } else {
+                    format!("(status) => {{ {} }}", inline_body(code))
+                };
+                javascript::call(&function, &[json!(reply.status)]).map_err(|error| error.to_string())?
+                    == json!(true)
             }
             None => (200..300).contains(&reply.status),
         };
@@ -71,10 +77,18 @@ impl Http {
             let start: String = reply.text.chars().take(2000).collect();
             return Err(format!("HTTP call failed with status {}: {start}", reply.status));
         }
-        let headers: Object = reply.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let mut response = match config.get("transformResponse").or_else(|| config.get("responseParser")).and_then(Value::as_str) {
+        let headers: Object =
+            reply.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        let mut response = match config
+            .get("transformResponse")
+            .or_else(|| config.get("responseParser"))
+            .and_then(Value::as_str)
+        {
             Some(code) => transformed(code, parsed, &reply, headers, call).await?,
-            None => ProviderResponse { output: Some(parsed.unwrap_or_else(|| json!(reply.text))), ..ProviderResponse::default() },
+            None => ProviderResponse {
+                output: Some(parsed.unwrap_or_else(|| json!(reply.text))),
+                ..ProviderResponse::default()
+            },
         };
         response.raw.get_or_insert_with(|| json!(reply.text));
         response.latency_ms = Some(took);
@@ -99,7 +113,8 @@ fn fill(body: &Value, vars: &Object, templates: &Templates) -> Result<Value, Str
         Value::String(text) => match serde_json::from_str::<Value>(text) {
             Ok(value) if value.is_object() || value.is_array() => render(&value),
             _ => {
-                let escaped: Object = vars.iter().map(|(name, value)| (name.clone(), in_quotes(value))).collect();
+                let escaped: Object =
+                    vars.iter().map(|(name, value)| (name.clone(), in_quotes(value))).collect();
                 let filled = templates.render(text, &escaped).map_err(|error| error.to_string())?;
                 let structured = text.trim_start().starts_with(['{', '[']);
                 match serde_json::from_str::<Value>(&filled) {
@@ -124,9 +139,16 @@ fn in_quotes(value: &Value) -> Value {
 }
 
 /// A request written out as text.
-fn from_text(raw: &str, vars: &Object, config: &Object, call: &Call<'_>, templates: &Templates) -> Result<Request, String> {
+fn from_text(
+    raw: &str,
+    vars: &Object,
+    config: &Object,
+    call: &Call<'_>,
+    templates: &Templates,
+) -> Result<Request, String> {
     let raw = match raw.strip_prefix("file://") {
-        Some(path) => std::fs::read_to_string(call.services.base.join(path)).map_err(|error| format!("failed to read `{path}`: {error}"))?,
+        Some(path) => std::fs::read_to_string(call.services.base.join(path))
+            .map_err(|error| format!("failed to read `{path}`: {error}"))?,
         None => raw.to_owned(),
     };
     let raw = raw.replace("\r\n", "\n");
@@ -163,10 +185,16 @@ fn authorized(request: Request, config: &Object, call: &Call<'_>) -> Request {
     match text("type").as_str() {
         "bearer" => request.header("authorization", format!("Bearer {}", text("token"))),
         "basic" => {
-            let pair = base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", text("username"), text("password")));
+            let pair = base64::engine::general_purpose::STANDARD.encode(format!(
+                "{}:{}",
+                text("username"),
+                text("password")
+            ));
             request.header("authorization", format!("Basic {pair}"))
         }
-        "api_key" if text("placement") != "query" => request.header(&text("keyName").to_lowercase(), text("value")),
+        "api_key" if text("placement") != "query" => {
+            request.header(&text("keyName").to_lowercase(), text("value"))
+        }
         _ => request,
     }
 }
@@ -187,7 +215,11 @@ async fn transformed(
         let default: &[&str] = if python { &["get_transform"] } else { &["default"] };
         let script = ScriptCall {
             language: if python { Language::Python } else { Language::JavaScript },
-            entry: Entry::Function { path: call.services.base.join(path), name: name.map(str::to_owned), default },
+            entry: Entry::Function {
+                path: call.services.base.join(path),
+                name: name.map(str::to_owned),
+                default,
+            },
             arguments,
             time_limit: std::time::Duration::from_secs(60),
             interpreter: None,
@@ -196,15 +228,20 @@ async fn transformed(
         call.services.workers.call(script).await.map_err(|error| error.to_string())?.value
     } else {
         let trimmed = code.trim();
-        let function = if trimmed.starts_with('(') && trimmed.contains("=>") || trimmed.starts_with("function") {
-            trimmed.to_owned()
-        } else {
-            format!("(json, text, context) => {{ {}\n}}", inline_body(trimmed))
-        };
-        javascript::call(&function, &arguments).map_err(|error| format!("`transformResponse` failed: {error}"))?
+        let function =
+            if trimmed.starts_with('(') && trimmed.contains("=>") || trimmed.starts_with("function") {
+                trimmed.to_owned()
+            } else {
+                format!("(json, text, context) => {{ {}\n}}", inline_body(trimmed))
+            };
+        javascript::call(&function, &arguments)
+            .map_err(|error| format!("`transformResponse` failed: {error}"))?
     };
     match value {
-        Value::Null => Err(format!("`transformResponse` gave nothing for: {}", reply.text.chars().take(500).collect::<String>())),
+        Value::Null => Err(format!(
+            "`transformResponse` gave nothing for: {}",
+            reply.text.chars().take(500).collect::<String>()
+        )),
         Value::Object(map) if map.contains_key("output") || map.contains_key("error") => {
             serde_json::from_value(Value::Object(map)).map_err(|error| error.to_string())
         }

@@ -1,9 +1,14 @@
 //! Providers: what a prompt is sent to.
 
+mod anthropic;
+mod chat;
 pub mod echo;
 pub mod exec;
+mod http;
+mod openai;
 mod script;
 pub mod spec;
+mod transport;
 
 use std::path::PathBuf;
 
@@ -23,6 +28,10 @@ pub trait Provider: Send + Sync {
     fn id(&self) -> &str;
     /// Answers one prompt.
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse>;
+    /// The vector of a text, as the output; providers of nothing but vectors answer every call with one.
+    fn embed<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        self.call(call)
+    }
 }
 
 /// One prompt for a provider, with what script providers are told about it.
@@ -48,6 +57,12 @@ pub enum Kind {
     Sandbox,
     /// `exec:…`, with the command.
     Exec(String),
+    /// A service of the OpenAI dialect.
+    OpenAi(openai::OpenAi),
+    /// Anthropic's messages.
+    Anthropic,
+    /// Any HTTP service.
+    Http,
     /// A file with code.
     Script(Language, PathBuf, Option<String>),
 }
@@ -109,6 +124,12 @@ pub fn make(spec: &ProviderSpec) -> Result<Box<dyn Provider>, String> {
                 .ok_or_else(|| format!("there is no provider `{}`", spec.id))?,
         ),
         Kind::Exec(command) => Box::new(exec::Exec::new(&spec.id, &command, spec.base.clone(), options)),
+        Kind::OpenAi(model) => Box::new(model),
+        Kind::Anthropic => match anthropic::Anthropic::parse(&spec.id) {
+            Some(model) => Box::new(model),
+            None => return Err(format!("`{}` names no model", spec.id)),
+        },
+        Kind::Http => Box::new(http::Http::new(&spec.id)),
         Kind::Script(language, path, name) => {
             Box::new(script::Script::new(&spec.id, language, path, name, options))
         }

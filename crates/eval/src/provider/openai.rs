@@ -72,8 +72,12 @@ impl OpenAi {
             "completion" => (Endpoint::Completion, model),
             "responses" => (Endpoint::Responses, model),
             "embedding" | "embeddings" => (Endpoint::Embedding, model),
-            "moderation" | "image" | "tts" | "transcription" | "realtime" | "assistant" | "video" if service.name == "openai" => {
-                return Some(Err(format!("`{id}`: the {kind} endpoint is not supported; use chat, responses or embedding")));
+            "moderation" | "image" | "tts" | "transcription" | "realtime" | "assistant" | "video"
+                if service.name == "openai" =>
+            {
+                return Some(Err(format!(
+                    "`{id}`: the {kind} endpoint is not supported; use chat, responses or embedding"
+                )));
             }
             _ if rest.starts_with("text-embedding") => (Endpoint::Embedding, rest),
             _ if rest.ends_with("-instruct") && service.name == "openai" => (Endpoint::Completion, rest),
@@ -84,7 +88,9 @@ impl OpenAi {
     }
 
     fn url(&self, config: &Object, services: &Services) -> String {
-        let text = |key: &str| config.get(key).and_then(Value::as_str).map(str::to_owned).filter(|text| !text.is_empty());
+        let text = |key: &str| {
+            config.get(key).and_then(Value::as_str).map(str::to_owned).filter(|text| !text.is_empty())
+        };
         let base = text("apiHost")
             .map(|host| format!("https://{host}/v1"))
             .or_else(|| text("apiBaseUrl"))
@@ -116,7 +122,9 @@ impl OpenAi {
     fn body(&self, prompt: &str, config: &Object, services: &Services) -> Result<Value, String> {
         let mut body = Object::new();
         body.insert("model".to_owned(), json!(self.model));
-        let env = |name: &str| services.env(name).and_then(|text| text.parse::<f64>().ok()).map(crate::model::number_value);
+        let env = |name: &str| {
+            services.env(name).and_then(|text| text.parse::<f64>().ok()).map(crate::model::number_value)
+        };
         let plain = reasons(&self.model) || config.get("omitDefaults") == Some(&json!(true));
         let max = env("OPENAI_MAX_TOKENS").or_else(|| (!plain).then(|| json!(1024)));
         let temperature = env("OPENAI_TEMPERATURE").or_else(|| (!plain).then(|| json!(0)));
@@ -137,7 +145,9 @@ impl OpenAi {
                 defaults(&mut body, "max_tokens");
             }
             Endpoint::Responses => {
-                let input = match prompt.trim_start().starts_with(['[', '{']) || prompt.trim_start().starts_with("- role:") {
+                let input = match prompt.trim_start().starts_with(['[', '{'])
+                    || prompt.trim_start().starts_with("- role:")
+                {
                     true => Value::Array(chat::messages(prompt)?),
                     false => json!(prompt),
                 };
@@ -150,14 +160,38 @@ impl OpenAi {
             }
         }
         const KEYS: &[&str] = &[
-            "temperature", "max_tokens", "max_completion_tokens", "max_output_tokens", "top_p", "frequency_penalty",
-            "presence_penalty", "seed", "stop", "tools", "tool_choice", "functions", "function_call", "response_format",
-            "reasoning_effort", "verbosity", "reasoning", "instructions", "logprobs", "top_logprobs", "user", "store",
-            "parallel_tool_calls", "service_tier", "dimensions", "text",
+            "temperature",
+            "max_tokens",
+            "max_completion_tokens",
+            "max_output_tokens",
+            "top_p",
+            "frequency_penalty",
+            "presence_penalty",
+            "seed",
+            "stop",
+            "tools",
+            "tool_choice",
+            "functions",
+            "function_call",
+            "response_format",
+            "reasoning_effort",
+            "verbosity",
+            "reasoning",
+            "instructions",
+            "logprobs",
+            "top_logprobs",
+            "user",
+            "store",
+            "parallel_tool_calls",
+            "service_tier",
+            "dimensions",
+            "text",
         ];
         for key in KEYS {
             if let Some(value) = config.get(*key).filter(|value| !value.is_null()) {
-                if *key == "max_completion_tokens" || (*key == "max_tokens" && self.endpoint == Endpoint::Responses) {
+                if *key == "max_completion_tokens"
+                    || (*key == "max_tokens" && self.endpoint == Endpoint::Responses)
+                {
                     body.shift_remove("max_tokens");
                 }
                 body.insert((*key).to_owned(), value.clone());
@@ -173,11 +207,16 @@ impl OpenAi {
         match self.key(config, services) {
             Some(key) => request = request.header("authorization", format!("Bearer {key}")),
             None if url.starts_with(self.service.url) && url.starts_with("https") => {
-                return Err(format!("`{}` needs a key: set {} or `config.apiKey`", self.id, self.service.key));
+                return Err(format!(
+                    "`{}` needs a key: set {} or `config.apiKey`",
+                    self.id, self.service.key
+                ));
             }
             None => {}
         }
-        if let Some(organization) = services.env("OPENAI_ORGANIZATION").filter(|_| self.service.name == "openai") {
+        if let Some(organization) =
+            services.env("OPENAI_ORGANIZATION").filter(|_| self.service.name == "openai")
+        {
             request = request.header("openai-organization", organization);
         }
         for (name, value) in config.get("headers").and_then(Value::as_object).into_iter().flatten() {
@@ -225,14 +264,20 @@ fn read(value: &Value, endpoint: Endpoint, config: &Object) -> ProviderResponse 
     let usage = usage(value);
     let (output, finish, refusal) = match endpoint {
         Endpoint::Chat => chat_output(value),
-        Endpoint::Completion => (value.pointer("/choices/0/text").cloned(), value.pointer("/choices/0/finish_reason"), false),
+        Endpoint::Completion => {
+            (value.pointer("/choices/0/text").cloned(), value.pointer("/choices/0/finish_reason"), false)
+        }
         Endpoint::Responses => (responses_output(value), value.get("status"), false),
         Endpoint::Embedding => (value.pointer("/data/0/embedding").cloned(), None, false),
     };
     let Some(output) = output else {
-        return ProviderResponse { token_usage: Some(usage), ..ProviderResponse::failed(format!("the answer has no output: {value}")) };
+        return ProviderResponse {
+            token_usage: Some(usage),
+            ..ProviderResponse::failed(format!("the answer has no output: {value}"))
+        };
     };
-    let structured = config.get("response_format").and_then(|format| format.get("type")) == Some(&json!("json_schema"));
+    let structured =
+        config.get("response_format").and_then(|format| format.get("type")) == Some(&json!("json_schema"));
     let output = match &output {
         Value::String(text) if structured => serde_json::from_str(text).unwrap_or(output),
         _ => output,
@@ -278,7 +323,11 @@ fn responses_output(value: &Value) -> Option<Value> {
         match item.get("type").and_then(Value::as_str) {
             Some("message") => {
                 let parts = item.get("content").and_then(Value::as_array).into_iter().flatten();
-                texts.extend(parts.filter_map(|part| part.get("text").or_else(|| part.get("refusal"))?.as_str()).map(str::to_owned));
+                texts.extend(
+                    parts
+                        .filter_map(|part| part.get("text").or_else(|| part.get("refusal"))?.as_str())
+                        .map(str::to_owned),
+                );
             }
             Some("function_call") => texts.push(item.to_string()),
             _ => {}
@@ -313,7 +362,10 @@ mod tests {
         let messages = json!([{"role": "user", "content": "hi"}]);
         let plain = json!({"model": "gpt-4o", "messages": messages, "max_tokens": 1024, "temperature": 0});
         assert_eq!(body("openai:gpt-4o", "hi", json!({})), plain);
-        assert_eq!(body("openai:chat:gpt-5-mini", "hi", json!({})), json!({"model": "gpt-5-mini", "messages": messages}));
+        assert_eq!(
+            body("openai:chat:gpt-5-mini", "hi", json!({})),
+            json!({"model": "gpt-5-mini", "messages": messages})
+        );
         let responses = body("openai:responses:gpt-4o", "hi", json!({"temperature": 1}));
         let expected = json!({
             "model": "gpt-4o", "input": "hi", "max_output_tokens": 1024, "temperature": 1, "text": {"format": {"type": "text"}},
@@ -330,7 +382,8 @@ mod tests {
         assert_eq!((response.output, response.finish_reason), (Some(json!("yes")), Some("stop".to_owned())));
         let calls = json!({"choices": [{"message": {"content": null, "tool_calls": [{"id": 1}]}}]});
         assert_eq!(read(&calls, Endpoint::Chat, &Object::new()).output, Some(json!([{"id": 1}])));
-        let responses = json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "ok"}]}]});
+        let responses =
+            json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "ok"}]}]});
         assert_eq!(read(&responses, Endpoint::Responses, &Object::new()).output, Some(json!("ok")));
     }
 }

@@ -34,9 +34,21 @@ impl Provider for Script {
     }
 
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        let default = if self.language == Language::Python { "call_api" } else { "default" };
+        self.run(call, default)
+    }
+
+    fn embed<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        let default =
+            if self.language == Language::Python { "call_embedding_api" } else { "callEmbeddingApi" };
+        self.run(call, default)
+    }
+}
+
+impl Script {
+    fn run<'a>(&'a self, call: &'a Call<'a>, default: &'static str) -> BoxFuture<'a, ProviderResponse> {
         let mut options = self.options.clone();
         options["config"] = Value::Object(call.config.clone());
-        let default = if self.language == Language::Python { "call_api" } else { "default" };
         let setting = |key: &str| call.config.get(key);
         let script = ScriptCall {
             language: self.language,
@@ -65,7 +77,14 @@ impl Provider for Script {
 
 fn read(value: Value, language: Language) -> ProviderResponse {
     match value {
-        Value::Object(map) if map.contains_key("output") || map.contains_key("error") => from_object(map),
+        Value::Object(mut map)
+            if map.contains_key("output") || map.contains_key("error") || map.contains_key("embedding") =>
+        {
+            if let Some(embedding) = map.shift_remove("embedding") {
+                map.entry("output").or_insert(embedding);
+            }
+            from_object(map)
+        }
         Value::String(text) if language == Language::JavaScript => ProviderResponse::text(text),
         _ => {
             ProviderResponse::failed("the provider must return an object with `output` or `error`".to_owned())

@@ -99,16 +99,20 @@ async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> R
         }
         Failure { message: format!("request to {place} failed: {reason}"), again: true }
     };
-    let response = builder.send().await.map_err(|error| Failure { again: error.is_connect(), ..failed(error) })?;
+    let response =
+        builder.send().await.map_err(|error| Failure { again: error.is_connect(), ..failed(error) })?;
     let status = response.status().as_u16();
     let headers = response.headers().iter();
-    let headers = headers.map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())).collect();
+    let headers = headers
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
     let text = response.text().await.map_err(failed)?;
     Ok(Reply { status, headers, text })
 }
 
 fn wait_of(reply: &Reply) -> Option<Duration> {
-    let header = |wanted: &str| reply.headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let header =
+        |wanted: &str| reply.headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
     let ms = header("retry-after-ms").and_then(|value| value.parse::<f64>().ok()).map(|ms| ms / 1000.0);
     let seconds = ms.or_else(|| header("retry-after").and_then(|value| value.parse::<f64>().ok()))?;
     Some(Duration::from_secs_f64(seconds.clamp(0.0, 60.0)))

@@ -69,7 +69,11 @@ pub async fn grade(
             }
         }
     }
-    let result = row_total.result();
+    let mut result = row_total.result();
+    if !plan.test.assertions.is_empty() && result.component_results.as_ref().is_some_and(Vec::is_empty) {
+        // All that there is compares rows, which comes later.
+        result.score = 0.0;
+    }
     match &plan.test.scoring_function {
         Some(function) => judge.scored(function, result).await,
         None => result,

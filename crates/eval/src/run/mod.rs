@@ -1,6 +1,7 @@
 //! A run: rows, side by side, and what they add up to.
 
 mod caller;
+mod compare;
 pub mod expand;
 pub mod filter;
 mod grade;
@@ -151,6 +152,7 @@ pub async fn run(
     }
     drop(running);
     rows.sort_by_key(|row| (row.test_idx, row.prompt_idx));
+    compare::compare(&run, &mut rows).await;
     let (columns, mut stats) = totals::add_up(empty, &rows, &suite.derived_metrics);
     stats.duration_ms = started.elapsed().as_millis() as u64;
     stats.evaluation_duration_ms = stats.duration_ms;

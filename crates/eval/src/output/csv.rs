@@ -1,0 +1,90 @@
+//! A table for spreadsheets.
+
+use serde_json::Value;
+
+use crate::model::{Column, Evaluation, Row};
+use crate::template::value::to_text;
+use crate::terminal::word;
+
+/// The whole table.
+///
+/// # Errors
+/// When a record cannot be written, which memory never refuses.
+pub fn table(evaluation: &Evaluation) -> Result<String, String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let described = evaluation.rows.iter().any(|row| row.description.is_some());
+    let mut head: Vec<String> = described.then(|| "Description".to_owned()).into_iter().collect();
+    head.extend(evaluation.vars.iter().cloned());
+    for column in &evaluation.columns {
+        head.push(format!("[{}] {}", column.provider, column.label));
+        head.extend(["Status", "Score", "Named Scores"].map(str::to_owned));
+        head.extend(metrics(column).map(|name| format!("Metric: {name}")));
+        head.extend(["Grader Reason", "Comment"].map(str::to_owned));
+    }
+    let failed = |error: csv::Error| error.to_string();
+    writer.write_record(&head).map_err(failed)?;
+    for group in evaluation.rows.chunk_by(|a, b| a.test_idx == b.test_idx) {
+        let mut cells = Vec::new();
+        if described {
+            cells.push(safe(group[0].description.clone().unwrap_or_default()));
+        }
+        cells.extend(
+            evaluation.vars.iter().map(|name| safe(group[0].vars.get(name).map(to_text).unwrap_or_default())),
+        );
+        for (at, column) in evaluation.columns.iter().enumerate() {
+            match group.iter().find(|row| row.prompt_idx == at) {
+                Some(row) => row_cells(row, column, &mut cells),
+                None => cells.extend(std::iter::repeat_n(String::new(), 6 + metrics(column).count())),
+            }
+        }
+        writer.write_record(&cells).map_err(failed)?;
+    }
+    let bytes = writer.into_inner().map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|error| error.to_string())
+}
+
+fn metrics(column: &Column) -> impl Iterator<Item = &str> {
+    column.metrics.named_scores.keys().map(String::as_str)
+}
+
+fn row_cells(row: &Row, column: &Column, cells: &mut Vec<String>) {
+    let output = row.response.as_ref().and_then(|response| response.output.as_ref());
+    let text = output.map(|output| output.as_str().map_or_else(|| output.to_string(), str::to_owned));
+    cells.push(safe(text.or_else(|| row.error.clone()).unwrap_or_default()));
+    cells.push(word(row).to_owned());
+    cells.push(format!("{:.2}", row.score));
+    cells.push(Value::Object(row.named_scores.clone()).to_string());
+    for name in metrics(column) {
+        let score = row.named_scores.get(name).and_then(Value::as_f64);
+        cells.push(score.map(|score| format!("{score:.2}")).unwrap_or_default());
+    }
+    let verdict = row.grading_result.as_ref();
+    cells.push(safe(verdict.map(|verdict| verdict.reason.clone()).unwrap_or_default()));
+    cells.push(safe(verdict.and_then(|verdict| verdict.comment.clone()).unwrap_or_default()));
+}
+
+/// A spreadsheet runs what looks like a formula; a quote before it keeps it text.
+fn safe(cell: String) -> String {
+    if crate::config::env::is_on("PROMPTFOO_DISABLE_CSV_FORMULA_ESCAPING") {
+        return cell;
+    }
+    let formula = match cell.trim_start().chars().next() {
+        Some('=' | '@') => true,
+        Some('+' | '-') => cell.trim().parse::<f64>().is_err(),
+        _ => false,
+    };
+    if formula { format!("'{cell}") } else { cell }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formulas_become_text() {
+        assert_eq!(safe("=1+1".to_owned()), "'=1+1");
+        assert_eq!(safe("-5".to_owned()), "-5");
+        assert_eq!(safe("-x".to_owned()), "'-x");
+        assert_eq!(safe("plain".to_owned()), "plain");
+    }
+}

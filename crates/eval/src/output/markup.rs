@@ -1,0 +1,158 @@
+//! XML, JUnit and HTML.
+
+use serde_json::Value;
+
+use crate::model::{Evaluation, Failure, Row};
+use crate::template::value::to_text;
+use crate::terminal::word;
+
+/// Text between tags and in attributes.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // XML has no place for these, not even escaped.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The result document as XML: a key is an element, an item of a list repeats it.
+pub fn xml(document: &Value) -> String {
+    let mut out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<promptfoo>\n".to_owned();
+    for key in ["evalId", "results", "config", "shareableUrl"] {
+        element(key, &document[key], 1, &mut out);
+    }
+    out.push_str("</promptfoo>\n");
+    out
+}
+
+fn element(name: &str, value: &Value, depth: usize, out: &mut String) {
+    let fits = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+    let mut name: String = name.chars().map(|c| if fits(c) { c } else { '_' }).collect();
+    if !name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
+        name.insert(0, '_');
+    }
+    let pad = "  ".repeat(depth);
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| element(&name, item, depth, out)),
+        Value::Object(map) => {
+            out.push_str(&format!("{pad}<{name}>\n"));
+            map.iter().for_each(|(key, value)| element(key, value, depth + 1, out));
+            out.push_str(&format!("{pad}</{name}>\n"));
+        }
+        Value::Null => out.push_str(&format!("{pad}<{name}></{name}>\n")),
+        scalar => out.push_str(&format!("{pad}<{name}>{}</{name}>\n", escape(&to_text(scalar)))),
+    }
+}
+
+/// JUnit, one suite a column.
+pub fn junit(evaluation: &Evaluation) -> String {
+    let stats = &evaluation.stats;
+    let seconds = |ms: f64| format!("{:.3}", ms / 1000.0);
+    let mut out = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"promptfoo\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{}\">\n",
+        stats.total(),
+        stats.failures,
+        stats.errors,
+        seconds(stats.duration_ms as f64)
+    );
+    for (at, column) in evaluation.columns.iter().enumerate() {
+        let metrics = &column.metrics;
+        let name = escape(&format!("[{}] prompt {}", column.provider, at + 1));
+        let total = metrics.test_pass_count + metrics.test_fail_count + metrics.test_error_count;
+        out.push_str(&format!(
+            "  <testsuite name=\"{name}\" tests=\"{total}\" failures=\"{}\" errors=\"{}\" time=\"{}\">\n",
+            metrics.test_fail_count,
+            metrics.test_error_count,
+            seconds(metrics.total_latency_ms)
+        ));
+        for row in evaluation.rows.iter().filter(|row| row.prompt_idx == at) {
+            let about = row.description.clone().unwrap_or_else(|| column.label.clone());
+            let case = escape(&format!("test {}: {about}", row.test_idx + 1));
+            let head = format!(
+                "    <testcase name=\"{case}\" classname=\"{name}\" time=\"{}\"",
+                seconds(row.latency_ms)
+            );
+            let reason = escape(row.error.as_deref().unwrap_or_default());
+            out.push_str(&match (row.success, row.failure_reason) {
+                (true, _) => format!("{head}/>\n"),
+                (false, Failure::Error) => format!("{head}>\n      <error type=\"error\" message=\"{reason}\">{reason}</error>\n    </testcase>\n"),
+                (false, _) => format!(
+                    "{head}>\n      <failure type=\"assertion\" message=\"Assertion failed\">{}</failure>\n    </testcase>\n",
+                    escape(&reasons(row))
+                ),
+            });
+        }
+        out.push_str("  </testsuite>\n");
+    }
+    out.push_str("</testsuites>\n");
+    out
+}
+
+/// All reasons a row did not pass.
+fn reasons(row: &Row) -> String {
+    let components = row.grading_result.iter().flat_map(|result| result.component_results.iter().flatten());
+    let failed: Vec<&str> =
+        components.filter(|result| !result.pass).map(|result| result.reason.as_str()).collect();
+    if failed.is_empty() { row.error.clone().unwrap_or_default() } else { failed.join("\n") }
+}
+
+const STYLE: &str = "body{font:14px system-ui,sans-serif;margin:2em;color:#1a1a1a;background:#fff}table{border-collapse:collapse;width:100%}\
+th,td{border:1px solid #ccc;padding:.4em .6em;vertical-align:top;text-align:left}pre{white-space:pre-wrap;margin:0;font:inherit;max-height:20em;overflow:auto}\
+.PASS>b{color:#0a7a2f}.FAIL>b,.ERROR>b{color:#b3261e}details{margin-top:.4em;color:#555}";
+
+/// One page that needs nothing else.
+pub fn html(evaluation: &Evaluation) -> String {
+    let stats = &evaluation.stats;
+    let title = escape(evaluation.description.as_deref().unwrap_or(&evaluation.id));
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style></head><body>\n\
+         <h1>{title}</h1>\n<p>{} · {:.2}% passed: {} passed, {} failed, {} errors</p>\n<table><thead><tr>",
+        escape(&evaluation.id),
+        stats.pass_rate(),
+        stats.successes,
+        stats.failures,
+        stats.errors
+    );
+    for name in &evaluation.vars {
+        out.push_str(&format!("<th>{}</th>", escape(name)));
+    }
+    for column in &evaluation.columns {
+        out.push_str(&format!("<th>[{}] {}</th>", escape(&column.provider), escape(&column.label)));
+    }
+    out.push_str("</tr></thead><tbody>\n");
+    for group in evaluation.rows.chunk_by(|a, b| a.test_idx == b.test_idx) {
+        out.push_str("<tr>");
+        for name in &evaluation.vars {
+            let value = group[0].vars.get(name).map(to_text).unwrap_or_default();
+            out.push_str(&format!("<td><pre>{}</pre></td>", escape(&value)));
+        }
+        for at in 0..evaluation.columns.len() {
+            match group.iter().find(|row| row.prompt_idx == at) {
+                Some(row) => cell(row, &mut out),
+                None => out.push_str("<td></td>"),
+            }
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></body></html>\n");
+    out
+}
+
+fn cell(row: &Row, out: &mut String) {
+    let output =
+        row.response.as_ref().and_then(|response| response.output.as_ref()).map(to_text).unwrap_or_default();
+    let word = word(row);
+    let reasons = if row.success { String::new() } else { reasons(row) };
+    out.push_str(&format!(
+        "<td class=\"{word}\"><b>{word}</b> {:.2}<pre>{}</pre><pre>{}</pre><details><summary>prompt</summary><pre>{}</pre></details></td>",
+        row.score, escape(&reasons), escape(&output), escape(&row.prompt.raw)
+    ));
+}

@@ -1,0 +1,176 @@
+//! Assertions that compare all answers to one test: `max-score` and `select-best`.
+
+use serde_json::{Value, json};
+
+use super::Run;
+use crate::model::{Assertion, Failure, GradingResult, Object, Row};
+use crate::provider::spec::ProviderSpec;
+use crate::provider::{self, Call};
+use crate::template::value::{to_number, to_text};
+
+/// Compares the rows of each test that asks for it. Rows are sorted by test.
+pub async fn compare(run: &Run, rows: &mut [Row]) {
+    for group in rows.chunk_by_mut(|a, b| a.test_idx == b.test_idx) {
+        let Some(first) = group.first() else { continue };
+        let asserts = crate::config::assertions::parse_all(first.test_case.get("assert"));
+        for assertion in
+            asserts.iter().filter(|assertion| matches!(assertion.kind.as_str(), "max-score" | "select-best"))
+        {
+            let verdicts = if assertion.kind == "max-score" {
+                max_score(assertion, group)
+            } else {
+                select_best(run, assertion, group).await
+            };
+            for (row, verdict) in group.iter_mut().zip(verdicts) {
+                apply(row, verdict, assertion);
+            }
+        }
+    }
+}
+
+fn apply(row: &mut Row, mut verdict: GradingResult, assertion: &Assertion) {
+    verdict.assertion = Some(Value::Object(assertion.raw.clone()));
+    if row.failure_reason == Failure::Error {
+        return;
+    }
+    let Some(whole) = &mut row.grading_result else { return };
+    if !verdict.pass && row.success {
+        row.success = false;
+        row.failure_reason = Failure::Assertion;
+        row.error = Some(verdict.reason.clone());
+        whole.pass = false;
+        whole.reason.clone_from(&verdict.reason);
+    }
+    if !verdict.pass {
+        row.score = verdict.score;
+        whole.score = verdict.score;
+    }
+    whole.component_results.get_or_insert_with(Vec::new).push(verdict);
+}
+
+fn max_score(assertion: &Assertion, rows: &[Row]) -> Vec<GradingResult> {
+    if rows.len() < 2 {
+        return rows
+            .iter()
+            .map(|_| GradingResult::failed("max-score needs at least two outputs to choose from"))
+            .collect();
+    }
+    let setting = |key: &str| assertion.value.as_ref().and_then(|value| value.get(key));
+    let sum = setting("method").and_then(Value::as_str) == Some("sum");
+    let scores: Vec<(f64, f64, usize)> = rows
+        .iter()
+        .map(|row| {
+            let components =
+                row.grading_result.iter().flat_map(|result| result.component_results.iter().flatten());
+            let (mut total, mut weights, mut count) = (0.0, 0.0, 0);
+            for component in components {
+                let own = component.assertion.as_ref();
+                let kind = own.and_then(|own| own.get("type")).and_then(Value::as_str).unwrap_or_default();
+                if matches!(kind, "max-score" | "select-best") {
+                    continue;
+                }
+                let given = setting("weights").and_then(|weights| weights.get(kind)).and_then(Value::as_f64);
+                let weight = given
+                    .or_else(|| own.and_then(|own| own.get("weight")).and_then(Value::as_f64))
+                    .unwrap_or(1.0);
+                total += component.score * weight;
+                weights += weight;
+                count += 1;
+            }
+            let score = if sum {
+                total
+            } else if weights > 0.0 {
+                total / weights
+            } else {
+                0.0
+            };
+            (score, weights, count)
+        })
+        .collect();
+    let best = scores.iter().map(|(score, ..)| *score).fold(f64::NEG_INFINITY, f64::max);
+    let winner = scores.iter().position(|(score, ..)| *score == best);
+    let threshold = setting("threshold").map(to_number).or(assertion.threshold);
+    let enough = threshold.is_none_or(|threshold| best >= threshold);
+    scores
+        .iter()
+        .enumerate()
+        .map(|(at, (score, weights, count))| {
+            let mut result = if Some(at) == winner && enough {
+                GradingResult::passed(1.0, format!("Selected as highest scoring output (score: {score:.3})"))
+            } else if Some(at) == winner {
+                GradingResult::failed(format!(
+                    "Not selected (score {score:.3} below threshold {})",
+                    threshold.unwrap_or_default()
+                ))
+            } else {
+                GradingResult::failed(format!("Not selected (score: {score:.3}, max: {best:.3})"))
+            };
+            let mut named = Object::new();
+            named.insert("maxScore".to_owned(), crate::model::number_value(*score));
+            named.insert("assertionCount".to_owned(), json!(count));
+            named.insert("totalWeight".to_owned(), crate::model::number_value(*weights));
+            result.named_scores = Some(named);
+            result
+        })
+        .collect()
+}
+
+const SELECT: &str = "Several outputs were given for the same task. Choose the one that meets the criterion best.\n\n\
+{% for output in outputs %}<output index=\"{{ loop.index0 }}\">\n{{ output }}\n</output>\n{% endfor %}\
+<criterion>\n{{ criteria }}\n</criterion>\n\nAnswer with the index of the best output and nothing else.";
+
+async fn select_best(run: &Run, assertion: &Assertion, rows: &[Row]) -> Vec<GradingResult> {
+    let all = |result: &GradingResult| rows.iter().map(|_| result.clone()).collect();
+    if rows.len() < 2 {
+        return all(&GradingResult::failed("select-best needs at least two outputs to choose from"));
+    }
+    let criteria = assertion.value.as_ref().map(to_text).unwrap_or_default();
+    let first = &rows[0];
+    let criteria = run.templates.render(&criteria, &first.vars).unwrap_or(criteria);
+    let outputs: Vec<Value> = rows
+        .iter()
+        .map(|row| row.response.as_ref().and_then(|response| response.output.clone()).unwrap_or_default())
+        .collect();
+    let chosen = match ask(run, assertion, first, &criteria, &outputs).await {
+        Ok(text) => text.split(|c: char| !c.is_ascii_digit()).find_map(|digits| digits.parse::<usize>().ok()),
+        Err(error) => return all(&GradingResult::failed(error)),
+    };
+    let Some(chosen) = chosen.filter(|chosen| *chosen < rows.len()) else {
+        return all(&GradingResult::failed("the grader did not name one of the outputs"));
+    };
+    (0..rows.len())
+        .map(|at| match at == chosen {
+            true => GradingResult::passed(1.0, format!("Output selected as the best: {criteria}")),
+            false => GradingResult::failed(format!("Output not selected: {criteria}")),
+        })
+        .collect()
+}
+
+async fn ask(
+    run: &Run,
+    assertion: &Assertion,
+    row: &Row,
+    criteria: &str,
+    outputs: &[Value],
+) -> Result<String, String> {
+    let options = row.test_case.get("options");
+    let named = assertion.provider.as_ref().or_else(|| options.and_then(|options| options.get("provider")));
+    let spec = match named.and_then(|value| ProviderSpec::from_value(value, &run.services.base)) {
+        Some(spec) => spec,
+        None => ProviderSpec::new("openai:chat:gpt-5.5-2026-04-23", &run.services.base),
+    };
+    let made = provider::make(&spec)?;
+    let mut vars = row.vars.clone();
+    vars.insert("outputs".to_owned(), json!(outputs));
+    vars.insert("criteria".to_owned(), json!(criteria));
+    let template = assertion.rubric_prompt.as_ref().and_then(Value::as_str).unwrap_or(SELECT);
+    let text = run.templates.render(template, &vars).map_err(|error| error.to_string())?;
+    let context = json!({"vars": vars, "prompt": {"raw": text, "label": "select-best"}});
+    let call =
+        Call { prompt: &text, vars: &vars, config: &spec.config, context: &context, services: &run.services };
+    let response = made.call(&call).await;
+    match response.error {
+        Some(error) => Err(format!("the grader `{}` failed: {error}", spec.id)),
+        None => Ok(response.output.map(|output| to_text(&output)).unwrap_or_default()),
+    }
+}
