@@ -5,7 +5,7 @@ ANSWERS = {
     "endless loop": "def f():\n    while True:\n        pass",
     "deletion": "import os\ndef f():\n    return os.system('rm -rf / --no-preserve-root >/dev/null 2>&1')",
     "output": "def f():\n    for _ in range(2000):\n        print('x' * 1_000_000)",
-    "network": "import urllib.request\ndef f():\n    return urllib.request.urlopen('http://192.0.2.1', timeout=2).status",
+    "network": "import urllib.request\ndef f():\n    return urllib.request.urlopen('http://203.0.113.7', timeout=2).status",
     "none": "def f():\n    return 42",
 }
 

@@ -20,7 +20,7 @@ pub struct EvalArgs {
 #[derive(Debug, Subcommand)]
 enum EvalCommand {
     /// read and check the configuration without running it
-    Validate(RunArgs),
+    Validate(Box<RunArgs>),
     /// make a suite to begin with
     Init(InitArgs),
     /// list the stored runs
@@ -156,7 +156,7 @@ struct RunArgs {
 /// Runs it.
 pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
     let (run, check_only) = match args.command {
-        Some(EvalCommand::Validate(run)) => (run, true),
+        Some(EvalCommand::Validate(run)) => (*run, true),
         Some(other) => return stored(other).await,
         None => (args.run, false),
     };
