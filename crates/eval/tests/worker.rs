@@ -194,7 +194,7 @@ async fn javascript_of_every_module_kind_is_called() {
         "b.mjs",
         "export default (output) => output.length\nexport const named = () => [process.env.FROM_CONFIG]\n",
     );
-    scripts.file("c.js", "export default function (output, { provider }) { return provider.id() }\n");
+    scripts.file("c.mjs", "export default function (output, { provider }) { return provider.id() }\n");
     scripts.file("d.js", "module.exports = { fallback: () => 'fell back' }\n");
     scripts.file("e.js", "throw new Error('does not load')\n");
     for (file, name, arguments, value) in [
@@ -202,7 +202,7 @@ async fn javascript_of_every_module_kind_is_called() {
         ("a.cjs", Some("other"), json!([]), json!(2)),
         ("b.mjs", None, json!(["abc"]), json!(3)),
         ("b.mjs", Some("named"), json!([]), json!(["yes"])),
-        ("c.js", None, json!(["", {"provider": {"id": "echo"}}]), json!("echo")),
+        ("c.mjs", None, json!(["", {"provider": {"id": "echo"}}]), json!("echo")),
         ("d.js", None, json!([]), json!("fell back")),
     ] {
         let reply = scripts.call(scripts.function(file, name), arguments).await.unwrap();
