@@ -51,7 +51,13 @@ impl Aggregate {
         if self.row_error.is_none() {
             self.row_error.clone_from(&result.row_error);
         }
+        let nested = result.component_results.clone().unwrap_or_default();
+        let assertion = result.assertion.clone();
         self.components.push(result);
+        self.components.extend(nested.into_iter().map(|inner| GradingResult {
+            assertion: inner.assertion.clone().or_else(|| assertion.clone()),
+            ..inner
+        }));
     }
 
     /// Lists a verdict that was counted elsewhere.

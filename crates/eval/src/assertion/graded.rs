@@ -195,10 +195,13 @@ fn closed_question<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResul
         match asked {
             Ok(response) => {
                 let said = response.output.as_ref().map(to_text).unwrap_or_default();
-                let result = GradingResult::of(cx.assertion, said.trim_end().ends_with('Y'), || {
-                    format!("The submission does not meet the criterion:\n{said}")
-                });
-                GradingResult { tokens_used: tokens(&response), ..result }
+                let met = said.trim_end().ends_with('Y');
+                let reason = format!(
+                    "The submission {} the criterion:\n{said}",
+                    if met { "meets" } else { "does not meet" }
+                );
+                let result = GradingResult::of(cx.assertion, met, String::new);
+                GradingResult { reason, tokens_used: tokens(&response), ..result }
             }
             Err(error) => grader_failed(error),
         }

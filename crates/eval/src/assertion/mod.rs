@@ -3,6 +3,7 @@
 pub mod aggregate;
 mod context;
 mod graded;
+mod html;
 mod measure;
 mod overlap;
 mod refusal;

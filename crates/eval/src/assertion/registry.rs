@@ -1,6 +1,6 @@
 //! Which assertion types there are.
 
-use super::{Grader, graded, measure, overlap, refusal, script, structured, text, tools};
+use super::{Grader, graded, html, measure, overlap, refusal, script, structured, text, tools};
 
 const TABLES: &[&[(&str, Grader)]] = &[
     text::GRADERS,
@@ -11,6 +11,7 @@ const TABLES: &[&[(&str, Grader)]] = &[
     crate::code::GRADERS,
     overlap::GRADERS,
     tools::GRADERS,
+    html::GRADERS,
     graded::GRADERS,
 ];
 

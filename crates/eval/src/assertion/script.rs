@@ -202,8 +202,9 @@ fn verdict(
     let python = language == Language::Python;
     let value = if python { read_text(value) } else { value };
     let said_no = || {
-        let who = if python { "Python code returned false" } else { "Custom function returned false" };
-        if file { who.to_owned() } else { format!("{who}\n{code}") }
+        let who = if python { "Python code" } else { "Custom function" };
+        let who = format!("{who} returned {}", cx.assertion.negated);
+        if file { who } else { format!("{who}\n{code}") }
     };
     match value {
         Value::Bool(truth) => GradingResult::of(cx.assertion, truth, said_no),
@@ -239,26 +240,34 @@ fn read_text(value: Value) -> Value {
     trimmed.parse::<f64>().map_or(value, crate::model::number_value)
 }
 
+/// Python may name the keys of a verdict its own way, also in the verdicts inside.
+fn camel_keys(map: &mut Object) {
+    for (snake, camel) in [
+        ("pass_", "pass"),
+        ("named_scores", "namedScores"),
+        ("named_score_weights", "namedScoreWeights"),
+        ("component_results", "componentResults"),
+        ("tokens_used", "tokensUsed"),
+    ] {
+        if let Some(value) = map.get(snake).cloned() {
+            map.entry(camel).or_insert(value);
+        }
+    }
+    if let Some(Value::Array(inner)) = map.get_mut("componentResults") {
+        inner.iter_mut().filter_map(Value::as_object_mut).for_each(camel_keys);
+    }
+}
+
 fn from_object(cx: &GradingContext<'_>, mut map: Object, python: bool) -> GradingResult {
     if python {
-        for (snake, camel) in [
-            ("pass_", "pass"),
-            ("named_scores", "namedScores"),
-            ("named_score_weights", "namedScoreWeights"),
-            ("component_results", "componentResults"),
-            ("tokens_used", "tokensUsed"),
-        ] {
-            if let Some(value) = map.get(snake).cloned() {
-                map.entry(camel).or_insert(value);
-            }
-        }
+        camel_keys(&mut map);
     }
     let complete = map.get("pass").is_some_and(Value::is_boolean)
         && map.get("score").is_some_and(Value::is_number)
         && map.get("reason").is_some_and(Value::is_string);
     if !complete {
         return GradingResult::failed(format!(
-            "the returned object needs `pass` (boolean), `score` (number) and `reason` (text): {}",
+            "the function must return an object with `pass` (boolean), `score` (number) and `reason` (text), not {}",
             Value::Object(map)
         ));
     }
@@ -275,7 +284,13 @@ fn from_object(cx: &GradingContext<'_>, mut map: Object, python: bool) -> Gradin
         result.reason =
             format!("Python score {} is less than threshold {threshold}: {}", result.score, result.reason);
     }
-    result.pass = result.pass != cx.assertion.negated;
+    if cx.assertion.negated {
+        result.pass = !result.pass;
+        if !python {
+            result.reason =
+                if result.pass { "Assertion passed" } else { "Custom function returned true" }.to_owned();
+        }
+    }
     result
 }
 

@@ -161,7 +161,7 @@ fn missing<'r>(xml: &str, required: &'r [String]) -> Result<Vec<&'r str>, String
 fn is_xml(cx: &GradingContext<'_>) -> GradingResult {
     let required = required(cx);
     let problem = match missing(cx.output_text, &required) {
-        Err(error) => Some(format!("XML parsing failed: {error}")),
+        Err(error) => Some(format!("XML parsing error: {error}")),
         Ok(missing) if missing.is_empty() => None,
         Ok(missing) => Some(format!("XML is missing required elements: {}", missing.join(", "))),
     };
@@ -178,7 +178,7 @@ fn contains_xml(cx: &GradingContext<'_>) -> GradingResult {
         let what = if fragments.is_empty() {
             "No XML content found in the output"
         } else {
-            "No XML in the output has the required elements"
+            "No valid XML content found matching the requirements"
         };
         if cx.assertion.negated {
             "Output contains XML, expected it not to".to_owned()

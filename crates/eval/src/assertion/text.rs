@@ -130,7 +130,10 @@ fn regex(cx: &GradingContext<'_>) -> GradingResult {
 fn levenshtein(cx: &GradingContext<'_>) -> GradingResult {
     let wanted = cx.value.map(to_text).unwrap_or_default();
     let threshold = cx.assertion.threshold.unwrap_or(5.0);
-    let distance = strsim::levenshtein(cx.output_text, &wanted);
+    // Counted as JavaScript counts, where a character beyond the basic plane is two.
+    let units = |text: &str| text.encode_utf16().collect::<Vec<_>>();
+    let (own, wanted) = (units(cx.output_text), units(&wanted));
+    let distance = strsim::generic_levenshtein(&own, &wanted);
     GradingResult::of(cx.assertion, distance as f64 <= threshold, || {
         let compared = if cx.assertion.negated { "less than or equal to" } else { "greater than" };
         format!("Levenshtein distance {distance} is {compared} threshold {threshold}")
@@ -156,12 +159,15 @@ fn word_count(cx: &GradingContext<'_>) -> GradingResult {
         None => min.is_none_or(|min| count >= min) && max.is_none_or(|max| count <= max),
     };
     GradingResult::of(cx.assertion, holds, || {
-        let wanted = match (exact, min, max) {
-            (Some(exact), ..) => format!("{exact}"),
-            (None, Some(min), Some(max)) => format!("between {min} and {max}"),
-            (None, Some(min), None) => format!("at least {min}"),
-            (None, None, max) => format!("at most {}", max.unwrap_or_default()),
-        };
-        format!("Word count {count} is{} {wanted}", if cx.assertion.negated { "" } else { " not" })
+        let unwanted = if cx.assertion.negated { "not " } else { "" };
+        match (exact, min, max) {
+            (Some(exact), ..) => format!("Expected {unwanted}{exact} words, got {count}"),
+            _ if cx.assertion.negated => format!("Expected word count {count} to be outside the range"),
+            (None, Some(min), Some(max)) => format!("Expected {min} to {max} words, got {count}"),
+            (None, Some(min), None) => format!("Word count {count} is less than minimum {min}"),
+            (None, None, max) => {
+                format!("Word count {count} is greater than maximum {}", max.unwrap_or_default())
+            }
+        }
     })
 }

@@ -33,10 +33,10 @@ fn tool_call_f1(cx: &GradingContext<'_>) -> GradingResult {
         pass: (f1 >= threshold) != cx.assertion.negated,
         score: f1,
         reason: format!(
-            "Tool call F1 {f1:.3}, threshold {}: called [{}], expected [{}]",
-            number::text(threshold),
+            "Tool Call F1: {f1:.3} (precision={precision:.3}, recall={recall:.3}). Expected: [{}], Called: [{}]{}",
+            list(&wanted),
             list(&called),
-            list(&wanted)
+            if f1 < threshold { format!(", threshold {}", number::text(threshold)) } else { String::new() },
         ),
         ..GradingResult::default()
     }

@@ -99,6 +99,7 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     }
     let templates = Templates::new(env::for_templates(&config_env));
     let merged = Merged::of(documents, &templates, findings);
+    let templates = templates.with_filters(merged.filters(&base, findings));
     let concurrency = options.concurrency.or_else(|| merged.concurrency()).unwrap_or(4);
     let services = Services::new(base.clone(), config_env, concurrency);
 
@@ -243,7 +244,7 @@ impl Merged {
                 check_keys(node, known, &format!("`{key}`"), findings);
             }
         }
-        for key in ["nunjucksFilters", "extensions", "tracing", "redteam"] {
+        for key in ["extensions", "tracing", "redteam"] {
             if let Some(node) = root.get(key)
                 && !node.is_null()
                 && !(key == "extensions" && node.items().is_some_and(<[Node]>::is_empty))
@@ -288,6 +289,23 @@ impl Merged {
                 }
             }
         }
+    }
+
+    /// `nunjucksFilters`: the modules' texts by the names of their filters.
+    fn filters(&self, base: &Path, findings: &mut Findings) -> std::collections::HashMap<String, String> {
+        let mut filters = std::collections::HashMap::new();
+        for (name, path) in self.raw.get("nunjucksFilters").and_then(Value::as_object).into_iter().flatten() {
+            let path = super::files::resolve(base, path.as_str().unwrap_or_default());
+            match std::fs::read_to_string(&path) {
+                Ok(text) => drop(filters.insert(name.clone(), text)),
+                Err(error) => {
+                    let message =
+                        format!("failed to read the filter `{name}` from `{}`: {error}", path.display());
+                    findings.add(Severity::Error, None, message);
+                }
+            }
+        }
+        filters
     }
 
     fn description(&self) -> Option<String> {

@@ -104,6 +104,10 @@ impl Provider for Anthropic {
         &self.id
     }
 
+    fn is_service(&self) -> bool {
+        true
+    }
+
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         async move {
             match self.ask(call).await {

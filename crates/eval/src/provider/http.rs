@@ -101,6 +101,10 @@ impl Provider for Http {
         &self.id
     }
 
+    fn is_service(&self) -> bool {
+        true
+    }
+
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         async move { self.ask(call).await.unwrap_or_else(ProviderResponse::failed) }.boxed()
     }

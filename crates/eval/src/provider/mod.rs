@@ -28,6 +28,10 @@ pub trait Provider: Send + Sync {
     fn id(&self) -> &str;
     /// Answers one prompt.
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse>;
+    /// Whether it is a service whose answers are worth keeping.
+    fn is_service(&self) -> bool {
+        false
+    }
     /// The vector of a text, as the output; providers of nothing but vectors answer every call with one.
     fn embed<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         self.call(call)

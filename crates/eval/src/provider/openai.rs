@@ -245,6 +245,10 @@ impl Provider for OpenAi {
         &self.id
     }
 
+    fn is_service(&self) -> bool {
+        true
+    }
+
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         async move {
             match self.ask(call.prompt, call.config, call.services).await {

@@ -1,24 +1,172 @@
-//! Calls of providers.
+//! Calls of providers: answers of services are kept on disk, and the same question is asked once.
 
-use crate::model::ProviderResponse;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::sync::OnceCell;
+
+use crate::model::{ProviderResponse, TokenUsage};
 use crate::provider::{Call, Provider};
 use crate::services::Services;
+
+/// How long an answer is kept, in seconds: 14 days.
+const TIME_TO_LIVE: u64 = 14 * 86_400;
+
+type Answer = Arc<OnceCell<ProviderResponse>>;
 
 /// Calls providers for all rows of a run.
 #[derive(Debug)]
 pub struct Caller {
-    #[allow(dead_code, reason = "the cache follows")]
-    cache: bool,
+    /// Where answers are kept; nowhere without the cache.
+    directory: Option<PathBuf>,
+    time_to_live: Duration,
+    /// Answers of this run, and those being waited for.
+    asked: Mutex<HashMap<String, Answer>>,
 }
 
 impl Caller {
     /// With or without the cache.
-    pub fn new(cache: bool, _services: &Services) -> Self {
-        Self { cache }
+    pub fn new(cache: bool, services: &Services) -> Self {
+        let path = || {
+            services
+                .env("PROMPTFOO_CACHE_PATH")
+                .map_or_else(|| crate::store::directory().join("cache"), PathBuf::from)
+        };
+        let seconds =
+            services.env("PROMPTFOO_CACHE_TTL").and_then(|text| text.parse().ok()).unwrap_or(TIME_TO_LIVE);
+        Self {
+            directory: cache.then(path),
+            time_to_live: Duration::from_secs(seconds),
+            asked: Mutex::default(),
+        }
     }
 
-    /// Calls a provider.
-    pub async fn call(&self, provider: &dyn Provider, call: &Call<'_>, _repeat: usize) -> ProviderResponse {
-        provider.call(call).await
+    /// Calls a provider, or gives the answer it gave before. Every repetition of a test has answers of its own.
+    pub async fn call(&self, provider: &dyn Provider, call: &Call<'_>, repeat: usize) -> ProviderResponse {
+        let Some(directory) = self.directory.as_ref().filter(|_| provider.is_service()) else {
+            return provider.call(call).await;
+        };
+        let question = json!([provider.id(), call.config, call.prompt, repeat]).to_string();
+        let key: String =
+            Sha256::digest(question.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = directory.join(format!("{key}.json"));
+        if let Some(answer) = self.kept(&path) {
+            return from_cache(answer);
+        }
+        let cell = self.asked.lock().map(|mut asked| Arc::clone(asked.entry(key.clone()).or_default()));
+        let cell = cell.unwrap_or_default();
+        let mut own = false;
+        let answer = cell
+            .get_or_init(|| async {
+                own = true;
+                provider.call(call).await
+            })
+            .await
+            .clone();
+        if answer.error.is_some() {
+            // The next row asks again.
+            if let Ok(mut asked) = self.asked.lock() {
+                asked.remove(&key);
+            }
+            return answer;
+        }
+        if !own {
+            return from_cache(answer);
+        }
+        keep(&path, &answer);
+        answer
+    }
+
+    fn kept(&self, path: &std::path::Path) -> Option<ProviderResponse> {
+        let written = std::fs::metadata(path).and_then(|about| about.modified()).ok()?;
+        let age = SystemTime::now().duration_since(written).unwrap_or_default();
+        if age > self.time_to_live {
+            return None;
+        }
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    }
+}
+
+/// Written beside and moved into place, so that no other run reads half of it. What cannot be kept is asked again.
+fn keep(path: &std::path::Path, answer: &ProviderResponse) {
+    let Some(directory) = path.parent() else { return };
+    let write = || -> std::io::Result<()> {
+        std::fs::create_dir_all(directory)?;
+        let beside = directory.join(format!("{}.part", uuid::Uuid::new_v4()));
+        std::fs::write(&beside, serde_json::to_vec(answer)?)?;
+        std::fs::rename(&beside, path)
+    };
+    if let Err(error) = write() {
+        tracing::warn!(%error, "an answer was not kept");
+    }
+}
+
+/// Tokens of a kept answer were spent before.
+fn from_cache(mut answer: ProviderResponse) -> ProviderResponse {
+    answer.cached = Some(true);
+    if let Some(usage) = &answer.token_usage {
+        let total = usage.total.unwrap_or(0.0);
+        answer.token_usage =
+            Some(TokenUsage { total: Some(total), cached: Some(total), ..TokenUsage::default() });
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::model::Object;
+
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl Provider for Counting {
+        fn id(&self) -> &str {
+            "counting"
+        }
+
+        fn is_service(&self) -> bool {
+            true
+        }
+
+        fn call<'a>(&'a self, _: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+            let count = self.0.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(ProviderResponse::text(count.to_string())).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_question_is_asked_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let services = Services::new(directory.path().to_owned(), Object::new(), 1);
+        let caller = || Caller {
+            directory: Some(directory.path().to_owned()),
+            time_to_live: Duration::from_secs(60),
+            asked: Mutex::default(),
+        };
+        let provider = Counting::default();
+        let empty = Object::new();
+        let ask = |prompt| Call {
+            prompt,
+            vars: &empty,
+            config: &empty,
+            context: &serde_json::Value::Null,
+            services: &services,
+        };
+        let (first, again) = (caller(), caller());
+        assert_eq!(first.call(&provider, &ask("x"), 0).await.cached, None);
+        assert_eq!(first.call(&provider, &ask("x"), 0).await.cached, Some(true));
+        assert_eq!(again.call(&provider, &ask("x"), 0).await.output, Some(json!("0")));
+        assert_eq!(again.call(&provider, &ask("x"), 1).await.output, Some(json!("1")));
+        assert_eq!(provider.0.load(Ordering::SeqCst), 2);
     }
 }

@@ -57,7 +57,6 @@ pub async fn grade(
                 .metadata
                 .get_or_insert_with(Object::new)
                 .insert("assertionSet".to_owned(), set_facts(assertion));
-            result.assertion = Some(Value::Object(assertion.raw.clone()));
             row_total.add(result, weight, metric.as_deref());
             row_total.list(children);
         } else {

@@ -21,14 +21,15 @@ const MAX_CALLS: usize = 64;
 pub struct Interpreter<'v> {
     vars: &'v Object,
     env: &'v Value,
+    filters: &'v HashMap<String, String>,
     /// Names set by the template, innermost last.
     frames: Vec<HashMap<String, Val>>,
     calls: usize,
 }
 
 impl<'v> Interpreter<'v> {
-    pub fn new(vars: &'v Object, env: &'v Value) -> Self {
-        Self { vars, env, frames: vec![HashMap::new()], calls: 0 }
+    pub fn new(vars: &'v Object, env: &'v Value, filters: &'v HashMap<String, String>) -> Self {
+        Self { vars, env, filters, frames: vec![HashMap::new()], calls: 0 }
     }
 
     pub fn run(&mut self, parts: &[Part], out: &mut String) -> Done<()> {
@@ -81,7 +82,7 @@ impl<'v> Interpreter<'v> {
                 let mut text = String::new();
                 self.run(body, &mut text)?;
                 let arguments = self.all(arguments)?;
-                filters::apply(name, Val::from(text), &arguments, &Object::new())?.print(out);
+                self.filter(name, Val::from(text), &arguments, &Object::new())?.print(out);
             }
             Part::Switch(subject, cases, otherwise) => {
                 let subject = self.eval(subject)?;
@@ -208,7 +209,7 @@ impl<'v> Interpreter<'v> {
                 let of = self.eval(of)?;
                 let arguments = self.all(arguments)?;
                 let named = self.named(named)?.into_iter().map(|(key, val)| (key, val.into_json())).collect();
-                filters::apply(name, of, &arguments, &named)?
+                self.filter(name, of, &arguments, &named)?
             }
             Expr::Test(of, name, arguments, negated) => {
                 let of = self.eval(of)?;
@@ -246,6 +247,21 @@ impl<'v> Interpreter<'v> {
                 }
             }
         })
+    }
+
+    /// A filter of the configuration, else of the language.
+    fn filter(&self, name: &str, of: Val, arguments: &[Val], named: &Object) -> Done<Val> {
+        let Some(module) = self.filters.get(name) else { return filters::apply(name, of, arguments, named) };
+        let module = module.replace("export default ", "module.exports = ");
+        let code = format!(
+            "(...all) => {{ const module = {{ exports: {{}} }}; let exports = module.exports;\n{module}\n\
+             const found = module.exports.default ?? module.exports; return found(...all) }}"
+        );
+        let mut all = vec![of.into_json()];
+        all.extend(arguments.iter().cloned().map(Val::into_json));
+        crate::javascript::call(&code, &all)
+            .map(Val::Json)
+            .map_err(|problem| error(format!("the filter `{name}` failed: {problem}")))
     }
 
     fn named(&mut self, named: &[(String, Expr)]) -> Done<Vec<(String, Val)>> {

@@ -39,6 +39,7 @@ pub struct TemplateError {
 #[derive(Debug, Clone)]
 pub struct Templates {
     env: Arc<Value>,
+    filters: Arc<HashMap<String, String>>,
 }
 
 thread_local! {
@@ -51,7 +52,12 @@ const MAX_PARSED: usize = 512;
 impl Templates {
     /// With this `env`.
     pub fn new(env: Object) -> Self {
-        Self { env: Arc::new(Value::Object(env)) }
+        Self { env: Arc::new(Value::Object(env)), filters: Arc::default() }
+    }
+
+    /// With filters of the configuration: name, and the text of the JavaScript module that exports the function.
+    pub fn with_filters(self, filters: HashMap<String, String>) -> Self {
+        Self { filters: Arc::new(filters), ..self }
     }
 
     /// Renders a template.
@@ -64,7 +70,7 @@ impl Templates {
         }
         let parts = parse(source)?;
         let mut out = String::with_capacity(source.len() * 2);
-        interpret::Interpreter::new(vars, &self.env).run(&parts, &mut out)?;
+        interpret::Interpreter::new(vars, &self.env, &self.filters).run(&parts, &mut out)?;
         Ok(out)
     }
 

@@ -1,0 +1,228 @@
+//! Checks of HTML.
+
+use super::{Grader, GradingContext};
+use crate::model::GradingResult;
+
+pub const GRADERS: &[(&str, Grader)] =
+    &[("is-html", Grader::Pure(is_html)), ("contains-html", Grader::Pure(contains_html))];
+
+/// Elements of HTML that people write.
+const ELEMENTS: &[&str] = &[
+    "a",
+    "abbr",
+    "address",
+    "article",
+    "aside",
+    "audio",
+    "b",
+    "blockquote",
+    "body",
+    "br",
+    "button",
+    "canvas",
+    "caption",
+    "cite",
+    "code",
+    "col",
+    "dd",
+    "del",
+    "details",
+    "dialog",
+    "div",
+    "dl",
+    "dt",
+    "em",
+    "fieldset",
+    "figcaption",
+    "figure",
+    "footer",
+    "form",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "head",
+    "header",
+    "hr",
+    "html",
+    "i",
+    "iframe",
+    "img",
+    "input",
+    "ins",
+    "kbd",
+    "label",
+    "legend",
+    "li",
+    "link",
+    "main",
+    "mark",
+    "meta",
+    "nav",
+    "ol",
+    "optgroup",
+    "option",
+    "p",
+    "picture",
+    "pre",
+    "progress",
+    "q",
+    "s",
+    "samp",
+    "script",
+    "section",
+    "select",
+    "small",
+    "source",
+    "span",
+    "strong",
+    "style",
+    "sub",
+    "summary",
+    "sup",
+    "svg",
+    "table",
+    "tbody",
+    "td",
+    "template",
+    "textarea",
+    "tfoot",
+    "th",
+    "thead",
+    "time",
+    "title",
+    "tr",
+    "u",
+    "ul",
+    "var",
+    "video",
+];
+const MAX_LENGTH: usize = 10 * 1024 * 1024;
+
+/// A tag in a text.
+struct Tag<'t> {
+    name: String,
+    text: &'t str,
+    start: usize,
+    end: usize,
+}
+
+fn tags(text: &str) -> Vec<Tag<'_>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(start) = text[at..].find('<').map(|offset| at + offset) {
+        at = start + 1;
+        let rest = text[at..].trim_start_matches('/');
+        if !rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            continue;
+        }
+        let Some(end) = text[at..].find('>').map(|offset| at + offset + 1) else { break };
+        let name: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+        found.push(Tag { name: name.to_lowercase(), text: &text[start..end], start, end });
+        at = end;
+    }
+    found
+}
+
+fn real(tag: &Tag<'_>) -> bool {
+    ELEMENTS.contains(&tag.name.as_str()) || tag.name.contains('-')
+}
+
+fn is_html(cx: &GradingContext<'_>) -> GradingResult {
+    let holds = whole(cx.output_text.trim());
+    GradingResult::of(cx.assertion, holds, || match cx.assertion.negated {
+        true => "Expected output to not be valid HTML".to_owned(),
+        false => "Expected HTML and nothing else; the output is invalid as such".to_owned(),
+    })
+}
+
+/// Whether a text is nothing but HTML: no bare text outside elements, unless a body is written.
+fn whole(text: &str) -> bool {
+    if text.is_empty() || text.len() > MAX_LENGTH || text.starts_with("<?xml") {
+        return false;
+    }
+    let tags = tags(text);
+    if !tags.iter().any(real) {
+        return false;
+    }
+    if tags.iter().any(|tag| tag.name == "body" && !tag.text.starts_with("</")) {
+        return true;
+    }
+    let (mut depth, mut at) = (0usize, 0);
+    for tag in &tags {
+        if depth == 0 && bare(&text[at..tag.start]) {
+            return false;
+        }
+        let empty =
+            matches!(tag.name.as_str(), "br" | "hr" | "img" | "input" | "link" | "meta" | "source" | "col");
+        if tag.text.starts_with("</") {
+            depth = depth.saturating_sub(1);
+        } else if !empty && !tag.text.ends_with("/>") {
+            depth += 1;
+        }
+        at = tag.end;
+    }
+    depth > 0 || !bare(&text[at..])
+}
+
+/// Whether text between tags says something: comments and the doctype do not.
+fn bare(between: &str) -> bool {
+    let mut rest = between.trim();
+    while let Some(inner) = rest.strip_prefix("<!") {
+        let end = if inner.starts_with("--") {
+            inner.find("-->").map(|at| at + 3)
+        } else {
+            inner.find('>').map(|at| at + 1)
+        };
+        match end {
+            Some(end) => rest = inner[end..].trim_start(),
+            None => return false,
+        }
+    }
+    !rest.is_empty()
+}
+
+fn contains_html(cx: &GradingContext<'_>) -> GradingResult {
+    let holds = points(cx.output_text) >= 2;
+    GradingResult::of(cx.assertion, holds, || {
+        format!("Expected output to {}contain HTML content", if cx.assertion.negated { "not " } else { "" })
+    })
+}
+
+/// Signs of HTML, the clear ones counted twice.
+fn points(text: &str) -> usize {
+    let tags = tags(text);
+    let lower = text.to_lowercase();
+    let opens = tags.iter().any(|tag| !tag.text.starts_with("</") && !tag.text.ends_with("/>"));
+    let closes = tags.iter().any(|tag| tag.text.starts_with("</"));
+    let entity = lower.split('&').skip(1).any(|rest| {
+        rest.split_once(';').is_some_and(|(name, _)| {
+            !name.is_empty() && name.len() < 10 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '#')
+        })
+    });
+    usize::from(opens)
+        + usize::from(closes)
+        + usize::from(tags.iter().any(|tag| tag.text.ends_with("/>")))
+        + usize::from(entity)
+        + if lower.contains("<!doctype") { 2 } else { 0 }
+        + usize::from(text.contains("<!--") && text.contains("-->"))
+        + usize::from(tags.iter().any(|tag| tag.text.contains("=\"") || tag.text.contains("='")))
+        + if tags.iter().any(real) { 2 } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn html_is_told_from_text() {
+        assert!(whole("<!DOCTYPE html><html><body>hi</body></html>"));
+        assert!(whole("<div>hi <b>there</b></div>"));
+        assert!(!whole("words <b>and</b> more"));
+        assert!(!whole("just words"));
+        assert!(points("words <b>and</b> more") >= 2);
+        assert!(points("a < b and c > d") < 2);
+    }
+}

@@ -1,0 +1,94 @@
+//! Small suites from the file to the verdicts.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::Path;
+
+use sandcove_eval::config::{self, Findings, LoadOptions};
+use sandcove_eval::model::Evaluation;
+use sandcove_eval::run::{self, Settings};
+
+/// What was found about a suite, and its results if it could be run.
+async fn evaluate(text: &str, concurrency: usize) -> (Vec<String>, Option<Evaluation>) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("promptfooconfig.yaml"), text).unwrap();
+    let mut findings = Findings::default();
+    let options = LoadOptions { directory: directory.path().to_owned(), ..LoadOptions::default() };
+    let suite = config::load(&options, &mut findings).await;
+    let shorten = |finding: &config::Diagnostic| {
+        finding.to_string().replace(&format!("{}/", Path::new(directory.path()).display()), "")
+    };
+    let told = findings.all().iter().map(shorten).collect();
+    let Ok(suite) = suite else { return (told, None) };
+    let settings = Settings { concurrency, cache: false, ..Settings::default() };
+    (told, Some(run::run(suite, settings, |_, _| {}, |_| {}).await.unwrap()))
+}
+
+const HEAD: &str = "prompts: ['Say {{word}}']\nproviders: [echo]\n";
+
+#[tokio::test]
+async fn rows_are_judged_and_added_up() {
+    let text = format!(
+        "{HEAD}defaultTest: {{assert: [{{type: contains, value: '{{{{word}}}}', metric: has}}]}}\n\
+         derivedMetrics: [{{name: mean, value: has / __count}}]\n\
+         tests:\n  - vars: {{word: [hi, ho]}}\n    assert: [{{type: javascript, value: output.length === 6}}]\n\
+         \x20 - vars: {{word: x}}\n    assert: [{{type: equals, value: nope, weight: 3}}]\n"
+    );
+    let (told, evaluation) = evaluate(&text, 4).await;
+    let evaluation = evaluation.unwrap();
+    assert_eq!(told, Vec::<String>::new());
+    let verdicts: Vec<(bool, f64)> = evaluation.rows.iter().map(|row| (row.success, row.score)).collect();
+    assert_eq!(verdicts, [(true, 1.0), (true, 1.0), (false, 0.25)]);
+    assert_eq!(evaluation.stats.successes, 2);
+    assert_eq!(
+        serde_json::json!(evaluation.columns[0].metrics.named_scores),
+        serde_json::json!({"has": 3, "mean": 1})
+    );
+}
+
+#[tokio::test]
+async fn mistakes_are_told_with_their_place() {
+    let text = format!(
+        "{HEAD}tests:\n  - vars: {{word: x}}\n    assert:\n      - type: contians\n        value: x\n    treshold: 1\n"
+    );
+    let (told, evaluation) = evaluate(&text, 1).await;
+    assert!(evaluation.is_none());
+    assert_eq!(
+        told,
+        [
+            "promptfooconfig.yaml:8:5: warning: `treshold` is no key of a test; it has no effect\n  hint: did you mean `threshold`?",
+            "promptfooconfig.yaml:6:15: error: there is no assertion type `contians`\n  hint: did you mean `contains`?",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn the_order_of_rows_does_not_depend_on_who_is_first() {
+    let tests: String = (0..40).map(|n| format!("  - vars: {{word: w{n}}}\n")).collect();
+    let (_, evaluation) = evaluate(&format!("{HEAD}tests:\n{tests}"), 16).await;
+    let order: Vec<usize> = evaluation.unwrap().rows.iter().map(|row| row.test_idx).collect();
+    assert_eq!(order, (0..40).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_transform_of_a_test_is_used_and_told() {
+    let text = format!(
+        "{HEAD}tests:\n  - vars: {{word: x}}\n    transform: output.toUpperCase()\n    assert: [{{type: equals, value: SAY X}}]\n"
+    );
+    let (told, evaluation) = evaluate(&text, 1).await;
+    assert!(told[0].contains("taken as `options.transform`"), "{told:?}");
+    assert!(evaluation.unwrap().rows[0].success);
+}
+
+#[tokio::test]
+async fn a_script_that_breaks_keeps_the_other_verdicts() {
+    let text = format!(
+        "{HEAD}tests:\n  - vars: {{word: x}}\n    assert:\n      - {{type: contains, value: x}}\n      - {{type: cost, threshold: 1, transform: 'null'}}\n"
+    );
+    let (_, evaluation) = evaluate(&text, 1).await;
+    let row = evaluation.unwrap().rows.remove(0);
+    assert!(!row.success && row.error.is_some());
+    let verdicts: Vec<bool> =
+        row.grading_result.unwrap().component_results.unwrap().iter().map(|result| result.pass).collect();
+    assert_eq!(verdicts, [true, false]);
+}
