@@ -9,6 +9,7 @@ import hmac
 import json
 import os
 import queue
+import signal
 import socket
 import sys
 import threading
@@ -103,6 +104,7 @@ class Kernel:
         return self.answers.get()["value"]
 
     def run(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         while True:
             try:
                 parts = self.requests.get()
@@ -120,12 +122,16 @@ class Kernel:
         if not silent:
             self.count += 1
             self.publish("execute_input", code=code, execution_count=self.count)
+        # As in well-known kernels: what an interrupt may end is code, and not the account of how it ended.
         try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             try:
                 value = eval(compile(code, "cell", "eval"), self.globals)
             except SyntaxError:
                 value = exec(compile(code, "cell", "exec"), self.globals)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         except (Exception, KeyboardInterrupt) as error:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             failure = {"ename": type(error).__name__, "evalue": str(error), "traceback": ["\x1b[31mred\x1b[0m\n", "end"]}
             self.publish("error", **failure)
             return {"status": "error", "execution_count": self.count, **failure}
