@@ -14,6 +14,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::{Error, Limits, Result, Usage};
 
 /// CPU bandwidth period, microseconds.
@@ -112,9 +114,31 @@ impl Cgroups {
         Ok(before.saturating_sub(self.usage(slot)?.memory_bytes))
     }
 
-    /// Removes the group of `slot`; processes that are still dying are waited for.
+    /// Ends every process of `slot` and removes its group.
     pub(crate) fn remove(&self, slot: u32) -> Result<()> {
-        self.all(slot).into_iter().try_for_each(|group| remove_directory(&group))
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            // Again and again: a fork of a warm process may have been on its way in.
+            self.kill_all(slot);
+            match self.all(slot).into_iter().try_for_each(|group| remove_directory(&group)) {
+                // Dead processes count until their parent has collected them.
+                Err(Error::Path { source, .. })
+                    if source.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn kill_all(&self, slot: u32) {
+        self.kill(slot);
+        for pid in self.pids(slot).into_iter().filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        // Version 1: a frozen process does not die before it is thawed.
+        let _ = self.freeze(slot, false);
     }
 
     /// Removes the parent groups, unless something is left in them.
@@ -206,17 +230,11 @@ fn make_directory(path: &Path) -> Result<()> {
 }
 
 fn remove_directory(path: &Path) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    loop {
-        match std::fs::remove_dir(path) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // Dead processes count until their parent has collected them.
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            Err(source) => return Err(Error::Path { action: "remove", path: path.to_owned(), source }),
+    match std::fs::remove_dir(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(Error::Path { action: "remove", path: path.to_owned(), source })
         }
+        _ => Ok(()),
     }
 }
 

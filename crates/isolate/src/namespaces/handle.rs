@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 use sandcove_wire::id::SandboxId;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
@@ -171,7 +171,6 @@ impl Host {
         let files = {
             let (host, ids) = (self.clone(), ids.clone());
             blocking(move || {
-                host.kill_all(slot);
                 host.cgroups.remove(slot)?;
                 match leaving {
                     Leaving::Nothing => ids.iter().try_for_each(|id| host.pool.delete(id)),
@@ -193,16 +192,6 @@ impl Host {
         }
         self.slots.release(slot);
         Ok(())
-    }
-
-    /// Ends every process of a slot.
-    pub(super) fn kill_all(&self, slot: u32) {
-        self.cgroups.kill(slot);
-        for pid in self.cgroups.pids(slot).into_iter().filter_map(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        // Version 1: a frozen process does not die before it is thawed.
-        let _ = self.cgroups.freeze(slot, false);
     }
 }
 

@@ -1,8 +1,10 @@
 //! Removing what belongs to no known sandbox: after a crash of the server, at any point of any operation, and before a
 //! normal stop.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures_util::{StreamExt, stream};
 use sandcove_wire::id::SandboxId;
 
 use super::handle::Leaving;
@@ -12,29 +14,32 @@ use crate::{Known, NetworkPolicy, Result};
 
 /// What names of warm processes and spares begin with; ids of sandboxes begin with an `i`.
 const MADE_AHEAD: [&str; 2] = ["warm", "spare"];
+/// Sandboxes removed at once.
+const AT_ONCE: usize = 16;
 
 pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
     let mut report = SweepReport::default();
-    // Whole sandboxes first, by their record.
-    for id in run_ids(host).into_iter().filter(|id| !known.live.contains(id)) {
-        let leaving = if known.stored.contains(&id) { Leaving::Files } else { Leaving::Nothing };
-        let result = match record::read(&host.run_dir(&id)) {
-            Ok(record) => {
-                let slot = record.slot;
-                match (Handle::open(host.clone(), record), leaving) {
-                    (Ok(handle), Leaving::Nothing) => handle.destroy().await,
-                    (Ok(handle), Leaving::Files) => handle.shut_down().await,
-                    (Err(_), _) if host.slots.is_taken(slot) => forget(host, &id, leaving),
-                    (Err(_), _) => host.release(&[&id], slot, leaving).await,
-                }
-            }
-            // Died before its record was written: its parts are found below.
-            Err(_) => forget(host, &id, leaving),
-        };
+    // Whole sandboxes first, by their record. Slots of all that run are taken before the first is ended.
+    let orphans: Vec<_> = run_ids(host)
+        .into_iter()
+        .filter(|id| !known.live.contains(id))
+        .map(|id| (Found::of(host, &id), id))
+        .collect();
+    let mut cleared = stream::iter(orphans)
+        .map(|(found, id)| async {
+            let leaving = if known.stored.contains(&id) { Leaving::Files } else { Leaving::Nothing };
+            let result = clear(host, &id, found, leaving).await;
+            (id, result)
+        })
+        .buffer_unordered(AT_ONCE);
+    let mut on_their_way = HashSet::new();
+    while let Some((id, result)) = cleared.next().await {
         note(&mut report, id.to_string(), result);
+        on_their_way.insert(id);
     }
     // Then parts that no record speaks of.
-    let is_known = |id: &SandboxId| known.live.contains(id) || known.stored.contains(id);
+    let is_known =
+        |id: &SandboxId| known.live.contains(id) || known.stored.contains(id) || on_their_way.contains(id);
     for id in host.pool.ids().into_iter().filter(|id| !is_known(id)) {
         note(&mut report, id.to_string(), host.pool.delete(&id));
     }
@@ -53,6 +58,40 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
         }
     }
     report
+}
+
+/// What there is of a sandbox that is to go.
+enum Found {
+    /// Its processes. Nobody else gets its slot until all of it is given back.
+    Running(Handle),
+    /// The slot it had.
+    Dead(u32),
+    /// It died before its record was written: its parts are found later.
+    Unrecorded,
+}
+
+impl Found {
+    fn of(host: &Arc<Host>, id: &SandboxId) -> Self {
+        let Ok(record) = record::read(&host.run_dir(id)) else { return Self::Unrecorded };
+        let slot = record.slot;
+        match Handle::open(host.clone(), record) {
+            Ok(handle) => {
+                host.slots.mark(slot);
+                Self::Running(handle)
+            }
+            Err(_) => Self::Dead(slot),
+        }
+    }
+}
+
+/// Removes a whole sandbox, but what is `leaving`; the last of one that runs is given back in the background.
+async fn clear(host: &Arc<Host>, id: &SandboxId, found: Found, leaving: Leaving) -> Result<()> {
+    match (found, leaving) {
+        (Found::Running(handle), Leaving::Nothing) => handle.destroy().await,
+        (Found::Running(handle), Leaving::Files) => handle.shut_down().await,
+        (Found::Dead(slot), _) if !host.slots.is_taken(slot) => host.release(&[id], slot, leaving).await,
+        (Found::Dead(_) | Found::Unrecorded, _) => forget(host, id, leaving),
+    }
 }
 
 /// Before a normal stop, when nothing is made any more: removes everything that is no sandbox.
@@ -88,7 +127,6 @@ pub(super) async fn all_but_sandboxes(host: &Arc<Host>) -> SweepReport {
 async fn free_slots(host: &Host, report: &mut SweepReport) {
     for slot in host.cgroups.slots() {
         if !host.slots.is_taken(slot) {
-            host.kill_all(slot);
             note(report, format!("slot {slot}"), host.cgroups.remove(slot));
         }
     }
