@@ -40,7 +40,15 @@ pub enum Error {
         /// The errno text.
         reason: String,
     },
-    /// The agent ended or went silent before it was ready; the tail of its log.
+    /// The agent was not ready in time, which on a busy host is nobody's fault; the tail of its log.
+    #[error("the agent was not ready after {waited_ms} ms: {log}")]
+    AgentSlow {
+        /// How long it was waited for, in milliseconds.
+        waited_ms: u64,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// The agent ended before it was ready; the tail of its log.
     #[error("the agent did not become ready within {waited_ms} ms: {log}")]
     AgentNotReady {
         /// How long it was waited for, in milliseconds.
@@ -65,4 +73,24 @@ pub enum Error {
     /// The pool cannot copy files in one step.
     #[error("the storage pool is not on btrfs, which snapshots need: `sandcove doctor` says why")]
     NoSnapshots,
+}
+
+impl Error {
+    /// Whether a disk had no room: the pool's, or that of the data directory.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::PoolFull => true,
+            Self::Path { source, .. } | Self::Kernel { source, .. } => {
+                matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+            }
+            Self::NoSlot(_)
+            | Self::NoInstance(_)
+            | Self::Jail { .. }
+            | Self::AgentSlow { .. }
+            | Self::AgentNotReady { .. }
+            | Self::SpawnerGone
+            | Self::Tool { .. }
+            | Self::NoSnapshots => false,
+        }
+    }
 }

@@ -55,6 +55,9 @@ pub enum Error {
     /// Other starts were in the way for too long.
     #[error("the sandbox could not be started in time, try again later")]
     PlacementTimeout,
+    /// It was begun, and the host was too busy to get it done.
+    #[error("the sandbox could not be started in time, try again later")]
+    StartTimeout(#[source] sandcove_isolate::Error),
     /// An operator has closed the door.
     #[error("this server takes no new sandboxes at the moment")]
     Draining,
@@ -190,7 +193,10 @@ pub enum Error {
     Deadline,
     /// The store failed.
     #[error("store failed")]
-    Store(#[from] sqlx::Error),
+    Store(#[source] sqlx::Error),
+    /// The store's disk has no room.
+    #[error("the disk of this server's database is full: nothing can be changed until there is room")]
+    StoreFull(#[source] sqlx::Error),
     /// The store could not be brought up to date.
     #[error("store could not be migrated")]
     Migrate(#[from] sqlx::migrate::MigrateError),
@@ -221,6 +227,19 @@ pub enum Error {
     /// A broken promise of this server's own code.
     #[error("internal error: {0}")]
     Internal(&'static str),
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(source: sqlx::Error) -> Self {
+        /// What SQLite calls a disk without room.
+        const FULL: &str = "13";
+        let full = match &source {
+            sqlx::Error::Database(error) => error.code().as_deref() == Some(FULL),
+            sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::StorageFull,
+            _ => false,
+        };
+        if full { Self::StoreFull(source) } else { Self::Store(source) }
+    }
 }
 
 impl Error {

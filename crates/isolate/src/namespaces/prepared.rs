@@ -174,7 +174,11 @@ async fn build(host: &Arc<Host>, purpose: Purpose<'_>, slot: u32, name: SandboxI
     if let Err(error) = tell(&mut agent, &boot, READY_DEADLINE).await {
         tracing::debug!(%error, "the agent did not answer");
         let waited_ms = started.elapsed().as_millis() as u64;
-        return Err(Error::AgentNotReady { waited_ms, log: super::log::tail(&log) });
+        let log = super::log::tail(&log);
+        return Err(match error.kind() {
+            std::io::ErrorKind::TimedOut => Error::AgentSlow { waited_ms, log },
+            _ => Error::AgentNotReady { waited_ms, log },
+        });
     }
     let ready = started.elapsed();
     tracing::debug!(%name, spare, warm = boot.zygote, ?born, ?launched, ?ready, "sandbox prepared");

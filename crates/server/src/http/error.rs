@@ -122,12 +122,13 @@ fn status(error: &Error) -> StatusCode {
         Error::TooManySandboxes(_) | Error::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
         Error::NoCapacity(_)
         | Error::PoolFull(_)
+        | Error::StoreFull(_)
         | Error::Busy(..)
         | Error::AgentUnresponsive(_)
         | Error::NoRoom
         | Error::Draining
         | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
-        Error::Deadline | Error::PlacementTimeout => StatusCode::GATEWAY_TIMEOUT,
+        Error::Deadline | Error::PlacementTimeout | Error::StartTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
         Error::CreateFailed { .. }
         | Error::Backend { .. }
         | Error::Volume { .. }
@@ -145,7 +146,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
     match error {
         Error::RefusedAs { code, .. } => Some(code),
         Error::NoCapacity(_) | Error::NoRoom | Error::Draining => Some("sandbox_capacity_unavailable"),
-        Error::PlacementTimeout => Some("sandbox_placement_timeout"),
+        Error::PlacementTimeout | Error::StartTimeout(_) => Some("sandbox_placement_timeout"),
         Error::SnapshotsUnsupported(_) => Some("snapshot_filesystem_only_unsupported_node"),
         Error::CreateFailed { .. } => Some("sandbox_create_failed"),
         Error::AgentUnresponsive(_) => Some("sandbox_snapshot_guest_agent_unresponsive"),
@@ -197,6 +198,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::BodyAborted
         | Error::Deadline
         | Error::PoolFull(_)
+        | Error::StoreFull(_)
         | Error::Busy(..)
         | Error::ShuttingDown => None,
     }

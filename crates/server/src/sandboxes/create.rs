@@ -124,7 +124,9 @@ impl Reserved {
                 IsolateError::NoSlot(_) if tokio::time::Instant::now() < turn.deadline => {
                     tokio::time::sleep(RETRY).await;
                 }
-                IsolateError::NoSlot(_) | IsolateError::PoolFull => return Err(Error::NoCapacity(source)),
+                IsolateError::NoSlot(_) => return Err(Error::NoCapacity(source)),
+                source if source.is_full() => return Err(Error::NoCapacity(source)),
+                IsolateError::AgentSlow { .. } => return Err(Error::StartTimeout(source)),
                 source => return Err(Error::CreateFailed { id: self.details.id.clone(), source }),
             }
         }

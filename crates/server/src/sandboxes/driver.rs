@@ -32,6 +32,8 @@ use crate::{Error, Result, clock, events};
 const SETTLE: Duration = Duration::from_millis(10);
 /// The wall clock is looked at this often, so that a jump forward is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+/// How long after a failed change time that is up is acted upon again: what is in the way, such as a full disk, stays a while.
+const RETRY: Duration = Duration::from_secs(2);
 /// A refresh gives at least this much.
 const LEAST_REFRESH: Duration = Duration::from_secs(15);
 /// A wake-up by traffic gives at least this much.
@@ -82,6 +84,8 @@ pub(super) struct Driver {
     told: Option<Told>,
     /// Why it is being stopped, once it is.
     ending: KillReason,
+    /// After a change that failed: when time that is up is acted upon again at the earliest.
+    not_before: Option<Instant>,
 }
 
 enum Event {
@@ -103,7 +107,21 @@ impl Driver {
         slot: Option<Slot>,
     ) -> Self {
         let (underway, waiting, told, ending) = (None, VecDeque::new(), None, KillReason::Request);
-        Self { shared, team, handle, view, commands, journal, slot, underway, waiting, told, ending }
+        let not_before = None;
+        Self {
+            shared,
+            team,
+            handle,
+            view,
+            commands,
+            journal,
+            slot,
+            underway,
+            waiting,
+            told,
+            ending,
+            not_before,
+        }
     }
 
     /// Runs until the sandbox is gone or the server stops; a stop leaves the sandbox as it is.
@@ -152,8 +170,10 @@ impl Driver {
 
     /// Until the end, but no longer than the clock may go unwatched.
     fn nap(&self, now: Timestamp) -> Duration {
-        let left = now.duration_until(self.view.borrow().session.end_at);
-        Duration::try_from(left).unwrap_or_default().min(LONGEST_SLEEP)
+        let left =
+            Duration::try_from(now.duration_until(self.view.borrow().session.end_at)).unwrap_or_default();
+        let barred = self.not_before.map(|time| time.saturating_duration_since(Instant::now()));
+        left.max(barred.unwrap_or_default()).min(LONGEST_SLEEP)
     }
 
     async fn receive(&mut self, command: Command) {
@@ -288,7 +308,7 @@ impl Driver {
     }
 
     async fn paused(&mut self, keep: Keep) -> Result<Outcome> {
-        self.slot = None;
+        let session = self.view.borrow().session;
         // Shown as the end of a paused sandbox.
         self.view.send_modify(|view| view.session.end_at = view.session.end_at.min(clock::now()));
         let stored = match keep {
@@ -297,6 +317,16 @@ impl Driver {
             Keep::Files => Ok(()),
         };
         crash::point("pause.recorded");
+        if let (Err(error), Keep::Memory, Some(handle)) = (&stored, keep, &self.handle)
+            && handle.resume().await.is_ok()
+        {
+            // A server that comes after this one would let it run: so does this one. Else who asks again would hear that it
+            // is paused already.
+            self.view.send_modify(|view| view.session = session);
+            self.failed_to(Transition::Pause(keep), error);
+            return stored.map(|()| Outcome::Done);
+        }
+        self.slot = None;
         let stored = match stored {
             // A pause is to outlive the host.
             Ok(()) => self.shared.store.flush().await,
@@ -335,6 +365,7 @@ impl Driver {
     }
 
     fn failed_to(&mut self, transition: Transition, error: &Error) {
+        self.not_before = Some(Instant::now() + RETRY);
         let action = match transition {
             Transition::Pause(_) => "pause",
             Transition::Resume(_) => "resume",
@@ -342,7 +373,7 @@ impl Driver {
         };
         self.journal.write(LogLevel::Error, &format!("failed to {action} sandbox"));
         // Without a row that says so, nothing was ended.
-        let unwritten = matches!(error, Error::Store(_));
+        let unwritten = matches!(error, Error::Store(_) | Error::StoreFull(_));
         let phase = match transition {
             Transition::Pause(Keep::Files) if unwritten && self.slot.is_some() => Phase::Running,
             Transition::Resume(Keep::Files) if unwritten && self.handle.is_some() => {
@@ -377,6 +408,9 @@ impl Driver {
     }
 
     fn expire_if_due(&mut self, now: Timestamp) {
+        if self.not_before.is_some_and(|time| Instant::now() < time) {
+            return;
+        }
         let view = self.view.borrow();
         let due = view.phase == Phase::Running && view.session.is_over(now);
         let transition = view.settings.on_expiry.transition();

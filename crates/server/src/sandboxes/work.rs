@@ -72,7 +72,6 @@ impl Subject {
         async move {
             let handle = self.processes()?;
             let frozen = handle.snapshot(&name).await.map_err(|source| match source {
-                IsolateError::PoolFull => Error::PoolFull(source),
                 IsolateError::NoSnapshots => Error::SnapshotsUnsupported(source),
                 // Its processes do not stop, which is mostly because they wait for a disk.
                 IsolateError::Path { source: ref cause, .. } if cause.kind() == ErrorKind::TimedOut => {
@@ -136,6 +135,7 @@ impl Subject {
         let spec = create::spec(&self.shared, details, build, &self.view.settings.network, Files::Own);
         let handle = self.shared.backend.create(spec).await.map_err(|source| match source {
             IsolateError::NoSlot(_) => Error::NoCapacity(source),
+            IsolateError::AgentSlow { .. } => Error::StartTimeout(source),
             source => self.failed("start")(source),
         })?;
         crash::point("resume.started");
@@ -148,6 +148,9 @@ impl Subject {
 
     fn failed(&self, action: &'static str) -> impl FnOnce(IsolateError) -> Error + use<> {
         let id = self.view.details.id.clone();
-        move |source| Error::Backend { action, id, source }
+        move |source| match source {
+            source if source.is_full() => Error::PoolFull(source),
+            source => Error::Backend { action, id, source },
+        }
     }
 }

@@ -19,10 +19,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::Connection;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
 };
-
 use tokio::sync::Notify;
 
 pub(crate) use events::EventQuery;
@@ -61,7 +62,11 @@ impl Store {
             .synchronous(SqliteSynchronous::Normal)
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(5));
-        let write = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
+        let write = SqlitePoolOptions::new()
+            .max_connections(1)
+            .after_release(|connection, _| Box::pin(is_between_transactions(connection)))
+            .connect_with(options.clone())
+            .await?;
         MIGRATIONS.run(&write).await?;
         let read = SqlitePoolOptions::new().max_connections(4).connect_with(options.read_only(true)).await?;
         let mut journal = path.as_os_str().to_owned();
@@ -87,7 +92,7 @@ impl Store {
         synced
             .await
             .unwrap_or_else(|err| Err(std::io::Error::other(err)))
-            .map_err(|err| Error::Store(sqlx::Error::Io(err)))
+            .map_err(|err| sqlx::Error::Io(err).into())
     }
 
     /// Writes everything into the main file and closes it.
@@ -98,6 +103,14 @@ impl Store {
         }
         self.write.close().await;
     }
+}
+
+/// Whether a connection may be used again. When a disk is full SQLite ends the transaction by itself; sqlx takes it for one that
+/// goes on, and would make all later ones parts of it, which are acknowledged and never committed.
+async fn is_between_transactions(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+    // Comes after the rollback that a dropped transaction has asked for.
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
 }
 
 /// The file holds tokens of sandboxes: it is made before SQLite does, with the mode it needs. SQLite gives its journal
@@ -124,4 +137,24 @@ where
 /// A value as the JSON text of its column.
 fn json<T: serde::Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|_| Error::Internal("a value could not be written as JSON"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_full_disk_leaves_no_transaction_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        sqlx::query("CREATE TABLE scratch (content BLOB)").execute(&store.write).await.unwrap();
+        let mut transaction = store.write.begin().await.unwrap();
+        // Not one page more than there are.
+        sqlx::query("PRAGMA max_page_count = 1").execute(&mut *transaction).await.unwrap();
+        let full =
+            sqlx::query("INSERT INTO scratch VALUES (zeroblob(10000000))").execute(&mut *transaction).await;
+        assert!(matches!(Error::from(full.unwrap_err()), Error::StoreFull(_)));
+        drop(transaction);
+        assert!(!store.write.acquire().await.unwrap().is_in_transaction());
+    }
 }

@@ -82,8 +82,8 @@ impl Volumes {
         }
         let volume = Volume { id: Uuid::new_v4(), name: name.to_owned() };
         let directory = volume.id.to_string();
-        let failed = |source| match source {
-            sandcove_isolate::Error::PoolFull => Error::NoCapacity(source),
+        let failed = |source: sandcove_isolate::Error| match source {
+            source if source.is_full() => Error::NoCapacity(source),
             source => Error::Volume { action: "create", source },
         };
         let size = team.caps.disk_mib.min(self.most_mib);
