@@ -100,7 +100,7 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
     run = data_dir / "run"
     not_ours = {json.loads(p.read_text())["slot"] for p in run.glob("warm*/jail.json")}
     not_ours |= {int(p.name.split("x")[1]) for p in run.glob("spare*x*")}
-    agents = set()
+    agents, namespaces = set(), set()
     for stat in Path("/proc").glob("[0-9]*/status"):
         try:
             text = stat.read_text()
@@ -111,6 +111,7 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
         first = 1_000_000_000 + int(instance or 0) * 2048 * 65536
         if first <= uid < first + 2048 * 65536 and (uid - first) // 65536 not in not_ours:
             agents.add(stat.parent.name)
+            namespaces |= namespaces_of(stat.parent)
     # Walked and not globbed: groups of this and other servers vanish meanwhile.
     cgroups = {
         f"{above}/{name}"
@@ -124,16 +125,19 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
         for p in Path("/sys/class/net").glob(f"scv{instance}-*")
         if int(p.name.rsplit("-", 1)[1]) not in not_ours
     }
-    mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(data_dir) in line}
+    # With the slash: another data directory's name may begin like this one's.
+    inside = f"{data_dir}/"
+    mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if inside in line}
     loops = set()
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
-            if str(data_dir) in backing.read_text():
+            if inside in backing.read_text():
                 loops.add(str(backing))
         except OSError:
             continue
     return {
         "processes": agents,
+        "namespaces": namespaces,
         "cgroups": cgroups,
         "links": links,
         "mounts": mounts,
@@ -143,6 +147,18 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
             p.name for p in run.iterdir() if p.is_dir() and not p.name.startswith(own)
         },
     }
+
+
+def namespaces_of(process: Path) -> set[str]:
+    """Those that are not the host's own."""
+    found = set()
+    for kind in ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"]:
+        try:
+            found.add(os.readlink(process / "ns" / kind))
+            found.discard(os.readlink(f"/proc/1/ns/{kind}"))
+        except OSError:
+            continue
+    return found
 
 
 def host_counts(data_dir: Path) -> dict[str, int]:

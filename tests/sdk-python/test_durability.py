@@ -14,6 +14,7 @@ from e2b import Sandbox, SandboxNotFoundException
 from e2b_code_interpreter import Sandbox as Interpreter
 
 from durability import clear, everything_listed, pause_state, running, stored
+from harness.census import resident_mib
 from harness.server import host_counts, host_resources, instance_of, open_descriptors, settled_counts, wait_until
 
 
@@ -239,26 +240,38 @@ def thaw_group(group):
 
 def test_pausing_again_and_again_changes_nothing(server):
     """A thousand times with SANDCOVE_TEST_PAUSES=1000."""
-    sandbox = Sandbox.create(timeout=3600)
+    sandbox = Interpreter.create(timeout=3600)
     pid = sandbox.commands.run("while true; do date +%s%N; sleep 0.01; done > ticks", background=True, timeout=0).pid
     sandbox.commands.run(
         "head -c 3000000 /dev/urandom | tee /dev/shm/memory > disk; truncate -s 50M sparse; printf x | dd of=sparse bs=1 seek=30M conv=notrunc"
     )
-    sums = sandbox.commands.run("sha256sum disk sparse /dev/shm/memory").stdout
+    sandbox.run_code("import os; total = 0; held = open('disk', 'rb'); held.seek(1_234_567)")
+    state = "(os.getpid(), held.tell(), held.read(8).hex(), held.seek(-8, 1), len(os.listdir('/proc/self/fd')))"
+
+    def everything():
+        return sandbox.commands.run("sha256sum disk sparse /dev/shm/memory").stdout, sandbox.run_code(state).text
+
+    first = everything()
     # The server makes spares for a while after its start.
     before = settled_counts(server.data_dir)
-    descriptors = open_descriptors(server.pid)
-    for round in range(int(os.environ.get("SANDCOVE_TEST_PAUSES", "20"))):
+    descriptors, memory = open_descriptors(server.pid), resident_mib(server.pid)
+    rounds = int(os.environ.get("SANDCOVE_TEST_PAUSES", "20"))
+    for round in range(rounds):
         assert sandbox.pause()
         sandbox.connect(timeout=3600)
+        if round % 10 == 0:
+            assert sandbox.run_code("total += 1; total").text == str(round // 10 + 1)
         if round % 100 == 0:
-            assert sandbox.commands.run("sha256sum disk sparse /dev/shm/memory").stdout == sums
-    assert sandbox.commands.run("sha256sum disk sparse /dev/shm/memory").stdout == sums
+            assert everything() == first
+            print(f"after {round} pauses the server has {resident_mib(server.pid):.1f} MiB")
+    assert everything() == first
     assert pid in [process.pid for process in sandbox.commands.list()]
     ticks = len(sandbox.files.read("ticks"))
     wait_until(lambda: len(sandbox.files.read("ticks")) > ticks, what="the process goes on")
+    print(f"after {rounds} pauses the server has {resident_mib(server.pid):.1f} MiB, {memory:.1f} before")
     assert host_counts(server.data_dir) == before
     assert open_descriptors(server.pid) <= descriptors + 10
+    assert resident_mib(server.pid) < memory + 20
     sandbox.kill()
 
 
