@@ -1,5 +1,6 @@
 //! `sandcove eval`: runs the evaluation that a `promptfooconfig.yaml` describes.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -229,7 +230,8 @@ async fn stored(command: EvalCommand) -> Result<ExitCode> {
         }
         EvalCommand::Show { id } => {
             let document = store::document(id.as_deref()).await.map_err(Error::msg)?;
-            println!("{}", serde_json::to_string_pretty(&document)?);
+            // A reader that went away (`| head`) is no failure.
+            let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&document)?);
         }
         EvalCommand::Delete { id } => {
             if !store::delete(&id).await.map_err(Error::msg)? {

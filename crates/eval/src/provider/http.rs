@@ -105,6 +105,10 @@ impl Provider for Http {
         true
     }
 
+    fn renders_config(&self) -> bool {
+        true
+    }
+
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         async move { self.ask(call).await.unwrap_or_else(ProviderResponse::failed) }.boxed()
     }

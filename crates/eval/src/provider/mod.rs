@@ -32,6 +32,10 @@ pub trait Provider: Send + Sync {
     fn is_service(&self) -> bool {
         false
     }
+    /// Whether it fills in its configuration itself, with the prompt.
+    fn renders_config(&self) -> bool {
+        false
+    }
     /// The vector of a text, as the output; providers of nothing but vectors answer every call with one.
     fn embed<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         self.call(call)
@@ -108,6 +112,20 @@ pub fn kind_of(spec: &ProviderSpec) -> Result<Kind, String> {
             _ => Err(format!("`{id}` is no provider: a provider file is Python or JavaScript")),
         };
     }
+    if let Some(found) = openai::OpenAi::parse(id) {
+        return found.map(Kind::OpenAi);
+    }
+    if id.starts_with("anthropic:") {
+        return Ok(Kind::Anthropic);
+    }
+    if matches!(id, "http" | "https") || id.starts_with("http://") || id.starts_with("https://") {
+        let described =
+            spec.config.contains_key("url") || spec.config.contains_key("request") || id.contains("://");
+        return match described {
+            true => Ok(Kind::Http),
+            false => Err("the provider `http` needs `config.url` or `config.request`".to_owned()),
+        };
+    }
     Err(format!(
         "there is no provider `{id}`; use `http`, `exec:`, or a Python or JavaScript file for a service of your own"
     ))
@@ -138,4 +156,26 @@ pub fn make(spec: &ProviderSpec) -> Result<Box<dyn Provider>, String> {
             Box::new(script::Script::new(&spec.id, language, path, name, options))
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn ids_belong_to_families() {
+        let of = |id: &str| kind_of(&ProviderSpec::new(id, Path::new("/")));
+        assert_eq!(of("echo"), Ok(Kind::Echo));
+        assert_eq!(of("exec:cat x"), Ok(Kind::Exec("cat x".to_owned())));
+        assert!(matches!(of("openai:chat:gpt-4o"), Ok(Kind::OpenAi(_))));
+        assert!(matches!(of("ollama:llama3"), Ok(Kind::OpenAi(_))));
+        assert_eq!(of("anthropic:messages:m"), Ok(Kind::Anthropic));
+        assert_eq!(of("https://host/path"), Ok(Kind::Http));
+        assert!(of("http").is_err());
+        assert!(of("openai:image:x").is_err());
+        assert!(of("nobody:x").is_err());
+        assert!(of("file://missing.py").is_err());
+    }
 }

@@ -50,7 +50,12 @@ impl Caller {
         let Some(directory) = self.directory.as_ref().filter(|_| provider.is_service()) else {
             return provider.call(call).await;
         };
-        let question = json!([provider.id(), call.config, call.prompt, repeat]).to_string();
+        // A row's own id is no part of the question.
+        let visible = call.vars.iter().filter(|(name, _)| !name.starts_with("__"));
+        let own_vars: Option<crate::model::Object> = provider
+            .renders_config()
+            .then(|| visible.map(|(name, value)| (name.clone(), value.clone())).collect());
+        let question = json!([provider.id(), call.config, call.prompt, own_vars, repeat]).to_string();
         let key: String =
             Sha256::digest(question.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         let path = directory.join(format!("{key}.json"));

@@ -75,10 +75,10 @@ async fn fill(run: &Run, plan: &RowPlan, row: &mut Row) -> Result<(), String> {
     };
     row.prompt.raw.clone_from(&rendered);
 
-    let mut merged = run
-        .templates
-        .render_value(&Value::Object(spec.config.clone()), &vars)
-        .map_err(|error| error.to_string())?;
+    let mut merged = Value::Object(spec.config.clone());
+    if !provider.renders_config() {
+        merged = run.templates.render_value(&merged, &vars).map_err(|error| error.to_string())?;
+    }
     if let Value::Object(map) = &mut merged {
         map.extend(text.config.clone().unwrap_or_default());
         map.append(&mut config);
