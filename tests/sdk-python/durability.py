@@ -38,9 +38,9 @@ def stored():
 
 
 def pause_state(server, sandbox) -> str:
-    """`running`, or what a pause keeps: `full` or `filesystem`."""
+    """`running`, or what a pause keeps: `full` or `filesystem`; else what the server says, which cannot read while its disk is full."""
     answer = requests.get(f"{server.url}/sandboxes/{sandbox.sandbox_id}", headers={"X-API-KEY": API_KEY}).json()
-    return answer.get("pauseMode", answer["state"])
+    return answer.get("pauseMode") or answer.get("state") or answer["message"]
 
 
 def told(server, sandbox) -> str:
