@@ -1,5 +1,5 @@
 # make up      install what is missing, build, start a server in the background, print what clients set
-# make test    everything that is tested: Rust, then the official Python and JavaScript SDKs
+# make test    everything that is tested: Rust, the official Python and JavaScript SDKs, the evaluator
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := up
