@@ -14,18 +14,17 @@ import types
 CODE_MEMBERS = ("co_consts", "co_names", "co_filename", "co_name", "co_qualname", "co_linetable", "co_exceptiontable")
 
 
-def make_immortal() -> int:
-    """Makes every object there is immortal (PEP 683), as ``None`` is, and returns how many became so.
+def make_immortal() -> None:
+    """Makes every object there is immortal (PEP 683), as ``None`` is.
 
     Only for a process that is forked and does nothing else: nothing that exists now is ever freed. An interpreter without
     immortal objects is left as it is.
     """
     mark = ctypes.c_uint32.from_address(id(None)).value if _known() else 0
     if not mark >> 31:
-        return 0
+        return
     seen: set[int] = set()
     waiting = gc.get_objects()
-    count = 0
     while waiting:
         item = waiting.pop()
         # A frame goes on running; what it holds is not there to stay.
@@ -38,8 +37,6 @@ def make_immortal() -> int:
         half = ctypes.c_uint32.from_address(id(item))
         if not half.value >> 31:
             half.value = mark
-            count += 1
-    return count
 
 
 def _known() -> bool:

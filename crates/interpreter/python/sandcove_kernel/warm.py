@@ -68,16 +68,14 @@ def serve(control: socket.socket, shell) -> None:
             print(f"failed to fork into a sandbox: {error}", file=sys.stderr)
             forked = None
         if forked == 0:
-            status = 1
             try:
                 control.close()
                 os.close(own)
                 _enter(json.loads(message), descriptors, shell)
-                status = 0
             except BaseException:
                 traceback.print_exc()
             finally:
-                os._exit(status)
+                os._exit(1)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -95,6 +93,7 @@ def _fork_into(sandbox: int, own: int) -> int:
 
 
 def _enter(request: dict, descriptors: list[int], shell) -> None:
+    """Moves into the sandbox and serves there until its end; does not return."""
     sandbox, served, *groups = descriptors
     nothing = os.open(os.devnull, os.O_RDWR)
     for group in groups:
