@@ -1,5 +1,7 @@
 """What the tests of crashes and of durability share."""
 
+import os
+
 import requests
 from e2b import Sandbox
 
@@ -54,3 +56,15 @@ def told(server, sandbox) -> str:
             assert state in before[label], [event["eventLabel"] for event in events]
             state = after[label]
     return state
+
+
+def fill(path):
+    """Takes all room there is, to the last block, without writing it."""
+    with path.open("wb") as file:
+        size, step = 0, 1 << 34
+        while step >= 1 << 12:
+            try:
+                os.posix_fallocate(file.fileno(), size, step)
+                size += step
+            except OSError:
+                step //= 2

@@ -13,7 +13,7 @@ import pytest
 from e2b import Sandbox, SandboxNotFoundException
 from e2b_code_interpreter import Sandbox as Interpreter
 
-from durability import clear, everything_listed, pause_state, running, stored
+from durability import clear, everything_listed, fill, pause_state, running, stored
 from harness.census import resident_mib
 from harness.server import host_counts, host_resources, instance_of, open_descriptors, settled_counts, wait_until
 
@@ -333,15 +333,3 @@ def test_a_full_disk_is_an_error_and_tears_nothing(server):
     copy = Sandbox.create(sandbox.create_snapshot(name=f"full-{uuid.uuid4().hex[:8]}").snapshot_id, timeout=60)
     assert bytes(copy.files.read("content", format="bytes")) == content
     clear(server)
-
-
-def fill(path):
-    """Takes all room there is, without writing it."""
-    with path.open("wb") as file:
-        size, step = 0, 1 << 34
-        while step >= 1 << 20:
-            try:
-                os.posix_fallocate(file.fileno(), size, step)
-                size += step
-            except OSError:
-                step //= 2

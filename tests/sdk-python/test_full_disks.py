@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from e2b import Sandbox, SandboxNotFoundException
 
-from durability import clear, everything_listed, pause_state, running
+from durability import clear, everything_listed, fill, pause_state, running
 from harness.server import Server, host_resources, wait_until
 from test_crashes import CASES, time_up
 
@@ -73,14 +73,7 @@ class Disk:
             connection = sqlite3.connect(self.database, timeout=30)
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.close()
-        with self.filler.open("wb") as file:
-            size, step = 0, 1 << 34
-            while step >= 1 << 12:
-                try:
-                    os.posix_fallocate(file.fileno(), size, step)
-                    size += step
-                except OSError:
-                    step //= 2
+        fill(self.filler)
 
     def __exit__(self, *_):
         self.filler.unlink(missing_ok=True)
