@@ -31,6 +31,8 @@ class Server:
         self.port = port or free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.log = data_dir / "test-server.log"
+        # A command that starts it in another network.
+        self.within: list[str] = []
 
     @property
     def url(self) -> str:
@@ -46,7 +48,7 @@ class Server:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
+                [*self.within, self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
                 env={**os.environ, "SANDCOVE_API_KEY": API_KEY, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN},
                 stdout=log,
                 stderr=log,

@@ -1,6 +1,7 @@
 //! What a sandbox is made from, and what is known about a running one.
 
 use std::collections::HashSet;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use sandcove_wire::boot::{Boot, Settings};
@@ -96,6 +97,13 @@ pub struct NetworkPolicy {
     pub allow_out: Vec<String>,
     /// Networks (CIDR or address) that may not be reached.
     pub deny_out: Vec<String>,
+    /// Hosts that may be reached over TLS or plain HTTP although denied, in small letters: `name`, `*.name` for all below
+    /// it, `*` for every one.
+    #[serde(default)]
+    pub allow_names: Vec<String>,
+    /// With such names: the name servers it asks, which it may reach whatever is denied. The server's own when `None`.
+    #[serde(default)]
+    pub dns: Option<Vec<Ipv4Addr>>,
 }
 
 /// What a restarted server needs to find a running sandbox again; written to `run/<id>/jail.json`.

@@ -95,13 +95,13 @@ impl Namespaces {
         let run = config.data_dir.join("run");
         std::fs::create_dir_all(&run).map_err(|source| Error::Path {
             action: "create",
-            path: run,
+            path: run.clone(),
             source,
         })?;
         let pool = Pool::open(&config.data_dir, config.pool_size_gib)?;
         let cgroups = Cgroups::open(&format!("sandcove{number}"))?;
         let links = Links::open()?;
-        let firewall = Firewall::install(number, addresses, config.dns.clone()).await?;
+        let firewall = Firewall::install(number, addresses, config.dns.clone(), &record::all(&run)).await?;
         let dialer =
             Dialer::start().map_err(|source| Error::Kernel { action: "start a thread".into(), source })?;
         // After the pool is mounted: the spawner takes its own view of it.

@@ -15,6 +15,12 @@ pub(super) fn read(run_dir: &Path) -> Result<Record> {
     serde_json::from_slice(&text).map_err(|error| Error::Path { action: "parse", path, source: error.into() })
 }
 
+/// The records of all there are below `run`.
+pub(super) fn all(run: &Path) -> Vec<Record> {
+    let entries = std::fs::read_dir(run).into_iter().flatten();
+    entries.filter_map(|entry| read(&entry.ok()?.path()).ok()).collect()
+}
+
 /// Replaces the record in one step. It is not synced: it describes processes, which do not survive a power cut either.
 pub(super) fn write(run_dir: &Path, record: &Record) -> Result<()> {
     let (path, fresh) = (run_dir.join(NAME), run_dir.join("jail.json.new"));

@@ -48,7 +48,7 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
         note(&mut report, format!("snapshot {name}"), result);
     }
     free_slots(host, &mut report).await;
-    // The firewall was made anew at start: sandboxes that live on get their policy back.
+    // The firewall was made anew at start: sandboxes that live on get their ways out by name back.
     for id in &known.live {
         if let Ok(record) = record::read(&host.run_dir(id))
             && record.network != NetworkPolicy::default()

@@ -1,24 +1,24 @@
 //! nftables: what sandboxes may reach. One table per instance; every rule starts from the interface a packet came in on,
 //! so nothing a sandbox writes into a packet chooses its rule.
 
-use std::fmt::Write as _;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::{Addresses, SLOTS_PER_INSTANCE};
-use crate::{Error, NetworkPolicy, Result};
+use super::gate::{Gate, Room, Rules};
+use super::policy::{MOST_CONNECTIONS, Place};
+use super::resolver::Servers;
+use super::{Addresses, GUARDED_MARK, SLOTS_PER_INSTANCE};
+use crate::{Error, NetworkPolicy, Record, Result};
 
 /// Never reachable, whatever the policy says: private, shared, loopback, link-local (with cloud metadata), multicast and
 /// reserved ranges.
 const BLOCKED: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
                        192.168.0.0/16, 224.0.0.0/4, 240.0.0.0/4";
-
-/// Connections a sandbox may have with the outside at once. The kernel's table of them is the host's own: full, it would
-/// cut off everybody.
-const MOST_CONNECTIONS: u32 = 4096;
 
 /// The instance's table.
 #[derive(Debug)]
@@ -26,28 +26,41 @@ pub(crate) struct Firewall {
     table: String,
     addresses: Addresses,
     resolvers: Vec<Ipv4Addr>,
+    /// Ways out by name, by slot.
+    gates: Mutex<HashMap<u32, Gate>>,
+    room: Room,
 }
 
 impl Firewall {
-    /// Puts the table in place, replacing an earlier server's, and lets the host forward packets.
+    /// Puts the table in place, replacing an earlier server's, and lets the host forward packets. Sandboxes that an earlier
+    /// server left, `held`, have their policies from the first moment; what passes by name waits for [`Firewall::set`].
     pub(crate) async fn install(
         instance: u32,
         addresses: Addresses,
         dns: Option<Vec<IpAddr>>,
+        held: &[Record],
     ) -> Result<Self> {
         let resolvers = match dns {
             Some(list) => only_v4(list),
             None => host_resolvers(),
         };
-        let firewall = Self { table: format!("sandcove{instance}"), addresses, resolvers };
+        let firewall = Self::new(format!("sandcove{instance}"), addresses, resolvers);
         let forwarding = "/proc/sys/net/ipv4/ip_forward";
         std::fs::write(forwarding, "1").map_err(|source| Error::Path {
             action: "write",
             path: forwarding.into(),
             source,
         })?;
-        nft(&firewall.ruleset()).await?;
+        let mut script = firewall.ruleset();
+        for record in held.iter().filter(|record| record.network != NetworkPolicy::default()) {
+            script += &firewall.place(record.slot).script(&record.network, None)?;
+        }
+        nft(&script).await?;
         Ok(firewall)
+    }
+
+    fn new(table: String, addresses: Addresses, resolvers: Vec<Ipv4Addr>) -> Self {
+        Self { table, addresses, resolvers, gates: Mutex::default(), room: Room::new() }
     }
 
     /// Takes the table away; none is fine.
@@ -77,9 +90,13 @@ delete table inet {table}
 table inet {table} {{
   set blocked {{ type ipv4_addr; flags interval; elements = {{ {BLOCKED} }} }}
   map policies {{ type ifname : verdict; }}
+  map translations {{ type ifname : verdict; }}
+  map gates {{ type ifname : verdict; }}
   set connections {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
   chain input {{
     type filter hook input priority -10; policy accept;
+    iifname {mine} fib saddr . iif oif missing drop
+    iifname vmap @gates
     iifname {mine} drop
   }}
   chain forward {{
@@ -98,54 +115,72 @@ table inet {table} {{
   }}
   chain prerouting {{
     type nat hook prerouting priority dstnat; policy accept;
+    iifname vmap @translations
     {dns}
   }}
   chain postrouting {{
     type nat hook postrouting priority srcnat; policy accept;
     ip saddr {range} oifname != \"scv*\" masquerade
   }}
+  chain output {{
+    type filter hook output priority -10; policy accept;
+    meta mark != {GUARDED_MARK} accept
+    fib daddr type != unicast drop
+    oifname \"scv*\" drop
+    ip daddr @blocked drop
+  }}
 }}
 "
         )
     }
 
-    /// Applies a policy to a slot; the open policy removes what was there.
+    /// Applies a policy to a slot, in one step; the open policy removes what was there.
     pub(crate) async fn set(&self, slot: u32, policy: &NetworkPolicy) -> Result<()> {
-        let (table, link) = (&self.table, self.addresses.link(slot));
-        let mut script = format!(
-            "add chain inet {table} p{slot}\n\
-             add element inet {table} policies {{ \"{link}\" : jump p{slot} }}\n\
-             delete element inet {table} policies {{ \"{link}\" }}\n\
-             delete chain inet {table} p{slot}\n"
-        );
-        if *policy != NetworkPolicy::default() {
-            let _ = writeln!(script, "add chain inet {table} p{slot}");
-            for (networks, verdict) in [(&policy.allow_out, "return"), (&policy.deny_out, "drop")] {
-                for network in networks {
-                    let network = checked(network)?;
-                    let _ = writeln!(script, "add rule inet {table} p{slot} ip daddr {network} {verdict}");
-                }
+        let place = self.place(slot);
+        let Some(rules) = self.gate_rules(policy) else {
+            nft(&place.script(policy, None)?).await?;
+            self.gates().remove(&slot);
+            return Ok(());
+        };
+        let port = self.gates().get(&slot).map(Gate::port);
+        if let Some(port) = port {
+            nft(&place.script(policy, Some(port))?).await?;
+            if let Some(gate) = self.gates().get(&slot) {
+                gate.set(rules);
             }
-            if policy.deny_all {
-                let _ = writeln!(script, "add rule inet {table} p{slot} drop");
-            }
-            let _ = writeln!(script, "add element inet {table} policies {{ \"{link}\" : jump p{slot} }}");
+            return Ok(());
         }
-        nft(&script).await
+        let guest = self.addresses.guest(slot);
+        let gate = Gate::open(place.gateway, guest, rules, &self.room).await.map_err(|source| {
+            Error::Kernel { action: format!("listen on {} for connections by name", place.gateway), source }
+        })?;
+        nft(&place.script(policy, Some(gate.port()))?).await?;
+        self.gates().insert(slot, gate);
+        Ok(())
     }
-}
 
-/// Only an address or a network may reach the script.
-fn checked(network: &str) -> Result<&str> {
-    let (address, length) = network.split_once('/').unwrap_or((network, "32"));
-    let fine = address.parse::<Ipv4Addr>().is_ok() && length.parse::<u8>().is_ok_and(|length| length <= 32);
-    if fine {
-        Ok(network)
-    } else {
-        Err(Error::Kernel {
-            action: format!("use `{network}` in a network policy: not an IPv4 address or network"),
-            source: std::io::ErrorKind::InvalidInput.into(),
-        })
+    fn place(&self, slot: u32) -> Place<'_> {
+        Place {
+            table: &self.table,
+            slot,
+            link: self.addresses.link(slot),
+            gateway: self.addresses.gateway(slot),
+            resolvers: &self.resolvers,
+        }
+    }
+
+    /// What a sandbox's gate goes by; it has none without names.
+    fn gate_rules(&self, policy: &NetworkPolicy) -> Option<Rules> {
+        let servers = match &policy.dns {
+            Some(list) if !list.is_empty() => Servers::Guarded(list.clone()),
+            _ => Servers::Trusted(self.resolvers.clone()),
+        };
+        let names = policy.allow_names.clone();
+        (!names.is_empty()).then_some(Rules { names, servers })
+    }
+
+    fn gates(&self) -> MutexGuard<'_, HashMap<u32, Gate>> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -198,21 +233,14 @@ async fn nft(script: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_policy_cannot_carry_commands() {
-        for bad in ["0.0.0.0/0 accept", "1.2.3.4; flush ruleset", "example.com", "1.2.3.4/33", ""] {
-            assert!(checked(bad).is_err(), "{bad}");
-        }
-        assert!(checked("10.0.0.0/8").is_ok() && checked("1.1.1.1").is_ok());
+    fn firewall(resolvers: &[[u8; 4]]) -> Firewall {
+        let addresses = Addresses::new("10.213.0.0/16", 0).unwrap();
+        Firewall::new("t".into(), addresses, resolvers.iter().map(|&address| address.into()).collect())
     }
 
     #[test]
     fn addresses_that_others_on_the_host_translate_stay_blocked() {
-        let firewall = Firewall {
-            table: "t".into(),
-            addresses: Addresses::new("10.213.0.0/16", 0).unwrap(),
-            resolvers: vec![Ipv4Addr::new(10, 0, 0, 53)],
-        };
+        let firewall = firewall(&[[10, 0, 0, 53]]);
         let ruleset = firewall.ruleset();
         let translated: Vec<&str> = ruleset.lines().filter(|line| line.contains("ct status dnat")).collect();
         assert_eq!(translated.len(), 1);
@@ -221,11 +249,7 @@ mod tests {
 
     #[test]
     fn a_policy_comes_before_connections_that_are_there() {
-        let firewall = Firewall {
-            table: "t".into(),
-            addresses: Addresses::new("10.213.0.0/16", 0).unwrap(),
-            resolvers: vec![],
-        };
+        let firewall = firewall(&[]);
         let ruleset = firewall.ruleset();
         let place = |text: &str| ruleset.find(text).unwrap();
         assert!(place("vmap @policies") < place("ct state established"));

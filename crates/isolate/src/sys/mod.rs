@@ -22,7 +22,7 @@ pub(crate) use process::{
     place_fds, set_effective_user, set_file_identity, unshare,
 };
 pub(crate) use seccomp::install_filter;
-pub(crate) use socket::{tcp_socket, watch};
+pub(crate) use socket::{mark, tcp_socket, watch};
 
 use std::io;
 

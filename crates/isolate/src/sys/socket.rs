@@ -1,7 +1,7 @@
 //! Descriptors and the async runtime.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -18,6 +18,21 @@ pub(crate) fn tcp_socket(v6: bool) -> io::Result<OwnedFd> {
     )?;
     // SAFETY: the descriptor is new and nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Puts `mark` on every packet that `socket` sends, for the firewall to see.
+pub(crate) fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
+    // SAFETY: the kernel reads four bytes, those of `mark`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MARK,
+            std::ptr::from_ref(&mark).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    check(result.into()).map(drop)
 }
 
 /// Lets the runtime wait until `fd` is readable. Needs a running tokio runtime.

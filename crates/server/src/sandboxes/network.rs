@@ -77,15 +77,22 @@ impl NetworkRules {
         Self::new(Some(network), update.allow_internet_access)
     }
 
-    /// What `isolate` enforces. Names are not among it: under deny-all they stay closed.
+    /// What `isolate` enforces.
     pub fn policy(&self) -> NetworkPolicy {
         let network = self.given.as_ref();
         let deny: &[String] = network.and_then(|n| n.deny_out.as_deref()).unwrap_or_default();
         let allow: &[String] = network.and_then(|n| n.allow_out.as_deref()).unwrap_or_default();
+        let (ranges, names): (Vec<_>, Vec<_>) = allow.iter().partition(|entry| parse_range(entry).is_some());
+        // They are for names, and change nothing without.
+        let dns = network.and_then(|n| n.dns_servers.as_deref()).filter(|_| !names.is_empty());
+        // Over IPv6 nothing gets out anyway.
+        let is_v4 = |entry: &&String| parse_range(entry).is_some_and(|(address, _)| address.is_ipv4());
         NetworkPolicy {
             deny_all: self.allow_internet_access == Some(false) || deny.iter().any(|d| d == EVERYTHING),
-            allow_out: allow.iter().filter(|a| parse_range(a).is_some()).cloned().collect(),
-            deny_out: deny.iter().filter(|d| *d != EVERYTHING).cloned().collect(),
+            allow_out: ranges.into_iter().filter(is_v4).cloned().collect(),
+            deny_out: deny.iter().filter(|d| *d != EVERYTHING).filter(is_v4).cloned().collect(),
+            allow_names: names.into_iter().map(|name| name.to_ascii_lowercase()).collect(),
+            dns: dns.map(|servers| servers.iter().filter_map(|server| server.parse().ok()).collect()),
         }
     }
 
@@ -212,11 +219,23 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_open_the_policy() {
-        let policy = rules(&["example.com", "8.8.8.8"], &["0.0.0.0/0", "1.1.1.1"]).unwrap().policy();
+    fn names_are_told_from_addresses() {
+        let policy = rules(&["Example.com", "8.8.8.8"], &["0.0.0.0/0", "1.1.1.1", "::1"]).unwrap().policy();
         assert!(policy.deny_all);
         assert_eq!(policy.allow_out, ["8.8.8.8"]);
+        assert_eq!(policy.allow_names, ["example.com"]);
         assert_eq!(policy.deny_out, ["1.1.1.1"]);
+    }
+
+    #[test]
+    fn name_servers_count_only_with_names() {
+        let with = |allow: &[&str]| {
+            let network = rules(allow, &["0.0.0.0/0"]).unwrap().given.unwrap();
+            let network = Network { dns_servers: Some(vec!["1.1.1.1".into()]), ..network };
+            NetworkRules::new(Some(network), None).unwrap().policy().dns
+        };
+        assert_eq!(with(&["example.com"]), Some(vec![Ipv4Addr::new(1, 1, 1, 1)]));
+        assert_eq!(with(&["8.8.8.8"]), None);
     }
 
     #[test]

@@ -1,0 +1,198 @@
+"""A small internet in network namespaces: one for a server and its sandboxes, one for the rest of the world. Nothing in it
+leaves this machine.
+
+    with Internet() as internet:
+        server.within = internet.command      # what the server is started with
+        internet.forward(server.port)         # and then reached as ever
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+from .server import ROOT
+
+TLS = ROOT / "crates/server/tests/tls"
+# The server's end of the line and the world's.
+HOST, UPSTREAM = "198.51.100.2", "198.51.100.1"
+RESOLVER, OTHER_RESOLVER = "9.9.9.9", "8.8.8.8"
+EXAMPLE, WWW, ORG, ELSEWHERE, PRIVATE = "93.184.216.34", "93.184.216.35", "93.184.216.36", "93.184.216.44", "10.0.0.1"
+NAMES = {
+    RESOLVER: {
+        "example.com": EXAMPLE,
+        "www.example.com": WWW,
+        "long.example.com": WWW,
+        "example.org": ORG,
+        "private.example.com": PRIVATE,
+        "host.example.com": HOST,
+        "loop.example.com": "127.0.0.1",
+    },
+    OTHER_RESOLVER: {"example.com": ELSEWHERE},
+}
+# Its answer has room in no datagram.
+LONG = "long.example.com"
+WEB, WEB_TLS, BANNER, WHOLE = 80, 443, 22, 8080
+
+
+class Internet:
+    def __init__(self) -> None:
+        self._host, self._world = (f"{side}-{os.getpid()}" for side in ("sandcove-host", "sandcove-world"))
+        self._programs: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Internet:
+        try:
+            for namespace in (self._host, self._world):
+                ip("netns", "add", namespace)
+                ip("-n", namespace, "link", "set", "lo", "up")
+            ip("-n", self._host, "link", "add", "up0", "type", "veth", "peer", "name", "down0", "netns", self._world)
+            for namespace, link, address in ((self._host, "up0", HOST), (self._world, "down0", UPSTREAM)):
+                ip("-n", namespace, "address", "add", f"{address}/24", "dev", link)
+                ip("-n", namespace, "link", "set", link, "up")
+            ip("-n", self._host, "route", "add", "default", "via", UPSTREAM)
+            for address in (RESOLVER, OTHER_RESOLVER, EXAMPLE, WWW, ORG, ELSEWHERE, PRIVATE):
+                ip("-n", self._world, "address", "add", f"{address}/32", "dev", "lo")
+            # The host has services too, which are nobody's business.
+            for namespace, arguments in ((self._world, ["world"]), (self._host, ["host"])):
+                program = self._start(namespace, arguments, stdout=subprocess.PIPE)
+                assert program.stdout.readline() == b"ready\n", f"the services of {namespace} did not start"
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for program in self._programs:
+            program.kill()
+            program.wait()
+        for namespace in (self._host, self._world):
+            subprocess.run(["ip", "netns", "delete", namespace], check=False)
+
+    @property
+    def command(self) -> list[str]:
+        """What runs a program where the server is. Only the network is another one."""
+        return ["nsenter", f"--net=/run/netns/{self._host}", "--"]
+
+    def forward(self, port: int) -> None:
+        """Has this machine's `port` lead to the same one there."""
+        with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
+            self._start(self._host, ["forward", str(listener.fileno()), str(port)], pass_fds=[listener.fileno()])
+
+    def _start(self, namespace: str, arguments: list[str], **options: object) -> subprocess.Popen[bytes]:
+        command = ["nsenter", f"--net=/run/netns/{namespace}", "--", sys.executable, "-m", "harness.internet", *arguments]
+        program = subprocess.Popen(command, cwd=Path(__file__).parents[1], **options)
+        self._programs.append(program)
+        return program
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
+async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Tells where a request arrived."""
+    await reader.readuntil(b"\r\n\r\n")
+    await answer(writer, writer.get_extra_info("sockname")[0])
+
+
+async def whole(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers when the other side has said that there is no more, and not before."""
+    await answer(writer, str(len(await reader.read(-1))))
+
+
+async def banner(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Speaks first, as SSH does."""
+    writer.write(b"SSH-2.0-world\r\n")
+    writer.close()
+
+
+async def answer(writer: asyncio.StreamWriter, text: str) -> None:
+    writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode())
+    await writer.drain()
+    writer.close()
+
+
+def dns_answer(query: bytes, names: dict[str, str], over_udp: bool) -> bytes:
+    labels, at = [], 12
+    while length := query[at]:
+        labels.append(query[at + 1 : at + 1 + length].decode())
+        at += 1 + length
+    name, question = ".".join(labels).lower(), query[12 : at + 5]
+    address, is_a = names.get(name), query[at + 1 : at + 3] == b"\0\1"
+    too_long = over_udp and name == LONG
+    records = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(address) if address and is_a else b""
+    count = 1 if records and not too_long else 0
+    flags = 0x8180 | (0x0200 if too_long else 0) | (0 if address else 3)
+    return query[:2] + struct.pack(">HHHHH", flags, 1, count, 0, 0) + question + (records if count else b"")
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, sender: tuple[str, int]) -> None:
+        self._transport.sendto(dns_answer(data, self._names, over_udp=True), sender)
+
+
+async def serve(side: str) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(TLS / "receiver.pem", TLS / "receiver.key")
+    for handler, port, context in ((web, WEB, None), (web, WEB_TLS, tls), (whole, WHOLE, None), (banner, BANNER, None)):
+        await asyncio.start_server(handler, "0.0.0.0", port, ssl=context)
+    for resolver, names in NAMES.items() if side == "world" else ():
+
+        async def over_tcp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, names=names) -> None:
+            try:
+                while True:
+                    query = await reader.readexactly(struct.unpack(">H", await reader.readexactly(2))[0])
+                    reply = dns_answer(query, names, over_udp=False)
+                    writer.write(struct.pack(">H", len(reply)) + reply)
+                    await writer.drain()
+            except asyncio.IncompleteReadError:
+                writer.close()
+
+        await asyncio.start_server(over_tcp, resolver, 53)
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(lambda names=names: Datagrams(names), local_addr=(resolver, 53))
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+
+async def forward(listener: socket.socket, port: int) -> None:
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while piece := await reader.read(1 << 16):
+                writer.write(piece)
+                await writer.drain()
+            writer.write_eof()
+        except OSError:
+            writer.close()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(copy(reader, there_writer), copy(there_reader, writer))
+        for one in (writer, there_writer):
+            one.close()
+
+    server = await asyncio.start_server(pass_on, sock=listener)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "forward":
+        asyncio.run(forward(socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])))
+    else:
+        asyncio.run(serve(sys.argv[1]))
