@@ -7,20 +7,12 @@ program is run beside it as well, which takes minutes; its installation is too l
 import json
 import os
 import tomllib
-from pathlib import Path
 
 import pytest
 
-from verdicts import CASES, HERE, ROOT, run
+from verdicts import CASES, HERE, run
 
 DIFFERENCES = tomllib.loads((HERE / "differences.toml").read_text())
-
-
-@pytest.fixture(scope="session")
-def sandcove():
-    binary = os.environ.get("SANDCOVE_BIN") or ROOT / "target/release/sandcove"
-    assert Path(binary).exists(), "SANDCOVE_BIN names no program: build `sandcove` first"
-    return [str(binary)]
 
 
 def compare(ours, theirs, case):

@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
-use crate::config::{self, Findings, LoadOptions, Severity, Suite};
+use crate::config::{self, ConfigError, Findings, LoadOptions, Severity, Suite, tests};
 use crate::model::{Evaluation, Object};
 use crate::output;
-use crate::run::{self, Settings, filter::Filters};
+use crate::run::{self, Control, End, Outcome, Settings, Start, filter::Filters};
+use crate::store::{self, recording::Keep};
 use crate::terminal::{self, Shown};
 
 /// The arguments of the command.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs, reason = "the command line's help describes them")]
 pub struct EvalOptions {
     pub load: LoadOptions,
@@ -31,6 +35,17 @@ pub struct EvalOptions {
     pub allow_empty: bool,
     pub verbose: bool,
     pub check_only: bool,
+    #[serde(skip)]
+    pub again: Option<Again>,
+}
+
+/// A stored run to go on with.
+#[derive(Debug, Clone)]
+pub struct Again {
+    /// Its id; the newest without.
+    pub id: Option<String>,
+    /// Whether rows with errors are run again.
+    pub errors: bool,
 }
 
 /// Usage, configuration or files are wrong.
@@ -39,6 +54,8 @@ const TROUBLE: u8 = 1;
 const NOTHING: u8 = 2;
 /// Tests did not pass, unless `PROMPTFOO_FAILED_TEST_EXIT_CODE` says otherwise.
 const FAILED: u8 = 100;
+/// Ctrl-C.
+const INTERRUPTED: u8 = 130;
 
 /// Runs an evaluation and returns the exit code of the process. Everything is told on standard output and standard error.
 pub async fn eval(options: EvalOptions) -> u8 {
@@ -52,6 +69,15 @@ pub async fn eval(options: EvalOptions) -> u8 {
 }
 
 async fn try_eval(options: &EvalOptions) -> Result<u8, String> {
+    let mut options = options.clone();
+    let again = match options.again.take() {
+        Some(again) => Some(go_on(&mut options, again).await?),
+        None => None,
+    };
+    // Who goes on with the run must choose the same.
+    if options.filters.sample.is_some() {
+        options.filters.seed.get_or_insert_with(rand::random);
+    }
     let mut findings = Findings::default();
     let loaded = config::load(&options.load, &mut findings).await;
     for finding in findings
@@ -61,12 +87,17 @@ async fn try_eval(options: &EvalOptions) -> Result<u8, String> {
     {
         eprintln!("{finding}");
     }
-    let mut suite = loaded.map_err(|error| match std::error::Error::source(&error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    })?;
-    affixes(&mut suite, options);
-    options.filters.apply(&mut suite, &earlier)?;
+    let mut suite = match loaded {
+        Ok(suite) => suite,
+        // What is wrong was told.
+        Err(ConfigError::Invalid) => return Ok(TROUBLE),
+        Err(error) => {
+            let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+            return Err(format!("{error}{}", source.unwrap_or_default()));
+        }
+    };
+    affixes(&mut suite, &options);
+    options.filters.apply(&mut suite).await?;
     let mut outputs = options.outputs.clone();
     if outputs.is_empty() {
         outputs.extend(
@@ -76,7 +107,7 @@ async fn try_eval(options: &EvalOptions) -> Result<u8, String> {
     for path in &outputs {
         output::format_of(path)?;
     }
-    let settings = settings(options, &suite.options)?;
+    let settings = settings(&options, &suite.options)?;
     if options.check_only {
         println!(
             "the configuration is valid: {} tests, {} providers, {} prompts",
@@ -100,54 +131,99 @@ async fn try_eval(options: &EvalOptions) -> Result<u8, String> {
     }
     let shown = Shown::new(options.no_progress, options.no_table, options.cell_length);
     let write = !options.no_write && suite.options.get("write") != Some(&json!(false));
-    let concurrency = settings.concurrency;
+    let keep = if write { Keep::Stored } else { Keep::ForNow };
+    let start = again.unwrap_or_else(|| Start::New { keep, invocation: json!(options) });
     let progress = std::cell::RefCell::new(None);
-    let mut evaluation = run::run(
-        suite,
-        settings,
-        |rows, id| *progress.borrow_mut() = Some(shown.begin(rows, id, concurrency)),
-        |row| {
+    let control = Control {
+        start,
+        interrupts: interrupts(keep),
+        begin: &mut |rows, concurrency, id| {
+            *progress.borrow_mut() = Some(shown.begin(rows, id, concurrency));
+        },
+        each: &mut |passed| {
             if let Some(progress) = &*progress.borrow() {
-                progress.row(row);
+                progress.row(passed);
             }
         },
-    )
-    .await?;
+        pausing: &mut |under_way| {
+            eprintln!("Pausing: waiting for {under_way} rows under way; Ctrl-C again gives them up.");
+        },
+    };
+    let Outcome { evaluation, mut rows, end } = run::run(suite, settings, control).await?;
     drop(progress.take());
-    evaluation.runtime_options = runtime_options(options);
-    if write {
-        crate::store::save(&evaluation).await?;
+    if end != End::Finished {
+        if write {
+            eprintln!(
+                "Paused with {} rows done. Go on with: sandcove eval --resume {}",
+                evaluation.stats.total(),
+                evaluation.id
+            );
+        }
+        // Code that does not stop by itself must not keep the process.
+        std::process::exit(i32::from(INTERRUPTED));
     }
-    terminal::report(&evaluation, &shown);
+    terminal::report(&evaluation, &mut rows, &shown).await?;
     for path in &outputs {
-        output::write(&evaluation, path)?;
+        output::write(&evaluation, &mut rows, path).await?;
         println!("Writing output to {path}");
     }
     Ok(exit_code(&evaluation))
 }
 
-/// The evaluation that a result file holds, or that is stored under an id.
-fn earlier(source: &str) -> Result<Evaluation, String> {
-    let text = std::fs::read_to_string(source)
-        .map_err(|error| format!("failed to read the results `{source}`: {error}"))?;
-    let document: Value =
-        serde_json::from_str(&text).map_err(|error| format!("`{source}` holds no results: {error}"))?;
-    let rows = document.pointer("/results/results").cloned().unwrap_or_default();
-    let rows =
-        serde_json::from_value(rows).map_err(|error| format!("`{source}` holds no results: {error}"))?;
-    Ok(Evaluation { rows, ..Evaluation::default() })
+/// Makes `options` those that a stored run was begun with, but for how it is shown and how fast it goes.
+async fn go_on(options: &mut EvalOptions, again: Again) -> Result<Start, String> {
+    if !options.load.configs.is_empty() {
+        eprintln!("-c has no effect: the run is gone on with as it began");
+    }
+    let (id, invocation) = store::invocation(again.id.as_deref()).await?;
+    let first: EvalOptions = serde_json::from_value(invocation)
+        .map_err(|error| format!("`{id}` cannot be gone on with: {error}"))?;
+    let absolute = |path: &String| std::path::absolute(path).map(|path| path.to_string_lossy().into_owned());
+    let outputs: Result<Vec<String>, _> = options.outputs.iter().map(absolute).collect();
+    let outputs = outputs.map_err(|error| error.to_string())?;
+    std::env::set_current_dir(&first.load.directory)
+        .map_err(|error| format!("failed to enter `{}`: {error}", first.load.directory.display()))?;
+    *options = EvalOptions {
+        concurrency: options.concurrency.or(first.concurrency),
+        delay: options.delay.or(first.delay),
+        no_cache: options.no_cache || first.no_cache,
+        outputs: if outputs.is_empty() { first.outputs.clone() } else { outputs },
+        no_table: options.no_table,
+        cell_length: options.cell_length,
+        no_progress: options.no_progress,
+        verbose: options.verbose,
+        ..first
+    };
+    Ok(Start::Again { id, errors: again.errors })
+}
+
+/// A message for every Ctrl-C from now on. A run that is not kept cannot pause.
+fn interrupts(keep: Keep) -> mpsc::Receiver<()> {
+    let (send, receive) = mpsc::channel(2);
+    tokio::spawn(async move {
+        while tokio::signal::ctrl_c().await.is_ok() {
+            let mut heard = send.send(()).await.is_ok();
+            if keep == Keep::ForNow {
+                heard = send.send(()).await.is_ok();
+            }
+            if !heard {
+                std::process::exit(i32::from(INTERRUPTED));
+            }
+        }
+    });
+    receive
 }
 
 fn affixes(suite: &mut Suite, options: &EvalOptions) {
     let given = [("prefix", &options.prefix), ("suffix", &options.suffix)];
     for (key, text) in given.into_iter().filter_map(|(key, text)| text.as_ref().map(|text| (key, text))) {
         for test in &mut suite.tests {
-            test.options.entry(key).or_insert(json!(text));
+            tests::set_option(test, key, json!(text));
         }
     }
     if let Some(grader) = &options.grader {
         for test in &mut suite.tests {
-            test.options.entry("provider").or_insert(json!(grader));
+            tests::set_option(test, "provider", json!(grader));
         }
     }
 }
@@ -173,6 +249,7 @@ fn settings(options: &EvalOptions, config: &Object) -> Result<Settings, String> 
             && !is_off("PROMPTFOO_CACHE_ENABLED"),
         row_limit: limit("timeoutMs", "PROMPTFOO_EVAL_TIMEOUT_MS"),
         run_limit: limit("maxEvalTimeMs", "PROMPTFOO_MAX_EVAL_TIME_MS"),
+        shown: runtime_options(options),
     })
 }
 

@@ -1,13 +1,13 @@
 //! Runs that were made: a SQLite database in `PROMPTFOO_CONFIG_DIR`, or `~/.sandcove`.
 
+pub mod recording;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde_json::Value;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{Connection, QueryBuilder, Row as _, SqliteConnection};
-
-use crate::model::Evaluation;
+use sqlx::{Connection, Row as _, SqliteConnection};
 
 /// A run in the list.
 #[derive(Debug, Clone)]
@@ -45,61 +45,54 @@ async fn open() -> Result<SqliteConnection, String> {
         .busy_timeout(std::time::Duration::from_secs(30));
     let mut connection =
         SqliteConnection::connect_with(&options).await.map_err(|error| failed(error.to_string()))?;
+    make_tables(&mut connection).await.map_err(|error| failed(error.to_string()))?;
+    Ok(connection)
+}
+
+/// A database that goes with its connection.
+async fn temporary() -> Result<SqliteConnection, String> {
+    let failed = |error: sqlx::Error| format!("failed to open a temporary database: {error}");
+    // SQLite keeps what has no name in a file of its own, which it deletes.
+    let options = SqliteConnectOptions::new().filename("").synchronous(SqliteSynchronous::Off);
+    let mut connection = SqliteConnection::connect_with(&options).await.map_err(failed)?;
+    make_tables(&mut connection).await.map_err(failed)?;
+    Ok(connection)
+}
+
+async fn make_tables(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(
         "CREATE TABLE IF NOT EXISTS evals (id TEXT PRIMARY KEY, created_at TEXT NOT NULL, description TEXT, stats TEXT NOT NULL, \
          head TEXT NOT NULL);\
          CREATE TABLE IF NOT EXISTS eval_rows (eval_id TEXT NOT NULL, test_idx INTEGER NOT NULL, prompt_idx INTEGER NOT NULL, \
-         success INTEGER NOT NULL, row TEXT NOT NULL, PRIMARY KEY (eval_id, test_idx, prompt_idx)) WITHOUT ROWID;",
+         success INTEGER NOT NULL, row TEXT NOT NULL, PRIMARY KEY (eval_id, test_idx, prompt_idx)) WITHOUT ROWID;\
+         CREATE TABLE IF NOT EXISTS eval_runs (eval_id TEXT PRIMARY KEY, invocation TEXT NOT NULL, plan TEXT NOT NULL) WITHOUT ROWID;",
     )
-    .execute(&mut connection)
+    .execute(connection)
     .await
-    .map_err(|error| failed(error.to_string()))?;
-    Ok(connection)
+    .map(drop)
 }
 
-/// Rows of one statement; SQLite takes 32,766 values.
-const BATCH: usize = 500;
-
-/// Keeps a run, whole or not at all.
+/// How a run was asked for, and its id; of the newest without an id.
 ///
 /// # Errors
-/// When the database cannot be written.
-pub async fn save(evaluation: &Evaluation) -> Result<(), String> {
-    let failed = |error: sqlx::Error| format!("failed to keep the results: {error}");
+/// When there is none that can be gone on with, or the database cannot be read.
+pub async fn invocation(id: Option<&str>) -> Result<(String, Value), String> {
     let mut connection = open().await?;
-    let mut document = crate::output::json::document(&evaluation.without_rows());
-    if let Some(results) = document.pointer_mut("/results/results") {
-        *results = Value::Null;
-    }
-    let stats = serde_json::to_string(&evaluation.stats).unwrap_or_default();
-    let mut transaction = connection.begin().await.map_err(failed)?;
-    sqlx::query(
-        "INSERT OR REPLACE INTO evals (id, created_at, description, stats, head) VALUES (?, ?, ?, ?, ?)",
+    let row = sqlx::query(
+        "SELECT eval_id, invocation FROM eval_runs JOIN evals ON evals.id = eval_id WHERE ?1 IS NULL OR eval_id = ?1 \
+         ORDER BY created_at DESC LIMIT 1",
     )
-    .bind(&evaluation.id)
-    .bind(&evaluation.created_at)
-    .bind(&evaluation.description)
-    .bind(stats)
-    .bind(document.to_string())
-    .execute(&mut *transaction)
+    .bind(id)
+    .fetch_optional(&mut connection)
     .await
-    .map_err(failed)?;
-    for rows in evaluation.rows.chunks(BATCH) {
-        let mut query = QueryBuilder::new(
-            "INSERT OR REPLACE INTO eval_rows (eval_id, test_idx, prompt_idx, success, row) ",
-        );
-        query.push_values(rows, |mut values, row| {
-            values
-                .push_bind(&evaluation.id)
-                .push_bind(row.test_idx as i64)
-                .push_bind(row.prompt_idx as i64)
-                .push_bind(row.success)
-                .push_bind(serde_json::to_string(row).unwrap_or_default());
-        });
-        query.build().execute(&mut *transaction).await.map_err(failed)?;
+    .map_err(|error| format!("failed to read the results: {error}"))?;
+    match (row, id) {
+        (Some(row), _) => {
+            Ok((row.get(0), serde_json::from_str(&row.get::<String, _>(1)).unwrap_or_default()))
+        }
+        (None, Some(id)) => Err(format!("no run `{id}` is stored that could be gone on with")),
+        (None, None) => Err("no run is stored that could be gone on with".to_owned()),
     }
-    transaction.commit().await.map_err(failed)?;
-    connection.close().await.map_err(failed)
 }
 
 /// All runs, the newest first.
@@ -160,11 +153,9 @@ pub async fn delete(id: &str) -> Result<bool, String> {
     let failed = |error: sqlx::Error| format!("failed to delete `{id}`: {error}");
     let mut connection = open().await?;
     let mut transaction = connection.begin().await.map_err(failed)?;
-    sqlx::query("DELETE FROM eval_rows WHERE eval_id = ?")
-        .bind(id)
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
+    for statement in ["DELETE FROM eval_rows WHERE eval_id = ?", "DELETE FROM eval_runs WHERE eval_id = ?"] {
+        sqlx::query(statement).bind(id).execute(&mut *transaction).await.map_err(failed)?;
+    }
     let deleted = sqlx::query("DELETE FROM evals WHERE id = ?")
         .bind(id)
         .execute(&mut *transaction)

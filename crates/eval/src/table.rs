@@ -2,55 +2,51 @@
 
 use serde_json::Value;
 
-use crate::model::Evaluation;
+use crate::model::{Evaluation, Row};
 use crate::template::value::to_text;
 use crate::terminal::word;
 
-/// Writes the table: variables, then one column for each provider and prompt. All rows are shown.
-pub fn print(
-    evaluation: &Evaluation,
+/// The table: variables, then one column for each provider and prompt. It is made line by line.
+pub struct Table<'a> {
+    evaluation: &'a Evaluation,
     cell_length: usize,
-    paint: impl Fn(&str, &str) -> String,
-    out: &mut String,
-) {
-    let mut head: Vec<String> = evaluation.vars.clone();
-    head.extend(evaluation.columns.iter().map(|column| format!("[{}] {}", column.provider, column.label)));
-    let terminal =
-        std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or_else(terminal_width);
-    let width = (terminal.saturating_sub(head.len() * 3 + 1) / head.len().max(1)).max(10);
-    let rule = |left: &str, middle: &str, right: &str| {
-        let bars: Vec<String> = head.iter().map(|_| "─".repeat(width + 2)).collect();
-        format!("{left}{}{right}\n", bars.join(middle))
-    };
-    let line = |cells: &[(String, Option<&str>)], out: &mut String| {
-        let wrapped: Vec<Vec<String>> = cells.iter().map(|(text, _)| wrap(text, width)).collect();
-        let height = wrapped.iter().map(Vec::len).max().unwrap_or(1);
-        for at in 0..height {
-            for (lines, (_, colour)) in wrapped.iter().zip(cells) {
-                let text = lines.get(at).map(String::as_str).unwrap_or_default();
-                let padding = " ".repeat(width.saturating_sub(text.chars().count()));
-                let text = match colour {
-                    Some(code) if at == 0 => paint(text, code),
-                    _ => text.to_owned(),
-                };
-                out.push_str(&format!("│ {text}{padding} "));
-            }
-            out.push_str("│\n");
-        }
-    };
-    out.push_str(&rule("┌", "┬", "┐"));
-    line(&head.iter().map(|name| (name.clone(), Some("1"))).collect::<Vec<_>>(), out);
-    let mut rows = evaluation.rows.as_slice();
-    while let Some(first) = rows.first() {
-        let count = rows.iter().take_while(|row| row.test_idx == first.test_idx).count();
-        let (group, rest) = rows.split_at(count);
-        rows = rest;
-        let mut cells: Vec<(String, Option<&str>)> = evaluation
-            .vars
-            .iter()
-            .map(|name| (cut(&first.vars.get(name).map(to_text).unwrap_or_default(), cell_length), None))
+    width: usize,
+    columns: usize,
+    paint: &'a dyn Fn(&str, &str) -> String,
+}
+
+impl<'a> Table<'a> {
+    /// As wide as the terminal, with cells of at most `cell_length` characters.
+    pub fn new(
+        evaluation: &'a Evaluation,
+        cell_length: usize,
+        paint: &'a dyn Fn(&str, &str) -> String,
+    ) -> Self {
+        let columns = evaluation.vars.len() + evaluation.columns.len();
+        let terminal =
+            std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or_else(terminal_width);
+        let width = (terminal.saturating_sub(columns * 3 + 1) / columns.max(1)).max(10);
+        Self { evaluation, cell_length, width, columns, paint }
+    }
+
+    /// What is above the rows.
+    pub fn head(&self) -> String {
+        let columns =
+            self.evaluation.columns.iter().map(|column| format!("[{}] {}", column.provider, column.label));
+        let names: Vec<_> =
+            self.evaluation.vars.iter().cloned().chain(columns).map(|name| (name, Some("1"))).collect();
+        self.rule("┌", "┬", "┐") + &self.line(&names)
+    }
+
+    /// The rows of one test.
+    pub fn test(&self, group: &[Row]) -> String {
+        let vars = self.evaluation.vars.iter();
+        let mut cells: Vec<(String, Option<&str>)> = vars
+            .map(|name| {
+                (cut(&group[0].vars.get(name).map(to_text).unwrap_or_default(), self.cell_length), None)
+            })
             .collect();
-        for at in 0..evaluation.columns.len() {
+        for at in 0..self.evaluation.columns.len() {
             cells.push(group.iter().find(|row| row.prompt_idx == at).map_or((String::new(), None), |row| {
                 let output = row.response.as_ref().and_then(|response| response.output.as_ref());
                 let output = output.map(to_text_or_json).unwrap_or_default();
@@ -59,13 +55,40 @@ pub fn print(
                     Some(error) => format!("[{}] {error}", word(row)),
                     None => format!("[{}] {output}", word(row)),
                 };
-                (cut(&text, cell_length), Some(if row.success { "32" } else { "31" }))
+                (cut(&text, self.cell_length), Some(if row.success { "32" } else { "31" }))
             }));
         }
-        out.push_str(&rule("├", "┼", "┤"));
-        line(&cells, out);
+        self.rule("├", "┼", "┤") + &self.line(&cells)
     }
-    out.push_str(&rule("└", "┴", "┘"));
+
+    /// What is below the rows.
+    pub fn foot(&self) -> String {
+        self.rule("└", "┴", "┘")
+    }
+
+    fn rule(&self, left: &str, middle: &str, right: &str) -> String {
+        let bars = vec!["─".repeat(self.width + 2); self.columns];
+        format!("{left}{}{right}\n", bars.join(middle))
+    }
+
+    fn line(&self, cells: &[(String, Option<&str>)]) -> String {
+        let mut out = String::new();
+        let wrapped: Vec<Vec<String>> = cells.iter().map(|(text, _)| wrap(text, self.width)).collect();
+        let height = wrapped.iter().map(Vec::len).max().unwrap_or(1);
+        for at in 0..height {
+            for (lines, (_, colour)) in wrapped.iter().zip(cells) {
+                let text = lines.get(at).map(String::as_str).unwrap_or_default();
+                let padding = " ".repeat(self.width.saturating_sub(text.chars().count()));
+                let text = match colour {
+                    Some(code) if at == 0 => (self.paint)(text, code),
+                    _ => text.to_owned(),
+                };
+                out.push_str(&format!("│ {text}{padding} "));
+            }
+            out.push_str("│\n");
+        }
+        out
+    }
 }
 
 /// The width of the terminal in characters.

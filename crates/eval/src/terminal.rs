@@ -5,6 +5,8 @@ use std::io::{IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::model::{Evaluation, Failure, Row, TokenUsage, number};
+use crate::store::recording::{Recorded, Which};
+use crate::table::Table;
 
 /// What is shown.
 #[derive(Debug, Clone, Copy)]
@@ -53,9 +55,9 @@ pub struct Progress {
 
 impl Progress {
     /// A row is finished.
-    pub fn row(&self, row: &Row) {
+    pub fn row(&self, success: bool) {
         let (mut passed, mut other) = self.counts.get();
-        if row.success {
+        if success {
             passed += 1;
         } else {
             other += 1;
@@ -86,22 +88,45 @@ pub fn word(row: &Row) -> &'static str {
 }
 
 /// Prints the results.
-pub fn report(evaluation: &Evaluation, shown: &Shown) {
-    let mut out = String::new();
+///
+/// # Errors
+/// When the rows cannot be read.
+pub async fn report(evaluation: &Evaluation, rows: &mut Recorded, shown: &Shown) -> Result<(), String> {
+    let mut stdout = std::io::stdout().lock();
+    // A reader that went away (`| head`) is no failure of the run.
+    let mut say = move |text: String| drop(stdout.write_all(text.as_bytes()));
     if shown.table {
-        crate::table::print(evaluation, shown.cell_length, |text, code| shown.paint(text, code), &mut out);
+        let paint = |text: &str, code: &str| shown.paint(text, code);
+        let table = Table::new(evaluation, shown.cell_length, &paint);
+        say(table.head());
+        rows.tests(|group| {
+            say(table.test(group));
+            Ok(())
+        })
+        .await?;
+        say(table.foot());
     } else {
-        for row in evaluation.rows.iter().filter(|row| !row.success) {
-            let about = row.description.clone().unwrap_or_else(|| format!("test {}", row.test_idx));
-            let column = if row.provider.label.is_empty() { &row.provider.id } else { &row.provider.label };
-            let reason = row.error.as_deref().unwrap_or_default().replace('\n', " ");
-            let reason: String = reason.chars().take(shown.cell_length).collect();
-            out.push_str(&format!(
-                "{} [{column}] {about}: {reason}\n",
-                shown.paint(&format!("[{}]", word(row)), "31")
-            ));
-        }
+        rows.each(Which::Failed, |row| {
+            say(failure(&row, shown));
+            Ok(())
+        })
+        .await?;
     }
+    say(sums(evaluation));
+    Ok(())
+}
+
+/// A row that did not pass, in a line.
+fn failure(row: &Row, shown: &Shown) -> String {
+    let about = row.description.clone().unwrap_or_else(|| format!("test {}", row.test_idx));
+    let column = if row.provider.label.is_empty() { &row.provider.id } else { &row.provider.label };
+    let reason = row.error.as_deref().unwrap_or_default().replace('\n', " ");
+    let reason: String = reason.chars().take(shown.cell_length).collect();
+    format!("{} [{column}] {about}: {reason}\n", shown.paint(&format!("[{}]", word(row)), "31"))
+}
+
+fn sums(evaluation: &Evaluation) -> String {
+    let mut out = String::new();
     let stats = &evaluation.stats;
     let rate = stats.pass_rate();
     out.push_str(&format!("\n{} evaluation complete\n", evaluation.id));
@@ -133,8 +158,7 @@ pub fn report(evaluation: &Evaluation, shown: &Shown) {
         out.push_str(&format!("Metrics [{}]: {}\n", column.provider, scores.join(", ")));
     }
     out.push_str(&format!("Duration: {:.2} s\n", stats.duration_ms as f64 / 1000.0));
-    // A reader that went away (`| head`) is no failure of the run.
-    let _ = std::io::stdout().write_all(out.as_bytes());
+    out
 }
 
 fn tokens(usage: &TokenUsage) -> String {

@@ -5,11 +5,18 @@
 use std::path::Path;
 
 use sandcove_eval::config::{self, Findings, LoadOptions};
-use sandcove_eval::model::Evaluation;
-use sandcove_eval::run::{self, Settings};
+use sandcove_eval::model::{Evaluation, Row};
+use sandcove_eval::run::{self, Control, End, Outcome, Settings, Start};
+use sandcove_eval::store::recording::{Keep, Which};
+
+/// What a suite adds up to, and its rows.
+struct Results {
+    evaluation: Evaluation,
+    rows: Vec<Row>,
+}
 
 /// What was found about a suite, and its results if it could be run.
-async fn evaluate(text: &str, concurrency: usize) -> (Vec<String>, Option<Evaluation>) {
+async fn evaluate(text: &str, concurrency: usize) -> (Vec<String>, Option<Results>) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("promptfooconfig.yaml"), text).unwrap();
     let mut findings = Findings::default();
@@ -21,7 +28,16 @@ async fn evaluate(text: &str, concurrency: usize) -> (Vec<String>, Option<Evalua
     let told = findings.all().iter().map(shorten).collect();
     let Ok(suite) = suite else { return (told, None) };
     let settings = Settings { concurrency, cache: false, ..Settings::default() };
-    (told, Some(run::run(suite, settings, |_, _| {}, |_| {}).await.unwrap()))
+    let control = Control {
+        start: Start::New { keep: Keep::ForNow, invocation: serde_json::Value::Null },
+        interrupts: tokio::sync::mpsc::channel(1).1,
+        begin: &mut |_, _, _| {},
+        each: &mut |_| {},
+        pausing: &mut |_| {},
+    };
+    let Outcome { evaluation, mut rows, end } = run::run(suite, settings, control).await.unwrap();
+    assert_eq!(end, End::Finished);
+    (told, Some(Results { evaluation, rows: rows.rows(Which::All).await.unwrap() }))
 }
 
 const HEAD: &str = "prompts: ['Say {{word}}']\nproviders: [echo]\n";
@@ -34,10 +50,10 @@ async fn rows_are_judged_and_added_up() {
          tests:\n  - vars: {{word: [hi, ho]}}\n    assert: [{{type: javascript, value: output.length === 6}}]\n\
          \x20 - vars: {{word: x}}\n    assert: [{{type: equals, value: nope, weight: 3}}]\n"
     );
-    let (told, evaluation) = evaluate(&text, 4).await;
-    let evaluation = evaluation.unwrap();
+    let (told, results) = evaluate(&text, 4).await;
+    let Results { evaluation, rows } = results.unwrap();
     assert_eq!(told, Vec::<String>::new());
-    let verdicts: Vec<(bool, f64)> = evaluation.rows.iter().map(|row| (row.success, row.score)).collect();
+    let verdicts: Vec<(bool, f64)> = rows.iter().map(|row| (row.success, row.score)).collect();
     assert_eq!(verdicts, [(true, 1.0), (true, 1.0), (false, 0.25)]);
     assert_eq!(evaluation.stats.successes, 2);
     assert_eq!(

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Error, Result, bail};
 use clap::{Args, Subcommand};
-use sandcove_eval::command::{self, EvalOptions};
+use sandcove_eval::command::{self, Again, EvalOptions};
 use sandcove_eval::scaffold;
 use sandcove_eval::store;
 
@@ -22,6 +22,13 @@ pub struct EvalArgs {
 enum EvalCommand {
     /// read and check the configuration without running it
     Validate(Box<RunArgs>),
+    /// run the rows of a stored run again that ended with an error
+    Retry {
+        /// which run
+        id: String,
+        #[command(flatten)]
+        run: Box<RunArgs>,
+    },
     /// make a suite to begin with
     Init(InitArgs),
     /// list the stored runs
@@ -140,6 +147,13 @@ struct RunArgs {
     /// text after every prompt
     #[arg(long)]
     prompt_suffix: Option<String>,
+    /// go on with a run that was paused or ended early, the newest without an id
+    #[arg(long, num_args = 0..=1, value_name = "ID")]
+    #[allow(clippy::option_option, reason = "given or not, with an id or without")]
+    resume: Option<Option<String>>,
+    /// run the rows of the newest run again that ended with an error, and add up anew
+    #[arg(long, conflicts_with = "resume")]
+    retry_errors: bool,
     /// go on when the configuration has errors
     #[arg(long)]
     lenient: bool,
@@ -156,10 +170,16 @@ struct RunArgs {
 
 /// Runs it.
 pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
-    let (run, check_only) = match args.command {
-        Some(EvalCommand::Validate(run)) => (*run, true),
+    let (run, check_only, retried) = match args.command {
+        Some(EvalCommand::Validate(run)) => (*run, true, None),
+        Some(EvalCommand::Retry { id, run }) => (*run, false, Some(id)),
         Some(other) => return stored(other).await,
-        None => (args.run, false),
+        None => (args.run, false, None),
+    };
+    let again = match (retried, run.resume) {
+        (Some(id), _) => Some(Again { id: Some(id), errors: true }),
+        (None, Some(id)) => Some(Again { id, errors: false }),
+        (None, None) => run.retry_errors.then_some(Again { id: None, errors: true }),
     };
     let options = EvalOptions {
         load: sandcove_eval::config::LoadOptions {
@@ -203,6 +223,7 @@ pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
         allow_empty: run.allow_empty,
         verbose: run.verbose,
         check_only,
+        again,
     };
     Ok(ExitCode::from(command::eval(options).await))
 }
@@ -238,7 +259,7 @@ async fn stored(command: EvalCommand) -> Result<ExitCode> {
                 bail!("no run `{id}` is stored");
             }
         }
-        EvalCommand::Validate(_) => unreachable!("handled with the runs"),
+        EvalCommand::Validate(_) | EvalCommand::Retry { .. } => unreachable!("handled with the runs"),
     }
     Ok(ExitCode::SUCCESS)
 }

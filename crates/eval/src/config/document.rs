@@ -75,8 +75,24 @@ pub fn read(path: &Path, findings: &mut Findings) -> Result<Node, ConfigError> {
     }
 }
 
+/// Replaces `$ref` pointers of a document.
+pub fn resolve(root: &mut Node, base: &Path, findings: &mut Findings) {
+    if refers(root) {
+        let whole = root.clone();
+        resolve_references(root, &whole, base, 0, findings);
+    }
+}
+
+fn refers(node: &Node) -> bool {
+    match &node.kind {
+        Kind::Scalar(_) => false,
+        Kind::List(items) => items.iter().any(refers),
+        Kind::Map(entries) => entries.iter().any(|entry| entry.key == "$ref" || refers(&entry.value)),
+    }
+}
+
 /// Replaces `$ref` pointers by what they point to, in this document or another file.
-pub fn resolve_references(node: &mut Node, root: &Node, base: &Path, depth: usize, findings: &mut Findings) {
+fn resolve_references(node: &mut Node, root: &Node, base: &Path, depth: usize, findings: &mut Findings) {
     if depth > 50 {
         findings.add(Severity::Error, Some(&node.at), "references go around in a circle");
         return;

@@ -88,6 +88,24 @@ impl Node {
         }
     }
 
+    /// [`to_value`](Self::to_value) of a node that is needed no more.
+    pub fn into_value(self) -> Value {
+        match self.kind {
+            Kind::Scalar(value) => value,
+            Kind::List(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
+            Kind::Map(entries) => Value::Object(
+                entries.into_iter().map(|entry| (entry.key, entry.value.into_value())).collect(),
+            ),
+        }
+    }
+
+    /// Takes out the value of a key.
+    pub fn take(&mut self, key: &str) -> Option<Node> {
+        let Kind::Map(entries) = &mut self.kind else { return None };
+        let at = entries.iter().position(|entry| entry.key == key)?;
+        Some(entries.remove(at).value)
+    }
+
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.value)

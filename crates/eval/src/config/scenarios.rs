@@ -5,29 +5,31 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::diagnostic::Findings;
-use super::node::Node;
+use super::node::{Kind, Node};
 use super::schema::{SCENARIO, check_keys, wrong_shape};
 use super::tests;
 use crate::model::Object;
 use crate::services::Services;
 
 /// Reads a `scenarios` value into tests.
-pub async fn read(node: &Node, base: &Path, services: &Services, findings: &mut Findings) -> Vec<Object> {
-    let Some(items) = node.items() else {
+pub async fn read(mut node: Node, base: &Path, services: &Services, findings: &mut Findings) -> Vec<Object> {
+    let Kind::List(items) = &mut node.kind else {
         if !node.is_null() {
-            wrong_shape(node, "`scenarios`", "a list", findings);
+            wrong_shape(&node, "`scenarios`", "a list", findings);
         }
         return Vec::new();
     };
     let mut all = Vec::new();
-    for (at, scenario) in items.iter().enumerate() {
+    for (at, scenario) in items.iter_mut().enumerate() {
         check_keys(scenario, SCENARIO, "a scenario", findings);
-        let empty = Node::of(json!([{}]), scenario.at.clone());
-        let configs = tests::read(scenario.get("config").unwrap_or(&empty), base, services, findings).await;
-        let own = tests::read(scenario.get("tests").unwrap_or(&empty), base, services, findings).await;
+        let at_scenario = scenario.at.clone();
+        let empty = || Node::of(json!([{}]), at_scenario.clone());
+        let configs =
+            tests::read(scenario.take("config").unwrap_or_else(&empty), base, services, findings).await;
+        let own = tests::read(scenario.take("tests").unwrap_or_else(&empty), base, services, findings).await;
         for config in &configs {
             for test in &own {
-                let mut merged = tests::merge(config, test);
+                let mut merged = tests::merge(config, test.clone());
                 let conversation = json!(format!("__scenario_{at}__"));
                 if let Some(Value::Object(metadata)) = merged.get_mut("metadata") {
                     metadata.entry("conversationId").or_insert(conversation);

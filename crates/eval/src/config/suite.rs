@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::diagnostic::{ConfigError, Findings, Severity};
@@ -10,13 +11,14 @@ use super::node::{Kind, Node};
 use super::prompts::{self, Prompt};
 use super::schema::{self, check_keys, wrong_shape};
 use super::{env, scenarios, tests};
-use crate::model::{Object, TestCase};
+use crate::model::Object;
 use crate::provider::spec::{self, ProviderSpec};
 use crate::services::Services;
 use crate::template::Templates;
 
 /// What the command line says about a configuration.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LoadOptions {
     /// `-c`: files, directories, globs.
     pub configs: Vec<String>,
@@ -59,8 +61,8 @@ pub struct Suite {
     pub prompts: Vec<Prompt>,
     /// All providers.
     pub providers: Vec<ProviderSpec>,
-    /// All tests, with defaults merged in; variables are not expanded yet.
-    pub tests: Vec<TestCase>,
+    /// All tests, with defaults merged in, as [`tests::parse`] reads them; variables are not expanded yet.
+    pub tests: Vec<Object>,
     /// Metrics computed from others.
     pub derived_metrics: Vec<DerivedMetric>,
     /// `outputPath`.
@@ -98,7 +100,7 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
         }
     }
     let templates = Templates::new(env::for_templates(&config_env));
-    let merged = Merged::of(documents, &templates, findings);
+    let mut merged = Merged::of(documents, &templates, findings);
     let templates = templates.with_filters(merged.filters(&base, findings));
     let concurrency = options.concurrency.or_else(|| merged.concurrency()).unwrap_or(4);
     let services = Services::new(base.clone(), config_env, concurrency);
@@ -110,16 +112,16 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     match &options.tests {
         Some(path) => {
             let node = argument_node(path, "--tests");
-            all.extend(tests::read(&node, &options.directory, &services, findings).await);
+            all.extend(tests::read(node, &options.directory, &services, findings).await);
         }
         None => {
-            for (node, base) in &merged.tests {
-                all.extend(tests::read(node, base, &services, findings).await);
+            for (node, base) in std::mem::take(&mut merged.tests) {
+                all.extend(tests::read(node, &base, &services, findings).await);
             }
         }
     }
-    for (node, base) in &merged.scenarios {
-        all.extend(scenarios::read(node, base, &services, findings).await);
+    for (node, base) in std::mem::take(&mut merged.scenarios) {
+        all.extend(scenarios::read(node, &base, &services, findings).await);
     }
     if all.is_empty() {
         all.push(Object::new());
@@ -130,7 +132,7 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     if findings.failed() {
         return Err(ConfigError::Invalid);
     }
-    let tests = all.iter().map(|test| tests::parse(tests::merge(&default_test, test))).collect();
+    let tests = all.into_iter().map(|test| tests::merge(&default_test, test)).collect();
     let description = options.description.clone().or_else(|| merged.description());
     let run_options = merged.run_options();
     Ok(Suite {
@@ -181,8 +183,7 @@ fn documents(options: &LoadOptions, findings: &mut Findings) -> Result<Vec<Docum
         let base = if base.as_os_str().is_empty() { PathBuf::from(".") } else { base };
         let base = base.canonicalize().unwrap_or(base);
         if std::env::var_os("PROMPTFOO_DISABLE_REF_PARSER").is_none() {
-            let whole = root.clone();
-            document::resolve_references(&mut root, &whole, &base, 0, findings);
+            document::resolve(&mut root, &base, findings);
         }
         documents.push(Document { path, base, root });
     }
@@ -220,12 +221,12 @@ impl Merged {
             }
             document::render_env(&mut root, templates);
             check_keys(&root, schema::TOP, "a configuration", findings);
-            merged.add(&root, &base, findings);
+            merged.add(root, &base, findings);
         }
         merged
     }
 
-    fn add(&mut self, root: &Node, base: &Path, findings: &mut Findings) {
+    fn add(&mut self, mut root: Node, base: &Path, findings: &mut Findings) {
         if let (Some(_), Some(targets)) = (root.get("providers"), root.get("targets")) {
             findings.add(
                 Severity::Error,
@@ -233,12 +234,6 @@ impl Merged {
                 "`providers` and `targets` mean the same; give one of them",
             );
         }
-        let own = |key: &str| root.get(key).map(|node| (node.clone(), base.to_owned()));
-        self.prompts.extend(own("prompts"));
-        self.providers.extend(own("providers").or_else(|| own("targets")));
-        self.tests.extend(own("tests"));
-        self.scenarios.extend(own("scenarios"));
-        self.defaults.extend(own("defaultTest"));
         for (key, known) in [("evaluateOptions", schema::EVALUATE_OPTIONS)] {
             if let Some(node) = root.get(key) {
                 check_keys(node, known, &format!("`{key}`"), findings);
@@ -275,17 +270,23 @@ impl Merged {
             }
             _ => {}
         }
-        let value = root.to_value();
-        for (key, value) in value.as_object().into_iter().flatten() {
-            match (self.raw.get_mut(key), value) {
-                (Some(Value::Array(all)), Value::Array(more)) => all.extend(more.iter().cloned()),
-                (Some(Value::Object(all)), Value::Object(more)) => all.extend(more.clone()),
+        let Value::Object(value) = root.to_value() else { return };
+        let mut own = |key: &str| root.take(key).map(|node| (node, base.to_owned()));
+        self.prompts.extend(own("prompts"));
+        self.providers.extend(own("providers").or_else(|| own("targets")));
+        self.tests.extend(own("tests"));
+        self.scenarios.extend(own("scenarios"));
+        self.defaults.extend(own("defaultTest"));
+        for (key, value) in value {
+            match (self.raw.get_mut(&key), value) {
+                (Some(Value::Array(all)), Value::Array(more)) => all.extend(more),
+                (Some(Value::Object(all)), Value::Object(more)) => all.extend(more),
                 (Some(Value::String(text)), Value::String(more)) if key == "description" => {
                     text.push_str(", ");
-                    text.push_str(more);
+                    text.push_str(&more);
                 }
-                _ => {
-                    self.raw.insert(key.clone(), value.clone());
+                (_, value) => {
+                    self.raw.insert(key, value);
                 }
             }
         }
@@ -328,16 +329,16 @@ impl Merged {
         for (node, base) in &self.defaults {
             let test = match node.text() {
                 Some(reference) => match document::read(&super::files::resolve(base, reference), findings) {
-                    Ok(node) => tests::inline(&node, base, findings),
+                    Ok(node) => tests::inline(node, base, findings),
                     Err(_) => {
                         let message = format!("failed to read `defaultTest` from `{reference}`");
                         findings.add(Severity::Error, Some(&node.at), message);
                         continue;
                     }
                 },
-                None => tests::inline(node, base, findings),
+                None => tests::inline(node.clone(), base, findings),
             };
-            all = if all.is_empty() { test } else { tests::merge(&all, &test) };
+            all = if all.is_empty() { test } else { tests::merge(&all, test) };
         }
         if !options.vars.is_empty() {
             let given = options.vars.iter().map(|(key, value)| (key.clone(), json!(value)));

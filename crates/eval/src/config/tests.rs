@@ -14,31 +14,32 @@ use crate::services::Services;
 use crate::worker::{Entry as ScriptEntry, Language, ScriptCall};
 
 /// Reads a `tests` value into the tests it stands for, as objects.
-pub async fn read(node: &Node, base: &Path, services: &Services, findings: &mut Findings) -> Vec<Object> {
+pub async fn read(node: Node, base: &Path, services: &Services, findings: &mut Findings) -> Vec<Object> {
     let mut tests = Vec::new();
-    match &node.kind {
+    match node.kind {
         Kind::Scalar(Value::Null) => {}
         Kind::Scalar(Value::String(reference)) => {
-            from_reference(reference, None, &node.at, base, services, findings, &mut tests).await;
+            from_reference(&reference, None, &node.at, base, services, findings, &mut tests).await;
         }
+        // Taken one by one, so that a long list is not there twice.
         Kind::List(items) => {
             for item in items {
                 match &item.kind {
                     Kind::Scalar(Value::String(reference)) => {
                         from_reference(reference, None, &item.at, base, services, findings, &mut tests).await;
                     }
-                    Kind::Map(_) if is_generator(item) => {
-                        from_generator(item, base, services, findings, &mut tests).await;
+                    Kind::Map(_) if is_generator(&item) => {
+                        from_generator(&item, base, services, findings, &mut tests).await;
                     }
                     Kind::Map(_) => tests.push(inline(item, base, findings)),
-                    _ => wrong_shape(item, "a test", "a map or a path", findings),
+                    _ => wrong_shape(&item, "a test", "a map or a path", findings),
                 }
             }
         }
-        Kind::Map(_) if is_generator(node) => {
-            from_generator(node, base, services, findings, &mut tests).await;
+        Kind::Map(_) if is_generator(&node) => {
+            from_generator(&node, base, services, findings, &mut tests).await;
         }
-        _ => wrong_shape(node, "`tests`", "a list or a path", findings),
+        _ => wrong_shape(&node, "`tests`", "a list or a path", findings),
     }
     tests
 }
@@ -63,15 +64,13 @@ async fn from_generator(
 }
 
 /// Checks one test and turns it into an object; a `vars` that is a path is read.
-pub fn inline(node: &Node, base: &Path, findings: &mut Findings) -> Object {
-    let mut node = node.clone();
+pub fn inline(mut node: Node, base: &Path, findings: &mut Findings) -> Object {
     check(&mut node, findings);
-    let mut test = node.to_value().as_object().cloned().unwrap_or_default();
-    if let Some(vars) = node.get("vars")
-        && !vars.is_map()
-    {
-        let loaded = vars_from_files(vars, base, findings);
-        test.insert("vars".to_owned(), Value::Object(loaded));
+    let vars = node.get("vars").filter(|vars| !vars.is_map());
+    let loaded = vars.map(|vars| vars_from_files(vars, base, findings));
+    let Value::Object(mut test) = node.into_value() else { return Object::new() };
+    if let Some(vars) = loaded {
+        test.insert("vars".to_owned(), Value::Object(vars));
     }
     test
 }
@@ -163,7 +162,7 @@ async fn from_reference(
             "jsonl" => read_text(&file).and_then(|text| from_lines(&text, &file, base, findings, tests)),
             "json" | "yaml" | "yml" => {
                 if let Ok(node) = super::document::read(&file, findings) {
-                    from_document(&node, base, findings, tests);
+                    from_document(node, base, findings, tests);
                 }
                 Ok(())
             }
@@ -203,21 +202,23 @@ fn from_lines(
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let position = Position { file: file.clone(), line: at + 1, column: 1 };
         let value: Value = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1))?;
-        tests.push(inline(&Node::of(value, position), base, findings));
+        tests.push(inline(Node::of(value, position), base, findings));
     }
     Ok(())
 }
 
-fn from_document(node: &Node, base: &Path, findings: &mut Findings, tests: &mut Vec<Object>) {
-    match &node.kind {
-        Kind::List(items) => items.iter().for_each(|item| from_document_item(item, base, findings, tests)),
+fn from_document(node: Node, base: &Path, findings: &mut Findings, tests: &mut Vec<Object>) {
+    match node.kind {
+        Kind::List(items) => {
+            items.into_iter().for_each(|item| from_document_item(item, base, findings, tests));
+        }
         Kind::Map(_) => from_document_item(node, base, findings, tests),
-        _ => wrong_shape(node, "a file of tests", "a list of tests", findings),
+        _ => wrong_shape(&node, "a file of tests", "a list of tests", findings),
     }
 }
 
 /// A map with no key of a test is a row of a table.
-fn from_document_item(node: &Node, base: &Path, findings: &mut Findings, tests: &mut Vec<Object>) {
+fn from_document_item(node: Node, base: &Path, findings: &mut Findings, tests: &mut Vec<Object>) {
     let plain = node.is_map() && !node.entries().iter().any(|entry| TEST.contains(&entry.key.as_str()));
     if !plain {
         return tests.push(inline(node, base, findings));
@@ -253,41 +254,61 @@ async fn generate(
     };
     let position = Position { file: file.into(), line: 1, column: 1 };
     let base = services.base.clone();
-    tests.extend(items.into_iter().map(|item| inline(&Node::of(item, position.clone()), &base, findings)));
+    tests.extend(items.into_iter().map(|item| inline(Node::of(item, position.clone()), &base, findings)));
     Ok(())
 }
 
 /// Merges a test over defaults: variables, options and metadata key by key, assertions after each other.
-pub fn merge(defaults: &Object, test: &Object) -> Object {
+pub fn merge(defaults: &Object, mut test: Object) -> Object {
     let mut merged = Object::new();
-    let joined = |key: &str| {
+    let no_defaults = option(&test, "disableDefaultAsserts") == Some(&json!(true));
+    let mut joined = |key: &str| {
         let mut map = defaults.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
-        map.extend(test.get(key).and_then(Value::as_object).cloned().unwrap_or_default());
-        map
+        if let Some(Value::Object(own)) = test.get_mut(key).map(Value::take) {
+            map.extend(own);
+        }
+        Value::Object(map)
     };
-    if let Some(description) = test.get("description").or_else(|| defaults.get("description")) {
-        merged.insert("description".to_owned(), description.clone());
+    let (vars, options, metadata) = (joined("vars"), joined("options"), joined("metadata"));
+    let mut asserts = match defaults.get("assert") {
+        Some(Value::Array(asserts)) if !no_defaults => asserts.clone(),
+        _ => Vec::new(),
+    };
+    if let Some(Value::Array(own)) = test.get_mut("assert").map(Value::take) {
+        asserts.extend(own);
     }
-    merged.insert("vars".to_owned(), Value::Object(joined("vars")));
-    let no_defaults =
-        test.get("options").and_then(|options| options.get("disableDefaultAsserts")) == Some(&json!(true));
-    let list = |of: &Object| of.get("assert").and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut asserts = if no_defaults { Vec::new() } else { list(defaults) };
-    asserts.extend(list(test));
+    if let Some(description) =
+        test.get_mut("description").map(Value::take).or_else(|| defaults.get("description").cloned())
+    {
+        merged.insert("description".to_owned(), description);
+    }
+    merged.insert("vars".to_owned(), vars);
     merged.insert("assert".to_owned(), Value::Array(asserts));
-    merged.insert("options".to_owned(), Value::Object(joined("options")));
-    merged.insert("metadata".to_owned(), Value::Object(joined("metadata")));
+    merged.insert("options".to_owned(), options);
+    merged.insert("metadata".to_owned(), metadata);
     for key in ["threshold", "provider", "providers", "prompts", "assertScoringFunction"] {
-        if let Some(value) = test.get(key).filter(|value| !value.is_null()).or_else(|| defaults.get(key)) {
-            merged.insert(key.to_owned(), value.clone());
+        let own = test.get_mut(key).map(Value::take).filter(|value| !value.is_null());
+        if let Some(value) = own.or_else(|| defaults.get(key).cloned()) {
+            merged.insert(key.to_owned(), value);
         }
     }
     for (key, value) in test {
-        if !merged.contains_key(key) {
-            merged.insert(key.clone(), value.clone());
-        }
+        merged.entry(key).or_insert(value);
     }
     merged
+}
+
+/// An option of a test.
+pub fn option<'a>(test: &'a Object, key: &str) -> Option<&'a Value> {
+    test.get("options")?.get(key)
+}
+
+/// Sets an option of a test that does not have it.
+pub fn set_option(test: &mut Object, key: &str, value: Value) {
+    match test.entry("options").or_insert_with(|| json!({})) {
+        Value::Object(options) => drop(options.entry(key).or_insert(value)),
+        other => *other = json!({key: value}),
+    }
 }
 
 /// Reads a merged test.

@@ -189,7 +189,7 @@ impl Stats {
     }
 }
 
-/// A finished run.
+/// A run: everything but its rows, which are kept by [`crate::store::recording`].
 #[derive(Debug, Clone, Default)]
 pub struct Evaluation {
     /// `eval-…`
@@ -202,29 +202,12 @@ pub struct Evaluation {
     pub config: Object,
     /// Its columns.
     pub columns: Vec<Column>,
-    /// Its rows, by test, then by column.
-    pub rows: Vec<Row>,
+    /// Whether any of its rows has a description.
+    pub described: bool,
     /// Its sums.
     pub stats: Stats,
     /// The names of its variables, in the order they appeared.
     pub vars: Vec<String>,
     /// What the command line changed.
     pub runtime_options: Value,
-}
-
-impl Evaluation {
-    /// All of it but the rows.
-    pub fn without_rows(&self) -> Self {
-        Self {
-            id: self.id.clone(),
-            created_at: self.created_at.clone(),
-            description: self.description.clone(),
-            config: self.config.clone(),
-            columns: self.columns.clone(),
-            rows: Vec::new(),
-            stats: self.stats.clone(),
-            vars: self.vars.clone(),
-            runtime_options: self.runtime_options.clone(),
-        }
-    }
 }

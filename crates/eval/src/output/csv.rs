@@ -6,14 +6,9 @@ use crate::model::{Column, Evaluation, Row};
 use crate::template::value::to_text;
 use crate::terminal::word;
 
-/// The whole table.
-///
-/// # Errors
-/// When a record cannot be written, which memory never refuses.
-pub fn table(evaluation: &Evaluation) -> Result<String, String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let described = evaluation.rows.iter().any(|row| row.description.is_some());
-    let mut head: Vec<String> = described.then(|| "Description".to_owned()).into_iter().collect();
+/// The names of the columns.
+pub fn head(evaluation: &Evaluation) -> Vec<String> {
+    let mut head: Vec<String> = evaluation.described.then(|| "Description".to_owned()).into_iter().collect();
     head.extend(evaluation.vars.iter().cloned());
     for column in &evaluation.columns {
         head.push(format!("[{}] {}", column.provider, column.label));
@@ -21,26 +16,25 @@ pub fn table(evaluation: &Evaluation) -> Result<String, String> {
         head.extend(metrics(column).map(|name| format!("Metric: {name}")));
         head.extend(["Grader Reason", "Comment"].map(str::to_owned));
     }
-    let failed = |error: csv::Error| error.to_string();
-    writer.write_record(&head).map_err(failed)?;
-    for group in evaluation.rows.chunk_by(|a, b| a.test_idx == b.test_idx) {
-        let mut cells = Vec::new();
-        if described {
-            cells.push(safe(group[0].description.clone().unwrap_or_default()));
-        }
-        cells.extend(
-            evaluation.vars.iter().map(|name| safe(group[0].vars.get(name).map(to_text).unwrap_or_default())),
-        );
-        for (at, column) in evaluation.columns.iter().enumerate() {
-            match group.iter().find(|row| row.prompt_idx == at) {
-                Some(row) => row_cells(row, column, &mut cells),
-                None => cells.extend(std::iter::repeat_n(String::new(), 6 + metrics(column).count())),
-            }
-        }
-        writer.write_record(&cells).map_err(failed)?;
+    head
+}
+
+/// The cells of one test.
+pub fn record(evaluation: &Evaluation, group: &[Row]) -> Vec<String> {
+    let mut cells = Vec::new();
+    if evaluation.described {
+        cells.push(safe(group[0].description.clone().unwrap_or_default()));
     }
-    let bytes = writer.into_inner().map_err(|error| error.to_string())?;
-    String::from_utf8(bytes).map_err(|error| error.to_string())
+    cells.extend(
+        evaluation.vars.iter().map(|name| safe(group[0].vars.get(name).map(to_text).unwrap_or_default())),
+    );
+    for (at, column) in evaluation.columns.iter().enumerate() {
+        match group.iter().find(|row| row.prompt_idx == at) {
+            Some(row) => row_cells(row, column, &mut cells),
+            None => cells.extend(std::iter::repeat_n(String::new(), 6 + metrics(column).count())),
+        }
+    }
+    cells
 }
 
 fn metrics(column: &Column) -> impl Iterator<Item = &str> {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::model::{Evaluation, Object};
 
-/// The whole document.
+/// The document without its rows.
 pub fn document(evaluation: &Evaluation) -> Value {
     let mut config = evaluation.config.clone();
     for (key, default) in [
@@ -25,7 +25,7 @@ pub fn document(evaluation: &Evaluation) -> Value {
             "version": 3,
             "timestamp": evaluation.created_at,
             "prompts": evaluation.columns,
-            "results": evaluation.rows,
+            "results": [],
             "stats": evaluation.stats,
         },
         "config": config,
@@ -58,5 +58,56 @@ fn mask(map: &mut Object) {
             Value::Array(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(mask),
             _ => {}
         }
+    }
+}
+
+/// JSON without spaces as [`stringify`](crate::template::json::stringify) shows it two spaces a level, within a document that is at
+/// `indent` spaces. Nothing is read and written again, so numbers stay as they are.
+pub fn indented(text: &str, indent: usize) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    let (mut depth, mut quoted, mut escaped, mut opened) = (indent, false, false, false);
+    let line = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n(' ', depth));
+    };
+    for c in text.chars() {
+        if quoted {
+            quoted = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+            out.push(c);
+            continue;
+        }
+        if matches!(c, '}' | ']') {
+            depth -= 2;
+            // What is empty stays on its line.
+            if !opened {
+                line(&mut out, depth);
+            }
+        } else if opened {
+            line(&mut out, depth);
+        }
+        opened = matches!(c, '{' | '[');
+        out.push(c);
+        match c {
+            '"' => quoted = true,
+            '{' | '[' => depth += 2,
+            ',' => line(&mut out, depth),
+            ':' => out.push(' '),
+            _ => {}
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indenting_is_what_the_serializer_does() {
+        let value = json!({"a": [1, -2.5e-7, [], {}], "b\"\\{,": {"c": "x: [y, \n\\"}, "d": null, "e": [{"f": []}], "": ""});
+        let whole = crate::template::json::stringify(&value, "  ");
+        assert_eq!(indented(&value.to_string(), 0), whole);
+        assert_eq!(indented(&value.to_string(), 6), whole.replace('\n', "\n      "));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::model::{Evaluation, Failure, Row};
+use crate::model::{Column, Evaluation, Failure, Row};
 use crate::template::value::to_text;
 use crate::terminal::word;
 
@@ -27,13 +27,20 @@ fn escape(text: &str) -> String {
 pub fn xml(document: &Value) -> String {
     let mut out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<promptfoo>\n".to_owned();
     for key in ["evalId", "results", "config", "shareableUrl"] {
-        element(key, &document[key], 1, &mut out);
+        write_element(key, &document[key], 1, &mut out);
     }
     out.push_str("</promptfoo>\n");
     out
 }
 
-fn element(name: &str, value: &Value, depth: usize, out: &mut String) {
+/// One element, and what is in it.
+pub fn element(name: &str, value: &Value, depth: usize) -> String {
+    let mut out = String::new();
+    write_element(name, value, depth, &mut out);
+    out
+}
+
+fn write_element(name: &str, value: &Value, depth: usize, out: &mut String) {
     let fits = |c: char| c.is_alphanumeric() || "_-.".contains(c);
     let mut name: String = name.chars().map(|c| if fits(c) { c } else { '_' }).collect();
     if !name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
@@ -41,10 +48,10 @@ fn element(name: &str, value: &Value, depth: usize, out: &mut String) {
     }
     let pad = "  ".repeat(depth);
     match value {
-        Value::Array(items) => items.iter().for_each(|item| element(&name, item, depth, out)),
+        Value::Array(items) => items.iter().for_each(|item| write_element(&name, item, depth, out)),
         Value::Object(map) => {
             out.push_str(&format!("{pad}<{name}>\n"));
-            map.iter().for_each(|(key, value)| element(key, value, depth + 1, out));
+            map.iter().for_each(|(key, value)| write_element(key, value, depth + 1, out));
             out.push_str(&format!("{pad}</{name}>\n"));
         }
         Value::Null => out.push_str(&format!("{pad}<{name}></{name}>\n")),
@@ -52,48 +59,58 @@ fn element(name: &str, value: &Value, depth: usize, out: &mut String) {
     }
 }
 
-/// JUnit, one suite a column.
-pub fn junit(evaluation: &Evaluation) -> String {
+fn seconds(ms: f64) -> String {
+    format!("{:.3}", ms / 1000.0)
+}
+
+/// JUnit before its suites, one for each column.
+pub fn junit_head(evaluation: &Evaluation) -> String {
     let stats = &evaluation.stats;
-    let seconds = |ms: f64| format!("{:.3}", ms / 1000.0);
-    let mut out = format!(
+    format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"promptfoo\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{}\">\n",
         stats.total(),
         stats.failures,
         stats.errors,
         seconds(stats.duration_ms as f64)
+    )
+}
+
+fn suite_name(column: &Column, at: usize) -> String {
+    escape(&format!("[{}] prompt {}", column.provider, at + 1))
+}
+
+/// A column's suite before and after its cases.
+pub fn junit_suite(column: &Column, at: usize) -> (String, &'static str) {
+    let metrics = &column.metrics;
+    let total = metrics.test_pass_count + metrics.test_fail_count + metrics.test_error_count;
+    let head = format!(
+        "  <testsuite name=\"{}\" tests=\"{total}\" failures=\"{}\" errors=\"{}\" time=\"{}\">\n",
+        suite_name(column, at),
+        metrics.test_fail_count,
+        metrics.test_error_count,
+        seconds(metrics.total_latency_ms)
     );
-    for (at, column) in evaluation.columns.iter().enumerate() {
-        let metrics = &column.metrics;
-        let name = escape(&format!("[{}] prompt {}", column.provider, at + 1));
-        let total = metrics.test_pass_count + metrics.test_fail_count + metrics.test_error_count;
-        out.push_str(&format!(
-            "  <testsuite name=\"{name}\" tests=\"{total}\" failures=\"{}\" errors=\"{}\" time=\"{}\">\n",
-            metrics.test_fail_count,
-            metrics.test_error_count,
-            seconds(metrics.total_latency_ms)
-        ));
-        for row in evaluation.rows.iter().filter(|row| row.prompt_idx == at) {
-            let about = row.description.clone().unwrap_or_else(|| column.label.clone());
-            let case = escape(&format!("test {}: {about}", row.test_idx + 1));
-            let head = format!(
-                "    <testcase name=\"{case}\" classname=\"{name}\" time=\"{}\"",
-                seconds(row.latency_ms)
-            );
-            let reason = escape(row.error.as_deref().unwrap_or_default());
-            out.push_str(&match (row.success, row.failure_reason) {
-                (true, _) => format!("{head}/>\n"),
-                (false, Failure::Error) => format!("{head}>\n      <error type=\"error\" message=\"{reason}\">{reason}</error>\n    </testcase>\n"),
-                (false, _) => format!(
-                    "{head}>\n      <failure type=\"assertion\" message=\"Assertion failed\">{}</failure>\n    </testcase>\n",
-                    escape(&reasons(row))
-                ),
-            });
-        }
-        out.push_str("  </testsuite>\n");
+    (head, "  </testsuite>\n")
+}
+
+/// A row as a case of its column's suite.
+pub fn junit_case(row: &Row, column: &Column, at: usize) -> String {
+    let about = row.description.clone().unwrap_or_else(|| column.label.clone());
+    let case = escape(&format!("test {}: {about}", row.test_idx + 1));
+    let name = suite_name(column, at);
+    let head =
+        format!("    <testcase name=\"{case}\" classname=\"{name}\" time=\"{}\"", seconds(row.latency_ms));
+    let reason = escape(row.error.as_deref().unwrap_or_default());
+    match (row.success, row.failure_reason) {
+        (true, _) => format!("{head}/>\n"),
+        (false, Failure::Error) => format!(
+            "{head}>\n      <error type=\"error\" message=\"{reason}\">{reason}</error>\n    </testcase>\n"
+        ),
+        (false, _) => format!(
+            "{head}>\n      <failure type=\"assertion\" message=\"Assertion failed\">{}</failure>\n    </testcase>\n",
+            escape(&reasons(row))
+        ),
     }
-    out.push_str("</testsuites>\n");
-    out
 }
 
 /// All reasons a row did not pass.
@@ -108,8 +125,8 @@ const STYLE: &str = "body{font:14px system-ui,sans-serif;margin:2em;color:#1a1a1
 th,td{border:1px solid #ccc;padding:.4em .6em;vertical-align:top;text-align:left}pre{white-space:pre-wrap;margin:0;font:inherit;max-height:20em;overflow:auto}\
 .PASS>b{color:#0a7a2f}.FAIL>b,.ERROR>b{color:#b3261e}details{margin-top:.4em;color:#555}";
 
-/// One page that needs nothing else.
-pub fn html(evaluation: &Evaluation) -> String {
+/// A page that needs nothing else, before the lines of its table.
+pub fn html_head(evaluation: &Evaluation) -> String {
     let stats = &evaluation.stats;
     let title = escape(evaluation.description.as_deref().unwrap_or(&evaluation.id));
     let mut out = format!(
@@ -128,21 +145,23 @@ pub fn html(evaluation: &Evaluation) -> String {
         out.push_str(&format!("<th>[{}] {}</th>", escape(&column.provider), escape(&column.label)));
     }
     out.push_str("</tr></thead><tbody>\n");
-    for group in evaluation.rows.chunk_by(|a, b| a.test_idx == b.test_idx) {
-        out.push_str("<tr>");
-        for name in &evaluation.vars {
-            let value = group[0].vars.get(name).map(to_text).unwrap_or_default();
-            out.push_str(&format!("<td><pre>{}</pre></td>", escape(&value)));
-        }
-        for at in 0..evaluation.columns.len() {
-            match group.iter().find(|row| row.prompt_idx == at) {
-                Some(row) => cell(row, &mut out),
-                None => out.push_str("<td></td>"),
-            }
-        }
-        out.push_str("</tr>\n");
+    out
+}
+
+/// A line of the page's table: one test.
+pub fn html_line(evaluation: &Evaluation, group: &[Row]) -> String {
+    let mut out = "<tr>".to_owned();
+    for name in &evaluation.vars {
+        let value = group[0].vars.get(name).map(to_text).unwrap_or_default();
+        out.push_str(&format!("<td><pre>{}</pre></td>", escape(&value)));
     }
-    out.push_str("</tbody></table></body></html>\n");
+    for at in 0..evaluation.columns.len() {
+        match group.iter().find(|row| row.prompt_idx == at) {
+            Some(row) => cell(row, &mut out),
+            None => out.push_str("<td></td>"),
+        }
+    }
+    out.push_str("</tr>\n");
     out
 }
 

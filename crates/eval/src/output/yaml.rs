@@ -9,6 +9,13 @@ pub fn text(value: &Value) -> String {
     out
 }
 
+/// One item of a list.
+pub fn item(value: &Value, depth: usize) -> String {
+    let mut out = format!("{}-", "  ".repeat(depth));
+    nested(value, depth, &mut out);
+    out
+}
+
 fn write(value: &Value, depth: usize, out: &mut String) {
     let pad = "  ".repeat(depth);
     match value {
@@ -22,9 +29,8 @@ fn write(value: &Value, depth: usize, out: &mut String) {
             }
         }
         Value::Array(items) if !items.is_empty() => {
-            for item in items {
-                out.push_str(&format!("{pad}-"));
-                nested(item, depth, out);
+            for value in items {
+                out.push_str(&item(value, depth));
             }
         }
         other => out.push_str(&format!("{pad}{other}\n")),

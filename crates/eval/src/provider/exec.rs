@@ -61,7 +61,13 @@ pub async fn run(
         return Err("the command is empty".to_owned());
     };
     let mut child = tokio::process::Command::new(program);
-    child.args(arguments).args(more).current_dir(directory).stdin(Stdio::null()).kill_on_drop(true);
+    child
+        .args(arguments)
+        .args(more)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true);
     for (key, value) in env {
         child.env(key, crate::template::value::to_text(value));
     }

@@ -8,22 +8,37 @@ use crate::provider::spec::ProviderSpec;
 use crate::provider::{self, Call};
 use crate::template::value::{to_number, to_text};
 
-/// Compares the rows of each test that asks for it. Rows are sorted by test.
+/// Whether a test asks for its rows to be compared.
+pub fn is_asked(test: &Object) -> bool {
+    let kinds = test.get("assert").and_then(Value::as_array).into_iter().flatten();
+    kinds.filter_map(|assertion| assertion.get("type")?.as_str()).any(compares)
+}
+
+fn compares(kind: &str) -> bool {
+    matches!(kind, "max-score" | "select-best")
+}
+
+/// Whether the rows of a test were compared before.
+pub fn is_done(rows: &[Row]) -> bool {
+    let components =
+        rows.iter().flat_map(|row| &row.grading_result).flat_map(|verdict| &verdict.component_results);
+    let mut kinds =
+        components.flatten().filter_map(|component| component.assertion.as_ref()?.get("type")?.as_str());
+    kinds.any(compares)
+}
+
+/// Compares the rows of one test.
 pub async fn compare(run: &Run, rows: &mut [Row]) {
-    for group in rows.chunk_by_mut(|a, b| a.test_idx == b.test_idx) {
-        let Some(first) = group.first() else { continue };
-        let asserts = crate::config::assertions::parse_all(first.test_case.get("assert"));
-        for assertion in
-            asserts.iter().filter(|assertion| matches!(assertion.kind.as_str(), "max-score" | "select-best"))
-        {
-            let verdicts = if assertion.kind == "max-score" {
-                max_score(assertion, group)
-            } else {
-                select_best(run, assertion, group).await
-            };
-            for (row, verdict) in group.iter_mut().zip(verdicts) {
-                apply(row, verdict, assertion);
-            }
+    let Some(first) = rows.first() else { return };
+    let asserts = crate::config::assertions::parse_all(first.test_case.get("assert"));
+    for assertion in asserts.iter().filter(|assertion| compares(&assertion.kind)) {
+        let verdicts = if assertion.kind == "max-score" {
+            max_score(assertion, rows)
+        } else {
+            select_best(run, assertion, rows).await
+        };
+        for (row, verdict) in rows.iter_mut().zip(verdicts) {
+            apply(row, verdict, assertion);
         }
     }
 }
@@ -66,7 +81,7 @@ fn max_score(assertion: &Assertion, rows: &[Row]) -> Vec<GradingResult> {
             for component in components {
                 let own = component.assertion.as_ref();
                 let kind = own.and_then(|own| own.get("type")).and_then(Value::as_str).unwrap_or_default();
-                if matches!(kind, "max-score" | "select-best") {
+                if compares(kind) {
                     continue;
                 }
                 let given = setting("weights").and_then(|weights| weights.get(kind)).and_then(Value::as_f64);

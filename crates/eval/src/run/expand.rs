@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::config::files;
 use crate::config::prompts::{self, Prompt};
+use crate::config::tests as suite_tests;
 use crate::model::{Object, TestCase};
 use crate::provider::spec::{self, ProviderSpec};
 
@@ -21,11 +22,39 @@ pub struct ColumnPlan {
     pub prompt: usize,
 }
 
-/// One row to be run.
+/// One row to be run. There may be very many, so that a test is read only when its row begins.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The test, as [`suite_tests::parse`] reads it.
+    pub test: Arc<Object>,
+    /// Its variables, after expansion.
+    pub vars: Arc<Object>,
+    /// Counts tests after expansion and repetition.
+    pub test_idx: usize,
+    /// The column.
+    pub prompt_idx: usize,
+    /// Which repetition.
+    pub repeat: usize,
+}
+
+impl Plan {
+    /// For the row itself.
+    pub fn read(&self) -> RowPlan {
+        RowPlan {
+            test: suite_tests::parse((*self.test).clone()),
+            vars: Arc::clone(&self.vars),
+            test_idx: self.test_idx,
+            prompt_idx: self.prompt_idx,
+            repeat: self.repeat,
+        }
+    }
+}
+
+/// One row that is being run.
 #[derive(Debug, Clone)]
 pub struct RowPlan {
     /// The test.
-    pub test: Arc<TestCase>,
+    pub test: TestCase,
     /// Its variables, after expansion.
     pub vars: Arc<Object>,
     /// Counts tests after expansion and repetition.
@@ -54,17 +83,17 @@ pub fn columns(providers: &[ProviderSpec], all: &[Prompt]) -> Vec<ColumnPlan> {
 /// # Errors
 /// When a test names a provider or prompt that does not exist, or a file of variables cannot be read.
 pub fn rows(
-    tests: Vec<TestCase>,
+    tests: Vec<Object>,
     columns: &[ColumnPlan],
     providers: &[ProviderSpec],
     all: &[Prompt],
     repeat: usize,
     base: &Path,
-) -> Result<Vec<RowPlan>, String> {
+) -> Result<Vec<Plan>, String> {
     let mut rows = Vec::new();
     let mut test_idx = 0;
     for (number, test) in tests.into_iter().enumerate() {
-        let named = |key: &str| entries(test.raw.get(key));
+        let named = |key: &str| entries(test.get(key));
         for entry in named("providers") {
             if !providers.iter().any(|provider| spec::is_meant(provider, &entry)) {
                 return Err(format!(
@@ -85,21 +114,27 @@ pub fn rows(
                 && (wanted_prompts.is_empty()
                     || wanted_prompts.iter().any(|entry| prompts::is_meant(&all[column.prompt], entry)))
         };
-        let vars = load_vars(&test.vars, base)?;
-        let whole = test.options.get("disableVarExpansion") == Some(&json!(true))
+        let vars = test
+            .get("vars")
+            .and_then(Value::as_object)
+            .map_or_else(|| Ok(Object::new()), |vars| load_vars(vars, base))?;
+        let whole = suite_tests::option(&test, "disableVarExpansion") == Some(&json!(true))
             || crate::config::env::is_on("PROMPTFOO_DISABLE_VAR_EXPANSION");
         let combinations: Vec<Arc<Object>> = if whole {
             vec![Arc::new(vars)]
         } else {
             combinations(&vars).into_iter().map(Arc::new).collect()
         };
-        let repeat = test.options.get("repeat").and_then(Value::as_u64).map_or(repeat, |n| n as usize).max(1);
+        let repeat = suite_tests::option(&test, "repeat")
+            .and_then(Value::as_u64)
+            .map_or(repeat, |n| n as usize)
+            .max(1);
         let test = Arc::new(test);
         for repeat in 0..repeat {
             for vars in &combinations {
                 for (prompt_idx, _) in columns.iter().enumerate().filter(|(_, column)| wanted(column)) {
                     let (test, vars) = (Arc::clone(&test), Arc::clone(vars));
-                    rows.push(RowPlan { test, vars, test_idx, prompt_idx, repeat });
+                    rows.push(Plan { test, vars, test_idx, prompt_idx, repeat });
                 }
                 test_idx += 1;
             }

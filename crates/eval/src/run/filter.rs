@@ -1,13 +1,15 @@
 //! Which tests, providers and prompts of a configuration are run.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config::Suite;
 use crate::javascript;
-use crate::model::{Evaluation, Failure, Row, TestCase};
+use crate::model::{Failure, Object, Row};
+use crate::store::recording::{Recorded, Which};
 
 /// The filters of the command line, in the order they work.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Filters {
     /// Regular expression on descriptions.
     pub pattern: Option<String>,
@@ -34,15 +36,11 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Takes out what is not to be run. `earlier` finds the rows of a result file or stored run.
+    /// Takes out what is not to be run.
     ///
     /// # Errors
-    /// When a filter makes no sense.
-    pub fn apply(
-        &self,
-        suite: &mut Suite,
-        earlier: &dyn Fn(&str) -> Result<Evaluation, String>,
-    ) -> Result<(), String> {
+    /// When a filter makes no sense, or the results it names cannot be read.
+    pub async fn apply(&self, suite: &mut Suite) -> Result<(), String> {
         if let Some(pattern) = &self.providers {
             let names =
                 suite.providers.iter().map(|spec| vec![spec.id.clone(), spec.name().to_owned()]).collect();
@@ -53,9 +51,11 @@ impl Filters {
             keep(&mut suite.prompts, &matching(pattern, names)?);
         }
         if !self.metadata.is_empty() {
-            suite
-                .tests
-                .retain(|test| self.metadata.iter().all(|(key, wanted)| has(test.metadata.get(key), wanted)));
+            suite.tests.retain(|test| {
+                self.metadata.iter().all(|(key, wanted)| {
+                    has(test.get("metadata").and_then(|metadata| metadata.get(key)), wanted)
+                })
+            });
         }
         type Wanted = fn(&Row) -> bool;
         let results: [(&Option<String>, Wanted); 3] = [
@@ -65,13 +65,18 @@ impl Filters {
         ];
         for (source, wanted) in results {
             if let Some(source) = source {
-                let rows: Vec<Row> = earlier(source)?.rows.into_iter().filter(wanted).collect();
+                let rows: Vec<Row> = earlier(source).await?.into_iter().filter(wanted).collect();
                 suite.tests.retain(|test| rows.iter().any(|row| same_test(row, test)));
             }
         }
         if let Some(pattern) = &self.pattern {
-            let names =
-                suite.tests.iter().map(|test| vec![test.description.clone().unwrap_or_default()]).collect();
+            let names = suite
+                .tests
+                .iter()
+                .map(|test| {
+                    vec![test.get("description").and_then(Value::as_str).unwrap_or_default().to_owned()]
+                })
+                .collect();
             keep(&mut suite.tests, &matching(pattern, names)?);
         }
         if let Some(range) = &self.range {
@@ -92,6 +97,19 @@ impl Filters {
     }
 }
 
+/// The rows of a result file, or of the run that is stored under an id.
+async fn earlier(source: &str) -> Result<Vec<Row>, String> {
+    if source.starts_with("eval-") && !std::path::Path::new(source).exists() {
+        return Recorded::open(source).await?.rows(Which::Failed).await;
+    }
+    let text = std::fs::read_to_string(source)
+        .map_err(|error| format!("failed to read the results `{source}`: {error}"))?;
+    let wrong = |error: serde_json::Error| format!("`{source}` holds no results: {error}");
+    let mut document: Value = serde_json::from_str(&text).map_err(wrong)?;
+    let rows = document.pointer_mut("/results/results").map(Value::take).unwrap_or_default();
+    serde_json::from_value(rows).map_err(wrong)
+}
+
 fn has(value: Option<&Value>, wanted: &str) -> bool {
     match value {
         Some(Value::Array(items)) => items.iter().any(|item| has(Some(item), wanted)),
@@ -101,16 +119,16 @@ fn has(value: Option<&Value>, wanted: &str) -> bool {
 }
 
 /// Whether a row came from a test: its variables are the test's, or one choice of them.
-fn same_test(row: &Row, test: &TestCase) -> bool {
+fn same_test(row: &Row, test: &Object) -> bool {
     let hidden = |name: &str| name.starts_with("_conversation") || name == "sessionId";
-    test.vars.iter().filter(|(name, _)| !hidden(name)).all(|(name, value)| {
-        match (row.vars.get(name), value) {
+    test.get("vars").and_then(Value::as_object).into_iter().flatten().filter(|(name, _)| !hidden(name)).all(
+        |(name, value)| match (row.vars.get(name), value) {
             (Some(own), value) if own == value => true,
             (Some(own), Value::Array(choices)) => choices.contains(own),
             (Some(_), Value::String(text)) => text.starts_with("file://"),
             _ => false,
-        }
-    })
+        },
+    )
 }
 
 fn parse_range(range: &str) -> Result<(usize, usize), String> {

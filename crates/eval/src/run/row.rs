@@ -14,8 +14,35 @@ use crate::provider::Call;
 use crate::template::prompt;
 use crate::worker::{Entry, Language, ScriptCall};
 
+const LATE: &str = "the run took longer than its limit";
+
 /// Runs a row. Whatever goes wrong becomes part of it.
 pub async fn run(run: Arc<Run>, plan: RowPlan) -> Row {
+    let mut row = begin(&run, &plan);
+    let left = run.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    if left == Some(Duration::ZERO) {
+        fail(&mut row, LATE.to_owned());
+        return row;
+    }
+    let own = run.settings.row_limit;
+    let limit = own.into_iter().chain(left).min().unwrap_or(Duration::from_secs(365 * 86_400));
+    match tokio::time::timeout(limit, fill(&run, &plan, &mut row)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => fail(&mut row, error),
+        Err(_) if left == Some(limit) => fail(&mut row, LATE.to_owned()),
+        Err(_) => fail(&mut row, format!("the row took longer than {} ms", limit.as_millis())),
+    }
+    row
+}
+
+/// A row that could not be run.
+pub fn lost(run: &Run, plan: &RowPlan, error: String) -> Row {
+    let mut row = begin(run, plan);
+    fail(&mut row, error);
+    row
+}
+
+fn begin(run: &Run, plan: &RowPlan) -> Row {
     let column = run.columns[plan.prompt_idx];
     let text = &run.prompts[column.prompt];
     let spec = &run.providers[column.provider].0;
@@ -32,12 +59,6 @@ pub async fn run(run: Arc<Run>, plan: RowPlan) -> Row {
         ..Row::default()
     };
     row.test_case.insert("vars".to_owned(), Value::Object(row.vars.clone()));
-    let limit = run.settings.row_limit.unwrap_or(Duration::from_secs(365 * 86_400));
-    match tokio::time::timeout(limit, fill(&run, &plan, &mut row)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => fail(&mut row, error),
-        Err(_) => fail(&mut row, format!("the row took longer than {} ms", limit.as_millis())),
-    }
     row
 }
 

@@ -1,16 +1,18 @@
 //! What rows add up to: columns, statistics, derived metrics.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::assertion::aggregate::{add, add_tokens, zero_tokens};
 use crate::config::DerivedMetric;
 use crate::javascript;
-use crate::model::{Column, Failure, Object, Row, Stats, TestCase, number_value};
+use crate::model::{Column, Evaluation, Failure, Metrics, Object, Row, Stats, TokenUsage, number_value};
 
 /// The names of all variables, in the order they appear.
-pub fn variable_names(tests: &[TestCase]) -> Vec<String> {
+pub fn variable_names(tests: &[Object]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for name in tests.iter().flat_map(|test| test.vars.keys()) {
+    for name in tests.iter().filter_map(|test| test.get("vars")?.as_object()).flat_map(Object::keys) {
         if !names.contains(name) {
             names.push(name.clone());
         }
@@ -18,47 +20,110 @@ pub fn variable_names(tests: &[TestCase]) -> Vec<String> {
     names
 }
 
+/// What a row adds to the sums. Sums are made at the end, in the order of the rows: in any other, fractions would not add up to
+/// the same twice.
+#[derive(Debug)]
+pub struct Tally {
+    outcome: Failure,
+    score: f64,
+    latency_ms: f64,
+    cost: f64,
+    token_usage: Option<TokenUsage>,
+    asserts_passed: usize,
+    asserts_failed: usize,
+    named: Vec<Named>,
+    described: bool,
+}
+
+/// A named score of a row.
+#[derive(Debug)]
+struct Named {
+    name: String,
+    score: f64,
+    weight: f64,
+    count: f64,
+}
+
+impl From<&Row> for Tally {
+    fn from(row: &Row) -> Self {
+        let outcome = match (row.success, row.failure_reason) {
+            (true, _) => Failure::None,
+            (false, Failure::Error) => Failure::Error,
+            (false, _) => Failure::Assertion,
+        };
+        let components =
+            || row.grading_result.iter().flat_map(|verdict| verdict.component_results.iter().flatten());
+        let passed = components().filter(|component| component.pass).count();
+        let mut named = Vec::new();
+        if let Some(verdict) = &row.grading_result {
+            let weights = verdict.named_score_weights.as_ref();
+            for (name, score) in verdict.named_scores.iter().flatten() {
+                let weight =
+                    weights.and_then(|weights| weights.get(name)).and_then(Value::as_f64).unwrap_or(1.0);
+                let score = score.as_f64().unwrap_or(0.0) * weight;
+                named.push(Named { name: name.clone(), score, weight, count: contributions(verdict, name) });
+            }
+        }
+        Self {
+            outcome,
+            score: row.score,
+            latency_ms: row.latency_ms,
+            cost: row.cost,
+            token_usage: row.token_usage.clone(),
+            asserts_passed: passed,
+            asserts_failed: components().count() - passed,
+            named,
+            described: row.description.is_some(),
+        }
+    }
+}
+
+impl Tally {
+    /// Whether the row passed.
+    pub fn passed(&self) -> bool {
+        self.outcome == Failure::None
+    }
+}
+
+/// What rows add up to, by test and column.
+pub type Tallies = BTreeMap<(usize, usize), Tally>;
+
 /// Adds rows to their columns and to the whole.
-pub fn add_up(mut columns: Vec<Column>, rows: &[Row], derived: &[DerivedMetric]) -> (Vec<Column>, Stats) {
+pub fn add_up(evaluation: &mut Evaluation, tallies: &Tallies, derived: &[DerivedMetric]) {
     let mut stats = Stats { token_usage: zero_tokens(), ..Stats::default() };
     stats.token_usage.assertions = Some(Box::new(zero_tokens()));
-    for column in &mut columns {
-        column.metrics.token_usage.clone_from(&stats.token_usage);
+    for column in &mut evaluation.columns {
+        column.metrics = Metrics { token_usage: stats.token_usage.clone(), ..Metrics::default() };
     }
-    for row in rows {
-        let metrics = &mut columns[row.prompt_idx].metrics;
-        let (column_count, all_count) = match (row.success, row.failure_reason) {
-            (true, _) => (&mut metrics.test_pass_count, &mut stats.successes),
-            (false, Failure::Error) => (&mut metrics.test_error_count, &mut stats.errors),
-            (false, _) => (&mut metrics.test_fail_count, &mut stats.failures),
+    for ((_, column), tally) in tallies {
+        let metrics = &mut evaluation.columns[*column].metrics;
+        let (column_count, all_count) = match tally.outcome {
+            Failure::None => (&mut metrics.test_pass_count, &mut stats.successes),
+            Failure::Error => (&mut metrics.test_error_count, &mut stats.errors),
+            Failure::Assertion => (&mut metrics.test_fail_count, &mut stats.failures),
         };
         *column_count += 1;
         *all_count += 1;
-        metrics.score += row.score;
-        metrics.total_latency_ms += row.latency_ms;
-        metrics.cost += row.cost;
-        if let Some(usage) = &row.token_usage {
+        metrics.score += tally.score;
+        metrics.total_latency_ms += tally.latency_ms;
+        metrics.cost += tally.cost;
+        if let Some(usage) = &tally.token_usage {
             add_tokens(&mut metrics.token_usage, usage);
             add_tokens(&mut stats.token_usage, usage);
         }
-        let Some(verdict) = &row.grading_result else { continue };
-        for component in verdict.component_results.iter().flatten() {
-            let count =
-                if component.pass { &mut metrics.assert_pass_count } else { &mut metrics.assert_fail_count };
-            *count += 1;
-        }
-        for (name, score) in verdict.named_scores.iter().flatten() {
-            let weights = verdict.named_score_weights.as_ref();
-            let weight = weights.and_then(|weights| weights.get(name)).and_then(Value::as_f64).unwrap_or(1.0);
-            add(&mut metrics.named_scores, name, score.as_f64().unwrap_or(0.0) * weight);
-            add(&mut metrics.named_score_weights, name, weight);
-            add(&mut metrics.named_scores_count, name, contributions(verdict, name));
+        metrics.assert_pass_count += tally.asserts_passed;
+        metrics.assert_fail_count += tally.asserts_failed;
+        for named in &tally.named {
+            add(&mut metrics.named_scores, &named.name, named.score);
+            add(&mut metrics.named_score_weights, &named.name, named.weight);
+            add(&mut metrics.named_scores_count, &named.name, named.count);
         }
     }
-    for column in &mut columns {
+    for column in &mut evaluation.columns {
         derive(column, derived);
     }
-    (columns, stats)
+    evaluation.described = tallies.values().any(|tally| tally.described);
+    evaluation.stats = stats;
 }
 
 fn contributions(verdict: &crate::model::GradingResult, name: &str) -> f64 {

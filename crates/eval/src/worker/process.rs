@@ -87,6 +87,8 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(stdout_in)
             .stderr(stderr_in)
+            // Ctrl-C is for the evaluator, which lets calls end.
+            .process_group(0)
             .kill_on_drop(true);
         for (name, value) in env {
             match value {
