@@ -141,25 +141,25 @@ def test_names_and_addresses_together():
         assert get(box, "https://example.com") == EXAMPLE
         assert get(box, f"https://{ORG}") == ORG and get(box, f"http://{ELSEWHERE}") == ELSEWHERE
         assert banner(box, ORG) == "SSH-2.0-world"
-        assert closed(box, f"https://{WWW}") and banner(box, WWW) is None
+        assert closed(box, f"https://{WWW}") and banner(box, WWW, patience=1) is None
 
 
 def test_names_do_not_lead_to_where_sandboxes_must_not_go(server):
     with sandbox(["*", "10.0.0.0/8"]) as box:
-        for name, address in [("private", PRIVATE), ("host", HOST), ("loop", "127.0.0.1")]:
+        for name in ["private", "host", "loop"]:
             host = f"{name}.example.com"
             for url in [f"https://{host}", f"http://{host}", f"http://{host}:{server.port}/health"]:
                 assert closed(box, url, f"--connect-to ::{EXAMPLE}:"), url
-            assert closed(box, f"http://{address}"), address
+        assert closed(box, f"http://{PRIVATE}") and closed(box, f"http://{HOST}")
         assert get(box, "http://example.com") == EXAMPLE
 
 
-def banner(box, address):
+def banner(box, address, patience=30):
     return python(
         box,
         f"""
 import socket
-peer = socket.create_connection(('{address}', {BANNER}), timeout=10)
+peer = socket.create_connection(('{address}', {BANNER}), timeout={patience})
 print(peer.recv(99).decode())
 """,
     )

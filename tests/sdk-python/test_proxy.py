@@ -47,15 +47,21 @@ class Service(http.server.BaseHTTPRequestHandler):
 class Server(http.server.ThreadingHTTPServer):
     address_family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
     request_queue_size = 128
-Server((sys.argv[1], int(sys.argv[2])), Service).serve_forever()
+server = Server((sys.argv[1], int(sys.argv[2])), Service)
+if sys.argv[3:]:
+    import ssl
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*sys.argv[3:])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
 """
 
 ADDRESSES = {"127.0.0.1": 8001, "0.0.0.0": 8002, "::1": 8003, "::": 8004, "localhost": 8005}
 
 
-def serve(sandbox, address: str, port: int) -> None:
+def serve(sandbox, address: str, port: int, *certificate: str) -> None:
     sandbox.files.write("/tmp/service.py", SERVICE)
-    sandbox.commands.run(f"python3 /tmp/service.py {address} {port}", background=True, timeout=0)
+    sandbox.commands.run(f"python3 /tmp/service.py {address} {port} {' '.join(certificate)}", background=True, timeout=0)
     sandbox.commands.run(f"until ss -ltn | grep -q :{port}; do sleep 0.05; done")
 
 
@@ -196,6 +202,23 @@ def test_bad_addresses(box, server):
     ]:
         assert ask(server, **headers).status == 400, headers
     assert ask(server, host=f"99999-{box.sandbox_id}.localhost").status == 400
+
+
+def test_ports_that_speak_tls(server):
+    """With a certificate that no authority has made."""
+    box = Sandbox.create(timeout=60, network={"https_ports": [8001]})
+    try:
+        name, subject = ("/tmp/key.pem", "/tmp/certificate.pem"), "-subj /CN=anybody"
+        box.commands.run(f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {name[0]} -out {name[1]} {subject}")
+        serve(box, "127.0.0.1", 8001, name[1], name[0])
+        serve(box, "127.0.0.1", 8002)
+        for port in [8001, 8001, 8002]:
+            answer = ask(server, "POST", "/x?y", b"body", host=box.get_host(port))
+            assert answer.status == 201 and answer.json()["bytes"] == 4
+        plain = ask(server, host=box.get_host(49983), path="/health")
+        assert plain.status == 204, "the agent's own port stays as it is"
+    finally:
+        box.kill()
 
 
 def test_private_traffic_needs_its_token(server):

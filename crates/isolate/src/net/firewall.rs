@@ -125,9 +125,9 @@ table inet {table} {{
   chain output {{
     type filter hook output priority -10; policy accept;
     meta mark != {GUARDED_MARK} accept
-    fib daddr type != unicast drop
-    oifname \"scv*\" drop
-    ip daddr @blocked drop
+    fib daddr type != unicast reject
+    oifname \"scv*\" reject
+    ip daddr @blocked reject
   }}
 }}
 "

@@ -10,13 +10,14 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use sandcove_wire::boot::AGENT_PORT;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
 use super::body::{Answer, Stream, Upload};
 use super::gate::{Admitted, Visitor};
 use super::host_route::{Target, is_control_route};
 use super::pool::Connection;
-use super::{Refusal, error_page, upgrade};
+use super::{Refusal, error_page, tls, upgrade};
 use crate::app::App;
 use crate::http::auth::withhold_credentials;
 use crate::http::error::refused;
@@ -94,7 +95,7 @@ async fn attempt(
     prepare(&mut request, uri, host, mask, upgrade);
     let request = request.map(Upload::new);
     let sent = request.body().sent();
-    let exchange = exchange(request, &live, id.as_str(), port);
+    let exchange = exchange(request, &live, id.as_str(), port, view.settings.network.speaks_tls(port));
     let (mut answer, connection) = live
         .ended
         .run_until_cancelled(exchange)
@@ -121,12 +122,13 @@ async fn exchange(
     live: &Live,
     id: &str,
     port: u16,
+    speaks_tls: bool,
 ) -> Result<(Response<Incoming>, Connection), Refusal> {
     let closed = || Refusal::PortClosed(id.to_owned(), port);
     loop {
         let (mut connection, reused) = match live.pool.take(port) {
             Some(connection) => (connection, true),
-            None => (dial(live, port).await.map_err(|_| closed())?, false),
+            None => (dial(live, port, speaks_tls).await.map_err(|_| closed())?, false),
         };
         match connection.try_send_request(request).await {
             Ok(answer) => return Ok((answer, connection)),
@@ -142,7 +144,7 @@ async fn exchange(
     }
 }
 
-async fn dial(live: &Live, port: u16) -> std::io::Result<Connection> {
+async fn dial(live: &Live, port: u16, speaks_tls: bool) -> std::io::Result<Connection> {
     let retries: &[Duration] = if port == AGENT_PORT { &[] } else { &DIAL_AGAIN };
     let mut pauses = retries.iter();
     let stream = loop {
@@ -155,6 +157,10 @@ async fn dial(live: &Live, port: u16) -> std::io::Result<Connection> {
         }
     };
     stream.set_nodelay(true)?;
+    if speaks_tls { speak(tls::wrap(stream).await?).await } else { speak(stream).await }
+}
+
+async fn speak(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> std::io::Result<Connection> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
     tokio::spawn(async move {
         if let Err(err) = connection.with_upgrades().await {

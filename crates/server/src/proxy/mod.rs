@@ -8,6 +8,7 @@ mod gate;
 pub(crate) mod host_route;
 pub(crate) mod pool;
 mod signature;
+mod tls;
 mod upgrade;
 
 pub(crate) use forward::{local_uri, serve};

@@ -101,6 +101,11 @@ impl NetworkRules {
         self.given.as_ref().and_then(|n| n.allow_public_traffic) == Some(false)
     }
 
+    /// Whether the service on `port` speaks TLS.
+    pub fn speaks_tls(&self, port: u16) -> bool {
+        self.given.as_ref().and_then(|n| n.https_ports.as_ref()).is_some_and(|ports| ports.contains(&port))
+    }
+
     /// The Host header the service on `port` sees, when it is masked.
     pub fn masked_host(&self, port: u16) -> Option<String> {
         let mask = self.given.as_ref()?.mask_request_host.as_deref()?;
