@@ -41,7 +41,9 @@ pub enum Error {
         reason: String,
     },
     /// The agent was not ready in time, which on a busy host is nobody's fault; the tail of its log.
-    #[error("the agent was not ready after {waited_ms} ms: {log}")]
+    #[error(
+        "the agent of the sandbox was not ready within {waited_ms} ms, the host may be too busy: try again later; the end of its log: {log}"
+    )]
     AgentSlow {
         /// How long it was waited for, in milliseconds.
         waited_ms: u64,
@@ -49,9 +51,11 @@ pub enum Error {
         log: String,
     },
     /// The agent ended before it was ready; the tail of its log.
-    #[error("the agent did not become ready within {waited_ms} ms: {log}")]
-    AgentNotReady {
-        /// How long it was waited for, in milliseconds.
+    #[error(
+        "the agent of the sandbox ended after {waited_ms} ms, before it was ready: the end of its log says why, `sandcove doctor` what this host lacks: {log}"
+    )]
+    AgentEnded {
+        /// How long it was waited for until then, in milliseconds.
         waited_ms: u64,
         /// The last lines of its log.
         log: String,
@@ -87,7 +91,7 @@ impl Error {
             | Self::NoInstance(_)
             | Self::Jail { .. }
             | Self::AgentSlow { .. }
-            | Self::AgentNotReady { .. }
+            | Self::AgentEnded { .. }
             | Self::SpawnerGone
             | Self::Tool { .. }
             | Self::NoSnapshots => false,

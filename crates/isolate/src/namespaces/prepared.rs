@@ -177,7 +177,7 @@ async fn build(host: &Arc<Host>, purpose: Purpose<'_>, slot: u32, name: SandboxI
         let log = super::log::tail(&log);
         return Err(match error.kind() {
             std::io::ErrorKind::TimedOut => Error::AgentSlow { waited_ms, log },
-            _ => Error::AgentNotReady { waited_ms, log },
+            _ => Error::AgentEnded { waited_ms, log },
         });
     }
     let ready = started.elapsed();

@@ -229,10 +229,15 @@ async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> R
         .async_io(tokio::io::Interest::READABLE, |fd| rustix::io::read(fd, &mut byte).map_err(Into::into));
     match tokio::time::timeout(WARM_DEADLINE, read).await {
         Ok(Ok(1)) => Ok((handle, Warm { user_namespace, control: watched.into_inner() })),
-        _ => {
+        read => {
+            let happened = match read {
+                Ok(_) => "it ended before it was ready".to_owned(),
+                Err(_) => format!("it was not ready within {} s", WARM_DEADLINE.as_secs()),
+            };
             let log = super::log::tail(&log_path);
             let _ = handle.destroy().await;
-            Err(Error::AgentNotReady { waited_ms: WARM_DEADLINE.as_millis() as u64, log })
+            let reason = format!("{happened}; the end of its log: {log}");
+            Err(Error::Tool { tool: "warm process", reason })
         }
     }
 }
