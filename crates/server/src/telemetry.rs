@@ -102,6 +102,7 @@ pub(crate) struct Telemetry {
     request_seconds: Histogram,
     deliveries: Family<DeliveryLabels, Counter>,
     freeze_seconds: Histogram,
+    observed_lost: Counter,
 }
 
 impl Default for Telemetry {
@@ -143,6 +144,12 @@ impl Default for Telemetry {
             Unit::Seconds,
             freeze_seconds.clone(),
         );
+        let observed_lost = Counter::default();
+        registry.register(
+            "observed_lost",
+            "Sandboxes whose last logs and readings could not be stored and were given up",
+            observed_lost.clone(),
+        );
         Self {
             registry,
             starts,
@@ -153,6 +160,7 @@ impl Default for Telemetry {
             request_seconds,
             deliveries,
             freeze_seconds,
+            observed_lost,
         }
     }
 }
@@ -193,6 +201,11 @@ impl Telemetry {
     /// Notes how long processes stood still for a snapshot.
     pub(crate) fn stood_still(&self, took: std::time::Duration) {
         self.freeze_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts sandboxes whose last logs and readings were given up.
+    pub(crate) fn observed_lost(&self, sandboxes: usize) {
+        self.observed_lost.inc_by(sandboxes as u64);
     }
 
     /// Sets how many sandboxes there are.

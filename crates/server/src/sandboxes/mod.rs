@@ -2,6 +2,7 @@
 
 mod admission;
 mod create;
+mod departed;
 mod driver;
 mod health;
 mod journal;

@@ -12,7 +12,7 @@ use super::registry::{Entry, Registry, Shared};
 use super::series::{STEP_SECONDS, thinned};
 use crate::store::Observed;
 use crate::teams::Team;
-use crate::{Result, clock};
+use crate::{Error, Result, clock};
 
 /// Sandboxes whose usage is read at once.
 const READERS: usize = 16;
@@ -21,14 +21,30 @@ const TOGETHER: usize = 12;
 /// How often what is old is forgotten, in steps.
 const FORGET_EVERY: u32 = 120;
 
+/// Entries and readings of sandboxes that are gone which may wait to be stored: some 20 MB.
+const MOST_WAITING: usize = 100_000;
+/// What is held for a sandbox that is gone even when nothing of it waits, in entries.
+const BASE_WEIGHT: usize = 16;
+
+/// How storing goes, so that trouble is said once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storing {
+    Works,
+    /// All of it waits.
+    Fails,
+    /// It waits, but for the oldest, which are lost.
+    Loses,
+}
+
 /// Reads what sandboxes use, and stores that and their logs, until the server stops.
 pub(super) async fn watch(shared: Arc<Shared>) {
     let mut clock = tokio::time::interval(Duration::from_secs(STEP_SECONDS.unsigned_abs()));
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut steps = 0u32;
+    let mut storing = Storing::Works;
     while shared.stopping.run_until_cancelled(clock.tick()).await.is_some() {
         stream::iter(shared.all()).for_each_concurrent(READERS, take_reading).await;
-        store(&shared, TOGETHER).await;
+        store(&shared, TOGETHER, &mut storing).await;
         if steps.is_multiple_of(FORGET_EVERY)
             && let Err(err) = shared.store.forget_observed().await
         {
@@ -39,8 +55,8 @@ pub(super) async fn watch(shared: Arc<Shared>) {
 }
 
 /// Stores what is not stored yet: all log entries, and readings where there are `least` of them or will be no more.
-pub(super) async fn store(shared: &Shared, least: usize) {
-    let departed = shared.departed();
+pub(super) async fn store(shared: &Shared, least: usize, storing: &mut Storing) {
+    let departed = shared.departed.all();
     let mut seen = Vec::new();
     let mut entries = Vec::new();
     for (entry, is_gone) in
@@ -60,14 +76,38 @@ pub(super) async fn store(shared: &Shared, least: usize) {
     if !seen.is_empty()
         && let Err(err) = shared.store.insert_observed(&seen).await
     {
-        tracing::warn!(error = ?err, "logs and readings were not stored");
+        failed(shared, &err, storing);
         return;
     }
+    *storing = Storing::Works;
     for (entry, seen) in entries.iter().zip(&seen) {
         entry.journal.stored(seen.logs.len());
         entry.series.stored(seen.readings.len());
     }
-    shared.forget_departed(&departed);
+    shared.departed.forget(&departed);
+}
+
+/// What waits is tried again with what comes, within a bound.
+fn failed(shared: &Shared, error: &Error, storing: &mut Storing) {
+    if *storing == Storing::Works {
+        tracing::warn!(
+            ?error,
+            "logs and readings were not stored: they wait, and are tried again every few seconds"
+        );
+        *storing = Storing::Fails;
+    }
+    let lost = shared.departed.shed(MOST_WAITING, |entry| {
+        BASE_WEIGHT + entry.journal.pending().len() + entry.series.pending().len()
+    });
+    if lost > 0 {
+        shared.telemetry.observed_lost(lost);
+        if *storing == Storing::Fails {
+            tracing::error!(
+                "too many logs and readings wait to be stored: those of the sandboxes that went first are lost"
+            );
+            *storing = Storing::Loses;
+        }
+    }
 }
 
 async fn take_reading(entry: Arc<Entry>) {
@@ -109,7 +149,7 @@ impl Registry {
     }
 
     fn seen(&self, team: &Team, id: &SandboxId) -> Option<Arc<Entry>> {
-        let departed = || self.shared.departed().into_iter().find(|entry| entry.details.id == *id);
+        let departed = || self.shared.departed.all().into_iter().find(|entry| entry.details.id == *id);
         self.find(id).or_else(departed).filter(|entry| entry.details.team == team.id)
     }
 }

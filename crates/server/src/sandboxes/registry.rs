@@ -14,10 +14,12 @@ use uuid::Uuid;
 
 use super::admission::{Admission, Capacity, Slot};
 use super::create::{self, CreatePlan};
+use super::departed::Departed;
 use super::driver::Driver;
 use super::journal::Journal;
 use super::lifecycle::Phase;
 use super::live::Live;
+use super::observed::Storing;
 use super::record::{Details, Stored, StoredState, View};
 use super::request::{Command, Outcome, Request};
 use super::series::Series;
@@ -49,8 +51,7 @@ pub(super) struct Shared {
     /// Cancelled when the server stops.
     pub(super) stopping: CancellationToken,
     entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,
-    /// Those that are gone, for as long as not all that was seen of them is stored.
-    departed: Mutex<Vec<Arc<Entry>>>,
+    pub(super) departed: Departed<Entry>,
     /// Idempotent creates under way, by team and key.
     creating: Mutex<HashSet<(Uuid, String)>>,
 }
@@ -129,16 +130,9 @@ impl Shared {
 
     pub(super) fn forget(&self, id: &SandboxId) {
         let entry = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(id);
-        self.departed.lock().unwrap_or_else(PoisonError::into_inner).extend(entry);
-    }
-
-    pub(super) fn departed(&self) -> Vec<Arc<Entry>> {
-        self.departed.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(super) fn forget_departed(&self, stored: &[Arc<Entry>]) {
-        let mut departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
-        departed.retain(|entry| !stored.iter().any(|one| Arc::ptr_eq(one, entry)));
+        if let Some(entry) = entry {
+            self.departed.add(entry);
+        }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Entry>> {
@@ -161,7 +155,7 @@ impl Registry {
             telemetry,
             stopping: CancellationToken::new(),
             entries: RwLock::default(),
-            departed: Mutex::default(),
+            departed: Departed::default(),
             creating: Mutex::default(),
         };
         let registry = Self { shared: Arc::new(shared), tracker: TaskTracker::new() };
@@ -340,7 +334,7 @@ impl Registry {
         self.shared.stopping.cancel();
         self.tracker.close();
         self.tracker.wait().await;
-        observed::store(&self.shared, 1).await;
+        observed::store(&self.shared, 1, &mut Storing::Works).await;
         let report = self.shared.backend.stop().await;
         tracing::debug!(removed = ?report.removed, failed = ?report.failed, "gave back what no sandbox needs");
     }
