@@ -13,7 +13,7 @@ from durability import clear
 from harness.internet import (
     BANNER, ELSEWHERE, EXAMPLE, HOST, LONG, ORG, OTHER_RESOLVER, PRIVATE, RESOLVER, WHOLE, WWW, Internet,
 )
-from harness.server import wait_until
+from harness.server import open_descriptors, wait_until
 
 EVERYTHING = "0.0.0.0/0"
 
@@ -303,6 +303,31 @@ while True:
         assert get(box, f"http://{ORG}") == ORG
         assert run(box, "cat /tmp/tried") == "trying"
         assert run(box, f"kill -0 {tries.pid}") == "", "it tried all the time"
+
+
+def test_one_sandbox_does_not_take_all_connections(server):
+    wait_until(lambda: not gates(server), 30, "earlier sandboxes are gone")
+    before = open_descriptors(server.pid)
+    with sandbox(["example.com"]) as greedy, sandbox(["example.com"]) as other:
+        greedy.files.write(
+            "/tmp/hold.py",
+            f"""
+import socket, time
+held = []
+for _ in range(340):
+    peer = socket.create_connection(("example.com", {WHOLE}), timeout=120)
+    peer.send(b"GET / HTTP/1.1\\r\\nHost: example.com\\r\\n\\r\\n")
+    held.append(peer)
+print("held", flush=True)
+time.sleep(600)
+""",
+        )
+        greedy.commands.run("python3 /tmp/hold.py > /tmp/held", background=True, timeout=0)
+        wait_until(lambda: run(greedy, "cat /tmp/held") == "held", 120, "it holds connections")
+        assert get(other, "https://example.com") == EXAMPLE
+        # Two descriptors each for as many as may pass, 256; the rest wait in the kernel, which has room for as many as are left.
+        assert open_descriptors(server.pid) - before < 2 * 256 + 64
+    wait_until(lambda: open_descriptors(server.pid) - before < 64, 60, "connections of a killed sandbox are closed")
 
 
 def gates(server):
