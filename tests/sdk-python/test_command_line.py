@@ -138,3 +138,13 @@ def test_run_prints_and_fails_as_the_code_does(server):
     done = sandcove(server, "run", "-c", "1 / 0")
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
+
+
+def test_a_pool_that_cannot_be_mounted_is_told_and_kept(tmp_path):
+    image = tmp_path / "pool.img"
+    image.write_bytes(b"made by another kernel" * 1000)
+    serve = [BINARY, "serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
+    done = subprocess.run(serve, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert f"failed to mount `{image}`" in done.stderr
+    assert image.read_bytes().startswith(b"made by another kernel")

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::UnshareFlags;
@@ -135,7 +135,6 @@ fn overlay(lower: &str, upper: &str) -> io::Result<OwnedFd> {
     fsconfig_set_string(context, "workdir", format!("{upper}/work"))?;
     // A directory of the template can be renamed in one step, as on a plain disk.
     fsconfig_set_string(context, "redirect_dir", "on")?;
-    let _ = fsconfig_set_flag(context, "noxino");
     fsconfig_create(context)?;
     fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV).map_err(Into::into)
 }

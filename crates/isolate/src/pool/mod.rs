@@ -41,8 +41,14 @@ impl Pool {
         if kind == Kind::Plain {
             match volume::mount(data_dir, &root, size_gib) {
                 Ok(()) => kind = kind_of(&root)?,
+                // What was written to an image is not to be seen without it: a server that went on would take every
+                // sandbox for gone. A kernel older than the one that made it may refuse it, for one.
+                Err(error) if volume::exists(data_dir) && !in_use(&root) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(error = %error, "no btrfs pool: sandboxes get no disk limit and no snapshots");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "no btrfs pool: sandboxes get no disk limit and no snapshots"
+                    );
                 }
             }
         }
@@ -167,6 +173,11 @@ fn kind_of(root: &Path) -> Result<Kind> {
         tracing::warn!("the pool's quotas cannot be enabled: sandboxes get no disk limit");
     }
     Ok(Kind::Btrfs { limits })
+}
+
+/// Whether plain directories were the pool before.
+fn in_use(root: &Path) -> bool {
+    root.join("layers").is_dir()
 }
 
 fn open(path: &Path) -> Result<File> {

@@ -1,6 +1,6 @@
 //! A btrfs of our own in a sparse file, for hosts whose data directory is on something else.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::mount::{MountFlags, mount as mount_fs};
@@ -12,17 +12,33 @@ use crate::{Error, Result};
 /// Largest image made without being asked for one, GiB. The file is sparse: it takes only what is written.
 const MOST_GIB: u64 = 256;
 
-/// Mounts `pool.img` of `data_dir` at `root`; makes it first when it is not there.
+/// Whether there is an image.
+pub(super) fn exists(data_dir: &Path) -> bool {
+    image(data_dir).exists()
+}
+
+/// Mounts the image of `data_dir` at `root`; makes it first when it is not there, and keeps none that cannot be mounted.
 pub(super) fn mount(data_dir: &Path, root: &Path, size_gib: Option<u64>) -> Result<()> {
-    let image = data_dir.join("pool.img");
-    if !image.exists() {
-        make(data_dir, &image, size_gib)?;
+    let image = image(data_dir);
+    if image.exists() {
+        return attach(&image, root);
     }
-    let (device, open) = sys::attach_loop(&image).map_err(at("attach", &image))?;
+    make(data_dir, &image, size_gib)?;
+    attach(&image, root).inspect_err(|_| {
+        let _ = std::fs::remove_file(&image);
+    })
+}
+
+fn image(data_dir: &Path) -> PathBuf {
+    data_dir.join("pool.img")
+}
+
+fn attach(image: &Path, root: &Path) -> Result<()> {
+    let (device, open) = sys::attach_loop(image).map_err(at("attach", image))?;
     mount_fs(&device, root, "btrfs", MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOSUID, None)
         .map_err(|error| {
             let _ = sys::detach_loop(&open);
-            Error::Path { action: "mount", path: image.clone(), source: error.into() }
+            Error::Path { action: "mount", path: image.to_owned(), source: error.into() }
         })
 }
 
