@@ -20,6 +20,7 @@ const NEVER: &[(&str, &[&str])] = &[
     ("sandcove-image", &["axum", "sqlx", "sandcove-server", "sandcove-isolate"]),
     ("sandcove-server", &["rustix", "nix", "libc", "sandcove-client"]),
     ("sandcove-client", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum"]),
+    ("sandcove-viewer", &["sandcove-server", "sandcove-isolate", "sandcove-image", "sqlx", "rustix", "libc"]),
     ("sandcove-eval", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum", "rustix", "libc"]),
 ];
 

@@ -57,6 +57,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// evaluate prompts, models and the code they write, from a promptfooconfig.yaml
     Eval(Box<commands::eval::EvalArgs>),
+    /// look at stored evaluations in a browser
+    View(commands::view::ViewArgs),
     /// check whether this host can run sandboxes
     Doctor {
         /// print JSON
@@ -114,6 +116,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Keys(command) => commands::keys::keys(&place.path()?, command).await,
         Command::Bench(args) => bench::bench(&place.path()?, &args).await,
         Command::Eval(args) => commands::eval::eval(*args).await,
+        Command::View(args) => commands::view::view(args).await,
         Command::Doctor { json } => doctor::doctor(&place.path()?, json),
         Command::Spawner { .. } => unreachable!("handled before the runtime starts"),
     }

@@ -19,4 +19,5 @@ pub mod store;
 mod table;
 pub mod template;
 mod terminal;
+pub mod view;
 pub mod worker;

@@ -2,7 +2,7 @@
 
 pub mod recording;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde_json::Value;
@@ -29,13 +29,16 @@ pub fn directory() -> PathBuf {
         .unwrap_or_else(|| std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default().join(".sandcove"))
 }
 
-/// The database's own name: promptfoo's, in the same place, has other tables.
 async fn open() -> Result<SqliteConnection, String> {
-    let directory = directory();
+    open_in(&directory()).await
+}
+
+/// The database's own name: promptfoo's, in the same place, has other tables.
+pub(crate) async fn open_in(directory: &Path) -> Result<SqliteConnection, String> {
     let path = directory.join("evaluations.db");
     let failed =
         |error: String| format!("failed to open `{}`: {error} (--no-write keeps no results)", path.display());
-    std::fs::create_dir_all(&directory).map_err(|error| failed(error.to_string()))?;
+    std::fs::create_dir_all(directory).map_err(|error| failed(error.to_string()))?;
     let options = SqliteConnectOptions::from_str("sqlite:")
         .map_err(|error| failed(error.to_string()))?
         .filename(&path)
@@ -153,14 +156,16 @@ pub async fn delete(id: &str) -> Result<bool, String> {
     let failed = |error: sqlx::Error| format!("failed to delete `{id}`: {error}");
     let mut connection = open().await?;
     let mut transaction = connection.begin().await.map_err(failed)?;
-    for statement in ["DELETE FROM eval_rows WHERE eval_id = ?", "DELETE FROM eval_runs WHERE eval_id = ?"] {
-        sqlx::query(statement).bind(id).execute(&mut *transaction).await.map_err(failed)?;
-    }
-    let deleted = sqlx::query("DELETE FROM evals WHERE id = ?")
-        .bind(id)
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
+    let deleted = forget(&mut transaction, id).await.map_err(failed)?;
     transaction.commit().await.map_err(failed)?;
+    Ok(deleted)
+}
+
+/// Deletes a run from all tables; false if there is none.
+pub(crate) async fn forget(connection: &mut SqliteConnection, id: &str) -> Result<bool, sqlx::Error> {
+    for statement in ["DELETE FROM eval_rows WHERE eval_id = ?", "DELETE FROM eval_runs WHERE eval_id = ?"] {
+        sqlx::query(statement).bind(id).execute(&mut *connection).await?;
+    }
+    let deleted = sqlx::query("DELETE FROM evals WHERE id = ?").bind(id).execute(&mut *connection).await?;
     Ok(deleted.rows_affected() > 0)
 }

@@ -8,3 +8,4 @@ pub mod reach;
 pub mod run;
 pub mod sandbox;
 pub mod serve;
+pub mod view;

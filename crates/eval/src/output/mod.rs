@@ -1,9 +1,9 @@
 //! Result files.
 
-mod csv;
+pub(crate) mod csv;
 pub mod json;
 mod markup;
-mod yaml;
+pub(crate) mod yaml;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -353,7 +353,7 @@ fn column(plan: &ColumnPlan, prompts: &[Prompt], providers: &[(ProviderSpec, Box
 }
 
 /// `eval-abc-2026-01-31T12:00:00`
-fn evaluation_id(at: jiff::Timestamp) -> String {
+pub(crate) fn evaluation_id(at: jiff::Timestamp) -> String {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     let word: String = (0..3).map(|_| LETTERS[rand::random_range(0..LETTERS.len())] as char).collect();
     format!("eval-{word}-{}", at.strftime("%Y-%m-%dT%H:%M:%S"))

@@ -1,0 +1,113 @@
+//! The page on which people look at stored evaluations, and the HTTP server behind it.
+//!
+//! What is stored is read by [`sandcove_eval::view`]; here are its routes, who may use them, and the page. The page is part of the
+//! program and asks nobody but this server. Everything in it that comes from rows is hostile: it is inserted as text only.
+#![forbid(unsafe_code)]
+
+mod assets;
+mod error;
+mod guard;
+mod live;
+mod manage;
+mod read;
+mod table;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware;
+use axum::routing::{get, patch, post};
+use sandcove_eval::view::Library;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+pub use guard::Token;
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    library: Library,
+    /// Counts the changes that pages are told of.
+    changes: watch::Sender<u64>,
+}
+
+/// A server that is bound and not yet running.
+#[derive(Debug)]
+pub struct Viewer {
+    listener: TcpListener,
+    token: Option<Token>,
+    shared: Arc<Shared>,
+}
+
+impl Viewer {
+    /// Binds `address`. Only who has the [`token`](Self::token) may use it, unless the address is of this machine alone.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub async fn bind(address: SocketAddr, directory: PathBuf) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let token = (!address.ip().is_loopback()).then(Token::random);
+        let shared = Arc::new(Shared { library: Library::new(directory), changes: watch::Sender::new(0) });
+        Ok(Self { listener, token, shared })
+    }
+
+    /// The address it is bound to.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What must be given to use it.
+    pub fn token(&self) -> Option<&Token> {
+        self.token.as_ref()
+    }
+
+    /// Serves until `end` is ready. Pages that wait for changes do not keep it.
+    ///
+    /// # Errors
+    /// When connections cannot be accepted any more.
+    pub async fn serve(self, end: impl Future<Output = ()>) -> std::io::Result<()> {
+        let watching = tokio::spawn(live::watch(Arc::clone(&self.shared)));
+        let served = async { axum::serve(self.listener, router(self.shared, self.token)).await };
+        let ended = tokio::select! {
+            ended = served => ended,
+            () = end => Ok(()),
+        };
+        watching.abort();
+        ended
+    }
+}
+
+/// Every route, guarded.
+pub(crate) fn router(shared: Arc<Shared>, token: Option<Token>) -> Router {
+    let api = Router::new()
+        .route("/version", get(read::version))
+        .route("/events", get(live::events))
+        .route("/results", get(read::runs))
+        .route("/results/{id}", get(read::document))
+        .route("/prompts", get(read::prompts))
+        .route("/prompts/{dataset}", get(read::prompts_of))
+        .route("/datasets", get(read::datasets))
+        .route("/history", get(read::history))
+        .route("/eval", axum::routing::delete(manage::forget_many))
+        .route("/eval/{id}", patch(manage::amend).delete(manage::forget))
+        .route("/eval/{id}/author", patch(manage::set_author))
+        .route("/eval/{id}/copy", post(manage::copy))
+        .route("/eval/{id}/table", get(table::table))
+        .route("/eval/{id}/metadata-keys", get(read::metadata_keys))
+        .route("/eval/{id}/metadata-values", get(read::metadata_values))
+        .route("/eval/{id}/scores", get(read::scores))
+        .route("/eval/{id}/results/{row}", get(read::row))
+        .route("/eval/{id}/results/{row}/rating", post(manage::rate))
+        .fallback(error::no_route);
+    Router::new()
+        .nest("/api", api)
+        .route("/health", get(read::health))
+        .fallback(assets::asset)
+        .with_state(shared)
+        .layer(middleware::from_fn_with_state(Arc::new(token), guard::guard))
+}

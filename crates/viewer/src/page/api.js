@@ -1,0 +1,47 @@
+// Asks the server.
+
+async function asked(method, path, body) {
+  const options = { method, headers: {} };
+  if (body !== undefined) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch {
+    throw new Error("the server does not answer; is `sandcove view` still running?");
+  }
+  if (response.ok) return response.status === 204 ? null : response.json();
+  const told = await response.json().catch(() => ({}));
+  const error = new Error(told.error || `the server answered with status ${response.status}`);
+  error.status = response.status;
+  throw error;
+}
+
+const run = (id) => `/api/eval/${encodeURIComponent(id)}`;
+
+export const api = {
+  runs: () => asked("GET", "/api/results?includeProviders=true").then((answer) => answer.data),
+  page: (id, query) => asked("GET", `${run(id)}/table?${query}`),
+  row: (id, key) => asked("GET", `${run(id)}/results/${encodeURIComponent(key)}`),
+  rate: (id, key, verdict) => asked("POST", `${run(id)}/results/${encodeURIComponent(key)}/rating`, verdict),
+  scores: (id) => asked("GET", `${run(id)}/scores`).then((answer) => answer.scores),
+  metadataKeys: (id) => asked("GET", `${run(id)}/metadata-keys`).then((answer) => answer.keys),
+  metadataValues: (id, key) => asked("GET", `${run(id)}/metadata-values?key=${encodeURIComponent(key)}`).then((answer) => answer.values),
+  rename: (id, description) => asked("PATCH", run(id), { config: { description } }),
+  copy: (id) => asked("POST", `${run(id)}/copy`, {}),
+  forget: (id) => asked("DELETE", run(id)),
+  file: (id, format) => `${run(id)}/table?format=${format}`,
+};
+
+/** Calls `changed` after every change of what is stored, and after the server was away. */
+export function listen(changed) {
+  const events = new EventSource("/api/events");
+  let first = true;
+  events.addEventListener("init", () => {
+    if (!first) changed();
+    first = false;
+  });
+  events.addEventListener("update", () => changed());
+}
