@@ -30,10 +30,15 @@ ENVIRONMENT = {
 
 # The first that fits. Texts of the suite's own functions fit none and are compared as they are.
 KINDS = [
+    ("safety", r"safety checks|guardrail|moderation flags"),
+    ("skill", r"\bskill"),
+    ("windows", r"conversation windows"),
+    ("call", r"^Call to "),
+    ("sql", r"^SQL "),
     ("all passed", r"^(All assertions|Assertion) passed$|^Custom function returned true"),
     ("no assertions", r"^No assertions"),
     ("returned false", r"^(Custom function|Python code) returned false"),
-    ("threshold", r"threshold"),
+    ("threshold", r"threshold|(>=|<) [\d.]+$"),
     ("error", r"error|threw|exception|invalid|unexpected|could not|cannot|must be|failed to|must return|should return"),
     ("expected", r"^expected|expected "),
 ]

@@ -2,16 +2,26 @@
 
 pub mod aggregate;
 mod context;
+mod conversation;
 mod graded;
 mod html;
+mod judge;
+mod labels;
 mod measure;
 mod overlap;
 mod refusal;
 pub mod registry;
+mod retrieval;
 pub mod script;
+mod similarity;
+mod skill;
+mod sql;
+mod sql_foreign;
+mod sql_names;
 mod structured;
 mod text;
 mod tools;
+mod webhook;
 
 pub use context::{Grader, GradingContext, RowId};
 

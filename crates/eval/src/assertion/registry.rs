@@ -1,6 +1,9 @@
 //! Which assertion types there are.
 
-use super::{Grader, graded, html, measure, overlap, refusal, script, structured, text, tools};
+use super::{
+    Grader, conversation, graded, html, labels, measure, overlap, refusal, retrieval, script, similarity,
+    skill, sql, structured, text, tools, webhook,
+};
 
 const TABLES: &[&[(&str, Grader)]] = &[
     text::GRADERS,
@@ -13,6 +16,13 @@ const TABLES: &[&[(&str, Grader)]] = &[
     tools::GRADERS,
     html::GRADERS,
     graded::GRADERS,
+    similarity::GRADERS,
+    retrieval::GRADERS,
+    conversation::GRADERS,
+    labels::GRADERS,
+    skill::GRADERS,
+    sql::GRADERS,
+    webhook::GRADERS,
 ];
 
 /// Types that are not decided one by one: sets, and comparisons of all answers to a test.
@@ -21,39 +31,10 @@ const OTHERS: &[&str] = &["assert-set", "human", "max-score", "select-best"];
 /// Types that exist elsewhere, so that their names are not taken for misspelt.
 const UNSUPPORTED: &[&str] = &[
     "agent-rubric",
-    "answer-relevance",
-    "bleu",
-    "classifier",
-    "contains-html",
-    "contains-sql",
-    "context-faithfulness",
-    "context-recall",
-    "context-relevance",
-    "conversation-relevance",
-    "factuality",
-    "g-eval",
-    "gleu",
-    "is-html",
-    "is-sql",
-    "is-valid-function-call",
-    "is-valid-openai-function-call",
-    "is-valid-openai-tools-call",
-    "llm-rubric",
     "meteor",
-    "model-graded-closedqa",
-    "model-graded-factuality",
-    "moderation",
     "pi",
-    "rouge-n",
     "ruby",
     "search-rubric",
-    "select-best",
-    "similar",
-    "similar:cosine",
-    "similar:dot",
-    "similar:euclidean",
-    "skill-used",
-    "tool-call-f1",
     "trace-error-spans",
     "trace-span-count",
     "trace-span-duration",
@@ -62,7 +43,6 @@ const UNSUPPORTED: &[&str] = &[
     "trajectory:tool-args-match",
     "trajectory:tool-sequence",
     "trajectory:tool-used",
-    "webhook",
 ];
 
 /// Types that mean nothing without a value.
@@ -81,8 +61,17 @@ const VALUED: &[&str] = &[
     "word-count",
     "finish-reason",
     "llm-rubric",
+    "g-eval",
+    "model-graded-closedqa",
     "similar",
+    "similar:cosine",
+    "similar:dot",
+    "similar:euclidean",
     "factuality",
+    "model-graded-factuality",
+    "context-recall",
+    "skill-used",
+    "tool-call-f1",
     "webhook",
 ];
 

@@ -26,14 +26,25 @@ fn schema(cx: &GradingContext<'_>) -> Result<Option<jsonschema::Validator>, Stri
             .to_value(),
         Some(other) => other.clone(),
     };
-    // Without `$schema` a schema is of draft 7, with the formats checked.
+    compiled(&value).map(Some)
+}
+
+/// A schema; without `$schema` it is of draft 7. Formats are checked.
+fn compiled(schema: &Value) -> Result<jsonschema::Validator, String> {
     let options =
-        if value.get("$schema").is_some() { jsonschema::options() } else { jsonschema::draft7::options() };
+        if schema.get("$schema").is_some() { jsonschema::options() } else { jsonschema::draft7::options() };
     options
         .should_validate_formats(true)
-        .build(&value)
-        .map(Some)
+        .build(schema)
         .map_err(|error| format!("the schema is not valid: {error}"))
+}
+
+/// Why a value does not fit a schema, if it does not.
+///
+/// # Errors
+/// When the schema is none.
+pub fn schema_problem(schema: &Value, value: &Value) -> Result<Option<String>, String> {
+    Ok(problem(Some(&compiled(schema)?), value))
 }
 
 fn problem(schema: Option<&jsonschema::Validator>, value: &Value) -> Option<String> {

@@ -1,13 +1,20 @@
-//! Checks of the tools an answer calls.
+//! Checks of the tools an answer calls, by name and by the schemas its provider was given.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{Grader, GradingContext};
+use crate::config::files;
+use crate::config::node::Node;
 use crate::model::{GradingResult, number};
 
-pub const GRADERS: &[(&str, Grader)] = &[("tool-call-f1", Grader::Pure(tool_call_f1))];
+pub const GRADERS: &[(&str, Grader)] = &[
+    ("tool-call-f1", Grader::Pure(tool_call_f1)),
+    ("is-valid-openai-tools-call", Grader::Pure(valid_tools_call)),
+    ("is-valid-openai-function-call", Grader::Pure(valid_function_call)),
+    ("is-valid-function-call", Grader::Pure(valid_function_call)),
+];
 
 fn tool_call_f1(cx: &GradingContext<'_>) -> GradingResult {
     let wanted: BTreeSet<String> = super::text::list(cx.value).into_iter().collect();
@@ -63,4 +70,101 @@ fn names(value: &Value, found: &mut BTreeSet<String>) {
         }
         _ => {}
     }
+}
+
+/// A list in the provider's configuration, from a file if it says so.
+fn configured(cx: &GradingContext<'_>, key: &str) -> Result<Option<Vec<Value>>, String> {
+    let value = cx.provider.get("config").and_then(|config| config.get(key));
+    let loaded = match value {
+        Some(Value::String(reference)) if reference.starts_with("file://") => {
+            let path = files::resolve(&cx.services.base, reference);
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| format!("failed to read `{}`: {error}", path.display()))?;
+            let node = Node::parse(&text, &path.as_path().into()).map_err(|finding| finding.to_string())?;
+            Some(node.to_value())
+        }
+        other => other.cloned(),
+    };
+    Ok(loaded.and_then(|value| value.as_array().cloned()))
+}
+
+/// Holds a call `{name, arguments}` against the function of that name.
+fn check(call: &Value, functions: &[Value]) -> Result<(), String> {
+    let field = |key: &str| call.get(key).and_then(Value::as_str);
+    let (Some(name), Some(arguments)) = (field("name"), field("arguments")) else {
+        return Err(format!("OpenAI did not return a valid-looking function call: {call}"));
+    };
+    let arguments: Value = serde_json::from_str(arguments)
+        .map_err(|error| format!("the arguments of the call to \"{name}\" are not JSON: {error}"))?;
+    let schema = functions
+        .iter()
+        .find(|function| function.get("name").and_then(Value::as_str) == Some(name))
+        .and_then(|function| function.get("parameters"))
+        .ok_or_else(|| format!("Called \"{name}\", but there is no function with that name"))?;
+    match super::structured::schema_problem(schema, &arguments)? {
+        Some(problem) => Err(format!("Call to \"{name}\" does not match schema: {problem}")),
+        None => Ok(()),
+    }
+}
+
+/// `not-` makes no difference to what is valid, here and where this type comes from.
+fn verdict(result: Result<String, String>) -> GradingResult {
+    match result {
+        Ok(reason) => GradingResult::passed(1.0, reason),
+        Err(reason) => GradingResult::failed(reason),
+    }
+}
+
+fn valid_function_call(cx: &GradingContext<'_>) -> GradingResult {
+    let checked = || {
+        let id = cx.provider.get("id").and_then(Value::as_str).unwrap_or_default();
+        if !id.starts_with("openai:") {
+            return Err("Provider does not have functionality for checking function call.".to_owned());
+        }
+        let call = cx.output.get("function_call").unwrap_or(cx.output);
+        check(call, &configured(cx, "functions")?.unwrap_or_default())?;
+        Ok("Assertion passed".to_owned())
+    };
+    verdict(checked())
+}
+
+fn valid_tools_call(cx: &GradingContext<'_>) -> GradingResult {
+    verdict(tools_call(cx))
+}
+
+fn tools_call(cx: &GradingContext<'_>) -> Result<String, String> {
+    // Results of MCP tools come as text.
+    let named = |mark: &str| {
+        let rest = cx.output_text.split_once(mark)?.1;
+        rest.strip_prefix(" (")?.split_once(')').map(|(name, rest)| (name.to_owned(), rest.to_owned()))
+    };
+    if cx.output_text.contains("MCP Tool Error") {
+        let (name, rest) =
+            named("MCP Tool Error").unwrap_or_else(|| ("unknown".to_owned(), ": unknown error".to_owned()));
+        let error = rest.trim_start_matches(':').trim().lines().next().unwrap_or_default().to_owned();
+        return Err(format!("MCP tool call failed for {name}: {error}"));
+    }
+    if cx.output_text.contains("MCP Tool Result") {
+        let name = named("MCP Tool Result").map_or_else(|| "unknown".to_owned(), |(name, _)| name);
+        return Ok(format!("MCP tool call succeeded for {name}"));
+    }
+    let output = cx.output.get("tool_calls").unwrap_or(cx.output);
+    let text = |call: &Value, key: &str| {
+        call.get("function").and_then(|function| function.get(key)?.as_str()).is_some()
+    };
+    let calls = output
+        .as_array()
+        .filter(|calls| {
+            !calls.is_empty() && calls.iter().all(|call| text(call, "name") && text(call, "arguments"))
+        })
+        .ok_or_else(|| format!("OpenAI did not return a valid-looking tools response: {output}"))?;
+    let tools = configured(cx, "tools")?
+        .ok_or_else(|| "No tools configured in provider, but output contains tool calls".to_owned())?;
+    let functions: Vec<Value> = tools
+        .iter()
+        .filter(|tool| tool.get("type").and_then(Value::as_str) == Some("function"))
+        .filter_map(|tool| tool.get("function").cloned())
+        .collect();
+    calls.iter().try_for_each(|call| check(&call["function"], &functions))?;
+    Ok("Assertion passed".to_owned())
 }

@@ -8,10 +8,11 @@ mod http;
 mod openai;
 mod script;
 pub mod spec;
-mod transport;
+pub mod transport;
 
 use std::path::PathBuf;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -39,6 +40,16 @@ pub trait Provider: Send + Sync {
     /// The vector of a text, as the output; providers of nothing but vectors answer every call with one.
     fn embed<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         self.call(call)
+    }
+    /// How much a text is of which class: scores by class, as the output.
+    fn classify<'a>(&'a self, _: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        let error = format!("the provider `{}` does not classify", self.id());
+        std::future::ready(ProviderResponse::failed(error)).boxed()
+    }
+    /// What is not acceptable in an answer to a prompt: a list of `{code, description}`, as the output.
+    fn moderate<'a>(&'a self, _: &'a Call<'a>, _answer: &'a str) -> BoxFuture<'a, ProviderResponse> {
+        let error = format!("the provider `{}` does not moderate", self.id());
+        std::future::ready(ProviderResponse::failed(error)).boxed()
     }
 }
 

@@ -47,6 +47,8 @@ pub enum Endpoint {
     Responses,
     /// `embeddings`
     Embedding,
+    /// `moderations`
+    Moderation,
 }
 
 /// A model of a service.
@@ -72,11 +74,12 @@ impl OpenAi {
             "completion" => (Endpoint::Completion, model),
             "responses" => (Endpoint::Responses, model),
             "embedding" | "embeddings" => (Endpoint::Embedding, model),
-            "moderation" | "image" | "tts" | "transcription" | "realtime" | "assistant" | "video"
+            "moderation" => (Endpoint::Moderation, model),
+            "image" | "tts" | "transcription" | "realtime" | "assistant" | "video"
                 if service.name == "openai" =>
             {
                 return Some(Err(format!(
-                    "`{id}`: the {kind} endpoint is not supported; use chat, responses or embedding"
+                    "`{id}`: the {kind} endpoint is not supported; use chat, responses, embedding or moderation"
                 )));
             }
             _ if rest.starts_with("text-embedding") => (Endpoint::Embedding, rest),
@@ -107,6 +110,7 @@ impl OpenAi {
             Endpoint::Completion => "completions",
             Endpoint::Responses => "responses",
             Endpoint::Embedding => "embeddings",
+            Endpoint::Moderation => "moderations",
         };
         format!("{}/{path}", base.trim_end_matches('/'))
     }
@@ -156,6 +160,13 @@ impl OpenAi {
                 body.insert("text".to_owned(), json!({"format": {"type": "text"}}));
             }
             Endpoint::Embedding => {
+                body.insert("input".to_owned(), json!(prompt));
+            }
+            // Models that also look at images take parts.
+            Endpoint::Moderation if self.model.starts_with("omni-") => {
+                body.insert("input".to_owned(), json!([{"type": "text", "text": prompt}]));
+            }
+            Endpoint::Moderation => {
                 body.insert("input".to_owned(), json!(prompt));
             }
         }
@@ -262,6 +273,33 @@ impl Provider for OpenAi {
         }
         .boxed()
     }
+
+    fn moderate<'a>(&'a self, call: &'a Call<'a>, answer: &'a str) -> BoxFuture<'a, ProviderResponse> {
+        async move {
+            if self.endpoint != Endpoint::Moderation {
+                let error = format!("`{}` does not moderate; use `openai:moderation:…`", self.id);
+                return ProviderResponse::failed(error);
+            }
+            self.call(&Call { prompt: answer, ..*call }).await
+        }
+        .boxed()
+    }
+}
+
+/// The categories that were flagged, with the strongest score of each.
+fn flags(value: &Value) -> Option<Value> {
+    let mut found = Object::new();
+    for result in value.get("results")?.as_array()? {
+        let categories = result.get("categories").and_then(Value::as_object).into_iter().flatten();
+        for (category, _) in categories.filter(|(_, flagged)| **flagged == json!(true)) {
+            let score = result.pointer(&format!("/category_scores/{}", category.replace('/', "~1")));
+            let score = score.and_then(Value::as_f64).unwrap_or(0.0);
+            let before = found.get(category).and_then(Value::as_f64).unwrap_or(0.0);
+            found.insert(category.clone(), json!(score.max(before)));
+        }
+    }
+    let flag = |(code, score)| json!({"code": code, "description": code, "confidence": score});
+    Some(found.into_iter().map(flag).collect())
 }
 
 fn read(value: &Value, endpoint: Endpoint, config: &Object) -> ProviderResponse {
@@ -273,6 +311,7 @@ fn read(value: &Value, endpoint: Endpoint, config: &Object) -> ProviderResponse 
         }
         Endpoint::Responses => (responses_output(value), value.get("status"), false),
         Endpoint::Embedding => (value.pointer("/data/0/embedding").cloned(), None, false),
+        Endpoint::Moderation => (flags(value), None, false),
     };
     let Some(output) = output else {
         return ProviderResponse {
@@ -389,5 +428,11 @@ mod tests {
         let responses =
             json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "ok"}]}]});
         assert_eq!(read(&responses, Endpoint::Responses, &Object::new()).output, Some(json!("ok")));
+        let moderated = json!({"results": [{
+            "flagged": true, "categories": {"hate": false, "self-harm/intent": true}, "category_scores": {"hate": 0.1, "self-harm/intent": 0.9},
+        }]});
+        let flag =
+            json!([{"code": "self-harm/intent", "description": "self-harm/intent", "confidence": 0.9}]);
+        assert_eq!(read(&moderated, Endpoint::Moderation, &Object::new()).output, Some(flag));
     }
 }

@@ -34,19 +34,35 @@ impl Provider for Script {
     }
 
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
-        let default = if self.language == Language::Python { "call_api" } else { "default" };
-        self.run(call, default)
+        self.run(call, self.named("call_api", "callApi"), None)
     }
 
     fn embed<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
-        let default =
-            if self.language == Language::Python { "call_embedding_api" } else { "callEmbeddingApi" };
-        self.run(call, default)
+        self.run(call, self.named("call_embedding_api", "callEmbeddingApi"), None)
+    }
+
+    fn classify<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        self.run(call, self.named("call_classification_api", "callClassificationApi"), None)
+    }
+
+    fn moderate<'a>(&'a self, call: &'a Call<'a>, answer: &'a str) -> BoxFuture<'a, ProviderResponse> {
+        self.run(call, self.named("call_moderation_api", "callModerationApi"), Some(answer))
     }
 }
 
 impl Script {
-    fn run<'a>(&'a self, call: &'a Call<'a>, default: &'static str) -> BoxFuture<'a, ProviderResponse> {
+    /// What a method of providers is called in the file's language.
+    fn named(&self, python: &'static str, javascript: &'static str) -> &'static str {
+        if self.language == Language::Python { python } else { javascript }
+    }
+
+    /// Calls a method with the prompt and, for moderators, the answer to it.
+    fn run<'a>(
+        &'a self,
+        call: &'a Call<'a>,
+        method: &'static str,
+        answer: Option<&str>,
+    ) -> BoxFuture<'a, ProviderResponse> {
         let mut options = self.options.clone();
         options["config"] = Value::Object(call.config.clone());
         let setting = |key: &str| call.config.get(key);
@@ -55,10 +71,13 @@ impl Script {
             entry: Entry::Provider {
                 path: self.path.clone(),
                 name: self.name.clone(),
-                default,
+                default: method,
                 options: options.clone(),
             },
-            arguments: vec![json!(call.prompt), call.context.clone(), options],
+            arguments: match answer {
+                Some(answer) => vec![json!(call.prompt), json!(answer), options],
+                None => vec![json!(call.prompt), call.context.clone(), options],
+            },
             time_limit: setting("timeout")
                 .and_then(Value::as_f64)
                 .map_or(Duration::from_secs(300), |ms| Duration::from_secs_f64(ms / 1000.0)),
@@ -75,13 +94,18 @@ impl Script {
     }
 }
 
+/// Keys of what the methods of providers give.
+const OUTPUTS: &[&str] = &["embedding", "classification", "flags"];
+
 fn read(value: Value, language: Language) -> ProviderResponse {
     match value {
         Value::Object(mut map)
-            if map.contains_key("output") || map.contains_key("error") || map.contains_key("embedding") =>
+            if OUTPUTS.iter().chain(&["output", "error"]).any(|key| map.contains_key(*key)) =>
         {
-            if let Some(embedding) = map.shift_remove("embedding") {
-                map.entry("output").or_insert(embedding);
+            for key in OUTPUTS {
+                if let Some(output) = map.shift_remove(*key) {
+                    map.entry("output").or_insert(output);
+                }
             }
             from_object(map)
         }

@@ -52,8 +52,15 @@ const RETRIES: u32 = 4;
 /// # Errors
 /// When no answer came. An answer with a bad status is an answer.
 pub async fn send(request: &Request) -> Result<Reply, String> {
+    send_within(request, Duration::from_millis(number("REQUEST_TIMEOUT_MS").unwrap_or(300_000))).await
+}
+
+/// As [`send`], with a time limit for each try.
+///
+/// # Errors
+/// As [`send`].
+pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, String> {
     let client = client()?;
-    let limit = Duration::from_millis(number("REQUEST_TIMEOUT_MS").unwrap_or(300_000));
     let pause = number("PROMPTFOO_REQUEST_BACKOFF_MS").unwrap_or(5000);
     let retry_5xx = crate::config::env::is_on("PROMPTFOO_RETRY_5XX");
     let mut tries = 0;

@@ -8,7 +8,7 @@ mod grade;
 mod memory;
 mod row;
 mod totals;
-mod transform;
+pub mod transform;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -67,29 +67,29 @@ async function callFunction({ path: file, name, default: defaults, arguments: gi
   return found(...given)
 }
 
-async function callProvider({ path: file, name, default: fallback, options, arguments: given }) {
+async function callProvider({ path: file, name, default: method, options, arguments: given }) {
   const exports = await load(file)
-  const key = JSON.stringify([file, modules.get(file).changed, name ?? null, options])
+  const key = JSON.stringify([file, modules.get(file).changed, name ?? null, method, options])
   let provider = providers.get(key)
   if (!provider) {
     let found = name ? named(exports, name) : main(exports)
-    if (!name && typeof found !== 'function' && typeof found?.callApi !== 'function') found = named(exports, fallback)
+    if (!name && typeof found !== 'function' && typeof found?.[method] !== 'function') found = named(exports, method)
     if (typeof found === 'function' && (/^class\b/.test(String(found)) || found.prototype?.callApi)) found = new found(options)
-    if (typeof found?.callApi === 'function') {
-      provider = (...all) => found.callApi(...all)
-    } else if (typeof found === 'function') {
+    if (typeof found?.[method] === 'function') {
+      provider = (...all) => found[method](...all)
+    } else if (typeof found === 'function' && (method === 'callApi' || found.name === method)) {
       // `callApi({ prompt, vars })` takes one object, `callApi(prompt, context)` takes them apart.
       const takesObject = /^(async\s+)?(function\b[^(]*)?\w*\s*\(\s*\{/.test(String(found))
       provider = takesObject
         ? (prompt, context, rest) => found({ prompt, vars: context?.vars ?? {}, context, options: { ...options, ...rest } })
         : found
     } else {
-      throw new NotFound(`${file} exports no provider: export a class with a method \`callApi\`, or a function \`callApi\``)
+      throw new NotFound(`${file} exports no provider: export a class with a method \`${method}\`, or a function \`${method}\``)
     }
     providers.set(key, provider)
   }
   const [prompt, context, rest] = given
-  if (context) context.logger = { debug() {}, info: console.log, warn: console.warn, error: console.error }
+  if (context && typeof context === 'object') context.logger = { debug() {}, info: console.log, warn: console.warn, error: console.error }
   return provider(prompt, context, rest)
 }
 

@@ -100,9 +100,11 @@ def answer(call):
         called = inline(call["code"], tuple(call["parameters"]))
     else:
         called = function(call["path"], call.get("name"), call["default"])
-        if call["op"] == "provider" and len(arguments) == 3:
+        if call["op"] == "provider" and call["default"] == ["call_api"] and len(arguments) == 3:
             prompt, context, options = arguments
             arguments = [prompt, options, context]
+        elif call["op"] == "provider" and call["default"] != ["call_moderation_api"]:
+            arguments = [arguments[0], arguments[2]]
     value = called(*arguments)
     if inspect.isawaitable(value):
         value = loop.run_until_complete(value)

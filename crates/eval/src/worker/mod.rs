@@ -31,8 +31,8 @@ pub enum Entry {
     /// with the arguments as they are.
     Function { path: PathBuf, name: Option<String>, default: &'static [&'static str] },
     /// A provider in a file: `call_api` and its like in Python; in JavaScript a class (made once for each `options`), an object
-    /// with `callApi`, or a bare function. The arguments are `[prompt, context, options]`; Python gets them as
-    /// `(prompt, options, context)`.
+    /// with `callApi` and its like, or a bare function. `default` is the method. The arguments are `[prompt, context, options]`;
+    /// Python gets them as `(prompt, options, context)`, and other methods than `call_api` as `(prompt, options)`.
     Provider { path: PathBuf, name: Option<String>, default: &'static str, options: Value },
     /// Code of one line (an expression) or a function body, with these parameter names.
     Inline { code: String, parameters: &'static [&'static str] },

@@ -1,0 +1,266 @@
+//! Asking a model for a verdict: which model, with which prompt.
+
+use serde_json::{Value, json};
+
+use super::GradingContext;
+use super::aggregate::{add_tokens, zero_tokens};
+use crate::model::{GradingResult, Object, TokenUsage};
+use crate::provider::spec::ProviderSpec;
+use crate::provider::{self, Call};
+use crate::template::value::to_text;
+use crate::template::{Templates, prompt};
+
+/// What a grading provider is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// An answer to a prompt.
+    Text,
+    /// The vector of a text.
+    Embedding,
+    /// How much a text is of which class.
+    Classification,
+    /// Whether a text is acceptable.
+    Moderation,
+}
+
+impl Role {
+    const ALL: [Self; 4] = [Self::Text, Self::Embedding, Self::Classification, Self::Moderation];
+
+    /// Its key where a configuration names a provider for each role.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Embedding => "embedding",
+            Self::Classification => "classification",
+            Self::Moderation => "moderation",
+        }
+    }
+}
+
+/// The model for a role when nothing names another.
+fn default_grader(cx: &GradingContext<'_>, role: Role, label: &str) -> Result<ProviderSpec, String> {
+    let has = |name: &str| cx.services.env(name).is_some_and(|key| !key.is_empty());
+    let kind = cx.assertion.full_kind();
+    let id = match role {
+        Role::Embedding => "openai:embedding:text-embedding-3-large",
+        Role::Moderation => "openai:moderation:omni-moderation-latest",
+        Role::Classification => {
+            return Err(format!("`{kind}` needs a provider that classifies: name one in `provider`"));
+        }
+        Role::Text if !has("OPENAI_API_KEY") && has("ANTHROPIC_API_KEY") => {
+            "anthropic:messages:claude-sonnet-4-5"
+        }
+        Role::Text => "openai:chat:gpt-5.5-2026-04-23",
+    };
+    if id.starts_with("openai") && !has("OPENAI_API_KEY") {
+        return Err(format!(
+            "`{kind}` needs a model: name one in `options.provider`, with --grader, or set OPENAI_API_KEY"
+        ));
+    }
+    let mut spec = ProviderSpec::new(id, &cx.services.base);
+    if label == "llm-rubric" && id.starts_with("openai:chat") {
+        spec.config.insert("response_format".to_owned(), json!({"type": "json_object"}));
+    }
+    Ok(spec)
+}
+
+/// The provider that grades: the assertion's, else the test's, else by what keys there are.
+fn grader(cx: &GradingContext<'_>, role: Role, label: &str) -> Result<ProviderSpec, String> {
+    let named =
+        [cx.assertion.provider.as_ref(), cx.test.options.get("provider"), cx.test.raw.get("provider")];
+    for value in named.into_iter().flatten() {
+        let by_role = value.as_object().filter(|map| {
+            !map.contains_key("id") && Role::ALL.iter().any(|role| map.contains_key(role.key()))
+        });
+        let chosen = by_role.map_or(Some(value), |map| map.get(role.key()));
+        if let Some(spec) = chosen.and_then(|value| ProviderSpec::from_value(value, &cx.services.base)) {
+            return Ok(spec);
+        }
+    }
+    default_grader(cx, role, label)
+}
+
+/// Everything that was asked for one verdict, and the tokens it took.
+pub struct Judge<'a> {
+    cx: &'a GradingContext<'a>,
+    tokens: Option<TokenUsage>,
+}
+
+impl<'a> Judge<'a> {
+    /// For one assertion.
+    pub fn new(cx: &'a GradingContext<'a>) -> Self {
+        Self { cx, tokens: None }
+    }
+
+    async fn call(
+        &mut self,
+        role: Role,
+        label: &str,
+        text: &str,
+        vars: &Object,
+        answer: &str,
+    ) -> Result<Value, String> {
+        let cx = self.cx;
+        let spec = grader(cx, role, label)?;
+        let made = provider::make(&spec)?;
+        let context = json!({"vars": vars, "prompt": {"raw": text, "label": label}});
+        let call =
+            Call { prompt: text, vars, config: &spec.config, context: &context, services: cx.services };
+        let response = match role {
+            Role::Text => made.call(&call).await,
+            Role::Embedding => made.embed(&call).await,
+            Role::Classification => made.classify(&call).await,
+            Role::Moderation => made.moderate(&call, answer).await,
+        };
+        if let Some(tokens) = &response.token_usage {
+            add_tokens(self.tokens.get_or_insert_with(zero_tokens), tokens);
+        }
+        match (response.error, response.output) {
+            (Some(error), _) => Err(format!("the grader `{}` failed: {error}", spec.id)),
+            (None, Some(output)) => Ok(output),
+            (None, None) => Err(format!("the grader `{}` gave no output", spec.id)),
+        }
+    }
+
+    /// The answer to a prompt made of a template, with its own variables and the row's. `label` tells the provider what is asked.
+    ///
+    /// # Errors
+    /// When the prompt cannot be made, or the provider fails.
+    pub async fn ask(&mut self, label: &str, default: &str, own: &[(&str, Value)]) -> Result<Value, String> {
+        let given =
+            self.cx.assertion.rubric_prompt.as_ref().or_else(|| self.cx.test.options.get("rubricPrompt"));
+        self.ask_with(label, given, default, own).await
+    }
+
+    /// As [`ask`](Self::ask), where a suite gives the prompt under a key or an index of `rubricPrompt`.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub async fn ask_part(
+        &mut self,
+        label: &str,
+        part: &str,
+        default: &str,
+        own: &[(&str, Value)],
+    ) -> Result<Value, String> {
+        let all =
+            self.cx.assertion.rubric_prompt.as_ref().or_else(|| self.cx.test.options.get("rubricPrompt"));
+        let given =
+            all.and_then(|all| part.parse::<usize>().map_or_else(|_| all.get(part), |at| all.get(at)));
+        let given = given.map(|given| given.get("content").unwrap_or(given));
+        self.ask_with(label, given, default, own).await
+    }
+
+    async fn ask_with(
+        &mut self,
+        label: &str,
+        given: Option<&Value>,
+        default: &str,
+        own: &[(&str, Value)],
+    ) -> Result<Value, String> {
+        let mut vars: Object = self.cx.vars.clone();
+        // Lists stay lists for templates that go through them.
+        let shown = |value: &Value| if value.is_array() { value.clone() } else { json!(to_text(value)) };
+        vars.extend(own.iter().map(|(name, value)| ((*name).to_owned(), shown(value))));
+        let text = graders_prompt(self.cx, given, default, &vars)?;
+        self.call(Role::Text, label, &text, &vars, "").await
+    }
+
+    /// As [`ask`](Self::ask), for an answer that must be text.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub async fn ask_text(
+        &mut self,
+        label: &str,
+        default: &str,
+        own: &[(&str, Value)],
+    ) -> Result<String, String> {
+        self.ask(label, default, own).await.map(|output| to_text(&output))
+    }
+
+    /// The vector of a text.
+    ///
+    /// # Errors
+    /// When the provider fails or gives none.
+    pub async fn vector(&mut self, text: &str) -> Result<Vec<f64>, String> {
+        let list = match self
+            .call(Role::Embedding, &self.cx.assertion.kind.clone(), text, self.cx.vars, "")
+            .await?
+        {
+            Value::Array(items) => items.iter().filter_map(Value::as_f64).collect(),
+            _ => Vec::new(),
+        };
+        if list.is_empty() { Err("the provider gave no embedding".to_owned()) } else { Ok(list) }
+    }
+
+    /// The scores of a text by class.
+    ///
+    /// # Errors
+    /// When the provider fails or cannot classify.
+    pub async fn classes(&mut self, text: &str) -> Result<Object, String> {
+        match self.call(Role::Classification, "classifier", text, self.cx.vars, "").await? {
+            Value::Object(scores) => Ok(scores),
+            other => Err(format!("the provider must give scores by class, not {other}")),
+        }
+    }
+
+    /// What a moderator flags in an answer to a prompt: `{code, description}` each.
+    ///
+    /// # Errors
+    /// When the provider fails or does not moderate.
+    pub async fn flags(&mut self, prompt: &str, answer: &str) -> Result<Vec<Value>, String> {
+        match self.call(Role::Moderation, "moderation", prompt, self.cx.vars, answer).await? {
+            Value::Array(flags) => Ok(flags),
+            other => Err(format!("the provider must give a list of flags, not {other}")),
+        }
+    }
+
+    /// The verdict, with the tokens it took.
+    pub fn verdict(self, result: Result<GradingResult, String>) -> GradingResult {
+        let mut result = result.unwrap_or_else(failed);
+        result.tokens_used = result.tokens_used.or(self.tokens);
+        result
+    }
+}
+
+/// The prompt for a grader.
+fn graders_prompt(
+    cx: &GradingContext<'_>,
+    given: Option<&Value>,
+    default: &str,
+    vars: &Object,
+) -> Result<String, String> {
+    let raw = match given {
+        Some(Value::String(path)) if path.starts_with("file://") => {
+            let path = crate::config::files::resolve(&cx.services.base, path);
+            std::fs::read_to_string(&path)
+                .map_err(|error| format!("failed to read `{}`: {error}", path.display()))?
+        }
+        Some(Value::String(text)) => text.clone(),
+        Some(chat) => chat.to_string(),
+        None => default.to_owned(),
+    };
+    let templates = Templates::new(cx.services.env.clone());
+    prompt::prompt(&templates, &raw, vars, prompt::Switches::default()).map_err(|error| error.to_string())
+}
+
+/// A grader that failed says nothing about the answer: the row becomes an error.
+pub fn failed(error: String) -> GradingResult {
+    let mut metadata = Object::new();
+    metadata.insert("graderError".to_owned(), json!(true));
+    GradingResult { metadata: Some(metadata), ..GradingResult::broken(error) }
+}
+
+/// The verdict of a score that must reach a threshold; `not-` turns both around.
+pub fn scored(cx: &GradingContext<'_>, name: &str, score: f64, default: f64) -> GradingResult {
+    let threshold = cx.assertion.threshold.unwrap_or(default);
+    let enough = score >= threshold - f64::EPSILON;
+    let negated = cx.assertion.negated;
+    GradingResult {
+        pass: enough != negated,
+        score: if negated { 1.0 - score } else { score },
+        reason: format!("{name} {score:.2} is {} {threshold}", if enough { ">=" } else { "<" }),
+        ..GradingResult::default()
+    }
+}

@@ -1,0 +1,131 @@
+//! Which skills an agent used, as its provider tells in `metadata.skillCalls`.
+
+use serde_json::Value;
+
+use super::{Grader, GradingContext};
+use crate::model::GradingResult;
+
+/// The type about skills.
+pub const GRADERS: &[(&str, Grader)] = &[("skill-used", Grader::Pure(skill_used))];
+
+/// What is asked for.
+enum Wanted {
+    /// All of these names.
+    Names(Vec<String>),
+    /// So many calls of what fits.
+    Count { name: Option<String>, pattern: Option<String>, min: Option<u64>, max: Option<u64> },
+}
+
+fn wanted(value: Option<&Value>) -> Result<Wanted, String> {
+    let text = |value: Option<&Value>| {
+        value.and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    let wrong = || {
+        "`skill-used` needs a name, a list of names, or `name` or `pattern` with `min` and `max`".to_owned()
+    };
+    match value {
+        Some(Value::Object(map)) => {
+            let (name, pattern) = (text(map.get("name")), text(map.get("pattern")));
+            if name.is_none() && pattern.is_none() {
+                return Err(wrong());
+            }
+            let bound = |key: &str| match map.get(key) {
+                None => Ok(None),
+                Some(value) => value
+                    .as_u64()
+                    .map(Some)
+                    .ok_or_else(|| format!("`{key}` of `skill-used` must be a whole number, not {value}")),
+            };
+            let (min, max) = (bound("min")?, bound("max")?);
+            if min.zip(max).is_some_and(|(min, max)| max < min) {
+                return Err("`max` of `skill-used` is less than `min`".to_owned());
+            }
+            Ok(Wanted::Count { name, pattern, min, max })
+        }
+        Some(Value::Array(items)) if !items.is_empty() => items
+            .iter()
+            .map(|item| text(Some(item)))
+            .collect::<Option<_>>()
+            .map(Wanted::Names)
+            .ok_or_else(wrong),
+        other => text(other).map(|name| Wanted::Names(vec![name])).ok_or_else(wrong),
+    }
+}
+
+fn skill_used(cx: &GradingContext<'_>) -> GradingResult {
+    let wanted = match wanted(cx.value) {
+        Ok(wanted) => wanted,
+        Err(error) => return GradingResult::broken(error),
+    };
+    let calls = cx.response.metadata.as_ref().and_then(|metadata| metadata.get("skillCalls")?.as_array());
+    let used: Vec<&str> = calls
+        .into_iter()
+        .flatten()
+        .filter(|call| call.get("is_error") != Some(&Value::Bool(true)))
+        .filter_map(|call| call.get("name")?.as_str())
+        .collect();
+    let actual = if used.is_empty() { "(none)".to_owned() } else { used.join(", ") };
+    let negated = cx.assertion.negated;
+    let verdict = |pass: bool, reason: String| GradingResult {
+        pass,
+        score: f64::from(u8::from(pass)),
+        reason: format!("{reason}. Actual skills: {actual}"),
+        ..GradingResult::default()
+    };
+    match wanted {
+        Wanted::Names(names) => {
+            let (there, missing): (Vec<&str>, Vec<&str>) =
+                names.iter().map(String::as_str).partition(|name| used.contains(name));
+            match negated {
+                true if there.is_empty() => {
+                    verdict(true, format!("Forbidden skills were not used: {}", names.join(", ")))
+                }
+                true => verdict(false, format!("Forbidden skills were used: {}", there.join(", "))),
+                false if missing.is_empty() => {
+                    verdict(true, format!("Observed required skills: {}", names.join(", ")))
+                }
+                false => verdict(false, format!("Missing required skills: {}", missing.join(", "))),
+            }
+        }
+        Wanted::Count { name, pattern, min, max } => {
+            let fits = |used: &str| {
+                name.as_deref().is_none_or(|name| name == used)
+                    && pattern.as_deref().is_none_or(|pattern| matches_glob(pattern, used))
+            };
+            let count = used.iter().filter(|used| fits(used)).count() as u64;
+            let shown = pattern.as_deref().or(name.as_deref()).unwrap_or_default();
+            if negated {
+                if min.is_some() || max.is_some_and(|max| max != 0) {
+                    return GradingResult::broken("`not-skill-used` takes no bounds, other than `max: 0`");
+                }
+                return verdict(count == 0, format!("Forbidden skill `{shown}` was used {count} times"));
+            }
+            let least = min.unwrap_or(if max.is_some() { 0 } else { 1 });
+            let bounds = max.map_or_else(|| format!("at least {least}"), |max| format!("{least} to {max}"));
+            let pass = count >= least && max.is_none_or(|max| count <= max);
+            verdict(pass, format!("Skill `{shown}` was used {count} times (expected {bounds})"))
+        }
+    }
+}
+
+/// `*` stands for anything, `?` for one character; upper and lower case are the same.
+fn matches_glob(pattern: &str, text: &str) -> bool {
+    let options = glob::MatchOptions { case_sensitive: false, ..glob::MatchOptions::default() };
+    // Other signs of patterns are plain text here.
+    let plain: String =
+        pattern.chars().map(|c| if "[]".contains(c) { format!("[{c}]") } else { c.to_string() }).collect();
+    glob::Pattern::new(&plain.replace("**", "*")).is_ok_and(|pattern| pattern.matches_with(text, options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_globs() {
+        assert!(matches_glob("review-*", "Review-code"));
+        assert!(matches_glob("a?c", "abc"));
+        assert!(matches_glob("a[b]", "a[b]"));
+        assert!(!matches_glob("review", "review-code"));
+    }
+}
