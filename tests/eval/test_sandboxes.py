@@ -141,3 +141,95 @@ def test_the_runner_repairs_a_repository(sandcove, tmp_path):  # noqa: F811
     result = json.loads(done.stdout)
     assert result["success"]
     assert [attempt["applied"] for attempt in result["attempts"]] == [False, True]
+
+
+# Repairs what its example is about: the mean at once, the median with the second attempt.
+REPAIRER = """
+MEAN = '''--- a/statistic.py
++++ b/statistic.py
+@@ -4,2 +4,4 @@
+ def mean(values):
+-    return sum(values) / max(len(values), 1)
++    if not values:
++        raise ValueError('no values')
++    return sum(values) / len(values)
+'''
+MEDIAN = '''--- a/statistic.py
++++ b/statistic.py
+@@ -9,3 +9,4 @@
+     ordered = sorted(values)
+-    return ordered[len(ordered) // 2]
++    half = len(ordered) // 2
++    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+'''
+
+
+def call_api(prompt, options, context):
+    assert '<files>' in prompt and 'def median' in prompt and '<failing-tests>' in prompt, prompt
+    wanted = MEAN if 'mean of nothing' in prompt or 'With the last patch' not in prompt else MEDIAN
+    return {'output': 'This repairs it:\\n\\n```diff\\n' + wanted + '```\\n', 'tokenUsage': {'total': 7}}
+"""
+
+
+def test_a_repository_is_repaired_and_judged_by_its_tests(sandcove, tmp_path):  # noqa: F811
+    directory = tmp_path / "suite"
+    subprocess.run([*sandcove, "eval", "init", "--example", "patch", str(directory)], check=True, capture_output=True)
+    (directory / "repairer.py").write_text(REPAIRER)
+    suite = directory / "promptfooconfig.yaml"
+    suite.write_text(suite.read_text().replace("provider: openai:gpt-4.1", "provider: file://repairer.py"))
+    status, rows = evaluate(sandcove, directory)
+    assert status == 0, [(row.get("error"), row.get("gradingResult")) for row in rows]
+    attempts = [[attempt["pass"] for attempt in row["response"]["metadata"]["attempts"]] for row in rows]
+    assert attempts == [[False, True], [True]]
+    tests = rows[0]["gradingResult"]["componentResults"][0]["metadata"]["code"]["tests"]
+    names = ["test_statistic.Median.test_even", "test_statistic.Median.test_odd", "test_statistic.Mean.test_mean"]
+    assert [test["name"] for test in tests] == names
+    records = [json.loads(path.read_text()) for path in (directory / ".promptfoo_results").glob("*.json")]
+    kept = sorted((record["task_id"], record["success"], record["model"]) for record in records)
+    assert kept == [("empty", True, "gpt-4.1"), ("median", True, "gpt-4.1")]
+
+
+CHEAT = "--- a/test_sums.py\n+++ b/test_sums.py\n@@ -1 +1,2 @@\n+import sys; sys.exit(0)\n import unittest\n"
+SUMS = "--- a/sums.py\n+++ b/sums.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
+
+
+def test_patches_are_judged_whatever_they_try(sandcove, tmp_path):  # noqa: F811
+    repository = tmp_path / "sums"
+    repository.mkdir()
+    (repository / "sums.py").write_text("def add(a, b):\n    return a - b\n")
+    test = "import unittest\nfrom sums import add\nclass Sums(unittest.TestCase):\n    def test_add(self):\n        self.assertEqual(add(1, 2), 3)\n"
+    (repository / "test_sums.py").write_text(test)
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost", "-C", str(repository)]
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "wrong"]):
+        subprocess.run([*git, *arguments], check=True)
+    # Later changes are no part of the revision.
+    (repository / "sums.py").write_text("def add(a, b):\n    return a + b\n")
+    answers = {
+        "good": SUMS,
+        "badly counted": SUMS.replace("@@ -1,2 +1,2 @@", "@@ -1,7 +1,9 @@"),
+        "without prefixes": SUMS.replace("a/sums", "sums").replace("b/sums", "sums"),
+        "nothing": "I would not know.",
+        "elsewhere": SUMS.replace("a - b", "a * b"),
+        "changes the tests": CHEAT,
+        "endless": SUMS.replace("+    return a + b", "+    while True: pass"),
+    }
+    value = {
+        "repository": "sums",
+        "revision": "HEAD",
+        "command": "python3 -m unittest",
+        "must_pass": ["test_sums.Sums.test_add"],
+        "protect": ["test_sums.py"],
+        "timeout_ms": 5000,
+    }
+    tests = [{"vars": {"answer": answer}, "assert": [{"type": "patch", "value": value}]} for answer in answers.values()]
+    tests.append({"vars": {"answer": SUMS}, "assert": [{"type": "patch", "value": {**value, "revision": None}}]})
+    suite = {"prompts": ["{{answer}}"], "providers": ["echo"], "tests": tests}
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    status, rows = evaluate(sandcove, tmp_path)
+    assert status == 100
+    reasons = [row.get("error") or "" for row in rows]
+    assert [row["success"] for row in rows] == [True] * 3 + [False] * 5, reasons
+    assert [row["failureReason"] for row in rows[3:]] == [1, 1, 1, 1, 2], reasons
+    words = ["no diff", "does not apply", "exit status", "took longer", "passes before the patch"]
+    for reason, expected in zip(reasons[3:], words, strict=True):
+        assert expected in reason, reason

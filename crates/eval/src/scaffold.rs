@@ -38,6 +38,15 @@ pub const EXAMPLES: &[Example] = &[
             "prompts/generate_code.txt", "prompts/generate_tests.txt", "prompts/generate_patch.txt",
         ),
     },
+    Example {
+        name: "patch",
+        about: "repairs of a repository, judged by its tests in sandboxes",
+        aliases: &["swe"],
+        files: files!(
+            "patch":
+            "promptfooconfig.yaml", "README.md", "prompts/repair.txt", "repository/statistic.py", "repository/test_statistic.py",
+        ),
+    },
 ];
 
 /// Why a suite was not made.

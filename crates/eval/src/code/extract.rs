@@ -48,6 +48,11 @@ pub(super) fn extract(
     Some(Block { code: code.to_owned(), tag: String::new() })
 }
 
+/// The text of every fence.
+pub(super) fn fenced_blocks(answer: &str) -> Vec<String> {
+    fences(answer).into_iter().map(|block| block.code).collect()
+}
+
 /// The interpreter's name for a language, from any of its usual names.
 pub(super) fn canonical(tag: &str) -> Option<&'static str> {
     Some(match tag.to_ascii_lowercase().as_str() {

@@ -8,7 +8,7 @@ use super::program::{self, Case};
 use super::run::{self, Execution, shown};
 use super::sandboxes::{Sandboxes, Taken};
 use super::settings::Settings;
-use super::{prepare, python, syntax, test_file};
+use super::{metrics, prepare, python, syntax, test_file};
 use crate::assertion::GradingContext;
 use crate::model::{GradingResult, Object};
 
@@ -125,7 +125,7 @@ pub(super) async fn run(context: &GradingContext<'_>) -> GradingResult {
         return verdict;
     }
     match run_cases(&context.services.sandboxes, &answer, &cases).await {
-        Ok(results) => scored(context, &answer, "case", results),
+        Ok(results) => outcomes(context, answer.metadata(&[]), "case", &results),
         Err(error) => GradingResult::broken(error),
     }
 }
@@ -161,15 +161,15 @@ pub(super) async fn tests(context: &GradingContext<'_>) -> GradingResult {
         ran
     };
     match run.await {
-        Ok((execution, outcomes)) => {
-            let mut results: Vec<CaseResult> = outcomes
+        Ok((execution, tested)) => {
+            let mut results: Vec<CaseResult> = tested
                 .into_iter()
                 .map(|outcome| CaseResult { name: outcome.name, failure: outcome.error, execution: None })
                 .collect();
             if let Some(last) = results.last_mut() {
                 last.execution = Some(execution);
             }
-            scored(context, &answer, "test", results)
+            outcomes(context, answer.metadata(&[]), "test", &results)
         }
         Err(error) => GradingResult::broken(error),
     }
@@ -187,10 +187,10 @@ async fn tests_text(context: &GradingContext<'_>, tests: Option<&str>) -> Result
 }
 
 /// How one case went.
-struct CaseResult {
-    name: String,
-    failure: Option<String>,
-    execution: Option<Execution>,
+pub(super) struct CaseResult {
+    pub(super) name: String,
+    pub(super) failure: Option<String>,
+    pub(super) execution: Option<Execution>,
 }
 
 /// Runs all cases in one sandbox, as long as it lasts; one that a case has broken is replaced for the next.
@@ -244,12 +244,12 @@ fn not_loaded(case: &Case, loaded: &Execution) -> CaseResult {
     CaseResult { name: case.name.clone(), failure, execution: Some(loaded.clone()) }
 }
 
-/// The verdict over cases: the share of those that hold is the score.
-fn scored(
+/// The verdict over cases: the share of those that hold is the score. They are listed in `code`, what is told of the answer.
+pub(super) fn outcomes(
     context: &GradingContext<'_>,
-    answer: &Answer,
+    mut code: Object,
     noun: &str,
-    results: Vec<CaseResult>,
+    results: &[CaseResult],
 ) -> GradingResult {
     let total = results.len();
     let failures: Vec<String> = results
@@ -268,7 +268,6 @@ fn scored(
         }
     };
     let score = if total == 0 { 0.0 } else { (total - failures.len()) as f64 / total as f64 };
-    let mut metadata = answer.metadata(&[]);
     let executions: Vec<Value> = results
         .iter()
         .map(|result| {
@@ -281,13 +280,13 @@ fn scored(
             value
         })
         .collect();
-    metadata.insert(format!("{noun}s"), Value::Array(executions));
+    code.insert(format!("{noun}s"), Value::Array(executions));
     let enough = context.assertion.threshold.map_or(failures.is_empty(), |threshold| score >= threshold);
-    verdict(context, score, enough, reason, metadata)
+    verdict(context, score, enough, reason, code)
 }
 
 /// A verdict as the assertion counts it: `not-` turns it round.
-fn verdict(
+pub(super) fn verdict(
     context: &GradingContext<'_>,
     score: f64,
     holds: bool,
@@ -295,6 +294,7 @@ fn verdict(
     code: Object,
 ) -> GradingResult {
     let negated = context.assertion.negated;
+    metrics::keep(context, holds != negated, &reason, &code);
     let mut metadata = Object::new();
     metadata.insert("code".to_owned(), Value::Object(code));
     GradingResult {

@@ -42,6 +42,9 @@ pub(super) struct Settings {
     output_kb: Option<usize>,
     network: bool,
     template: Option<String>,
+    /// Read by `metrics`.
+    #[serde(rename = "metrics")]
+    _metrics: Option<bool>,
 }
 
 /// One call of the function, and what it should come to.

@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::code::SandboxProvider;
+use crate::code::{RepairProvider, SandboxProvider};
 use crate::config::files;
 use crate::model::{Object, ProviderResponse};
 use crate::services::Services;
@@ -74,6 +74,8 @@ pub enum Kind {
     Echo,
     /// `sandbox`, with a language or without.
     Sandbox,
+    /// `patch`, which has a model repair a repository.
+    Repair,
     /// `exec:…`, with the command.
     Exec(String),
     /// A service of the OpenAI dialect.
@@ -106,6 +108,9 @@ pub fn kind_of(spec: &ProviderSpec) -> Result<Kind, String> {
     }
     if SandboxProvider::from_id(id)?.is_some() {
         return Ok(Kind::Sandbox);
+    }
+    if id == RepairProvider::ID {
+        return Ok(Kind::Repair);
     }
     if let Some(command) = id.strip_prefix("exec:") {
         return Ok(Kind::Exec(command.trim().to_owned()));
@@ -156,6 +161,7 @@ pub fn make(spec: &ProviderSpec) -> Result<Box<dyn Provider>, String> {
             SandboxProvider::from_id(&spec.id)?
                 .ok_or_else(|| format!("there is no provider `{}`", spec.id))?,
         ),
+        Kind::Repair => Box::new(RepairProvider),
         Kind::Exec(command) => Box::new(exec::Exec::new(&spec.id, &command, spec.base.clone(), options)),
         Kind::OpenAi(model) => Box::new(model),
         Kind::Anthropic => match anthropic::Anthropic::parse(&spec.id) {
