@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from test_eval import sandcove  # noqa: F401: a fixture
 from verdicts import ENVIRONMENT, HERE, ROOT
 
 pytestmark = pytest.mark.skipif("E2B_API_URL" not in os.environ, reason="E2B_API_URL names no server")
@@ -45,7 +44,7 @@ def evaluate(command, directory, *more, config="promptfooconfig.yaml"):
     return done.returncode, sorted(rows, key=lambda row: row["testIdx"])
 
 
-def test_harm_ends_in_a_verdict_and_the_run_goes_on(sandcove, tmp_path):  # noqa: F811
+def test_harm_ends_in_a_verdict_and_the_run_goes_on(sandcove, tmp_path):
     shutil.copy(HERE / "hostile.py", tmp_path / "hostile.py")
     value = {"function": "f", "cases": [{"args": [], "expected": 42}], "safety": False, "timeout_ms": 4000}
     harms = {
@@ -70,7 +69,7 @@ def test_harm_ends_in_a_verdict_and_the_run_goes_on(sandcove, tmp_path):  # noqa
     assert "not run, because it is unsafe: line 3 calls os.system" in rows[-1]["gradingResult"]["reason"]
 
 
-def test_promptfoos_example_runs_with_the_e2b_packages(sandcove, tmp_path):  # noqa: F811
+def test_promptfoos_example_runs_with_the_e2b_packages(sandcove, tmp_path):
     if not shutil.which("npm"):
         pytest.skip("npm is not installed")
     example = tmp_path / "example"
@@ -89,20 +88,20 @@ def test_promptfoos_example_runs_with_the_e2b_packages(sandcove, tmp_path):  # n
         assert [row["success"] for row in rows] == [True] * 3
 
 
-def made(sandcove, name, directory):  # noqa: F811
+def made(sandcove, name, directory):
     subprocess.run([*sandcove, "eval", "init", "--example", name, str(directory)], check=True, capture_output=True)
     (directory / "model.py").write_text(ANSWERS)
     return directory
 
 
-def test_the_built_in_example_judges_by_running(sandcove, tmp_path):  # noqa: F811
+def test_the_built_in_example_judges_by_running(sandcove, tmp_path):
     directory = made(sandcove, "code-eval", tmp_path / "suite")
     status, rows = evaluate(sandcove, directory, "-r", "file://model.py")
     assert status == 0, [row["gradingResult"]["reason"] for row in rows]
     assert [row["success"] for row in rows] == [True] * 4
 
 
-def test_the_tutorials_example_judges_keeps_metrics_and_reports(sandcove, tmp_path):  # noqa: F811
+def test_the_tutorials_example_judges_keeps_metrics_and_reports(sandcove, tmp_path):
     directory = made(sandcove, "e2b-code-eval", tmp_path / "suite")
     status, rows = evaluate(sandcove, directory, "-r", "file://model.py")
     assert status == 100
@@ -130,7 +129,7 @@ print(json.dumps(swe_runner.run_task("broken", "python3 -m unittest", ["sums.py"
 """
 
 
-def test_the_runner_repairs_a_repository(sandcove, tmp_path):  # noqa: F811
+def test_the_runner_repairs_a_repository(sandcove, tmp_path):
     directory = made(sandcove, "e2b-code-eval", tmp_path / "suite")
     (directory / "broken").mkdir()
     (directory / "broken/sums.py").write_text("def add(a, b):\n    return a - b\n")
@@ -171,7 +170,7 @@ def call_api(prompt, options, context):
 """
 
 
-def test_a_repository_is_repaired_and_judged_by_its_tests(sandcove, tmp_path):  # noqa: F811
+def test_a_repository_is_repaired_and_judged_by_its_tests(sandcove, tmp_path):
     directory = tmp_path / "suite"
     subprocess.run([*sandcove, "eval", "init", "--example", "patch", str(directory)], check=True, capture_output=True)
     (directory / "repairer.py").write_text(REPAIRER)
@@ -193,7 +192,7 @@ CHEAT = "--- a/test_sums.py\n+++ b/test_sums.py\n@@ -1 +1,2 @@\n+import sys; sys
 SUMS = "--- a/sums.py\n+++ b/sums.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
 
 
-def test_patches_are_judged_whatever_they_try(sandcove, tmp_path):  # noqa: F811
+def test_patches_are_judged_whatever_they_try(sandcove, tmp_path):
     repository = tmp_path / "sums"
     repository.mkdir()
     (repository / "sums.py").write_text("def add(a, b):\n    return a - b\n")
