@@ -1,14 +1,17 @@
 """The routes of `sandcove view`: what they answer, and whom they do not."""
 
+import csv
+import io
 import json
 import re
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import pytest
 import requests
 
-from viewing import evaluate, viewer
+from viewing import BINARY, environment, evaluate, viewer
 
 SUITE = """
 description: Routes
@@ -185,6 +188,46 @@ def test_another_run_is_shown_beside(url, home, run):
         assert table(run, comparisonEvalIds=name, filterMode="different")["filteredCount"] == 3
     finally:
         requests.delete(f"{url}/api/eval/{name}")
+
+
+def test_runs_are_exported(home, run, tmp_path):
+    def exported(what):
+        answer = requests.get(f"{run}/table", params={"format": what})
+        assert answer.status_code == 200 and "attachment" in answer.headers["Content-Disposition"]
+        return answer.text
+
+    document = json.loads(exported("json"))
+    assert [row["testIdx"] for row in document["results"]["results"]] == [0, 0, 1, 1, 2, 2]
+    rows = list(csv.DictReader(io.StringIO(exported("csv"))))
+    assert [row["word"] for row in rows] == ["Paris", "'=1+1", "Rome"] and rows[0]["[echo] Tell {{word}}"] == "Tell Paris"
+    assert exported("config").splitlines()[0] == 'description: "a copy"'
+    # What failed is a suite that can be run, and fails in the same way.
+    evaluate(tmp_path, exported("failed"))
+    with viewer(tmp_path) as (url, _):
+        (again,) = requests.get(f"{url}api/results").json()["data"]
+        assert again["numTests"] == 2 and again["counts"] == [1, 3, 0]
+
+
+def test_stored_runs_are_listed_shown_and_deleted_by_commands(tmp_path):
+    evaluate(tmp_path, SUITE)
+    evaluate(tmp_path, SUITE.replace("Routes", "Newer"))
+
+    def command(*arguments):
+        done = subprocess.run([BINARY, "eval", *arguments], env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+        return done.stdout if done.returncode == 0 else None
+
+    newer, older = command("list").splitlines()
+    assert newer.endswith("3/6 passed  Newer") and older.endswith("3/6 passed  Routes")
+    assert {line.split("  ")[3] for line in command("list", "prompts").splitlines()} == {"Say {{word}}", "Tell {{word}}"}
+    (dataset,) = command("list", "datasets").splitlines()
+    assert "2 runs" in dataset and dataset.endswith("3 tests")
+    assert json.loads(command("show", dataset.split()[0]))["numTests"] == 3
+    assert json.loads(command("show"))["evalId"] == newer.split()[0]
+    assert json.loads(command("show", older.split()[0]))["config"]["description"] == "Routes"
+    assert command("show", "nothing") is None
+    assert command("delete", "latest", "nothing") is None
+    assert command("delete", "latest") == ""
+    assert command("list").splitlines() == [older]
 
 
 def test_changes_are_told(url, run):

@@ -9,19 +9,6 @@ use serde_json::Value;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{Connection, Row as _, SqliteConnection};
 
-/// A run in the list.
-#[derive(Debug, Clone)]
-pub struct Summary {
-    /// Its id.
-    pub id: String,
-    /// When it began.
-    pub created_at: String,
-    /// What it is about.
-    pub description: Option<String>,
-    /// Its sums.
-    pub stats: Value,
-}
-
 /// Where everything of this kind is kept.
 pub fn directory() -> PathBuf {
     std::env::var_os("PROMPTFOO_CONFIG_DIR")
@@ -98,26 +85,6 @@ pub async fn invocation(id: Option<&str>) -> Result<(String, Value), String> {
     }
 }
 
-/// All runs, the newest first.
-///
-/// # Errors
-/// When the database cannot be read.
-pub async fn list() -> Result<Vec<Summary>, String> {
-    let failed = |error: sqlx::Error| format!("failed to read the results: {error}");
-    let mut connection = open().await?;
-    let rows = sqlx::query("SELECT id, created_at, description, stats FROM evals ORDER BY created_at DESC")
-        .fetch_all(&mut connection)
-        .await
-        .map_err(failed)?;
-    let read = |row: &sqlx::sqlite::SqliteRow| Summary {
-        id: row.get(0),
-        created_at: row.get(1),
-        description: row.get(2),
-        stats: serde_json::from_str(&row.get::<String, _>(3)).unwrap_or_default(),
-    };
-    Ok(rows.iter().map(read).collect())
-}
-
 /// The result document of a run; of the newest without an id.
 ///
 /// # Errors
@@ -146,19 +113,6 @@ pub async fn document(id: Option<&str>) -> Result<Value, String> {
         *results = Value::Array(rows.collect());
     }
     Ok(document)
-}
-
-/// Forgets a run; false if there is none.
-///
-/// # Errors
-/// When the database cannot be written.
-pub async fn delete(id: &str) -> Result<bool, String> {
-    let failed = |error: sqlx::Error| format!("failed to delete `{id}`: {error}");
-    let mut connection = open().await?;
-    let mut transaction = connection.begin().await.map_err(failed)?;
-    let deleted = forget(&mut transaction, id).await.map_err(failed)?;
-    transaction.commit().await.map_err(failed)?;
-    Ok(deleted)
 }
 
 /// Deletes a run from all tables; false if there is none.

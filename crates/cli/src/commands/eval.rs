@@ -1,14 +1,14 @@
 //! `sandcove eval`: runs the evaluation that a `promptfooconfig.yaml` describes.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Error, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use sandcove_eval::command::{self, Again, EvalOptions};
 use sandcove_eval::scaffold;
-use sandcove_eval::store;
+
+use super::stored::{self, What};
 
 #[derive(Debug, Args)]
 pub struct EvalArgs {
@@ -31,12 +31,19 @@ enum EvalCommand {
     },
     /// make a suite to begin with
     Init(InitArgs),
-    /// list the stored runs
-    List,
-    /// print the result document of a stored run, of the newest without an id
+    /// list what is stored
+    List {
+        /// what
+        #[arg(value_enum, default_value = "evals")]
+        what: What,
+    },
+    /// print the result document of a stored run, of the newest without an id; or what is known of a prompt or a set of tests
     Show { id: Option<String> },
-    /// forget a stored run
-    Delete { id: String },
+    /// forget stored runs; `latest` is the newest
+    Delete {
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -173,7 +180,7 @@ pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
     let (run, check_only, retried) = match args.command {
         Some(EvalCommand::Validate(run)) => (*run, true, None),
         Some(EvalCommand::Retry { id, run }) => (*run, false, Some(id)),
-        Some(other) => return stored(other).await,
+        Some(other) => return run_nothing(other).await,
         None => (args.run, false, None),
     };
     let again = match (retried, run.resume) {
@@ -238,27 +245,12 @@ fn init(args: &InitArgs) -> Result<ExitCode> {
 }
 
 /// The commands that run nothing.
-async fn stored(command: EvalCommand) -> Result<ExitCode> {
+async fn run_nothing(command: EvalCommand) -> Result<ExitCode> {
     match command {
         EvalCommand::Init(args) => return init(&args),
-        EvalCommand::List => {
-            for run in store::list().await.map_err(Error::msg)? {
-                let count = |key: &str| run.stats.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
-                let (passed, all) =
-                    (count("successes"), count("successes") + count("failures") + count("errors"));
-                println!("{}  {passed}/{all} passed  {}", run.id, run.description.unwrap_or_default());
-            }
-        }
-        EvalCommand::Show { id } => {
-            let document = store::document(id.as_deref()).await.map_err(Error::msg)?;
-            // A reader that went away (`| head`) is no failure.
-            let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&document)?);
-        }
-        EvalCommand::Delete { id } => {
-            if !store::delete(&id).await.map_err(Error::msg)? {
-                bail!("no run `{id}` is stored");
-            }
-        }
+        EvalCommand::List { what } => stored::list(what).await?,
+        EvalCommand::Show { id } => stored::show(id.as_deref()).await?,
+        EvalCommand::Delete { ids } => stored::delete(ids).await?,
         EvalCommand::Validate(_) | EvalCommand::Retry { .. } => unreachable!("handled with the runs"),
     }
     Ok(ExitCode::SUCCESS)

@@ -8,4 +8,5 @@ pub mod reach;
 pub mod run;
 pub mod sandbox;
 pub mod serve;
+pub mod stored;
 pub mod view;

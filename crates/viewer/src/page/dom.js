@@ -44,9 +44,11 @@ export function button(text, label, onclick, more = {}) {
 export function say(text) {
   const status = byId("status");
   status.textContent = text;
-  status.classList.add("shown");
+  // Shown again to be above a dialog that was opened since.
+  status.hidePopover();
+  status.showPopover();
   clearTimeout(say.timer);
-  say.timer = setTimeout(() => status.classList.remove("shown"), 3000);
+  say.timer = setTimeout(() => status.hidePopover(), 3000);
 }
 
 /** Opens a dialog over the page; it is removed when it closes, and the focus goes back by itself. */

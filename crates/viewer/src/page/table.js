@@ -93,7 +93,7 @@ export function show(container, page, open) {
   const vars = head.vars.map((name, at) => [name, at]).filter(([name]) => !isHidden(name));
   const outputs = head.prompts.map((prompt, at) => [prompt, at]).filter(([prompt]) => !isHidden(columnName(prompt)));
   const described = body.some((line) => line.description);
-  const columns = ["3.2rem", described && "minmax(9rem, 0.6fr)", ...vars.map(() => "minmax(9rem, 0.6fr)"), ...outputs.map(() => "minmax(17rem, 1.4fr)")];
+  const columns = ["3.2rem", described && "minmax(var(--var), 0.6fr)", ...vars.map(() => "minmax(var(--var), 0.6fr)"), ...outputs.map(() => "minmax(var(--out), 1.4fr)")];
   const sums = page.filteredMetrics;
   const heads = h("div", { class: "line heads", role: "row" },
     h("div", { class: "head", role: "columnheader", text: "#" }),

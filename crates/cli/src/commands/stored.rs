@@ -1,0 +1,103 @@
+//! What `sandcove eval` does with runs that are stored: lists, shows and deletes them.
+
+use std::io::Write;
+
+use anyhow::{Context, Error, Result, bail};
+use clap::ValueEnum;
+use sandcove_eval::store;
+use sandcove_eval::view::Library;
+use serde_json::Value;
+
+/// What is listed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum What {
+    /// runs, the newest first
+    Evals,
+    /// prompts that runs used
+    Prompts,
+    /// sets of tests that runs used
+    Datasets,
+}
+
+/// Digests are shown this short, as long as they tell enough.
+const SHORT: usize = 10;
+
+fn library() -> Library {
+    Library::new(store::directory())
+}
+
+fn print(lines: impl Iterator<Item = String>) {
+    let mut out = std::io::stdout().lock();
+    for line in lines {
+        // A reader that went away (`| head`) is no failure.
+        if writeln!(out, "{line}").is_err() {
+            return;
+        }
+    }
+}
+
+fn text<'a>(entry: &'a Value, pointer: &str) -> &'a str {
+    entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The id, how many runs used it, the newest of them.
+fn used(entry: &Value) -> String {
+    let id: String = text(entry, "/id").chars().take(SHORT).collect();
+    let runs = entry["count"].as_u64().unwrap_or(0);
+    format!("{id}  {runs} {}  {}", if runs == 1 { "run " } else { "runs" }, text(entry, "/recentEvalId"))
+}
+
+/// One line for each.
+pub async fn list(what: What) -> Result<()> {
+    let library = library();
+    match what {
+        What::Evals => print(library.runs(None, false).await?.into_iter().map(|run| {
+            let [passed, failed, errors] = run.counts;
+            let all = passed + failed + errors;
+            format!("{}  {passed}/{all} passed  {}", run.eval_id, run.description.unwrap_or_default())
+        })),
+        What::Prompts => print(library.prompts(None).await?.iter().map(|prompt| {
+            let label = text(prompt, "/prompt/label").lines().next().unwrap_or_default();
+            format!("{}  {label}", used(prompt))
+        })),
+        What::Datasets => print(
+            library
+                .datasets()
+                .await?
+                .iter()
+                .map(|tests| format!("{}  {} tests", used(tests), tests["numTests"])),
+        ),
+    }
+    Ok(())
+}
+
+/// Prints a run's result document, or what is known of a prompt or a set of tests; the newest run without an id.
+pub async fn show(id: Option<&str>) -> Result<()> {
+    let library = library();
+    let found = match id {
+        Some(id) if !library.runs(None, false).await?.iter().any(|run| run.eval_id == id) => {
+            let mut known = library.prompts(None).await?;
+            known.extend(library.datasets().await?);
+            let of_id = |entry: &Value| id.len() >= 6 && text(entry, "/id").starts_with(id);
+            known
+                .into_iter()
+                .find(of_id)
+                .with_context(|| format!("no run, prompt or set of tests `{id}` is stored"))?
+        }
+        id => store::document(id).await.map_err(Error::msg)?,
+    };
+    print(std::iter::once(serde_json::to_string_pretty(&found)?));
+    Ok(())
+}
+
+/// Forgets runs, all that are named or none; `latest` is the newest.
+pub async fn delete(mut ids: Vec<String>) -> Result<()> {
+    let library = library();
+    for id in ids.iter_mut().filter(|id| *id == "latest") {
+        match library.runs(None, false).await?.into_iter().next() {
+            Some(newest) => *id = newest.eval_id,
+            None => bail!("no run is stored"),
+        }
+    }
+    Ok(library.forget(&ids).await?)
+}
