@@ -6,6 +6,8 @@ program is run beside it as well, which takes minutes; its installation is too l
 
 import json
 import os
+import shutil
+import subprocess
 import threading
 import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -90,3 +92,59 @@ def test_webhooks_decide(sandcove, tmp_path):
         found = run(program, case)
         assert [[row["success"], row["score"]] for row in found["rows"]] == [expected for *_, expected in rows]
     server.shutdown()
+
+
+RUBY = """
+def helper(text)
+  text.include?('good')
+end
+
+def get_assert(output, context)
+  { pass: helper(output), score: 0.5, reason: "judged #{context['vars']['x']}" }
+end
+
+def counts(output, context)
+  output.length
+end
+"""
+
+RUBY_ROWS = [
+    ({"type": "ruby", "value": "output.include?('good')"}, [True, 1]),
+    ({"type": "ruby", "value": "output == 'bad'"}, [False, 0]),
+    ({"type": "not-ruby", "value": "output == 'bad'"}, [True, 1]),
+    ({"type": "ruby", "value": "words = output.split\nwords.length / 2.0"}, [True, 1.5]),
+    ({"type": "ruby", "value": "output.length", "threshold": 20}, [False, 13]),
+    ({"type": "ruby", "value": "file://check.rb"}, [True, 0.5]),
+    ({"type": "ruby", "value": "file://check.rb", "threshold": 0.6}, [False, 0.5]),
+    ({"type": "ruby", "value": "file://check.rb:counts"}, [True, 13]),
+    ({"type": "ruby", "value": "raise 'no'"}, [False, 0]),
+    ({"type": "ruby", "value": "nil"}, [False, 0]),
+]
+
+
+def ruby_suite(directory):
+    (directory / "check.rb").write_text(RUBY)
+    tests = [{"vars": {"x": "a good answer"}, "assert": [assertion]} for assertion, _ in RUBY_ROWS]
+    case = directory / "ruby.yaml"
+    case.write_text(json.dumps({"prompts": ["{{x}}"], "providers": ["echo"], "tests": tests}))
+    return case
+
+
+@pytest.mark.skipif(not shutil.which("ruby"), reason="ruby is not installed")
+def test_ruby_decides(sandcove, tmp_path):
+    case = ruby_suite(tmp_path)
+    programs = [sandcove]
+    if "PROMPTFOO_ENTRYPOINT" in os.environ:
+        programs.append(["node", os.environ["PROMPTFOO_ENTRYPOINT"]])
+    for program in programs:
+        rows = run(program, case)["rows"]
+        assert [[row["success"], row["score"]] for row in rows] == [expected for _, expected in RUBY_ROWS]
+
+
+def test_a_missing_interpreter_is_told(sandcove, tmp_path):
+    case, out = ruby_suite(tmp_path), tmp_path / "out.json"
+    environment = {**os.environ, "PROMPTFOO_CONFIG_DIR": str(tmp_path), "PROMPTFOO_RUBY": "/nonexistent/ruby"}
+    subprocess.run([*sandcove, "eval", "-c", str(case), "-o", str(out), "--no-table"], env=environment, capture_output=True)
+    rows = json.loads(out.read_text())["results"]["results"]
+    assert [row["success"] for row in rows] == [False] * len(RUBY_ROWS)
+    assert all("install Ruby" in row["gradingResult"]["reason"] for row in rows)

@@ -37,7 +37,7 @@ KINDS = [
     ("sql", r"^SQL "),
     ("all passed", r"^(All assertions|Assertion) passed$|^Custom function returned true"),
     ("no assertions", r"^No assertions"),
-    ("returned false", r"^(Custom function|Python code) returned false"),
+    ("returned false", r"^(Custom function|Python code|Ruby code) returned false"),
     ("threshold", r"threshold|(>=|<) [\d.]+$"),
     ("error", r"error|threw|exception|invalid|unexpected|could not|cannot|must be|failed to|must return|should return"),
     ("expected", r"^expected|expected "),

@@ -21,6 +21,7 @@ impl Scripts {
         let program = match language {
             Language::Python => "python3",
             Language::JavaScript => "node",
+            Language::Ruby => "ruby",
         };
         if std::process::Command::new(program).arg("--version").output().is_err() {
             eprintln!("skipped: {program} is not installed");
@@ -137,7 +138,7 @@ def strange(output, context): return object()
 
 #[tokio::test]
 async fn a_file_is_loaded_again_after_a_change() {
-    for language in [Language::Python, Language::JavaScript] {
+    for language in [Language::Python, Language::JavaScript, Language::Ruby] {
         let Some(scripts) = Scripts::new(language) else { continue };
         for (version, seconds) in [(1, 1_000_000), (2, 2_000_000)] {
             let (name, text) = match language {
@@ -145,6 +146,9 @@ async fn a_file_is_loaded_again_after_a_change() {
                     ("check.py", format!("def get_assert(output, context): return {version}\n"))
                 }
                 Language::JavaScript => ("check.js", format!("module.exports = () => {version}\n")),
+                Language::Ruby => {
+                    ("check.rb", format!("def get_assert(output, context)\n  {version}\nend\n"))
+                }
             };
             scripts.file(name, &text);
             let file =

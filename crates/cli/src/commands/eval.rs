@@ -50,7 +50,7 @@ enum EvalCommand {
 struct InitArgs {
     /// where; made if need be [default: a directory with the name of the example]
     directory: Option<PathBuf>,
-    /// which one: code-eval or e2b-code-eval
+    /// which one: code-eval, e2b-code-eval or patch
     #[arg(long, default_value = scaffold::EXAMPLES[0].name)]
     example: String,
     /// accepted for compatibility; nothing is asked in any case

@@ -1,4 +1,4 @@
-//! `javascript` and `python`: checks that are code of the configuration or of the user's files.
+//! `javascript`, `python` and `ruby`: checks that are code of the configuration or of the user's files.
 
 use std::time::Duration;
 
@@ -14,11 +14,15 @@ use crate::worker::{Entry, Language, ScriptCall, ScriptError};
 
 /// The types decided by scripts.
 pub const GRADERS: &[(&str, Grader)] =
-    &[("javascript", Grader::Async(grade)), ("python", Grader::Async(grade))];
+    &[("javascript", Grader::Async(grade)), ("python", Grader::Async(grade)), ("ruby", Grader::Async(grade))];
 
 fn grade<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     async move {
-        let language = if cx.assertion.kind == "python" { Language::Python } else { Language::JavaScript };
+        let language = match cx.assertion.kind.as_str() {
+            "python" => Language::Python,
+            "ruby" => Language::Ruby,
+            _ => Language::JavaScript,
+        };
         let Some(Value::String(code)) = cx.value else {
             return GradingResult::broken(format!(
                 "the value of `{}` must be text",
@@ -43,14 +47,23 @@ fn grade<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
         };
         match outcome {
             Ok(value) => verdict(cx, value, language, code, file),
-            Err(error) if language == Language::Python => {
-                GradingResult::failed(format!("Python code execution failed: {error}"))
+            Err(error) if language != Language::JavaScript => {
+                GradingResult::failed(format!("{} code execution failed: {error}", name_of(language)))
             }
             Err(error) if file => GradingResult::broken(format!("the JavaScript file failed: {error}")),
             Err(error) => GradingResult::failed(format!("Custom function threw error: {error}\n{code}")),
         }
     }
     .boxed()
+}
+
+/// What reasons call a language.
+fn name_of(language: Language) -> &'static str {
+    match language {
+        Language::Python => "Python",
+        Language::JavaScript => "JavaScript",
+        Language::Ruby => "Ruby",
+    }
 }
 
 /// The second argument of every script: what is known about the row.
@@ -85,7 +98,7 @@ fn time_limit(cx: &GradingContext<'_>) -> Duration {
 
 async fn from_file(cx: &GradingContext<'_>, reference: &str, language: Language) -> Result<Value, String> {
     let (path, name) = files::split_name(reference);
-    let default: &[&str] = if language == Language::Python { &["get_assert"] } else { &["default"] };
+    let default: &[&str] = if language == Language::JavaScript { &["default"] } else { &["get_assert"] };
     let path = cx.services.base.join(path);
     let entry = Entry::Function { path, name: name.map(str::to_owned), default };
     call(cx, entry, language).await
@@ -104,13 +117,14 @@ async fn call(cx: &GradingContext<'_>, entry: Entry, language: Language) -> Resu
         entry,
         arguments: vec![cx.output.clone(), script_context(cx)],
         time_limit: time_limit(cx),
-        interpreter: setting("pythonExecutable").map(str::to_owned),
+        interpreter: setting(if language == Language::Ruby { "rubyExecutable" } else { "pythonExecutable" })
+            .map(str::to_owned),
         isolated: setting("isolation") == Some("process"),
     };
     match cx.services.workers.call(call).await {
         Ok(reply) => Ok(reply.value),
         Err(ScriptError::Raised { message, traceback })
-            if !traceback.is_empty() && language == Language::Python =>
+            if !traceback.is_empty() && language != Language::JavaScript =>
         {
             Err(format!("{message}\n{traceback}"))
         }
@@ -199,10 +213,11 @@ fn verdict(
     code: &str,
     file: bool,
 ) -> GradingResult {
-    let python = language == Language::Python;
-    let value = if python { read_text(value) } else { value };
+    // What is not JavaScript says things as text and in its own way of naming.
+    let foreign = (language != Language::JavaScript).then(|| name_of(language));
+    let value = if foreign.is_some() { read_text(value) } else { value };
     let said_no = || {
-        let who = if python { "Python code" } else { "Custom function" };
+        let who = foreign.map_or_else(|| "Custom function".to_owned(), |name| format!("{name} code"));
         let who = format!("{who} returned {}", cx.assertion.negated);
         if file { who } else { format!("{who}\n{code}") }
     };
@@ -214,16 +229,16 @@ fn verdict(
             let result = GradingResult::of(cx.assertion, holds, said_no);
             GradingResult { score, ..result }
         }
-        Value::Object(map) => from_object(cx, map, python),
+        Value::Object(map) => from_object(cx, map, foreign),
         other => GradingResult::failed(format!(
             "{} must return a boolean, a number, or an object with `pass`, `score` and `reason`, not {}",
-            if python { "Python assertion" } else { "Custom function" },
+            foreign.map_or_else(|| "Custom function".to_owned(), |name| format!("{name} assertion")),
             if other.is_null() { "nothing".to_owned() } else { other.to_string() },
         )),
     }
 }
 
-/// Python may answer with the text of a value.
+/// Python and Ruby may answer with the text of a value.
 fn read_text(value: Value) -> Value {
     let Value::String(text) = &value else { return value };
     let trimmed = text.trim();
@@ -240,7 +255,7 @@ fn read_text(value: Value) -> Value {
     trimmed.parse::<f64>().map_or(value, crate::model::number_value)
 }
 
-/// Python may name the keys of a verdict its own way, also in the verdicts inside.
+/// Python and Ruby may name the keys of a verdict their own way, also in the verdicts inside.
 fn camel_keys(map: &mut Object) {
     for (snake, camel) in [
         ("pass_", "pass"),
@@ -258,8 +273,8 @@ fn camel_keys(map: &mut Object) {
     }
 }
 
-fn from_object(cx: &GradingContext<'_>, mut map: Object, python: bool) -> GradingResult {
-    if python {
+fn from_object(cx: &GradingContext<'_>, mut map: Object, foreign: Option<&str>) -> GradingResult {
+    if foreign.is_some() {
         camel_keys(&mut map);
     }
     let complete = map.get("pass").is_some_and(Value::is_boolean)
@@ -279,14 +294,15 @@ fn from_object(cx: &GradingContext<'_>, mut map: Object, python: bool) -> Gradin
             ));
         }
     };
-    if let Some(threshold) = cx.assertion.threshold.filter(|threshold| python && result.score < *threshold) {
+    let missed = cx.assertion.threshold.filter(|threshold| result.score < *threshold);
+    if let (Some(threshold), Some(name)) = (missed, foreign) {
         result.pass = false;
         result.reason =
-            format!("Python score {} is less than threshold {threshold}: {}", result.score, result.reason);
+            format!("{name} score {} is less than threshold {threshold}: {}", result.score, result.reason);
     }
     if cx.assertion.negated {
         result.pass = !result.pass;
-        if !python {
+        if foreign.is_none() {
             result.reason =
                 if result.pass { "Assertion passed" } else { "Custom function returned true" }.to_owned();
         }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use sqlparser::dialect::{self, Dialect};
 use sqlparser::parser::Parser;
+use sqlparser::tokenizer::Tokenizer;
 
 use super::sql_foreign::is_foreign;
 use super::sql_names::{Names, names};
@@ -124,8 +125,9 @@ impl Wanted {
         let reads_assigned = self.is(&["postgresql"]);
         let database = self.database.to_lowercase();
         let read = move || {
-            let statements = Parser::parse_sql(dialect, &owned).ok()?;
-            let good = !statements.is_empty() && !is_foreign(&statements, &database);
+            let tokens = Tokenizer::new(dialect, &owned).tokenize().ok()?;
+            let statements = Parser::new(dialect).with_tokens(tokens.clone()).parse_statements().ok()?;
+            let good = !statements.is_empty() && !is_foreign(&tokens, &statements, &database);
             good.then(|| names(&statements, reads_assigned))
         };
         std::thread::Builder::new().stack_size(STACK).spawn(read).ok()?.join().ok()?

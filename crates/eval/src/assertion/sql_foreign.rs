@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{Expr, Ident, Insert, ObjectName, OnInsert, Select, Statement, Visit, Visitor};
+use sqlparser::tokenizer::Token;
 
 /// Words that name nothing without quotes, in any of the databases.
 const RESERVED: &[&str] = &[
@@ -16,10 +17,13 @@ const TOP: &[&str] = &["transactsql", "snowflake", "redshift"];
 const ILIKE: &[&str] = &["postgresql", "redshift", "snowflake", "noql", "flinksql"];
 const ON_DUPLICATE_KEY: &[&str] = &["mysql", "mariadb"];
 const ON_CONFLICT: &[&str] = &["postgresql", "sqlite", "redshift", "noql"];
+const DOUBLE_EQUALS: &[&str] = &["sqlite", "hive", "flinksql"];
+const MERGE_IS_UNKNOWN: &[&str] = &["mysql", "mariadb", "sqlite"];
 
-/// Whether statements have what a database, named in lower case, does not know.
-pub fn is_foreign(statements: &[Statement], database: &str) -> bool {
-    statements.to_vec().visit(&mut Foreign { database }).is_break()
+/// Whether statements, or the words they are made of, have what a database, named in lower case, does not know.
+pub fn is_foreign(tokens: &[Token], statements: &[Statement], database: &str) -> bool {
+    (tokens.contains(&Token::DoubleEq) && !DOUBLE_EQUALS.contains(&database))
+        || statements.to_vec().visit(&mut Foreign { database }).is_break()
 }
 
 struct Foreign<'d> {
@@ -46,6 +50,7 @@ impl Visitor for Foreign<'_> {
                 self.only(ON_DUPLICATE_KEY)
             }
             Statement::Insert(Insert { on: Some(OnInsert::OnConflict(_)), .. }) => self.only(ON_CONFLICT),
+            Statement::Merge(_) if MERGE_IS_UNKNOWN.contains(&self.database) => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         }
     }

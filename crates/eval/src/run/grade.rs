@@ -189,7 +189,7 @@ impl Judge<'_> {
             other => other.clone(),
         };
         let changed = (rendered != *value && rendered.is_string()).then(|| rendered.clone());
-        let script = matches!(assertion.kind.as_str(), "javascript" | "python");
+        let script = matches!(assertion.kind.as_str(), "javascript" | "python" | "ruby");
         match &rendered {
             Value::String(reference) if reference.starts_with("file://") && !script => {
                 Ok((Some(self.file(reference).await?), changed))

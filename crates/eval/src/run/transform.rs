@@ -39,8 +39,17 @@ pub async fn apply(
     } else {
         let env =
             if code.contains("process") { crate::assertion::process_env(services) } else { Value::Null };
-        let body = inline_body(code);
-        let function = format!("function ({first}, context, env) {{ const process = {{ env }};{body}\n}}");
+        // A block of one line may say `return`; the variables are also there by name, as the tutorials use them.
+        let says_return =
+            code.trim_start().strip_prefix("return").is_some_and(|rest| rest.starts_with([' ', '(', '\n']));
+        let body = if says_return { code.clone() } else { inline_body(code) };
+        let function = match first {
+            "vars" => format!("function (vars, context, env) {{ const process = {{ env }};{body}\n}}"),
+            _ => format!(
+                "function ({first}, context, env) {{ const process = {{ env }}, vars = context?.vars; \
+                 return (function () {{ {body}\n}})() }}"
+            ),
+        };
         let arguments = vec![value, context, env];
         tokio::task::spawn_blocking(move || javascript::call(&function, &arguments))
             .await

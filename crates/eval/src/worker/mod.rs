@@ -20,6 +20,8 @@ pub enum Language {
     Python,
     /// JavaScript and TypeScript.
     JavaScript,
+    /// Ruby; for assertions only.
+    Ruby,
 }
 
 /// What in a script is called.
@@ -84,11 +86,12 @@ pub enum ScriptError {
     Worker(String),
 }
 
-/// The pools of both languages; processes start on first use and end with this.
+/// The pools of all languages; processes start on first use and end with this.
 #[derive(Debug)]
 pub struct Workers {
     python: pool::Pool,
     javascript: pool::Pool,
+    ruby: pool::Pool,
 }
 
 impl Workers {
@@ -97,6 +100,7 @@ impl Workers {
     pub fn new(base: PathBuf, env: Object, concurrency: usize) -> Self {
         Self {
             python: pool::Pool::new(Language::Python, base.clone(), env.clone(), concurrency),
+            ruby: pool::Pool::new(Language::Ruby, base.clone(), env.clone(), concurrency),
             javascript: pool::Pool::new(Language::JavaScript, base, env, concurrency),
         }
     }
@@ -109,6 +113,7 @@ impl Workers {
         match call.language {
             Language::Python => self.python.call(call).await,
             Language::JavaScript => self.javascript.call(call).await,
+            Language::Ruby => self.ruby.call(call).await,
         }
     }
 }

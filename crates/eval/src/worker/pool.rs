@@ -65,6 +65,7 @@ impl Pool {
         }
         let (name, hint) = match self.language {
             Language::Python => ("Python", "set PROMPTFOO_PYTHON to an interpreter"),
+            Language::Ruby => ("Ruby", "install Ruby 3.1 or newer, or set PROMPTFOO_RUBY to its interpreter"),
             Language::JavaScript => ("JavaScript", "install Node 20 or newer"),
         };
         let why = first.map_or_else(String::new, |error| error.to_string());
@@ -82,6 +83,7 @@ impl Pool {
                 Some(program) => vec![program],
                 None => vec!["python".to_owned(), "python3".to_owned()],
             },
+            Language::Ruby => vec![set("PROMPTFOO_RUBY").unwrap_or_else(|| "ruby".to_owned())],
             Language::JavaScript => vec!["node".to_owned()],
         }
     }
@@ -95,7 +97,7 @@ fn request(call: &ScriptCall) -> Value {
         }
         // Both languages get names as a list or one name, whichever their host reads.
         Entry::Provider { path, name, default, options } => match call.language {
-            Language::Python => {
+            Language::Python | Language::Ruby => {
                 json!({"op": "provider", "path": path, "name": name, "default": [default], "arguments": arguments})
             }
             Language::JavaScript => json!({

@@ -80,6 +80,7 @@ impl Process {
         let mut command = Command::new(program);
         match language {
             Language::Python => command.arg("-c").arg(include_str!("host.py")),
+            Language::Ruby => command.arg("-e").arg(include_str!("host.rb")),
             Language::JavaScript => command.arg("--no-warnings").arg("-e").arg(include_str!("host.js")),
         };
         command
