@@ -18,7 +18,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use sandcove_server::traces::Traces;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use settings::{DataDir, ServerArgs, Settings};
 
@@ -87,12 +90,6 @@ fn start(cli: Cli) -> Result<ExitCode> {
         sandcove_isolate::spawner_main(Path::new(pool), Path::new(libexec)).context("the spawner failed")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let filter = EnvFilter::try_from_env("SANDCOVE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -100,15 +97,39 @@ fn start(cli: Cli) -> Result<ExitCode> {
         .block_on(dispatch(cli))
 }
 
+/// Writes the log to standard error, and gives spans to `traces`.
+fn observe(traces: Option<&Traces>) {
+    let filter = EnvFilter::try_from_env("SANDCOVE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let log = tracing_subscriber::fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .with_filter(filter);
+    tracing_subscriber::registry().with(traces.map(Traces::layer)).with(log).init();
+}
+
+/// A server in the foreground, whose last traces are sent when it has stopped.
+async fn serve(settings: &Settings) -> Result<ExitCode> {
+    let traces = settings.traces.as_ref().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
+    observe(traces.as_ref());
+    let code = commands::serve::serve(settings).await;
+    if let Some(traces) = traces {
+        traces.stop().await;
+    }
+    code
+}
+
 async fn dispatch(cli: Cli) -> Result<ExitCode> {
     let place = &cli.place;
+    if let Command::Serve(args) = &cli.command {
+        return serve(&Settings::resolve(place, args)?).await;
+    }
+    observe(None);
     match cli.command {
         Command::Up(args) => {
             commands::daemon::up(&Settings::resolve(place, &args)?, &options_after("up")).await
         }
         Command::Down => commands::daemon::down(&place.path()?).await,
         Command::Status { json } => commands::daemon::status(&place.path()?, json).await,
-        Command::Serve(args) => commands::serve::serve(&Settings::resolve(place, &args)?).await,
         Command::Run(args) => {
             commands::run::run(&Settings::resolve(place, &ServerArgs::default())?, &args).await
         }
@@ -118,7 +139,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Eval(args) => commands::eval::eval(*args).await,
         Command::View(args) => commands::view::view(args).await,
         Command::Doctor { json } => doctor::doctor(&place.path()?, json),
-        Command::Spawner { .. } => unreachable!("handled before the runtime starts"),
+        Command::Spawner { .. } | Command::Serve(_) => unreachable!("handled above"),
     }
 }
 

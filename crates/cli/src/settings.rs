@@ -67,6 +67,9 @@ pub struct ServerArgs {
     /// give the code interpreter R and Java too; once given they stay until this is `false`
     #[arg(long, env = "SANDCOVE_ALL_LANGUAGES", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     all_languages: Option<bool>,
+    /// collector of OpenTelemetry data that traces are sent to (OTLP over HTTP); none when not given
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
     /// end all sandboxes when the server stops, instead of leaving them running
     #[arg(long)]
     stop_sandboxes: bool,
@@ -91,6 +94,7 @@ struct File {
     debian_mirror: Option<String>,
     template_cache: Option<PathBuf>,
     all_languages: Option<bool>,
+    otlp_endpoint: Option<String>,
     stop_sandboxes: bool,
     api_key: Option<Secret>,
     access_token: Option<Secret>,
@@ -115,6 +119,8 @@ pub struct Settings {
     pub template_cache: Option<PathBuf>,
     /// Whether the code interpreter has all languages; `None`: as at the last start.
     pub all_languages: Option<bool>,
+    /// Where traces are sent, the whole URL. It may hold a password by mistake, so that it does not show.
+    pub traces: Option<Secret>,
     pub stop_sandboxes: bool,
     pub api_key: Option<Secret>,
     pub access_token: Option<Secret>,
@@ -142,12 +148,29 @@ impl Settings {
             debian_mirror: args.debian_mirror.or(file.debian_mirror),
             template_cache: args.template_cache.or(file.template_cache),
             all_languages: args.all_languages.or(file.all_languages),
+            traces: traces_endpoint(args.otlp_endpoint, file.otlp_endpoint, |name| std::env::var(name).ok()),
             stop_sandboxes: args.stop_sandboxes || file.stop_sandboxes,
             api_key: secret("SANDCOVE_API_KEY").or(file.api_key),
             access_token: secret("SANDCOVE_ACCESS_TOKEN").or(file.access_token),
             admin_token: secret("SANDCOVE_ADMIN_TOKEN").or(file.admin_token),
         })
     }
+}
+
+/// The URL that traces are sent to: of the flag, of the variables every program with OpenTelemetry knows, of the file. Only
+/// the variable for traces alone is the whole of it already.
+fn traces_endpoint(
+    flag: Option<String>,
+    file: Option<String>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Option<Secret> {
+    let given = |name| variable(name).filter(|value: &String| !value.is_empty());
+    let whole = |base: String| format!("{}/v1/traces", base.trim_end_matches('/'));
+    flag.map(whole)
+        .or_else(|| given("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
+        .or_else(|| given("OTEL_EXPORTER_OTLP_ENDPOINT").map(whole))
+        .or_else(|| file.map(whole))
+        .map(Secret::new)
 }
 
 impl DataDir {
@@ -216,6 +239,24 @@ mod tests {
     fn a_file_that_was_asked_for_must_exist() {
         let place = DataDir { data_dir: None, config: Some("/does/not/exist.toml".into()) };
         assert!(Settings::resolve(&place, &ServerArgs::default()).is_err());
+    }
+
+    #[test]
+    fn traces_go_where_the_flag_the_variables_or_the_file_say() {
+        let endpoint = |flag: Option<&str>, variables: &[(&str, &str)], file: Option<&str>| {
+            let variable = |name: &str| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            };
+            let found = traces_endpoint(flag.map(Into::into), file.map(Into::into), variable);
+            found.map(|url| url.expose().to_owned())
+        };
+        let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t/here");
+        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b:4318/");
+        assert_eq!(endpoint(Some("http://f"), &[traces, base], None).as_deref(), Some("http://f/v1/traces"));
+        assert_eq!(endpoint(None, &[traces, base], Some("http://c")).as_deref(), Some("http://t/here"));
+        assert_eq!(endpoint(None, &[base], Some("http://c")).as_deref(), Some("http://b:4318/v1/traces"));
+        assert_eq!(endpoint(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], None), None);
+        assert_eq!(endpoint(None, &[], Some("http://c")).as_deref(), Some("http://c/v1/traces"));
     }
 
     #[test]

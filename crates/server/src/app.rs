@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use tracing::Instrument;
+use tracing::field::Empty;
 
 use crate::config::Config;
 use crate::events::Receivers;
@@ -32,7 +33,7 @@ use crate::store::{FirstTeam, Store};
 use crate::telemetry::Telemetry;
 use crate::templates::Templates;
 use crate::volumes::Volumes;
-use crate::{Error, Result, activity, events, proxy};
+use crate::{Error, Result, activity, events, proxy, traces};
 
 /// A server; clones are the same one.
 #[derive(Clone)]
@@ -250,16 +251,25 @@ impl Server {
         let span = tracing::info_span!(
             "api",
             request_id = %id,
-            method = %request.method(),
-            path = request.uri().path(),
-            team_id = tracing::field::Empty,
-            sandbox_id = tracing::field::Empty,
+            team_id = Empty,
+            sandbox_id = Empty,
+            http.request.method = %request.method(),
+            http.route = Empty,
+            http.response.status_code = Empty,
+            otel.kind = "server",
+            otel.status_code = Empty,
         );
+        traces::continue_from(&span, request.headers());
         let deadline = deadline(request.uri().path());
-        let answer = self.router.clone().oneshot(request.map(axum::body::Body::new)).instrument(span);
-        match tokio::time::timeout(deadline, answer).await {
+        let answer = self.router.clone().oneshot(request.map(axum::body::Body::new)).instrument(span.clone());
+        let answer = match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(answer)) => answer,
-            Err(_) => Error::Deadline.into_response(),
+            Err(_) => span.in_scope(|| Error::Deadline.into_response()),
+        };
+        span.record("http.response.status_code", answer.status().as_u16());
+        if answer.status().is_server_error() {
+            traces::failed(&span);
         }
+        answer
     }
 }

@@ -14,6 +14,7 @@ pub mod events;
 pub mod fuzzing;
 mod http;
 mod node;
+mod outbound;
 mod proxy;
 mod random;
 pub mod sandboxes;
@@ -21,6 +22,7 @@ pub mod store;
 pub mod teams;
 mod telemetry;
 pub mod templates;
+pub mod traces;
 pub mod volumes;
 
 pub use app::App;

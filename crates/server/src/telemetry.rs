@@ -8,6 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::traces;
+
 /// How a start of a sandbox ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartResult {
@@ -149,6 +151,11 @@ impl Default for Telemetry {
             "observed_lost",
             "Sandboxes whose last logs and readings could not be stored and were given up",
             observed_lost.clone(),
+        );
+        registry.register(
+            "trace_spans_dropped",
+            "Spans that were not sent to the collector of traces",
+            traces::dropped(),
         );
         Self {
             registry,

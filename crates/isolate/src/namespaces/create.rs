@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sandcove_wire::boot::Assignment;
+use tracing::Instrument;
 
 use super::prepared::{Prepared, Purpose};
 use super::{Handle, Host, handle, process, record};
@@ -22,13 +23,15 @@ pub(super) async fn create(host: Arc<Host>, spec: SandboxSpec) -> Result<Handle>
         }
     }
     let _hurry = host.spares.hold_off();
-    let fresh = Prepared::make(&host, Purpose::For(&spec)).await?;
+    let span = tracing::info_span!("prepare", sandbox_id = %spec.id);
+    let fresh = Prepared::make(&host, Purpose::For(&spec)).instrument(span).await?;
     assign(&host, &spec, fresh).await
 }
 
 async fn assign(host: &Arc<Host>, spec: &SandboxSpec, prepared: Prepared) -> Result<Handle> {
     let (name, slot) = (prepared.name.clone(), prepared.slot);
-    match try_assign(host, spec, prepared).await {
+    let span = tracing::info_span!("assign", sandbox_id = %spec.id, spare = prepared.was_spare());
+    match try_assign(host, spec, prepared).instrument(span).await {
         Ok(handle) => Ok(handle),
         Err(error) => {
             // What is left can only be swept later; the cause is what the caller has to know. Some of it may go by its new

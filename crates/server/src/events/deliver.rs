@@ -9,26 +9,20 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::Full;
 use sandcove_wire::api::event::{Attempt, SandboxEvent};
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use uuid::Uuid;
 
-use super::tls::Tls;
 use crate::clock;
+use crate::outbound::{self, Tls};
 use crate::store::Webhook;
 
 /// How long a receiver may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes kept of an answer.
-const MOST_ANSWER: usize = 4096;
 
 /// Who may be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,12 +37,6 @@ pub(crate) enum Receivers {
 struct Failure {
     class: &'static str,
     message: String,
-}
-
-struct Answer {
-    status: u16,
-    headers: HeaderMap,
-    body: Bytes,
 }
 
 /// Base64url of SHA-256 over the secret followed by the body.
@@ -70,9 +58,9 @@ pub(super) async fn deliver(
     let body = body(event);
     let sent = tokio::time::timeout(PATIENCE, send(webhook, id, &body, receivers, tls)).await;
     let (answer, failure) = match sent {
-        Ok(Ok(answer)) if (200..300).contains(&answer.status) => (Some(answer), None),
+        Ok(Ok(answer)) if answer.status().is_success() => (Some(answer), None),
         Ok(Ok(answer)) => {
-            let message = format!("the receiver answered with {}", answer.status);
+            let message = format!("the receiver answered with {}", answer.status().as_u16());
             (Some(answer), Some(Failure { class: "http_error", message }))
         }
         Ok(Err(failure)) => (None, Some(failure)),
@@ -93,9 +81,9 @@ pub(super) async fn deliver(
         request_headers: json!(shown(&headers(webhook, id, &Secret::new("")))).to_string(),
         request_body: body,
         request_url: webhook.url.clone(),
-        response_body: answer.as_ref().map(|answer| String::from_utf8_lossy(&answer.body).into_owned()),
-        response_headers: answer.as_ref().map(|answer| json!(shown(&answer.headers)).to_string()),
-        response_http_status_code: answer.as_ref().map(|answer| answer.status),
+        response_body: answer.as_ref().map(|answer| String::from_utf8_lossy(answer.body()).into_owned()),
+        response_headers: answer.as_ref().map(|answer| json!(shown(answer.headers())).to_string()),
+        response_http_status_code: answer.as_ref().map(|answer| answer.status().as_u16()),
         error_class: failure.as_ref().map(|failure| failure.class.to_owned()),
         error_message: failure.map(|failure| failure.message),
         timestamp,
@@ -151,7 +139,7 @@ async fn send(
     body: &str,
     receivers: Receivers,
     tls: &Tls,
-) -> Result<Answer, Failure> {
+) -> Result<Response<Bytes>, Failure> {
     let refused = |message: String| Failure { class: "request_error", message };
     let uri: Uri = webhook.url.parse().map_err(|_| refused("the URL is not valid".into()))?;
     let host = uri.host().ok_or_else(|| refused("the URL names no host".into()))?;
@@ -172,38 +160,10 @@ async fn send(
     let authority = HeaderValue::from_str(authority).map_err(|err| refused(err.to_string()))?;
     request.headers_mut().insert(header::HOST, authority);
     // To the very address that was judged: a name is not asked for twice.
-    let stream = TcpStream::connect(address).await.map_err(|err| transport(err.to_string()))?;
-    match is_secure {
-        true => exchange(tls.wrap(host, stream).await.map_err(transport)?, request).await,
-        false => exchange(stream, request).await,
-    }
-}
-
-fn transport(message: String) -> Failure {
-    Failure { class: "transport_error", message }
-}
-
-/// One request and its answer.
-async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    request: Request<Full<Bytes>>,
-) -> Result<Answer, Failure> {
-    let failed = |err: hyper::Error| transport(err.to_string());
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    let connection = tokio::spawn(connection);
-    let answer = sender.send_request(request).await.map_err(failed)?;
-    let (parts, mut rest) = answer.into_parts();
-    let mut body = Vec::new();
-    while body.len() < MOST_ANSWER {
-        match rest.frame().await {
-            Some(Ok(frame)) => body.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref())),
-            Some(Err(err)) => return Err(failed(err)),
-            None => break,
-        }
-    }
-    connection.abort();
-    body.truncate(MOST_ANSWER);
-    Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body: body.into() })
+    let secure = is_secure.then_some((tls, host));
+    outbound::send(address, secure, request)
+        .await
+        .map_err(|message| Failure { class: "transport_error", message })
 }
 
 async fn look_up(host: &str, port: u16, receivers: Receivers) -> Result<SocketAddr, Failure> {

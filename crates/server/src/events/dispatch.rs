@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::deliver::{Receivers, deliver};
-use super::tls::Tls;
+use crate::outbound::Tls;
 use crate::store::{Due, Store};
 use crate::telemetry::{DeliveryResult, Telemetry};
 use crate::{Result, clock};

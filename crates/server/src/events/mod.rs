@@ -5,7 +5,6 @@
 
 mod deliver;
 mod dispatch;
-mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,10 +9,11 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderValue, Method};
+use tracing::Span;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::{Error, Result};
+use crate::{Error, Result, traces};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -85,6 +86,11 @@ pub(super) async fn measure(State(app): State<App>, mut request: Request, next: 
     let began = Instant::now();
     let method = request.method().clone();
     let route = matched(request.extensions()).unwrap_or("none").to_owned();
+    let span = Span::current();
+    if !span.is_disabled() && route != "none" {
+        span.record("http.route", route.as_str());
+        traces::rename(&span, format!("{method} {route}"));
+    }
     let note = Note::default();
     request.extensions_mut().insert(note.clone());
     let mut answer = next.run(request).await;

@@ -41,7 +41,7 @@ pub(super) async fn create_v1(
 ) -> Result<Response> {
     let plan = plan(&app, team, body, Version::V1).await?;
     let view = app.sandboxes().create(plan).await?;
-    Ok(body::json(StatusCode::CREATED, &sandbox(&app, &view)))
+    Ok(created(&app, &view))
 }
 
 pub(super) async fn create_v2(
@@ -58,7 +58,12 @@ pub(super) async fn create_v2(
         Some(key) => app.sandboxes().create_once(plan, key, &fingerprint(&bytes)?).await?,
         None => app.sandboxes().create(plan).await?,
     };
-    Ok(body::json(StatusCode::CREATED, &sandbox(&app, &view)))
+    Ok(created(&app, &view))
+}
+
+fn created(app: &App, view: &View) -> Response {
+    tracing::Span::current().record("sandbox_id", tracing::field::display(&view.details.id));
+    body::json(StatusCode::CREATED, &sandbox(app, view))
 }
 
 pub(super) async fn detail(

@@ -8,6 +8,8 @@ use sandcove_isolate::{Blueprint, Error as IsolateError, Files, Handle, SandboxS
 use sandcove_wire::api::observe::LogLevel;
 use sandcove_wire::boot::Settings as AgentSettings;
 use sandcove_wire::id::SandboxId;
+use tracing::field::{self, Empty};
+use tracing::{Instrument, Span, info_span};
 
 use super::admission::{Slot, Turn};
 use super::driver::Driver;
@@ -19,7 +21,7 @@ use crate::events::{Happened, describe};
 use crate::teams::Team;
 use crate::telemetry::StartResult;
 use crate::templates::TemplateRecord;
-use crate::{Error, Result, clock, random};
+use crate::{Error, Result, clock, random, traces};
 
 /// How often a start that found no slot tries again.
 const RETRY: Duration = Duration::from_millis(100);
@@ -77,8 +79,18 @@ struct Launched {
 
 /// Makes a sandbox; its driver is registered and waits to be run.
 pub(super) async fn create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Driver> {
+    let team = plan.team.id;
+    let span = info_span!("create", team_id = %team, sandbox_id = Empty, otel.status_code = Empty);
+    let made = try_create(shared, plan).instrument(span.clone()).await;
+    if made.is_err() {
+        traces::failed(&span);
+    }
+    made
+}
+
+async fn try_create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Driver> {
     let asked = Instant::now();
-    let (reserved, turn) = match queue(shared, plan).await {
+    let (reserved, turn) = match queue(shared, plan).instrument(info_span!("queue")).await {
         Ok(turn) => turn,
         Err(error) => {
             shared.telemetry.start_ended(StartResult::Refused);
@@ -87,7 +99,14 @@ pub(super) async fn create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Dri
     };
     shared.telemetry.waited(asked.elapsed());
     let began = Instant::now();
-    let started = async { reserved.launch(shared, &turn).await?.record(shared).await }.await;
+    let id = reserved.details.id.clone();
+    Span::current().record("sandbox_id", field::display(&id));
+    let started = async {
+        let launched =
+            reserved.launch(shared, &turn).instrument(info_span!("launch", sandbox_id = %id)).await?;
+        launched.record(shared).instrument(info_span!("record", sandbox_id = %id)).await
+    }
+    .await;
     match &started {
         Ok(_) => {
             shared.telemetry.started_in(began.elapsed());

@@ -7,12 +7,15 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use sandcove_isolate::{Handle, crash};
 use sandcove_wire::api::network::NetworkUpdate;
 use sandcove_wire::api::observe::LogLevel;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
+use tracing::field::Empty;
+use tracing::{Instrument, Span, info_span};
 
 use super::admission::Slot;
 use super::journal::Journal;
@@ -25,7 +28,7 @@ use super::request::{Command, Outcome, Reply, Request, answer, answer_all};
 use super::work::{Subject, Work};
 use crate::events::{Happened, KillReason, describe};
 use crate::teams::Team;
-use crate::{Error, Result, clock, events};
+use crate::{Error, Result, clock, events, traces};
 
 /// Freezing takes at least this long, so that callers who ask for it at once share its answer: the second of two
 /// simultaneous requests would else come when the sandbox is paused already, which is an error.
@@ -49,6 +52,7 @@ struct Underway {
     timeout: Duration,
     /// What a resume changes of the expiry policy.
     auto_pause: Option<bool>,
+    span: Span,
 }
 
 /// The last pause or resume, once it has been answered.
@@ -220,7 +224,7 @@ impl Driver {
             }
             _ => String::new(),
         };
-        self.begin(transition, settle, name);
+        self.begin(transition, settle, name, &command.span);
         if let Some(underway) = &mut self.underway {
             underway.joined.push(command.reply);
             underway.timeout = timeout;
@@ -228,8 +232,8 @@ impl Driver {
         }
     }
 
-    /// `name` is what a snapshot is kept under.
-    fn begin(&mut self, transition: Transition, settle: Duration, name: String) {
+    /// `name` is what a snapshot is kept under, `cause` what asks for the change.
+    fn begin(&mut self, transition: Transition, settle: Duration, name: String, cause: &Span) {
         let subject = Subject {
             shared: self.shared.clone(),
             view: self.view.borrow().clone(),
@@ -246,12 +250,14 @@ impl Driver {
         } else {
             Box::pin(async move { tokio::join!(work, sleep(settle)).0 })
         };
+        let span = self.span(transition, cause);
         self.underway = Some(Underway {
             transition,
-            work,
+            work: work.instrument(span.clone()).boxed(),
             joined: Vec::new(),
             timeout: Duration::ZERO,
             auto_pause: None,
+            span,
         });
         self.view.send_modify(|view| {
             view.phase = transition.during();
@@ -264,16 +270,58 @@ impl Driver {
         });
     }
 
+    fn span(&self, transition: Transition, cause: &Span) -> Span {
+        let (id, team) = (&self.view.borrow().details.id, self.team.id);
+        match transition {
+            Transition::Pause(_) => {
+                info_span!(parent: cause, "pause", team_id = %team, sandbox_id = %id, otel.status_code = Empty)
+            }
+            Transition::Resume(_) => {
+                info_span!(parent: cause, "resume", team_id = %team, sandbox_id = %id, otel.status_code = Empty)
+            }
+            Transition::Snapshot => {
+                info_span!(parent: cause, "snapshot", team_id = %team, sandbox_id = %id, otel.status_code = Empty)
+            }
+            Transition::Stop => {
+                info_span!(parent: cause, "kill", team_id = %team, sandbox_id = %id, otel.status_code = Empty)
+            }
+        }
+    }
+
     async fn finish(&mut self, result: Result<Option<Handle>>) {
-        let Some(underway) = self.underway.take() else { return };
-        let outcome = match (underway.transition, result) {
+        let Some(Underway { transition, joined, timeout, auto_pause, span, .. }) = self.underway.take()
+        else {
+            return;
+        };
+        let outcome = self.conclude(transition, result, timeout, auto_pause).instrument(span.clone()).await;
+        if outcome.is_err() {
+            traces::failed(&span);
+        }
+        let told = |outcome: &Outcome| Told { transition, outcome: *outcome, at: Instant::now() };
+        self.told = outcome.as_ref().ok().map(told);
+        drop(span);
+        answer_all(joined, outcome);
+        for command in std::mem::take(&mut self.waiting) {
+            self.receive(command).await;
+        }
+    }
+
+    /// Makes what the change has led to known.
+    async fn conclude(
+        &mut self,
+        transition: Transition,
+        result: Result<Option<Handle>>,
+        timeout: Duration,
+        auto_pause: Option<bool>,
+    ) -> Result<Outcome> {
+        match (transition, result) {
             (Transition::Pause(keep), Ok(handle)) => {
                 self.handle = handle;
                 self.paused(keep).await
             }
             (Transition::Resume(_), Ok(handle)) => {
                 self.handle = handle;
-                self.resumed(underway.timeout, underway.auto_pause).await
+                self.resumed(timeout, auto_pause).await
             }
             (Transition::Snapshot, result) => {
                 self.view.send_modify(|view| view.phase = Phase::Running);
@@ -294,16 +342,6 @@ impl Driver {
                 self.failed_to(transition, &error);
                 Err(error)
             }
-        };
-        let told = |outcome: &Outcome| Told {
-            transition: underway.transition,
-            outcome: *outcome,
-            at: Instant::now(),
-        };
-        self.told = outcome.as_ref().ok().map(told);
-        answer_all(underway.joined, outcome);
-        for command in std::mem::take(&mut self.waiting) {
-            self.receive(command).await;
         }
     }
 
@@ -404,7 +442,7 @@ impl Driver {
             }
         }
         self.ending = KillReason::Unknown;
-        self.begin(transition, Duration::ZERO, String::new());
+        self.begin(transition, Duration::ZERO, String::new(), &Span::none());
     }
 
     fn expire_if_due(&mut self, now: Timestamp) {
@@ -417,7 +455,7 @@ impl Driver {
         drop(view);
         if due {
             self.ending = KillReason::Timeout;
-            self.begin(transition, Duration::ZERO, String::new());
+            self.begin(transition, Duration::ZERO, String::new(), &Span::none());
         }
     }
 

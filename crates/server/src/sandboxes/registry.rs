@@ -10,6 +10,7 @@ use sandcove_wire::id::SandboxId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
 use uuid::Uuid;
 
 use super::admission::{Admission, Capacity, Slot};
@@ -85,7 +86,7 @@ impl Entry {
     pub(crate) async fn ask(&self, request: Request) -> Result<Outcome> {
         let gone = || Error::SandboxNotFound(self.details.id.to_string());
         let (reply, answer) = oneshot::channel();
-        let command = Command { request, reply, asked: Instant::now() };
+        let command = Command { request, reply, asked: Instant::now(), span: Span::current() };
         self.commands.send(command).await.map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
@@ -208,10 +209,11 @@ impl Registry {
         }
         let (reply, answer) = oneshot::channel();
         let shared = self.shared.clone();
+        let request = Span::current();
         self.tracker.spawn(async move {
             let team = plan.team.id;
             let template = plan.build.template_id.clone();
-            let made = create::create(&shared, plan).await;
+            let made = create::create(&shared, plan).instrument(request).await;
             if let Some(key) = key {
                 let id = made.as_ref().ok().map(|driver| driver.view.borrow().details.id.clone());
                 note_idempotent(&shared, team, key, id).await;
@@ -242,7 +244,7 @@ impl Registry {
             return Err(Error::ShuttingDown);
         }
         self.tracker
-            .spawn(work)
+            .spawn(work.in_current_span())
             .await
             .unwrap_or(Err(Error::Internal("the task that did the work ended early")))
     }

@@ -53,6 +53,8 @@ pub(super) struct Command {
     pub(super) reply: Reply,
     /// When.
     pub(super) asked: Instant,
+    /// What the change it begins is part of.
+    pub(super) span: tracing::Span,
 }
 
 impl Request {

@@ -18,6 +18,7 @@ mod restart;
 mod snapshots;
 mod support;
 mod templates;
+mod traces;
 mod volumes;
 mod wake;
 mod walk;

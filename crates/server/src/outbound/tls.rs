@@ -1,5 +1,5 @@
-//! TLS to receivers of webhooks: rustls, with the authorities that this host trusts, so that one its administrator has added
-//! counts as any other.
+//! TLS to others: rustls, with the authorities that this host trusts, so that one its administrator has added counts as any
+//! other.
 
 use std::sync::Arc;
 
@@ -11,15 +11,21 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Whom a receiver's certificate may come from.
+/// Whom a certificate may come from.
 #[derive(Default)]
-pub(super) struct Tls {
-    /// Read when it is first needed: most servers tell nobody.
+pub(crate) struct Tls {
+    /// Read when it is first needed: most servers call nobody.
     connector: OnceCell<TlsConnector>,
 }
 
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
 impl Tls {
-    /// Wraps a connection to `host`, whose certificate has to be good for that name. The error is for whoever made the webhook.
+    /// Wraps a connection to `host`, whose certificate has to be good for that name. The error is for whoever named the host.
     pub(super) async fn wrap(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| format!("a certificate cannot be for the host {host}"))?;
@@ -34,7 +40,7 @@ async fn read_roots() -> Result<TlsConnector, String> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
-            tracing::warn!(errors = ?found.errors, "this host trusts no certificate authority: no https webhook is told");
+            tracing::warn!(errors = ?found.errors, "this host trusts no certificate authority: no https address can be called");
         }
         trusting(roots)
     });

@@ -1,0 +1,54 @@
+//! HTTP requests that the server makes itself: to receivers of webhooks, and to the collector of traces.
+
+mod tls;
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+pub(crate) use tls::Tls;
+
+/// Bytes kept of an answer.
+const MOST_ANSWER: usize = 4096;
+
+/// Sends `request`, whose URI is only a path, to `address`, with TLS when the host is named that its certificate has to be
+/// for. Gives the beginning of the answer; the error is for whoever named the address.
+pub(crate) async fn send(
+    address: SocketAddr,
+    secure: Option<(&Tls, &str)>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Bytes>, String> {
+    let stream = TcpStream::connect(address).await.map_err(|err| err.to_string())?;
+    match secure {
+        Some((tls, host)) => exchange(tls.wrap(host, stream).await?, request).await,
+        None => exchange(stream, request).await,
+    }
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Bytes>, String> {
+    let failed = |err: hyper::Error| err.to_string();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let connection = tokio::spawn(connection);
+    let answer = sender.send_request(request).await.map_err(failed)?;
+    let (parts, mut rest) = answer.into_parts();
+    let mut body = Vec::new();
+    while body.len() < MOST_ANSWER {
+        match rest.frame().await {
+            Some(Ok(frame)) => body.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref())),
+            Some(Err(err)) => return Err(failed(err)),
+            None => break,
+        }
+    }
+    connection.abort();
+    body.truncate(MOST_ANSWER);
+    Ok(Response::from_parts(parts, body.into()))
+}

@@ -1,0 +1,145 @@
+//! Traces for operators: spans of requests and of what they change in sandboxes, sent to a collector of OpenTelemetry data
+//! (OTLP over HTTP, protobuf). Off unless there is an endpoint; then nothing here is set up and spans cost nothing.
+//!
+//! Only spans of this program go out, with the ids, the route and the status they have: no events of the log, no headers,
+//! paths, queries or bodies.
+
+mod post;
+mod queue;
+
+use std::time::Duration;
+
+use http::{HeaderMap, Uri};
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::{TraceContextExt, TracerProvider};
+use opentelemetry_http::HeaderExtractor;
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use prometheus_client::metrics::counter::Counter;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata, Span, Subscriber};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::registry::LookupSpan;
+
+use post::Post;
+use queue::{Dropped, Queue};
+
+/// What spans are told to come from unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
+const SERVICE: &str = "sandcove";
+/// How long a stop waits for the last spans to be taken.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Why traces cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidTraces {
+    /// The endpoint is no URL of a collector. It is not shown: it may hold a password.
+    #[error("the endpoint for traces must be a URL like `http://collector:4318`, without user and password")]
+    Endpoint,
+    /// The settings in `OTEL_*` variables are not usable.
+    #[error("failed to set up the sending of traces: {0}")]
+    Settings(String),
+}
+
+/// Sends spans, once its [`Traces::layer`] is part of the subscriber of this process.
+#[derive(Debug)]
+pub struct Traces {
+    provider: SdkTracerProvider,
+    stopping: CancellationToken,
+    sending: JoinHandle<()>,
+}
+
+impl Traces {
+    /// Begins to send to `endpoint`, the whole URL. Must be called within a runtime. The collector is not asked: one that
+    /// comes later is found then.
+    pub fn start(endpoint: &str) -> Result<Self, InvalidTraces> {
+        let uri: Uri = endpoint.parse().map_err(|_| InvalidTraces::Endpoint)?;
+        let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+        if !is_web || uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
+            return Err(InvalidTraces::Endpoint);
+        }
+        let mut exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Post::default())
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(endpoint)
+            .build()
+            .map_err(|err| InvalidTraces::Settings(err.to_string()))?;
+        let resource = resource();
+        opentelemetry_sdk::trace::SpanExporter::set_resource(&mut exporter, &resource);
+        let (queue, waiting) = Queue::new(dropped());
+        let stopping = CancellationToken::new();
+        let sending = tokio::spawn(queue::send(exporter, waiting, stopping.clone(), uri));
+        let provider =
+            SdkTracerProvider::builder().with_resource(resource).with_span_processor(queue).build();
+        Ok(Self { provider, stopping, sending })
+    }
+
+    /// What hands spans over.
+    pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
+        tracing_opentelemetry::layer()
+            .with_tracer(self.provider.tracer(SERVICE))
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_tracked_inactivity(false)
+            .with_context_activation(false)
+            .with_filter(filter_fn(is_ours).with_max_level_hint(LevelFilter::INFO))
+    }
+
+    /// Sends what is left, but does not wait for it for long.
+    pub async fn stop(self) {
+        self.stopping.cancel();
+        let ending = self.sending.abort_handle();
+        if tokio::time::timeout(STOP_PATIENCE, self.sending).await.is_err() {
+            ending.abort();
+            tracing::warn!("the collector took too long for the last traces, they are lost");
+        }
+    }
+}
+
+/// Only spans: what is written to the log stays there.
+fn is_ours(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span() && *metadata.level() <= Level::INFO && metadata.target().starts_with("sandcove")
+}
+
+fn resource() -> Resource {
+    let unnamed = Resource::builder().build();
+    let is_named = unnamed.get(&"service.name".into()).is_some_and(|name| {
+        let name = name.as_str();
+        !name.is_empty() && !name.starts_with("unknown_service")
+    });
+    if is_named { unnamed } else { Resource::builder().with_service_name(SERVICE).build() }
+}
+
+/// Makes `span` part of the trace that the request belongs to already, by its `traceparent` header.
+pub(crate) fn continue_from(span: &Span, headers: &HeaderMap) {
+    // Nobody looks at the span, or there is nothing to go on from.
+    if span.is_disabled() || !headers.contains_key("traceparent") {
+        return;
+    }
+    let caller = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
+    // Only spans that are written to the log and nowhere else cannot have such a parent.
+    let _ = span.set_parent(caller);
+}
+
+/// Names `span`, which has begun without its name being known.
+pub(crate) fn rename(span: &Span, name: String) {
+    span.context().span().update_name(name);
+}
+
+/// Says in `span` that what it stands for failed.
+pub(crate) fn failed(span: &Span) {
+    span.record("otel.status_code", "ERROR");
+}
+
+/// Spans that no collector got; of the whole process, as the subscriber is.
+pub(crate) fn dropped() -> Dropped {
+    static DROPPED: std::sync::LazyLock<Counter> = std::sync::LazyLock::new(Counter::default);
+    DROPPED.clone()
+}

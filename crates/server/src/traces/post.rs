@@ -1,0 +1,50 @@
+//! How batches of spans travel: the same way as webhooks.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, Uri, header};
+use http_body_util::Full;
+use opentelemetry_http::{HttpClient, HttpError};
+
+use crate::outbound::{self, Tls};
+
+/// How long the collector may take for one attempt.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Posts to the collector.
+#[derive(Debug, Default)]
+pub(super) struct Post {
+    tls: Tls,
+}
+
+#[async_trait]
+impl HttpClient for Post {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let sent = tokio::time::timeout(PATIENCE, self.post(request)).await;
+        let answer = sent.map_err(|_| "no answer in time".to_owned()).and_then(|answer| answer);
+        // The exporter keeps the reason to itself.
+        answer.map_err(|error| {
+            tracing::debug!(%error, "a batch of traces was not sent");
+            error.into()
+        })
+    }
+}
+
+impl Post {
+    async fn post(&self, request: Request<Bytes>) -> Result<Response<Bytes>, String> {
+        let uri = request.uri().clone();
+        let host = uri.host().ok_or("the URL names no host")?.trim_matches(['[', ']']);
+        let is_secure = uri.scheme_str() == Some("https");
+        let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let mut found = tokio::net::lookup_host((host, port)).await.map_err(|err| err.to_string())?;
+        let address = found.next().ok_or("the host has no address")?;
+        let mut request = request.map(Full::new);
+        *request.uri_mut() = uri.path_and_query().map_or(Uri::from_static("/"), |path| path.clone().into());
+        let authority = uri.authority().map_or(host, |authority| authority.as_str());
+        let authority = HeaderValue::from_str(authority).map_err(|err| err.to_string())?;
+        request.headers_mut().insert(header::HOST, authority);
+        outbound::send(address, is_secure.then_some((&self.tls, host)), request).await
+    }
+}

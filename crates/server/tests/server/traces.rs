@@ -1,0 +1,171 @@
+//! Traces, as a collector gets them (docs/tracing.md).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::post;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Kind;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use prost::Message;
+use sandcove_server::traces::{InvalidTraces, Traces};
+use serde_json::{Value, json};
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::support::{KEY, Server};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const CALLER: &str = "b7ad6b7169203331";
+const SECRETS: [&str; 3] = [KEY, "a variable's value", "a value of the metadata"];
+
+/// Keeps what it is sent.
+#[derive(Clone, Default)]
+struct Collector {
+    bodies: Arc<Mutex<Vec<Bytes>>>,
+}
+
+impl Collector {
+    /// One that listens; its endpoint.
+    async fn listen(&self) -> String {
+        let bodies = self.bodies.clone();
+        let keep = post(move |body: Bytes| async move { bodies.lock().unwrap().push(body) });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, Router::new().route("/v1/traces", keep)).await });
+        format!("http://{address}/v1/traces")
+    }
+
+    /// The spans, and what they are told to come from.
+    fn spans(&self) -> Vec<(String, Span)> {
+        let mut spans = Vec::new();
+        for body in self.bodies.lock().unwrap().iter() {
+            for group in ExportTraceServiceRequest::decode(body.clone()).unwrap().resource_spans {
+                let service = text(&group.resource.as_ref().unwrap().attributes, "service.name");
+                let found = group.scope_spans.into_iter().flat_map(|scope| scope.spans);
+                spans.extend(found.map(|span| (service.clone(), span)));
+            }
+        }
+        spans
+    }
+}
+
+fn text(attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue], key: &str) -> String {
+    let found = attributes.iter().find(|attribute| attribute.key == key);
+    match found.and_then(|attribute| attribute.value.clone()).and_then(|value| value.value) {
+        Some(Kind::StringValue(text)) => text,
+        Some(Kind::IntValue(number)) => number.to_string(),
+        other => panic!("{key} is {other:?} in {attributes:?}"),
+    }
+}
+
+/// Spans of this thread, which runs the whole server of a test, go to `endpoint`.
+fn trace_to(endpoint: &str) -> (Traces, DefaultGuard) {
+    let traces = Traces::start(endpoint).unwrap();
+    let subscriber = tracing_subscriber::registry().with(traces.layer());
+    let guard = tracing::subscriber::set_default(subscriber);
+    (traces, guard)
+}
+
+#[tokio::test]
+async fn requests_and_changes_of_sandboxes_are_spans_of_one_trace_without_secrets() {
+    let collector = Collector::default();
+    let (traces, _guard) = trace_to(&collector.listen().await);
+    let server = Server::start().await;
+    let parent = format!("00-{TRACE}-{CALLER}-01");
+    let headers = [("x-api-key", KEY), ("traceparent", &parent)];
+    let body = json!({
+        "templateID": "base",
+        "timeout": 60,
+        "secure": true,
+        "envVars": { "V": SECRETS[1] },
+        "metadata": { "m": SECRETS[2] },
+    });
+    let created = server.send("POST", "/sandboxes", &headers, body.to_string()).await.json();
+    let id = created["sandboxID"].as_str().unwrap();
+    let token = created["envdAccessToken"].as_str().unwrap();
+    for (method, path, status) in [("POST", "/pause", 204), ("POST", "/resume", 201), ("DELETE", "", 204)] {
+        let reply = server.send(method, &format!("/sandboxes/{id}{path}"), &headers, "{}").await;
+        assert_eq!(reply.status.as_u16(), status, "{}", reply.text);
+    }
+    server.call("GET", &format!("/nothing/here?token={token}"), Value::Null).await;
+    traces.stop().await;
+
+    let spans = collector.spans();
+    assert!(spans.iter().all(|(service, _)| service == "sandcove"));
+    let named: HashMap<&str, &Span> = spans.iter().map(|(_, span)| (span.name.as_str(), span)).collect();
+    let under = |child: &str, parent: &str| {
+        let (child, parent) = (named[child], named[parent]);
+        assert_eq!(child.parent_span_id, parent.span_id, "{} is not under {}", child.name, parent.name);
+        assert_eq!(child.trace_id, parent.trace_id);
+    };
+    for (request, status) in [
+        ("POST /sandboxes", "201"),
+        ("POST /sandboxes/{id}/pause", "204"),
+        ("POST /sandboxes/{id}/resume", "201"),
+        ("DELETE /sandboxes/{id}", "204"),
+    ] {
+        let span = named[request];
+        assert_eq!(hex(&span.trace_id), TRACE);
+        assert_eq!(hex(&span.parent_span_id), CALLER);
+        assert_eq!(span.kind, SpanKind::Server as i32);
+        let (method, route) = request.split_once(' ').unwrap();
+        assert_eq!(text(&span.attributes, "http.request.method"), method);
+        assert_eq!(text(&span.attributes, "http.route"), route);
+        assert_eq!(text(&span.attributes, "http.response.status_code"), status);
+        assert_eq!(text(&span.attributes, "sandbox_id"), id);
+        assert!(!text(&span.attributes, "team_id").is_empty());
+    }
+    under("create", "POST /sandboxes");
+    for phase in ["queue", "launch", "record"] {
+        under(phase, "create");
+    }
+    under("pause", "POST /sandboxes/{id}/pause");
+    under("resume", "POST /sandboxes/{id}/resume");
+    under("kill", "DELETE /sandboxes/{id}");
+    for change in ["create", "launch", "record", "pause", "resume", "kill"] {
+        assert_eq!(text(&named[change].attributes, "sandbox_id"), id);
+    }
+    // What matches no route is not named by its path.
+    assert_eq!(text(&named["api"].attributes, "http.response.status_code"), "404");
+    for body in collector.bodies.lock().unwrap().iter() {
+        let body = String::from_utf8_lossy(body);
+        for secret in SECRETS.into_iter().chain([token]) {
+            assert!(!body.contains(secret), "{secret} went out");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_collector_requests_are_answered_and_lost_spans_counted() {
+    // Bound and not listening: nobody else gets this port, and nobody answers.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (traces, _guard) = trace_to(&format!("http://{}/v1/traces", socket.local_addr().unwrap()));
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    assert_eq!(server.call("DELETE", &format!("/sandboxes/{id}"), Value::Null).await.status, 204);
+    traces.stop().await;
+    let metrics = server.send("GET", "/metrics", &[("x-admin-token", "admin")], "").await.text;
+    let line = metrics.lines().find(|line| line.starts_with("sandcove_trace_spans_dropped_total ")).unwrap();
+    let dropped: u64 = line.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(dropped > 0, "{line}");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_none_is_refused_and_not_shown() {
+    for endpoint in
+        ["collector:4318", "ftp://collector/", "http://me:my-password@collector:4318/v1/traces", ""]
+    {
+        let refused = Traces::start(endpoint).unwrap_err();
+        assert!(matches!(refused, InvalidTraces::Endpoint));
+        assert!(!refused.to_string().contains("my-password"));
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
