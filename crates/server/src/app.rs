@@ -270,6 +270,7 @@ impl Server {
         if answer.status().is_server_error() {
             traces::failed(&span);
         }
+        traces::end(&span);
         answer
     }
 }

@@ -85,6 +85,7 @@ pub(super) async fn create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Dri
     if made.is_err() {
         traces::failed(&span);
     }
+    traces::end(&span);
     made
 }
 

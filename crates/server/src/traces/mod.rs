@@ -133,6 +133,11 @@ pub(crate) fn rename(span: &Span, name: String) {
     span.context().span().update_name(name);
 }
 
+/// Ends `span` now: others, such as the database's threads, may hold it for longer.
+pub(crate) fn end(span: &Span) {
+    span.context().span().end();
+}
+
 /// Says in `span` that what it stands for failed.
 pub(crate) fn failed(span: &Span) {
     span.record("otel.status_code", "ERROR");
