@@ -116,17 +116,24 @@ impl Handle {
         if *ended {
             return Ok(());
         }
-        self.end_processes().await?;
+        let killed = self.end_processes().await;
         *ended = true;
-        // Nothing runs any more, which is what a caller waits for. Giving back what it held takes the kernel tens of
-        // milliseconds (it waits for every processor to forget the interface); a crash meanwhile is a sweep's work.
-        let (host, id, slot) = (self.host().clone(), self.record().id.clone(), self.record().slot);
-        host.tasks.clone().spawn(async move {
-            if let Err(error) = host.release(&[&id], slot, Leaving::Nothing).await {
+        // That nothing runs any more is what a caller waits for. Giving back what it held takes the kernel tens of
+        // milliseconds (it waits for every processor to forget the interface), and an overloaded host longer than a caller
+        // is asked to wait; a crash or a stop meanwhile is a sweep's work.
+        let handle = self.clone();
+        self.host().tasks.spawn(async move {
+            let (host, id, slot) = (handle.host(), &handle.record().id, handle.record().slot);
+            tokio::select! {
+                biased;
+                _ = handle.wait() => {}
+                () = host.stopping.cancelled() => return,
+            }
+            if let Err(error) = host.release(&[id], slot, Leaving::Nothing).await {
                 tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "not all was given back");
             }
         });
-        Ok(())
+        killed
     }
 }
 

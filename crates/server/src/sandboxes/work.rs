@@ -103,7 +103,7 @@ impl Subject {
                 _ => removed,
             };
             if let Err(err) = removed {
-                // It no longer runs for anybody; what is left of it is swept at the next start.
+                // It no longer runs for anybody; what is left of it goes when it can, at the next start at the latest.
                 tracing::error!(sandbox_id = %id, error = ?err, "sandbox was not removed completely");
             }
             crash::point("kill.removed");

@@ -18,7 +18,6 @@ mod restart;
 mod snapshots;
 mod support;
 mod templates;
-mod traces;
 mod volumes;
 mod wake;
 mod walk;

@@ -1,4 +1,10 @@
-//! Traces, as a collector gets them (docs/tracing.md).
+//! Traces, as a collector gets them (docs/tracing.md). In a process of their own: which spans are looked at is decided for all
+//! threads of one together, so other tests would change what these see.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "../server/support.rs"]
+#[allow(dead_code, reason = "the other tests use the rest")]
+mod support;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,6 +23,9 @@ use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::support::{KEY, Server};
+
+/// Taken by whoever sets where spans go.
+static SUBSCRIBED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
@@ -72,6 +81,7 @@ fn trace_to(endpoint: &str) -> (Traces, DefaultGuard) {
 
 #[tokio::test]
 async fn requests_and_changes_of_sandboxes_are_spans_of_one_trace_without_secrets() {
+    let _alone = SUBSCRIBED.lock().await;
     let collector = Collector::default();
     let (traces, _guard) = trace_to(&collector.listen().await);
     let server = Server::start().await;
@@ -141,6 +151,7 @@ async fn requests_and_changes_of_sandboxes_are_spans_of_one_trace_without_secret
 
 #[tokio::test]
 async fn without_a_collector_requests_are_answered_and_lost_spans_counted() {
+    let _alone = SUBSCRIBED.lock().await;
     // Bound and not listening: nobody else gets this port, and nobody answers.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
