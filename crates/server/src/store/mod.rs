@@ -5,6 +5,7 @@ mod events;
 mod idempotency;
 mod keys;
 mod layers;
+mod migrations;
 mod observed;
 mod sandboxes;
 mod snapshots;
@@ -37,8 +38,6 @@ pub(crate) use webhooks::{AttemptQuery, Due, Webhook};
 
 use crate::{Error, Result};
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
-
 /// A handle to the database; clones share it.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -67,7 +66,7 @@ impl Store {
             .after_release(|connection, _| Box::pin(is_between_transactions(connection)))
             .connect_with(options.clone())
             .await?;
-        MIGRATIONS.run(&write).await?;
+        migrations::migrator().run(&write).await?;
         let read = SqlitePoolOptions::new().max_connections(4).connect_with(options.read_only(true)).await?;
         let mut journal = path.as_os_str().to_owned();
         journal.push("-wal");

@@ -1,0 +1,43 @@
+//! The steps that made the tables what they are. They are listed here, and not found by sqlx's macro: for that macro SQLite and all of
+//! sqlx would be built a second time, to run inside the compiler.
+
+use sqlx::SqlSafeStr;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+
+/// Number, name and text of each step; a step that was once released never changes.
+const STEPS: &[(i64, &str, &str)] = &[
+    (1, "base", include_str!("../../migrations/0001_base.sql")),
+    (10, "teams", include_str!("../../migrations/0010_teams.sql")),
+    (11, "volumes", include_str!("../../migrations/0011_volumes.sql")),
+    (12, "events", include_str!("../../migrations/0012_events.sql")),
+    (13, "team metrics", include_str!("../../migrations/0013_team_metrics.sql")),
+    (14, "observed", include_str!("../../migrations/0014_observed.sql")),
+];
+
+/// What brings a database up to date.
+pub(super) fn migrator() -> Migrator {
+    let step = |&(number, name, text): &(i64, &'static str, &'static str)| {
+        Migration::new(number, name.into(), MigrationType::Simple, text.into_sql_str(), false)
+    };
+    Migrator::with_migrations(STEPS.iter().map(step).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_a_step() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
+        let mut files: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        files.sort();
+        let steps: Vec<String> = STEPS
+            .iter()
+            .map(|(number, name, _)| format!("{number:04}_{}.sql", name.replace(' ', "_")))
+            .collect();
+        assert_eq!(files, steps);
+    }
+}
