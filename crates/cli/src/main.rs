@@ -74,7 +74,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // An evaluation's exit code 2 means that there was nothing to run.
+        Err(error) if error.use_stderr() && std::env::args().nth(1).is_some_and(|verb| verb == "eval") => {
+            let _ = error.print();
+            return ExitCode::FAILURE;
+        }
+        Err(error) => error.exit(),
+    };
     match start(cli) {
         Ok(code) => code,
         Err(error) => {

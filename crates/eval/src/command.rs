@@ -1,17 +1,21 @@
 //! What the `eval` command does, apart from reading its arguments.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::config::{self, ConfigError, Findings, LoadOptions, Severity, Suite, tests};
+use crate::config::{self, ConfigError, Findings, LoadOptions, Severity, Suite};
 use crate::model::{Evaluation, Object};
 use crate::output;
 use crate::run::{self, Control, End, Outcome, Settings, Start, filter::Filters};
 use crate::store::{self, recording::Keep};
 use crate::terminal::{self, Shown};
+
+pub use crate::terminal::Format;
+use crate::watch::Sources;
 
 /// The arguments of the command.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -36,6 +40,10 @@ pub struct EvalOptions {
     pub verbose: bool,
     pub check_only: bool,
     #[serde(skip)]
+    pub format: Format,
+    #[serde(skip)]
+    pub watch: bool,
+    #[serde(skip)]
     pub again: Option<Again>,
 }
 
@@ -59,16 +67,35 @@ const INTERRUPTED: u8 = 130;
 
 /// Runs an evaluation and returns the exit code of the process. Everything is told on standard output and standard error.
 pub async fn eval(options: EvalOptions) -> u8 {
-    match try_eval(&options).await {
-        Ok(code) => code,
-        Err(error) => {
+    let mut sources = sources(&options);
+    loop {
+        let code = try_eval(&options, &mut sources).await.unwrap_or_else(|error| {
             eprintln!("error: {error}");
             TROUBLE
+        });
+        if !options.watch {
+            return code;
+        }
+        eprintln!("\nWaiting for changes; Ctrl-C ends it.");
+        for path in sources.changed().await {
+            let own = path.strip_prefix(&options.load.directory).unwrap_or(&path);
+            eprintln!("\n=== {} changed", own.display());
         }
     }
 }
 
-async fn try_eval(options: &EvalOptions) -> Result<u8, String> {
+/// What the command line says that a run is made from.
+fn sources(options: &EvalOptions) -> Sources {
+    let load = &options.load;
+    let configs = load.configs.iter().chain(&load.prompts).chain(&load.providers).chain(&load.tests);
+    let configs = configs.chain(&load.assertions).chain(&load.model_outputs);
+    let mut sources = Sources::new(&load.directory, configs.map(PathBuf::from).chain(load.env_files.clone()));
+    sources.leave_out(&options.outputs);
+    sources.remember();
+    sources
+}
+
+async fn try_eval(options: &EvalOptions, sources: &mut Sources) -> Result<u8, String> {
     let mut options = options.clone();
     let again = match options.again.take() {
         Some(again) => Some(go_on(&mut options, again).await?),
@@ -107,6 +134,11 @@ async fn try_eval(options: &EvalOptions) -> Result<u8, String> {
     for path in &outputs {
         output::format_of(path)?;
     }
+    if options.watch {
+        sources.leave_out(&outputs);
+        suite.raw.values().for_each(|value| sources.refer(&suite.services.base, value));
+        sources.remember();
+    }
     let settings = settings(&options, &suite.options)?;
     if options.check_only {
         println!(
@@ -129,7 +161,7 @@ async fn try_eval(options: &EvalOptions) -> Result<u8, String> {
     if !settings.cache {
         eprintln!("Cache is disabled.");
     }
-    let shown = Shown::new(options.no_progress, options.no_table, options.cell_length);
+    let shown = Shown::new(options.no_progress, options.no_table, options.cell_length, options.format);
     let write = !options.no_write && suite.options.get("write") != Some(&json!(false));
     let keep = if write { Keep::Stored } else { Keep::ForNow };
     let start = again.unwrap_or_else(|| Start::New { keep, invocation: json!(options) });
@@ -149,7 +181,7 @@ async fn try_eval(options: &EvalOptions) -> Result<u8, String> {
             eprintln!("Pausing: waiting for {under_way} rows under way; Ctrl-C again gives them up.");
         },
     };
-    let Outcome { evaluation, mut rows, end } = run::run(suite, settings, control).await?;
+    let Outcome { evaluation, mut rows, end, after } = run::run(suite, settings, control).await?;
     drop(progress.take());
     if end != End::Finished {
         if write {
@@ -165,8 +197,9 @@ async fn try_eval(options: &EvalOptions) -> Result<u8, String> {
     terminal::report(&evaluation, &mut rows, &shown).await?;
     for path in &outputs {
         output::write(&evaluation, &mut rows, path).await?;
-        println!("Writing output to {path}");
+        eprintln!("Writing output to {path}");
     }
+    after?;
     Ok(exit_code(&evaluation))
 }
 
@@ -192,6 +225,7 @@ async fn go_on(options: &mut EvalOptions, again: Again) -> Result<Start, String>
         cell_length: options.cell_length,
         no_progress: options.no_progress,
         verbose: options.verbose,
+        format: options.format,
         ..first
     };
     Ok(Start::Again { id, errors: again.errors })
@@ -214,16 +248,15 @@ fn interrupts(keep: Keep) -> mpsc::Receiver<()> {
     receive
 }
 
+/// What the command line says about all tests: affixes go before those of `defaultTest`, the grader after it.
 fn affixes(suite: &mut Suite, options: &EvalOptions) {
-    let given = [("prefix", &options.prefix), ("suffix", &options.suffix)];
+    let given = [("prefix", &options.prefix), ("suffix", &options.suffix), ("provider", &options.grader)];
     for (key, text) in given.into_iter().filter_map(|(key, text)| text.as_ref().map(|text| (key, text))) {
-        for test in &mut suite.tests {
-            tests::set_option(test, key, json!(text));
-        }
-    }
-    if let Some(grader) = &options.grader {
-        for test in &mut suite.tests {
-            tests::set_option(test, "provider", json!(grader));
+        let defaults = suite.default_test.entry("options").or_insert_with(|| json!({}));
+        if let Value::Object(defaults) = defaults
+            && (key != "provider" || !defaults.contains_key(key))
+        {
+            defaults.insert(key.to_owned(), json!(text));
         }
     }
 }

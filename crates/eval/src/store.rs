@@ -1,6 +1,8 @@
 //! Runs that were made: a SQLite database in `PROMPTFOO_CONFIG_DIR`, or `~/.sandcove`.
 
 pub mod recording;
+mod strip;
+pub use strip::columns as strip_columns;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -113,6 +115,18 @@ pub async fn document(id: Option<&str>) -> Result<Value, String> {
         *results = Value::Array(rows.collect());
     }
     Ok(document)
+}
+
+/// Whether a run is stored.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn exists(id: &str) -> Result<bool, String> {
+    sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM evals WHERE id = ?)")
+        .bind(id)
+        .fetch_one(&mut open().await?)
+        .await
+        .map_err(|error| format!("failed to read the results: {error}"))
 }
 
 /// Deletes a run from all tables; false if there is none.

@@ -8,6 +8,18 @@ use crate::model::{Evaluation, Failure, Row, TokenUsage, number};
 use crate::store::recording::{Recorded, Which};
 use crate::table::Table;
 
+/// What the results look like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// A table, or the rows that did not pass.
+    #[default]
+    Text,
+    /// Lines for programs that read the Test Anything Protocol.
+    Tap,
+    /// Marks that GitHub shows beside a change.
+    GitHub,
+}
+
 /// What is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown {
@@ -15,16 +27,18 @@ pub struct Shown {
     table: bool,
     cell_length: usize,
     colour: bool,
+    format: Format,
 }
 
 impl Shown {
     /// As the command line and the terminal want it.
-    pub fn new(no_progress: bool, no_table: bool, cell_length: usize) -> Self {
+    pub fn new(no_progress: bool, no_table: bool, cell_length: usize, format: Format) -> Self {
         let terminal = std::io::stdout().is_terminal();
         Self {
             progress: !no_progress && std::io::stderr().is_terminal(),
             table: !no_table && terminal,
             cell_length,
+            format,
             colour: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         }
     }
@@ -95,7 +109,25 @@ pub async fn report(evaluation: &Evaluation, rows: &mut Recorded, shown: &Shown)
     let mut stdout = std::io::stdout().lock();
     // A reader that went away (`| head`) is no failure of the run.
     let mut say = move |text: String| drop(stdout.write_all(text.as_bytes()));
-    if shown.table {
+    if shown.format == Format::Tap {
+        say(format!("TAP version 13\n1..{}\n", evaluation.stats.total()));
+        let mut number = 0;
+        rows.each(Which::All, |row| {
+            number += 1;
+            say(tap(number, &row));
+            Ok(())
+        })
+        .await?;
+        say(sums(evaluation).trim().lines().map(|line| format!("# {line}\n")).collect());
+        return Ok(());
+    }
+    if shown.format == Format::GitHub {
+        rows.each(Which::Failed, |row| {
+            say(annotation(&row));
+            Ok(())
+        })
+        .await?;
+    } else if shown.table {
         let paint = |text: &str, code: &str| shown.paint(text, code);
         let table = Table::new(evaluation, shown.cell_length, &paint);
         say(table.head());
@@ -116,13 +148,36 @@ pub async fn report(evaluation: &Evaluation, rows: &mut Recorded, shown: &Shown)
     Ok(())
 }
 
-/// A row that did not pass, in a line.
-fn failure(row: &Row, shown: &Shown) -> String {
+/// The row's column and test.
+fn place(row: &Row) -> String {
     let about = row.description.clone().unwrap_or_else(|| format!("test {}", row.test_idx));
     let column = if row.provider.label.is_empty() { &row.provider.id } else { &row.provider.label };
+    format!("[{column}] {about}")
+}
+
+/// A row that did not pass, in a line.
+fn failure(row: &Row, shown: &Shown) -> String {
     let reason = row.error.as_deref().unwrap_or_default().replace('\n', " ");
     let reason: String = reason.chars().take(shown.cell_length).collect();
-    format!("{} [{column}] {about}: {reason}\n", shown.paint(&format!("[{}]", word(row)), "31"))
+    format!("{} {}: {reason}\n", shown.paint(&format!("[{}]", word(row)), "31"), place(row))
+}
+
+/// A row as a test point, with its reason as YAML when it did not pass.
+fn tap(number: usize, row: &Row) -> String {
+    // `#` begins a directive.
+    let place = place(row).replace(['\n', '#'], " ");
+    if row.success {
+        return format!("ok {number} - {place}\n");
+    }
+    let reason = serde_json::json!(row.error.as_deref().unwrap_or_default());
+    format!("not ok {number} - {place}\n  ---\n  verdict: {}\n  message: {reason}\n  ...\n", word(row))
+}
+
+/// A row that did not pass, as an error of a workflow.
+fn annotation(row: &Row) -> String {
+    let data = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let title = data(&format!("{} {}", word(row), place(row))).replace(':', "%3A").replace(',', "%2C");
+    format!("::error title={title}::{}\n", data(row.error.as_deref().unwrap_or_default()))
 }
 
 fn sums(evaluation: &Evaluation) -> String {

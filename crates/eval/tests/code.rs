@@ -1,4 +1,5 @@
-//! Code of models in real sandboxes, also of models that mean harm. Needs a server: `E2B_API_URL` and `E2B_API_KEY`.
+//! Code of models in real sandboxes, also of models that mean harm. Needs a server, `E2B_API_URL` and `E2B_API_KEY`:
+//! `cargo test --test code -- --ignored`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use sandcove_eval::assertion::{Grader, GradingContext, RowId, registry};
@@ -8,13 +9,8 @@ use sandcove_eval::provider::{Call, Provider};
 use sandcove_eval::services::Services;
 use serde_json::{Value, json};
 
-/// None, with a word about it, without a server.
-fn services() -> Option<Services> {
-    if std::env::var("E2B_API_URL").is_err() {
-        eprintln!("skipped: E2B_API_URL names no server");
-        return None;
-    }
-    Some(Services::new(std::env::temp_dir(), Object::new(), 2))
+fn services() -> Services {
+    Services::new(std::env::temp_dir(), Object::new(), 2)
 }
 
 async fn graded(services: &Services, kind: &str, value: Value, vars: Value, output: &str) -> GradingResult {
@@ -51,8 +47,9 @@ fn fenced(language: &str, code: &str) -> String {
 }
 
 #[tokio::test]
+#[ignore = "needs a server"]
 async fn the_tutorials_variables_are_enough() {
-    let Some(services) = services() else { return };
+    let services = services();
     let factorial = fenced(
         "python",
         "def factorial(n):\n    if n < 0: raise ValueError('negative')\n    return 1 if n < 2 else n * factorial(n - 1)\n\nprint('an example:', factorial(3))",
@@ -110,8 +107,9 @@ async fn the_tutorials_variables_are_enough() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server"]
 async fn cases_are_scored_in_python_javascript_and_bash() {
-    let Some(services) = services() else { return };
+    let services = services();
     let cases = json!([{"args": [1, 2], "expected": 3}, {"args": [-1, 1], "expected": 0}, {"args": [2, 2], "expected": 5}]);
     for (language, code) in [
         ("python", "def add(a, b):\n    return a + b"),
@@ -128,8 +126,9 @@ async fn cases_are_scored_in_python_javascript_and_bash() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server"]
 async fn test_files_are_scored_by_test() {
-    let Some(services) = services() else { return };
+    let services = services();
     let code = fenced("python", "def add(a, b):\n    return a + b");
     let tests = "import unittest\n\
                  def test_two(): assert add(1, 1) == 2\n\
@@ -152,6 +151,7 @@ async fn test_files_are_scored_by_test() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server"]
 async fn the_policy_refuses_before_anything_runs() {
     let services = Services::new(std::env::temp_dir(), Object::new(), 1);
     let code = fenced("python", "import os\ndef f(): return os.system('ls')");
@@ -173,8 +173,9 @@ async fn the_policy_refuses_before_anything_runs() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server"]
 async fn harm_ends_in_a_verdict_with_its_reason() {
-    let Some(services) = services() else { return };
+    let services = services();
     for (name, code, words) in [
         (
             "fork bomb",
@@ -236,8 +237,9 @@ async fn harm_ends_in_a_verdict_with_its_reason() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server"]
 async fn the_provider_runs_its_prompt() {
-    let Some(services) = services() else { return };
+    let services = services();
     for (id, config, prompt, output) in [
         ("sandbox", json!({}), "print(6 * 7)", "42"),
         ("sandbox", json!({}), "```js\nconsole.log([1, 2].map(n => n * 2).join())\n```", "2,4"),

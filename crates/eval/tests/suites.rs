@@ -35,7 +35,7 @@ async fn evaluate(text: &str, concurrency: usize) -> (Vec<String>, Option<Result
         each: &mut |_| {},
         pausing: &mut |_| {},
     };
-    let Outcome { evaluation, mut rows, end } = run::run(suite, settings, control).await.unwrap();
+    let Outcome { evaluation, mut rows, end, .. } = run::run(suite, settings, control).await.unwrap();
     assert_eq!(end, End::Finished);
     (told, Some(Results { evaluation, rows: rows.rows(Which::All).await.unwrap() }))
 }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use clap::{Args, Subcommand};
-use sandcove_eval::command::{self, Again, EvalOptions};
+use sandcove_eval::command::{self, Again, EvalOptions, Format};
+use sandcove_eval::exchange::{self, Same};
 use sandcove_eval::scaffold;
 
 use super::stored::{self, What};
@@ -21,7 +22,13 @@ pub struct EvalArgs {
 #[derive(Debug, Subcommand)]
 enum EvalCommand {
     /// read and check the configuration without running it
-    Validate(Box<RunArgs>),
+    Validate {
+        /// what is checked; there is nothing else
+        #[arg(value_parser = ["config"], hide = true)]
+        what: Option<String>,
+        #[command(flatten)]
+        run: Box<RunArgs>,
+    },
     /// run the rows of a stored run again that ended with an error
     Retry {
         /// which run
@@ -44,6 +51,35 @@ enum EvalCommand {
         #[arg(required = true)]
         ids: Vec<String>,
     },
+    /// write a stored run to a result file, or to standard output as JSON
+    Export {
+        /// which run; `latest` is the newest
+        // `export eval ID` is what others call it.
+        #[arg(required = true, num_args = 1..=2)]
+        id: Vec<String>,
+        /// the file; its ending says the kind
+        #[arg(short, long)]
+        output: Option<String>,
+    },
+    /// store the run of a JSON result file, written here or by promptfoo
+    Import {
+        file: PathBuf,
+        /// give it an id of its own
+        #[arg(long, conflicts_with = "force")]
+        new_id: bool,
+        /// put it in the place of a run with the same id
+        #[arg(long)]
+        force: bool,
+    },
+    /// look after the answers of models that are kept
+    #[command(subcommand)]
+    Cache(CacheCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum CacheCommand {
+    /// forget them all
+    Clear,
 }
 
 #[derive(Debug, Args)]
@@ -71,8 +107,14 @@ struct RunArgs {
     #[arg(short = 'r', long, num_args = 1..)]
     providers: Vec<String>,
     /// file of tests instead of the configuration's
-    #[arg(short, long)]
+    #[arg(short, long, short_alias = 'v', alias = "vars")]
     tests: Option<String>,
+    /// file of assertions about the outputs of --model-outputs, instead of prompts, providers and tests
+    #[arg(short, long)]
+    assertions: Option<String>,
+    /// file with a list of outputs that are there already
+    #[arg(long)]
+    model_outputs: Option<String>,
     /// a variable for every test: name=value
     #[arg(long = "var", value_parser = pair)]
     vars: Vec<(String, String)>,
@@ -97,9 +139,15 @@ struct RunArgs {
     /// result files; the ending says the kind
     #[arg(short, long, num_args = 1..)]
     output: Vec<String>,
+    /// print the table, which is done on a terminal in any case
+    #[arg(long, hide = true, overrides_with = "no_table")]
+    table: bool,
     /// do not print the table
     #[arg(long)]
     no_table: bool,
+    /// how results are printed: text, tap or github
+    #[arg(long, default_value = "text", value_parser = format)]
+    format: Format,
     /// characters of a cell that are shown
     #[arg(long, default_value_t = 250)]
     table_cell_max_length: usize,
@@ -154,6 +202,12 @@ struct RunArgs {
     /// text after every prompt
     #[arg(long)]
     prompt_suffix: Option<String>,
+    /// run again whenever a file changes that the run is made from
+    #[arg(short, long, conflicts_with_all = ["resume", "retry_errors"])]
+    watch: bool,
+    /// hooks that are called beside the configuration's: file://hooks.py:beforeAll
+    #[arg(short = 'x', long = "extension", num_args = 1..)]
+    extensions: Vec<String>,
     /// go on with a run that was paused or ended early, the newest without an id
     #[arg(long, num_args = 0..=1, value_name = "ID")]
     #[allow(clippy::option_option, reason = "given or not, with an id or without")]
@@ -173,12 +227,15 @@ struct RunArgs {
     /// accepted for compatibility; results are never sent anywhere
     #[arg(long, hide = true)]
     no_share: bool,
+    /// accepted for compatibility; nothing but the providers named is ever called
+    #[arg(long, hide = true)]
+    remote: bool,
 }
 
 /// Runs it.
 pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
     let (run, check_only, retried) = match args.command {
-        Some(EvalCommand::Validate(run)) => (*run, true, None),
+        Some(EvalCommand::Validate { run, .. }) => (*run, true, None),
         Some(EvalCommand::Retry { id, run }) => (*run, false, Some(id)),
         Some(other) => return run_nothing(other).await,
         None => (args.run, false, None),
@@ -195,10 +252,13 @@ pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
             prompts: run.prompts,
             providers: run.providers,
             tests: run.tests,
+            assertions: run.assertions,
+            model_outputs: run.model_outputs,
             env_files: run.env_files,
             vars: run.vars,
             tags: run.tags,
             description: run.description,
+            extensions: run.extensions,
             lenient: run.lenient,
             concurrency: run.max_concurrency,
         },
@@ -230,6 +290,8 @@ pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
         allow_empty: run.allow_empty,
         verbose: run.verbose,
         check_only,
+        format: run.format,
+        watch: run.watch,
         again,
     };
     Ok(ExitCode::from(command::eval(options).await))
@@ -251,9 +313,38 @@ async fn run_nothing(command: EvalCommand) -> Result<ExitCode> {
         EvalCommand::List { what } => stored::list(what).await?,
         EvalCommand::Show { id } => stored::show(id.as_deref()).await?,
         EvalCommand::Delete { ids } => stored::delete(ids).await?,
-        EvalCommand::Validate(_) | EvalCommand::Retry { .. } => unreachable!("handled with the runs"),
+        EvalCommand::Export { id, output } => {
+            let id = match id.as_slice() {
+                [id] => id,
+                [what, id] if what == "eval" => id,
+                _ => bail!("`{}` is no run; write `export ID`", id.join(" ")),
+            };
+            stored::export(Some(id.as_str()).filter(|id| *id != "latest"), output.as_deref()).await?;
+        }
+        EvalCommand::Import { file, new_id, force } => {
+            let same = match (new_id, force) {
+                (true, _) => Same::Rename,
+                (_, true) => Same::Replace,
+                _ => Same::Refuse,
+            };
+            println!("{}", exchange::import(&file, same).await.map_err(Error::msg)?);
+        }
+        EvalCommand::Cache(CacheCommand::Clear) => {
+            let answers = sandcove_eval::run::clear_cache().context("failed to clear the cache")?;
+            println!("{answers} answers were forgotten");
+        }
+        EvalCommand::Validate { .. } | EvalCommand::Retry { .. } => unreachable!("handled with the runs"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn format(text: &str) -> Result<Format> {
+    Ok(match text {
+        "text" => Format::Text,
+        "tap" => Format::Tap,
+        "github" => Format::GitHub,
+        _ => bail!("`{text}` is no format; write text, tap or github"),
+    })
 }
 
 fn pair(text: &str) -> Result<(String, String)> {

@@ -1,9 +1,10 @@
-//! What `sandcove eval` does with runs that are stored: lists, shows and deletes them.
+//! What `sandcove eval` does with runs that are stored: lists, shows, exports and deletes them.
 
 use std::io::Write;
 
 use anyhow::{Context, Error, Result, bail};
 use clap::ValueEnum;
+use sandcove_eval::exchange;
 use sandcove_eval::store;
 use sandcove_eval::view::Library;
 use serde_json::Value;
@@ -87,6 +88,21 @@ pub async fn show(id: Option<&str>) -> Result<()> {
         id => store::document(id).await.map_err(Error::msg)?,
     };
     print(std::iter::once(serde_json::to_string_pretty(&found)?));
+    Ok(())
+}
+
+/// Writes a run to a result file, or prints its document; the newest without an id.
+pub async fn export(id: Option<&str>, path: Option<&str>) -> Result<()> {
+    match path {
+        Some(path) => {
+            let id = exchange::export(id, path).await.map_err(Error::msg)?;
+            eprintln!("{id} was written to {path}");
+        }
+        None => {
+            let document = store::document(id).await.map_err(Error::msg)?;
+            print(std::iter::once(serde_json::to_string_pretty(&document)?));
+        }
+    }
     Ok(())
 }
 

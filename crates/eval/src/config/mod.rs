@@ -8,8 +8,9 @@ pub mod env;
 pub mod files;
 pub mod node;
 pub mod prompts;
-mod scenarios;
+pub mod scenarios;
 mod schema;
+mod standalone;
 pub mod suite;
 pub mod tests;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::diagnostic::Findings;
+use super::diagnostic::{Findings, Position};
 use super::node::{Kind, Node};
 use super::schema::{SCENARIO, check_keys, wrong_shape};
 use super::tests;
@@ -39,4 +39,12 @@ pub async fn read(mut node: Node, base: &Path, services: &Services, findings: &m
         }
     }
     all
+}
+
+/// Reads scenarios that a hook made; nothing if they are wrong.
+pub async fn of_value(scenarios: Value, services: &Services) -> Option<Vec<Object>> {
+    let position = Position { file: Path::new("hook").into(), line: 1, column: 1 };
+    let mut findings = Findings::default();
+    let tests = read(Node::of(scenarios, position), &services.base, services, &mut findings).await;
+    (!findings.failed()).then_some(tests)
 }

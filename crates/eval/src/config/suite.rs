@@ -10,9 +10,10 @@ use super::document::{self, Document};
 use super::node::{Kind, Node};
 use super::prompts::{self, Prompt};
 use super::schema::{self, check_keys, wrong_shape};
-use super::{env, scenarios, tests};
+use super::{env, scenarios, standalone, tests};
 use crate::model::Object;
 use crate::provider::spec::{self, ProviderSpec};
+use crate::run::hooks;
 use crate::services::Services;
 use crate::template::Templates;
 
@@ -30,6 +31,10 @@ pub struct LoadOptions {
     pub providers: Vec<String>,
     /// `-t`: tests instead of the configuration's.
     pub tests: Option<String>,
+    /// `-a`: assertions for the outputs in `model_outputs`.
+    pub assertions: Option<String>,
+    /// `--model-outputs`: outputs given beforehand, which `assertions` are about.
+    pub model_outputs: Option<String>,
     /// `--env-file`, in order.
     pub env_files: Vec<PathBuf>,
     /// `--var`: variables for every test.
@@ -40,6 +45,8 @@ pub struct LoadOptions {
     pub description: Option<String>,
     /// Errors are only warnings.
     pub lenient: bool,
+    /// `-x`: hooks that go before the configuration's.
+    pub extensions: Vec<String>,
     /// `-j`, for the workers.
     pub concurrency: Option<usize>,
 }
@@ -61,7 +68,7 @@ pub struct Suite {
     pub prompts: Vec<Prompt>,
     /// All providers.
     pub providers: Vec<ProviderSpec>,
-    /// All tests, with defaults merged in, as [`tests::parse`] reads them; variables are not expanded yet.
+    /// All tests; neither are defaults merged in yet nor variables expanded.
     pub tests: Vec<Object>,
     /// Metrics computed from others.
     pub derived_metrics: Vec<DerivedMetric>,
@@ -71,7 +78,9 @@ pub struct Suite {
     pub options: Object,
     /// The configuration as result files show it.
     pub raw: Object,
-    /// The test that was merged into all others.
+    /// The hooks: `extensions`.
+    pub extensions: Vec<String>,
+    /// The test that is to be merged into all others.
     pub default_test: Object,
     /// What rows share.
     pub services: Services,
@@ -126,24 +135,26 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     if all.is_empty() {
         all.push(Object::new());
     }
+    let extensions = extensions(&merged, options, &base, findings);
     if options.lenient {
         findings.lenient();
     }
     if findings.failed() {
         return Err(ConfigError::Invalid);
     }
-    let tests = all.into_iter().map(|test| tests::merge(&default_test, test)).collect();
-    let description = options.description.clone().or_else(|| merged.description());
+    merged.name(options);
+    let description = merged.description();
     let run_options = merged.run_options();
     Ok(Suite {
         description,
         prompts,
         providers,
-        tests,
+        tests: all,
         derived_metrics: merged.derived_metrics,
         outputs: merged.outputs,
         options: run_options,
         raw: merged.raw,
+        extensions,
         default_test,
         services,
         templates,
@@ -151,13 +162,16 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
 }
 
 fn documents(options: &LoadOptions, findings: &mut Findings) -> Result<Vec<Document>, ConfigError> {
-    let paths = if options.configs.is_empty() {
-        document::find(&options.directory).into_iter().collect()
-    } else {
+    let given = standalone::read(options, findings)?;
+    let paths = if !options.configs.is_empty() {
         document::named(&options.configs, findings)
+    } else if given.is_some() {
+        Vec::new()
+    } else {
+        document::find(&options.directory).into_iter().collect()
     };
-    if paths.is_empty() && !findings.failed() && (options.prompts.is_empty() || options.providers.is_empty())
-    {
+    let complete = given.is_some() || !options.prompts.is_empty() && !options.providers.is_empty();
+    if paths.is_empty() && !findings.failed() && !complete {
         let message = "there is no promptfooconfig.yaml here";
         findings.hint(
             Severity::Error,
@@ -185,8 +199,12 @@ fn documents(options: &LoadOptions, findings: &mut Findings) -> Result<Vec<Docum
         if std::env::var_os("PROMPTFOO_DISABLE_REF_PARSER").is_none() {
             document::resolve(&mut root, &base, findings);
         }
+        if given.is_some() {
+            standalone::KEYS.iter().for_each(|key| drop(root.take(key)));
+        }
         documents.push(Document { path, base, root });
     }
+    documents.extend(given);
     Ok(documents)
 }
 
@@ -198,6 +216,7 @@ struct Merged {
     tests: Vec<(Node, PathBuf)>,
     scenarios: Vec<(Node, PathBuf)>,
     defaults: Vec<(Node, PathBuf)>,
+    extensions: Vec<(Node, PathBuf)>,
     derived_metrics: Vec<DerivedMetric>,
     outputs: Vec<String>,
 }
@@ -211,6 +230,7 @@ impl Merged {
             tests: Vec::new(),
             scenarios: Vec::new(),
             defaults: Vec::new(),
+            extensions: Vec::new(),
             derived_metrics: Vec::new(),
             outputs: Vec::new(),
         };
@@ -239,10 +259,9 @@ impl Merged {
                 check_keys(node, known, &format!("`{key}`"), findings);
             }
         }
-        for key in ["extensions", "tracing", "redteam"] {
+        for key in ["tracing", "redteam"] {
             if let Some(node) = root.get(key)
                 && !node.is_null()
-                && !(key == "extensions" && node.items().is_some_and(<[Node]>::is_empty))
             {
                 findings.add(
                     Severity::Warning,
@@ -277,6 +296,7 @@ impl Merged {
         self.tests.extend(own("tests"));
         self.scenarios.extend(own("scenarios"));
         self.defaults.extend(own("defaultTest"));
+        self.extensions.extend(own("extensions"));
         for (key, value) in value {
             match (self.raw.get_mut(&key), value) {
                 (Some(Value::Array(all)), Value::Array(more)) => all.extend(more),
@@ -307,6 +327,20 @@ impl Merged {
             }
         }
         filters
+    }
+
+    /// What the command line calls the run goes before what the configuration does.
+    fn name(&mut self, options: &LoadOptions) {
+        if let Some(description) = &options.description {
+            self.raw.insert("description".to_owned(), json!(description));
+        }
+        if !options.tags.is_empty() {
+            let given = options.tags.iter().map(|(key, value)| (key.clone(), json!(value)));
+            match self.raw.entry("tags").or_insert_with(|| json!({})) {
+                Value::Object(tags) => tags.extend(given),
+                other => *other = Value::Object(given.collect()),
+            }
+        }
     }
 
     fn description(&self) -> Option<String> {
@@ -350,6 +384,30 @@ impl Merged {
         let _ = base;
         all
     }
+}
+
+/// The hooks, those of the command line first.
+fn extensions(merged: &Merged, options: &LoadOptions, base: &Path, findings: &mut Findings) -> Vec<String> {
+    let mut all = options.extensions.clone();
+    for reference in &all {
+        if let Err(problem) = hooks::check(reference, base) {
+            findings.add(Severity::Error, None, problem);
+        }
+    }
+    for (node, _) in merged.extensions.iter().filter(|(node, _)| !node.is_null()) {
+        let Some(items) = node.items() else {
+            wrong_shape(node, "`extensions`", "a list of `file://` paths", findings);
+            continue;
+        };
+        for item in items {
+            match item.text().map(|reference| (reference, hooks::check(reference, base))) {
+                Some((reference, Ok(()))) => all.push(reference.to_owned()),
+                Some((_, Err(problem))) => findings.add(Severity::Error, Some(&item.at), problem),
+                None => wrong_shape(item, "a hook", "a `file://` path", findings),
+            }
+        }
+    }
+    all
 }
 
 fn argument_node(text: &str, option: &str) -> Node {

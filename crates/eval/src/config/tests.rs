@@ -303,14 +303,6 @@ pub fn option<'a>(test: &'a Object, key: &str) -> Option<&'a Value> {
     test.get("options")?.get(key)
 }
 
-/// Sets an option of a test that does not have it.
-pub fn set_option(test: &mut Object, key: &str, value: Value) {
-    match test.entry("options").or_insert_with(|| json!({})) {
-        Value::Object(options) => drop(options.entry(key).or_insert(value)),
-        other => *other = json!({key: value}),
-    }
-}
-
 /// Reads a merged test.
 pub fn parse(raw: Object) -> TestCase {
     let map = |key: &str| raw.get(key).and_then(Value::as_object).cloned().unwrap_or_default();

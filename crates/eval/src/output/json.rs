@@ -1,5 +1,6 @@
 //! The result document that other tools read.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::model::{Evaluation, Object};
@@ -40,6 +41,34 @@ pub fn document(evaluation: &Evaluation) -> Value {
         },
         "vars": evaluation.vars,
         "runtimeOptions": evaluation.runtime_options,
+    })
+}
+
+/// What a document is about, without its rows: what [`document`] was made from.
+///
+/// # Errors
+/// When it is no result document.
+pub fn evaluation(mut document: Value) -> Result<Evaluation, String> {
+    fn part<T: DeserializeOwned + Default>(document: &mut Value, pointer: &str) -> Result<T, String> {
+        match document.pointer_mut(pointer).map(Value::take) {
+            None | Some(Value::Null) => Ok(T::default()),
+            Some(value) => {
+                serde_json::from_value(value).map_err(|error| format!("`{pointer}` is wrong: {error}"))
+            }
+        }
+    }
+    let config: Object = part(&mut document, "/config")?;
+    let created: Option<String> = part(&mut document, "/metadata/evaluationCreatedAt")?;
+    Ok(Evaluation {
+        id: part(&mut document, "/evalId")?,
+        created_at: created.map_or_else(|| part(&mut document, "/results/timestamp"), Ok)?,
+        description: config.get("description").and_then(Value::as_str).map(str::to_owned),
+        config,
+        columns: part(&mut document, "/results/prompts")?,
+        stats: part(&mut document, "/results/stats")?,
+        vars: part(&mut document, "/vars")?,
+        runtime_options: part::<Object>(&mut document, "/runtimeOptions").map(Value::Object)?,
+        ..Evaluation::default()
     })
 }
 

@@ -67,7 +67,7 @@ impl Anthropic {
         Ok(Value::Object(body))
     }
 
-    async fn ask(&self, call: &Call<'_>) -> Result<(Value, u64), String> {
+    async fn ask(&self, call: &Call<'_>) -> Result<(Value, f64), String> {
         let setting = |key: &str| call.config.get(key).and_then(Value::as_str).map(str::to_owned);
         let base = setting("apiBaseUrl").or_else(|| call.services.env("ANTHROPIC_BASE_URL"));
         let base = base.unwrap_or_else(|| "https://api.anthropic.com".to_owned());
@@ -85,17 +85,7 @@ impl Anthropic {
             let names: Vec<&str> = beta.iter().filter_map(Value::as_str).collect();
             request = request.header("anthropic-beta", names.join(","));
         }
-        for (name, value) in call.config.get("headers").and_then(Value::as_object).into_iter().flatten() {
-            request = request.header(name, crate::template::value::to_text(value));
-        }
-        let started = std::time::Instant::now();
-        let reply = transport::send(&request).await?;
-        let value: Value = serde_json::from_str(&reply.text).unwrap_or(Value::Null);
-        if reply.status >= 400 || value.is_null() {
-            let told = value.pointer("/error/message").and_then(Value::as_str).unwrap_or(&reply.text);
-            return Err(format!("API error: {} {told}", reply.status));
-        }
-        Ok((value, started.elapsed().as_millis() as u64))
+        transport::ask(request, call.config).await
     }
 }
 
@@ -111,7 +101,7 @@ impl Provider for Anthropic {
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         async move {
             match self.ask(call).await {
-                Ok((value, took)) => ProviderResponse { latency_ms: Some(took as f64), ..read(&value) },
+                Ok((value, took)) => ProviderResponse { latency_ms: Some(took), ..read(&value) },
                 Err(error) => ProviderResponse::failed(error),
             }
         }

@@ -212,7 +212,7 @@ impl OpenAi {
         Ok(Value::Object(body))
     }
 
-    async fn ask(&self, prompt: &str, config: &Object, services: &Services) -> Result<(Value, u64), String> {
+    async fn ask(&self, prompt: &str, config: &Object, services: &Services) -> Result<(Value, f64), String> {
         let url = self.url(config, services);
         let mut request = Request::json(url.clone(), &self.body(prompt, config, services)?);
         match self.key(config, services) {
@@ -230,18 +230,7 @@ impl OpenAi {
         {
             request = request.header("openai-organization", organization);
         }
-        for (name, value) in config.get("headers").and_then(Value::as_object).into_iter().flatten() {
-            request = request.header(name, crate::template::value::to_text(value));
-        }
-        let started = std::time::Instant::now();
-        let reply = transport::send(&request).await?;
-        let took = started.elapsed().as_millis() as u64;
-        let value: Value = serde_json::from_str(&reply.text).unwrap_or(Value::Null);
-        if reply.status >= 400 || value.is_null() {
-            let told = value.pointer("/error/message").and_then(Value::as_str).unwrap_or(&reply.text);
-            return Err(format!("API error: {} {told}", reply.status));
-        }
-        Ok((value, took))
+        transport::ask(request, config).await
     }
 }
 
@@ -265,7 +254,7 @@ impl Provider for OpenAi {
             match self.ask(call.prompt, call.config, call.services).await {
                 Ok((value, took)) => {
                     let mut response = read(&value, self.endpoint, call.config);
-                    response.latency_ms = Some(took as f64);
+                    response.latency_ms = Some(took);
                     response
                 }
                 Err(error) => ProviderResponse::failed(error),

@@ -1,9 +1,11 @@
 //! HTTP calls of providers: one client, time limits, and new tries when a service is busy.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use crate::model::Object;
 
 /// What came back.
 #[derive(Debug)]
@@ -79,6 +81,26 @@ pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, St
         tokio::time::sleep(wait.mul_f64(jitter).min(Duration::from_secs(60))).await;
         tries += 1;
     }
+}
+
+/// Asks a model: sends a request, with the headers that its configuration adds, and reads the JSON that comes back. Also says how
+/// many milliseconds it took.
+///
+/// # Errors
+/// When no answer came, or the service answers with an error.
+pub async fn ask(mut request: Request, config: &Object) -> Result<(Value, f64), String> {
+    for (name, value) in config.get("headers").and_then(Value::as_object).into_iter().flatten() {
+        request = request.header(name, crate::template::value::to_text(value));
+    }
+    let started = Instant::now();
+    let reply = send(&request).await?;
+    let took = started.elapsed().as_millis() as f64;
+    let value: Value = serde_json::from_str(&reply.text).unwrap_or(Value::Null);
+    if reply.status >= 400 || value.is_null() {
+        let told = value.pointer("/error/message").and_then(Value::as_str).unwrap_or(&reply.text);
+        return Err(format!("API error: {} {told}", reply.status));
+    }
+    Ok((value, took))
 }
 
 struct Failure {

@@ -18,6 +18,34 @@ const TIME_TO_LIVE: u64 = 14 * 86_400;
 
 type Answer = Arc<OnceCell<ProviderResponse>>;
 
+/// Where answers are kept, unless `PROMPTFOO_CACHE_PATH` (`given`) says otherwise.
+fn cache_directory(given: Option<String>) -> PathBuf {
+    given.map_or_else(|| crate::store::directory().join("cache"), PathBuf::from)
+}
+
+/// Forgets all answers, and says how many there were.
+///
+/// # Errors
+/// When a file cannot be removed.
+pub fn clear_cache() -> std::io::Result<usize> {
+    let directory = cache_directory(std::env::var("PROMPTFOO_CACHE_PATH").ok());
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    let mut answers = 0;
+    for entry in entries {
+        let path = entry?.path();
+        // Nothing else that may be in a directory of the user's.
+        let kind = path.extension().and_then(|ending| ending.to_str());
+        if matches!(kind, Some("json" | "part")) && path.file_stem().is_some_and(|name| name.len() >= 36) {
+            std::fs::remove_file(&path)?;
+            answers += usize::from(kind == Some("json"));
+        }
+    }
+    Ok(answers)
+}
+
 /// Calls providers for all rows of a run.
 #[derive(Debug)]
 pub struct Caller {
@@ -31,15 +59,10 @@ pub struct Caller {
 impl Caller {
     /// With or without the cache.
     pub fn new(cache: bool, services: &Services) -> Self {
-        let path = || {
-            services
-                .env("PROMPTFOO_CACHE_PATH")
-                .map_or_else(|| crate::store::directory().join("cache"), PathBuf::from)
-        };
         let seconds =
             services.env("PROMPTFOO_CACHE_TTL").and_then(|text| text.parse().ok()).unwrap_or(TIME_TO_LIVE);
         Self {
-            directory: cache.then(path),
+            directory: cache.then(|| cache_directory(services.env("PROMPTFOO_CACHE_PATH"))),
             time_to_live: Duration::from_secs(seconds),
             asked: Mutex::default(),
         }

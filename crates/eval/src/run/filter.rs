@@ -50,13 +50,14 @@ impl Filters {
             let names = suite.prompts.iter().map(|prompt| vec![prompt.id(), prompt.label.clone()]).collect();
             keep(&mut suite.prompts, &matching(pattern, names)?);
         }
-        if !self.metadata.is_empty() {
-            suite.tests.retain(|test| {
-                self.metadata.iter().all(|(key, wanted)| {
-                    has(test.get("metadata").and_then(|metadata| metadata.get(key)), wanted)
-                })
-            });
-        }
+        let defaults = suite.default_test.get("metadata").cloned().unwrap_or_default();
+        let metadata = |test: &Object, key: &str| {
+            let own = test.get("metadata").and_then(|metadata| metadata.get(key));
+            own.or_else(|| defaults.get(key)).cloned()
+        };
+        suite.tests.retain(|test| {
+            self.metadata.iter().all(|(key, wanted)| has(metadata(test, key).as_ref(), wanted))
+        });
         type Wanted = fn(&Row) -> bool;
         let results: [(&Option<String>, Wanted); 3] = [
             (&self.failing, |row| !row.success),
@@ -100,7 +101,7 @@ impl Filters {
 /// The rows of a result file, or of the run that is stored under an id.
 async fn earlier(source: &str) -> Result<Vec<Row>, String> {
     if source.starts_with("eval-") && !std::path::Path::new(source).exists() {
-        return Recorded::open(source).await?.rows(Which::Failed).await;
+        return Recorded::open(Some(source)).await?.rows(Which::Failed).await;
     }
     let text = std::fs::read_to_string(source)
         .map_err(|error| format!("failed to read the results `{source}`: {error}"))?;

@@ -5,6 +5,7 @@ mod compare;
 pub mod expand;
 pub mod filter;
 mod grade;
+pub mod hooks;
 mod memory;
 mod row;
 mod totals;
@@ -20,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::config::{Prompt, Suite, tests};
-use crate::model::{Column, Evaluation, Row, TestCase};
+use crate::model::{Column, Evaluation, Object, Row, TestCase};
 use crate::provider::spec::ProviderSpec;
 use crate::provider::{self, Provider};
 use crate::services::Services;
@@ -28,7 +29,9 @@ use crate::store::recording::{Keep, Recorded, Recording, StoredRow, Which};
 use crate::template::Templates;
 use crate::template::prompt::Switches;
 use caller::Caller;
+pub use caller::clear_cache;
 use expand::{ColumnPlan, Plan};
+use hooks::Hooks;
 use memory::Memory;
 use totals::{Tallies, Tally};
 
@@ -77,6 +80,7 @@ pub struct Run {
     memory: Memory,
     caller: Caller,
     deadline: Option<Instant>,
+    hooks: Hooks,
 }
 
 impl Run {
@@ -143,6 +147,8 @@ pub struct Outcome {
     pub rows: Recorded,
     /// How it ended.
     pub end: End,
+    /// Whether the hooks after it did what they should.
+    pub after: Result<(), String>,
 }
 
 /// Runs a suite.
@@ -152,9 +158,16 @@ pub struct Outcome {
 pub async fn run(suite: Suite, settings: Settings, control: Control<'_>) -> Result<Outcome, String> {
     let started = Instant::now();
     let mut settings = settings;
+    let mut suite = suite;
+    let hooks = Hooks::new(&suite.extensions, &suite.services)?;
+    hooks.before_all(&mut suite).await?;
+    let remembered = hooks.remembered(&suite);
+    let default = std::mem::take(&mut suite.default_test);
+    let tests: Vec<Object> = suite.tests.into_iter().map(|test| tests::merge(&default, test)).collect();
     let columns = expand::columns(&suite.providers, &suite.prompts);
-    let conversations = suite.prompts.iter().any(|prompt| prompt.raw.contains("_conversation"));
-    let stored = suite.tests.iter().any(|test| {
+    let conversations = suite.prompts.iter().any(|prompt| prompt.raw.contains("_conversation"))
+        && !crate::config::env::is_on("PROMPTFOO_DISABLE_CONVERSATION_VAR");
+    let stored = tests.iter().any(|test| {
         tests::option(test, "storeOutputAs").is_some()
             || tests::option(test, "runSerially") == Some(&json!(true))
     });
@@ -162,9 +175,9 @@ pub async fn run(suite: Suite, settings: Settings, control: Control<'_>) -> Resu
     if conversations || stored || delayed {
         settings.concurrency = 1;
     }
-    let vars = totals::variable_names(&suite.tests);
+    let vars = totals::variable_names(&tests);
     let mut plans = expand::rows(
-        suite.tests,
+        tests,
         &columns,
         &suite.providers,
         &suite.prompts,
@@ -238,6 +251,7 @@ pub async fn run(suite: Suite, settings: Settings, control: Control<'_>) -> Resu
         memory,
         caller,
         deadline,
+        hooks,
     });
     (control.begin)(plans.len(), run.settings.concurrency, &run.id);
     let recording = Recording::of(recorded);
@@ -253,15 +267,20 @@ pub async fn run(suite: Suite, settings: Settings, control: Control<'_>) -> Resu
             }
             for row in &group {
                 tallies.insert((row.test_idx, row.prompt_idx), Tally::from(row));
-                changed.push(StoredRow::from(row));
+                changed.push(StoredRow::stripped(row));
             }
         }
     }
     totals::add_up(&mut evaluation, &tallies, &suite.derived_metrics);
     evaluation.stats.duration_ms = started.elapsed().as_millis() as u64;
     evaluation.stats.evaluation_duration_ms = evaluation.stats.duration_ms;
+    crate::store::strip_columns(&mut evaluation.columns);
     rows.finish(&evaluation, &changed).await?;
-    Ok(Outcome { evaluation, rows, end })
+    let after = match end {
+        End::Finished => run.hooks.after_all(&remembered, &evaluation, &mut rows).await,
+        End::Paused(_) | End::GivenUp => Ok(()),
+    };
+    Ok(Outcome { evaluation, rows, end, after })
 }
 
 /// What a row leaves when it is done.
@@ -285,7 +304,10 @@ async fn work(
             let Some(plan) = plans.next() else { break };
             let run = Arc::clone(run);
             let own = plan.clone();
-            let task = running.spawn(async move { done(&row::run(run, own.read()).await) });
+            let task = running.spawn(async move {
+                let whole = compare::is_asked(&own.test);
+                done(&row::run(run, own).await, whole)
+            });
             under_way.insert(task.id(), plan);
         }
         let finished = tokio::select! {
@@ -309,7 +331,7 @@ async fn work(
             }
             Some(Err(error)) => {
                 let Some(plan) = under_way.remove(&error.id()) else { continue };
-                done(&row::lost(run, &plan.read(), format!("the row could not be run: {error}")))
+                done(&row::lost(run, &plan.read(), format!("the row could not be run: {error}")), false)
             }
         };
         (control.each)(tally.passed());
@@ -320,8 +342,9 @@ async fn work(
     }
 }
 
-fn done(row: &Row) -> Done {
-    (StoredRow::from(row), Tally::from(row), (row.test_idx, row.prompt_idx))
+fn done(row: &Row, whole: bool) -> Done {
+    let stored = if whole { StoredRow::whole(row) } else { StoredRow::stripped(row) };
+    (stored, Tally::from(row), (row.test_idx, row.prompt_idx))
 }
 
 /// Says whether two runs have the same rows to do.
@@ -350,6 +373,11 @@ fn column(plan: &ColumnPlan, prompts: &[Prompt], providers: &[(ProviderSpec, Box
         provider: providers[plan.provider].0.name().to_owned(),
         ..Column::default()
     }
+}
+
+/// The id of a run that begins now.
+pub fn new_id() -> String {
+    evaluation_id(jiff::Timestamp::now())
 }
 
 /// `eval-abc-2026-01-31T12:00:00`

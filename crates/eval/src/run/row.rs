@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::Run;
-use super::expand::RowPlan;
+use super::expand::{Plan, RowPlan};
 use super::{grade, transform};
 use crate::config::prompts::Source;
 use crate::model::{Failure, Object, PromptText, ProviderName, ProviderResponse, Row, TokenUsage};
@@ -16,9 +16,28 @@ use crate::worker::{Entry, Language, ScriptCall};
 
 const LATE: &str = "the run took longer than its limit";
 
-/// Runs a row. Whatever goes wrong becomes part of it.
-pub async fn run(run: Arc<Run>, plan: RowPlan) -> Row {
-    let mut row = begin(&run, &plan);
+/// Runs a row, and the hooks around it. Whatever goes wrong becomes part of it.
+pub async fn run(run: Arc<Run>, plan: Plan) -> Row {
+    if run.hooks.are_none() {
+        return between_hooks(&run, &plan.read()).await;
+    }
+    let mut test = (*plan.test).clone();
+    test.insert("vars".to_owned(), Value::Object((*plan.vars).clone()));
+    if let Err(error) = run.hooks.before_each(&mut test).await {
+        return lost(&run, &plan.read(), error);
+    }
+    let vars = test.get("vars").and_then(Value::as_object).cloned().unwrap_or_default();
+    let own = Plan { test: Arc::new(test), vars: Arc::new(vars), ..plan };
+    let mut row = between_hooks(&run, &own.read()).await;
+    // Nothing of the row is lost when a hook fails, but what it would have added.
+    if let Err(error) = run.hooks.after_each(&own.test, &mut row).await {
+        tracing::warn!(test = row.test_idx, "{error}");
+    }
+    row
+}
+
+async fn between_hooks(run: &Run, plan: &RowPlan) -> Row {
+    let mut row = begin(run, plan);
     let left = run.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     if left == Some(Duration::ZERO) {
         fail(&mut row, LATE.to_owned());
@@ -26,7 +45,7 @@ pub async fn run(run: Arc<Run>, plan: RowPlan) -> Row {
     }
     let own = run.settings.row_limit;
     let limit = own.into_iter().chain(left).min().unwrap_or(Duration::from_secs(365 * 86_400));
-    match tokio::time::timeout(limit, fill(&run, &plan, &mut row)).await {
+    match tokio::time::timeout(limit, fill(run, plan, &mut row)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => fail(&mut row, error),
         Err(_) if left == Some(limit) => fail(&mut row, LATE.to_owned()),
@@ -187,7 +206,7 @@ async fn call_vars(run: &Run, plan: &RowPlan, row: &Row) -> Result<Object, Strin
                 name: function.map(str::to_owned),
                 default,
             },
-            arguments: vec![json!(name), json!(row.prompt.raw), json!(plan.vars), json!(row.provider)],
+            arguments: vec![json!(name), json!(row.prompt.raw), json!(*plan.vars), json!(row.provider)],
             time_limit: Duration::from_secs(60),
             interpreter: None,
             isolated: false,

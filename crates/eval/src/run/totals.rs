@@ -54,16 +54,14 @@ impl From<&Row> for Tally {
         let components =
             || row.grading_result.iter().flat_map(|verdict| verdict.component_results.iter().flatten());
         let passed = components().filter(|component| component.pass).count();
-        let mut named = Vec::new();
-        if let Some(verdict) = &row.grading_result {
-            let weights = verdict.named_score_weights.as_ref();
-            for (name, score) in verdict.named_scores.iter().flatten() {
-                let weight =
-                    weights.and_then(|weights| weights.get(name)).and_then(Value::as_f64).unwrap_or(1.0);
-                let score = score.as_f64().unwrap_or(0.0) * weight;
-                named.push(Named { name: name.clone(), score, weight, count: contributions(verdict, name) });
-            }
-        }
+        let verdict = row.grading_result.as_ref();
+        let weights = verdict.and_then(|verdict| verdict.named_score_weights.as_ref());
+        let scores = row.named_scores.iter().map(|(name, score)| {
+            let weight = weights.and_then(|weights| weights.get(name)).and_then(Value::as_f64).unwrap_or(1.0);
+            let score = score.as_f64().unwrap_or(0.0) * weight;
+            let count = verdict.map_or(1.0, |verdict| contributions(verdict, name));
+            Named { name: name.clone(), score, weight, count }
+        });
         Self {
             outcome,
             score: row.score,
@@ -72,7 +70,7 @@ impl From<&Row> for Tally {
             token_usage: row.token_usage.clone(),
             asserts_passed: passed,
             asserts_failed: components().count() - passed,
-            named,
+            named: scores.collect(),
             described: row.description.is_some(),
         }
     }

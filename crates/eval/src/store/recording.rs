@@ -6,6 +6,7 @@ use sqlx::{Connection, QueryBuilder, Row as _, SqliteConnection};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::strip;
 use crate::model::{Evaluation, Row};
 
 /// Rows of one statement; SQLite takes 32,766 values.
@@ -29,10 +30,32 @@ pub struct StoredRow {
     text: String,
 }
 
-impl From<&Row> for StoredRow {
-    fn from(row: &Row) -> Self {
-        let text = serde_json::to_string(row).unwrap_or_default();
+impl StoredRow {
+    /// All of a row, for those that will be compared.
+    pub fn whole(row: &Row) -> Self {
+        Self::with(row, serde_json::to_string(row).unwrap_or_default())
+    }
+
+    /// A row as it is kept for good: without what `PROMPTFOO_STRIP_…` takes away.
+    pub fn stripped(row: &Row) -> Self {
+        Self::with(row, strip::text(row))
+    }
+
+    fn with(row: &Row, text: String) -> Self {
         Self { test_idx: row.test_idx, prompt_idx: row.prompt_idx, success: row.success, text }
+    }
+
+    /// A row of a result document, whatever else it holds.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn of_document(value: Value) -> Result<Self, String> {
+        let text = value.to_string();
+        let row = read(&text)?;
+        if value.get("testIdx").is_none() || value.get("promptIdx").is_none() {
+            return Err("a row without `testIdx` and `promptIdx`".to_owned());
+        }
+        Ok(Self::with(&row, text))
     }
 }
 
@@ -157,12 +180,57 @@ impl Recorded {
             .map_err(failed)
     }
 
-    /// Opens the run `id` to read it.
+    /// Opens the run `id` to read it, the newest without an id.
     ///
     /// # Errors
-    /// When the database cannot be opened.
-    pub async fn open(id: &str) -> Result<Self, String> {
-        Ok(Self { id: id.to_owned(), connection: super::open().await? })
+    /// When there is none, or the database cannot be read.
+    pub async fn open(id: Option<&str>) -> Result<Self, String> {
+        let mut connection = super::open().await?;
+        let found = sqlx::query_scalar(
+            "SELECT id FROM evals WHERE ?1 IS NULL OR id = ?1 ORDER BY created_at DESC LIMIT 1",
+        )
+        .bind(id)
+        .fetch_optional(&mut connection)
+        .await
+        .map_err(failed)?;
+        match (found, id) {
+            (Some(id), _) => Ok(Self { id, connection }),
+            (None, Some(id)) => Err(format!("no run `{id}` is stored")),
+            (None, None) => Err("no run is stored".to_owned()),
+        }
+    }
+
+    /// What the run is and adds up to.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn evaluation(&mut self) -> Result<Evaluation, String> {
+        let head: String = sqlx::query_scalar("SELECT head FROM evals WHERE id = ?")
+            .bind(&self.id)
+            .fetch_one(&mut self.connection)
+            .await
+            .map_err(failed)?;
+        let described: bool = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM eval_rows WHERE eval_id = ? AND json_extract(row, '$.description') IS NOT NULL)",
+        )
+        .bind(&self.id)
+        .fetch_one(&mut self.connection)
+        .await
+        .map_err(failed)?;
+        let head = serde_json::from_str(&head).map_err(failed)?;
+        Ok(Evaluation { described, ..crate::output::json::evaluation(head)? })
+    }
+
+    /// Stores a whole run that was made elsewhere, in the place of one with its id.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub async fn import(evaluation: &Evaluation, rows: &[StoredRow]) -> Result<(), String> {
+        let mut connection = super::open().await?;
+        let mut transaction = connection.begin().await.map_err(failed)?;
+        super::forget(&mut transaction, &evaluation.id).await.map_err(failed)?;
+        put(&mut transaction, evaluation, rows).await?;
+        transaction.commit().await.map_err(failed)
     }
 
     /// Forgets the rows with errors and, for tests whose rows are compared, the rows beside them.
@@ -205,23 +273,8 @@ impl Recorded {
     /// # Errors
     /// When the database cannot be written.
     pub async fn finish(&mut self, evaluation: &Evaluation, changed: &[StoredRow]) -> Result<(), String> {
-        let mut document = crate::output::json::document(evaluation);
-        if let Some(results) = document.pointer_mut("/results/results") {
-            *results = Value::Null;
-        }
         let mut transaction = self.connection.begin().await.map_err(failed)?;
-        sqlx::query(
-            "INSERT OR REPLACE INTO evals (id, created_at, description, stats, head) VALUES (?, ?, ?, ?, ?)",
-        )
-        .bind(&evaluation.id)
-        .bind(&evaluation.created_at)
-        .bind(&evaluation.description)
-        .bind(serde_json::to_string(&evaluation.stats).unwrap_or_default())
-        .bind(document.to_string())
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
-        insert(&mut transaction, &self.id, changed).await?;
+        put(&mut transaction, evaluation, changed).await?;
         transaction.commit().await.map_err(failed)
     }
 
@@ -302,6 +355,29 @@ impl Recorded {
 
 fn read(text: &str) -> Result<Row, String> {
     serde_json::from_str(text).map_err(|error| format!("a stored row cannot be read: {error}"))
+}
+
+async fn put(
+    connection: &mut SqliteConnection,
+    evaluation: &Evaluation,
+    rows: &[StoredRow],
+) -> Result<(), String> {
+    let mut document = crate::output::json::document(evaluation);
+    if let Some(results) = document.pointer_mut("/results/results") {
+        *results = Value::Null;
+    }
+    sqlx::query(
+        "INSERT OR REPLACE INTO evals (id, created_at, description, stats, head) VALUES (?, ?, ?, ?, ?)",
+    )
+    .bind(&evaluation.id)
+    .bind(&evaluation.created_at)
+    .bind(&evaluation.description)
+    .bind(serde_json::to_string(&evaluation.stats).unwrap_or_default())
+    .bind(document.to_string())
+    .execute(&mut *connection)
+    .await
+    .map_err(failed)?;
+    insert(connection, &evaluation.id, rows).await
 }
 
 async fn insert(connection: &mut SqliteConnection, id: &str, rows: &[StoredRow]) -> Result<(), String> {

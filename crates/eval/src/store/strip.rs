@@ -1,0 +1,67 @@
+//! What is not to be kept of rows: `PROMPTFOO_STRIP_…`.
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use crate::config::env::is_on;
+use crate::model::{Column, Row};
+
+const STRIPPED_PROMPT: &str = "[prompt stripped]";
+
+/// What is taken away; read once, for every row asks.
+struct Switches {
+    prompt: bool,
+    output: bool,
+    vars: bool,
+    grading: bool,
+    metadata: bool,
+}
+
+static SWITCHES: LazyLock<Switches> = LazyLock::new(|| Switches {
+    prompt: is_on("PROMPTFOO_STRIP_PROMPT_TEXT"),
+    output: is_on("PROMPTFOO_STRIP_RESPONSE_OUTPUT"),
+    vars: is_on("PROMPTFOO_STRIP_TEST_VARS"),
+    grading: is_on("PROMPTFOO_STRIP_GRADING_RESULT"),
+    metadata: is_on("PROMPTFOO_STRIP_METADATA"),
+});
+
+/// Takes texts of prompts out of columns.
+pub fn columns(columns: &mut [Column]) {
+    if SWITCHES.prompt {
+        columns.iter_mut().for_each(|column| column.raw = STRIPPED_PROMPT.to_owned());
+    }
+}
+
+/// The text of a row without what is not to be kept.
+pub fn text(row: &Row) -> String {
+    let Switches { prompt, output, vars, grading, metadata } = *SWITCHES;
+    if !(prompt || output || vars || grading || metadata) {
+        return serde_json::to_string(row).unwrap_or_default();
+    }
+    let mut row = serde_json::to_value(row).unwrap_or_default();
+    let mut set = |pointer: &str, value: Value| {
+        if let Some(found) = row.pointer_mut(pointer) {
+            *found = value;
+        }
+    };
+    if prompt {
+        set("/prompt/raw", json!(STRIPPED_PROMPT));
+    }
+    if output {
+        set("/response/output", json!("[output stripped]"));
+    }
+    if vars {
+        set("/vars", json!({}));
+        set("/testCase/vars", json!({}));
+    }
+    if grading {
+        set("/gradingResult", Value::Null);
+    }
+    if metadata {
+        set("/metadata", json!({}));
+        set("/testCase/metadata", json!({}));
+        set("/response/metadata", json!({}));
+    }
+    row.to_string()
+}

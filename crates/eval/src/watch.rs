@@ -1,0 +1,151 @@
+//! What a run was made from, and whether any of it changed.
+//!
+//! Files are looked at a few times a second. Notices from the kernel would not come from every file system, and editors that replace
+//! files would have to be followed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use crate::config::files;
+
+/// How often files are looked at.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// The endings of files that configurations, prompts, tests and scripts have.
+const ENDINGS: &[&str] = &[
+    "yaml", "yml", "json", "jsonl", "csv", "tsv", "txt", "md", "j2", "env", "py", "js", "cjs", "mjs", "ts",
+    "cts", "mts", "sh", "rb", "pl", "bash",
+];
+
+/// A file as it was: when it was written, and its size.
+type Version = (Option<SystemTime>, u64);
+
+/// The directories that hold what a run is made from; a script may import any file beside it.
+#[derive(Debug, Default)]
+pub struct Sources {
+    directories: BTreeSet<PathBuf>,
+    results: BTreeSet<PathBuf>,
+    seen: BTreeMap<PathBuf, Version>,
+}
+
+impl Sources {
+    /// Begins with the directories of configurations and other files that the command line names.
+    pub fn new(directory: &Path, named: impl IntoIterator<Item = PathBuf>) -> Self {
+        let mut sources = Self::default();
+        sources.add(directory);
+        named.into_iter().for_each(|path| sources.add(&directory.join(path)));
+        sources
+    }
+
+    fn add(&mut self, path: &Path) {
+        let directory = if path.is_dir() { Some(path) } else { path.parent() };
+        self.directories.extend(directory.and_then(|directory| directory.canonicalize().ok()));
+    }
+
+    /// Adds all that a configuration refers to, relative to `base`.
+    pub fn refer(&mut self, base: &Path, config: &Value) {
+        match config {
+            Value::String(text) => {
+                // Longer ones are no paths.
+                let shaped = text.len() < 500 && !text.contains('\n') && text.contains(['.', '/']);
+                if shaped {
+                    let (path, _) = files::split_name(text);
+                    let path = path.split(['*', '?', '[', '{']).next().unwrap_or_default();
+                    self.add(&base.join(path));
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.refer(base, item)),
+            Value::Object(map) => map.values().for_each(|value| self.refer(base, value)),
+            _ => {}
+        }
+    }
+
+    /// Leaves out files that the run itself writes.
+    pub fn leave_out<'a>(&mut self, results: impl IntoIterator<Item = &'a String>) {
+        for path in results.into_iter().filter_map(|path| std::path::absolute(path).ok()) {
+            if let (Some(Ok(directory)), Some(name)) =
+                (path.parent().map(Path::canonicalize), path.file_name())
+            {
+                self.results.insert(directory.join(name));
+            }
+        }
+    }
+
+    /// Remembers how everything is now.
+    pub fn remember(&mut self) {
+        self.seen = self.versions();
+    }
+
+    fn versions(&self) -> BTreeMap<PathBuf, Version> {
+        let entries =
+            self.directories.iter().filter_map(|directory| std::fs::read_dir(directory).ok()).flatten();
+        let mut versions = BTreeMap::new();
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let extension = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+            let hidden = path.file_name().is_some_and(|name| name == ".env");
+            if !hidden && !extension.is_some_and(|ending| ENDINGS.contains(&ending.as_str())) {
+                continue;
+            }
+            if let Ok(about) = std::fs::metadata(&path)
+                && about.is_file()
+                && !self.results.contains(&path)
+            {
+                versions.insert(path, (about.modified().ok(), about.len()));
+            }
+        }
+        versions
+    }
+
+    /// Waits until files differ from what was remembered and have stayed so for a moment: editors write in several steps. Returns
+    /// those that differ.
+    pub async fn changed(&mut self) -> Vec<PathBuf> {
+        let mut last = self.versions();
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            let now = self.versions();
+            if now == last && now != self.seen {
+                let differs = |path: &&PathBuf| now.get(*path) != self.seen.get(*path);
+                let changed: BTreeSet<PathBuf> =
+                    now.keys().chain(self.seen.keys()).filter(differs).cloned().collect();
+                self.seen = now;
+                return changed.into_iter().collect();
+            }
+            last = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn files_beside_what_is_named_are_watched() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        std::fs::create_dir(at("checks")).unwrap();
+        std::fs::write(at("checks/check.py"), "").unwrap();
+        std::fs::write(at("out.json"), "").unwrap();
+        let mut sources = Sources::new(directory.path(), []);
+        sources.refer(
+            directory.path(),
+            &json!({"tests": [{"assert": [{"value": "file://checks/check.py:f"}]}]}),
+        );
+        sources.leave_out(&[at("out.json").to_string_lossy().into_owned()]);
+        sources.remember();
+        for (name, text) in [("checks/check.py", "1"), ("checks/helper.py", "2"), ("prompt.txt", "3")] {
+            std::fs::write(at("out.json"), text).unwrap();
+            std::fs::write(at("binary.bin"), text).unwrap();
+            std::fs::write(at(name), text).unwrap();
+            assert_eq!(sources.changed().await, [at(name)]);
+        }
+        std::fs::remove_file(at("prompt.txt")).unwrap();
+        assert_eq!(sources.changed().await, [at("prompt.txt")]);
+    }
+}

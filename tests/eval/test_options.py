@@ -1,0 +1,116 @@
+"""What the command line and the environment change."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from verdicts import ENVIRONMENT
+
+SUITE = {
+    "prompts": ["say {{word}}"],
+    "providers": ["echo"],
+    "defaultTest": {"options": {"suffix": "."}},
+    "tests": [
+        {"description": "first", "vars": {"word": "hi"}, "metadata": {"kind": "a"}, "assert": [{"type": "contains", "value": "hi"}]},
+        {"description": "100%, #2", "vars": {"word": "ho"}, "metadata": {"kind": "b"}, "assert": [{"type": "equals", "value": "no\nno"}]},
+    ],
+}
+
+
+@pytest.fixture
+def evaluate(tmp_path, sandcove):
+    """Runs `sandcove eval` in a directory with the suite: (exit code, standard output, standard error)."""
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(SUITE))
+
+    def run(*arguments, directory=tmp_path, **environment):
+        done = subprocess.run(
+            [*sandcove, "eval", *map(str, arguments)],
+            cwd=directory, env={**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": str(tmp_path / "home"), **environment},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def rows(path):
+    return json.loads(path.read_text())["results"]["results"]
+
+
+def test_a_directory_without_a_suite_is_told_once(evaluate, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, out, err = evaluate(directory=empty)
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        "error: there is no promptfooconfig.yaml here",
+        "  hint: name one with -c, or make one with `sandcove eval init`",
+    ]
+
+
+def test_unknown_options_are_usage_errors(evaluate):
+    code, _, err = evaluate("--no-such-thing")
+    assert code == 1 and "--no-such-thing" in err
+    code, _, err = evaluate("--format", "xunit")
+    assert code == 1 and "write text, tap or github" in err
+
+
+def test_results_for_other_programs(evaluate):
+    code, out, _ = evaluate("--format", "tap")
+    assert code == 100
+    assert out.startswith("TAP version 13\n1..2\nok 1 - [echo] first\nnot ok 2 - [echo] 100%,  2\n  ---\n  verdict: FAIL\n  message: ")
+    assert all(line.startswith("# ") for line in out.split("  ...\n")[1].splitlines())
+    _, out, _ = evaluate("--format", "github")
+    assert out.startswith("::error title=FAIL [echo] 100%25%2C #2::") and "%0A" in out.splitlines()[0]
+
+
+def test_what_is_not_to_be_kept_is_not(evaluate, tmp_path):
+    out = tmp_path / "out.json"
+    names = ("PROMPT_TEXT", "RESPONSE_OUTPUT", "TEST_VARS", "GRADING_RESULT", "METADATA")
+    code, *_ = evaluate("-o", out, **{f"PROMPTFOO_STRIP_{name}": "true" for name in names})
+    assert code == 100
+    document = json.loads(out.read_text())
+    row = document["results"]["results"][0]
+    assert row["prompt"]["raw"] == document["results"]["prompts"][0]["raw"] == "[prompt stripped]"
+    assert row["response"]["output"] == "[output stripped]"
+    assert (row["vars"], row["testCase"]["vars"], row["metadata"], row["testCase"]["metadata"]) == ({}, {}, {}, {})
+    assert row["gradingResult"] is None and row["success"] is True
+    assert document["results"]["prompts"][0]["metrics"]["assertPassCount"] == 1
+
+
+def test_outputs_that_are_there_are_judged(evaluate, tmp_path):
+    (tmp_path / "asserts.yaml").write_text("[{type: contains, value: a}, {type: javascript, value: output.length < 3}]")
+    (tmp_path / "outputs.json").write_text(json.dumps(["ab", "abc", {"output": "a", "tags": ["x", "y"]}]))
+    out = tmp_path / "out.json"
+    code, *_ = evaluate("-a", "asserts.yaml", "--model-outputs", "outputs.json", "-o", out)
+    assert code == 100
+    assert [row["success"] for row in rows(out)] == [True, False, True]
+    assert rows(out)[2]["vars"]["tags"] == "x, y"
+    code, _, err = evaluate("-a", "asserts.yaml")
+    assert code == 1 and "--assertions and --model-outputs need each other" in err
+
+
+def test_the_command_line_goes_before_defaults(evaluate, tmp_path):
+    out = tmp_path / "out.json"
+    evaluate("-o", out, "--prompt-prefix", "> ", "--prompt-suffix", "!", "--var", "more=1", "--filter-metadata", "kind=a", "--description", "about", "--tag", "a=b")
+    (row,) = rows(out)
+    assert row["prompt"]["raw"] == "> say hi!" and row["vars"]["more"] == "1"
+    assert json.loads(out.read_text())["config"]["tags"] == {"a": "b"}
+    assert "about" in evaluate("list")[1]
+
+
+def test_suites_are_checked_without_running(evaluate):
+    for arguments in (["validate"], ["validate", "config"], ["validate", "config", "-c", "promptfooconfig.yaml"]):
+        code, out, _ = evaluate(*arguments)
+        assert (code, out) == (0, "the configuration is valid: 2 tests, 1 providers, 1 prompts\n")
+
+
+def test_kept_answers_are_forgotten(evaluate, tmp_path):
+    cache = tmp_path / "home" / "cache"
+    cache.mkdir(parents=True)
+    (cache / f"{'a' * 64}.json").write_text("{}")
+    (cache / "mine.json").write_text("{}")
+    assert evaluate("cache", "clear")[1] == "1 answers were forgotten\n"
+    assert [path.name for path in cache.iterdir()] == ["mine.json"]
