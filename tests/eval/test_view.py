@@ -291,6 +291,7 @@ def test_twenty_thousand_rows_are_not_loaded_for_a_page(home):
         first = table(url, brief=100)
         assert first["totalCount"] == 20_000 and len(first["table"]["body"]) == 50
         assert table(url, brief=100, offset=19_990)["table"]["body"][-1]["testIdx"] == 19_999
+        assert len(table(url, brief=100, limit=1000)["table"]["body"]) == 1000
         found = table(url, brief=100, search="number 1234")
         assert found["filteredCount"] == 11
         sizes = [len(piece) for piece in requests.get(f"{url}/table", params={"format": "json"}, stream=True).iter_content(1 << 20)]

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 from pathlib import Path
@@ -11,10 +12,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from viewing import evaluate, viewer
+from viewing import evaluate, network, viewer
 
 CHROMIUM = os.environ.get("SANDCOVE_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
+
+# A machine may be busy with other tests.
+expect.set_options(timeout=30_000)
 
 HARM = "<script>window.harmed=1</script><img src=x onerror='window.harmed=2'></script>\"'`${harm}"
 SUITE = f"""
@@ -44,10 +48,20 @@ def call_api(prompt, options, context):
 
 
 @pytest.fixture(scope="module")
-def browser():
+def within():
+    """A network of its own: Chromium drops connections whenever an interface comes or goes, as those of sandboxes do."""
+    with network() as within:
+        yield within
+
+
+@pytest.fixture(scope="module")
+def browser(within, tmp_path_factory):
+    program = tmp_path_factory.mktemp("browser") / "chromium"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([*within, CHROMIUM])} "$@"\n')
+    program.chmod(0o755)
     with sync_playwright() as playwright:
         # Chromium's own sandbox does not work for root.
-        with playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser:
+        with playwright.chromium.launch(executable_path=program, args=["--no-sandbox"]) as browser:
             yield browser
 
 
@@ -59,10 +73,10 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def page(browser, home):
+def page(browser, home, within):
     """The page, which must not complain, ask other hosts, or run what a model wrote."""
     troubles = []
-    with viewer(home) as (url, _), browser.new_context(accept_downloads=True) as context:
+    with viewer(home, within=within) as (url, _), browser.new_context(accept_downloads=True) as context:
         page = context.new_page()
         page.on("console", lambda message: message.type in ("error", "warning") and troubles.append(message.text))
         page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -72,7 +86,7 @@ def page(browser, home):
         expect(page.locator("#table .cell.output")).to_have_count(20)
         yield page
         assert page.evaluate("window.harmed") is None
-        assert page.evaluate("document.querySelectorAll('img, iframe, script:not([src=\"/main.js\"])').length") == 0
+        assert page.evaluate("document.querySelectorAll('img, iframe, script:not([src=\"/start.js\"])').length") == 0
     assert troubles == []
 
 
@@ -231,8 +245,8 @@ def test_files_are_exported(page):
     assert "Oslo" in failed and "Bern" in failed and "Rome" not in failed
 
 
-def test_it_is_used_on_a_small_dark_screen(browser, home):
-    with viewer(home) as (url, _), browser.new_context(color_scheme="dark", viewport={"width": 380, "height": 700}) as context:
+def test_it_is_used_on_a_small_dark_screen(browser, home, within):
+    with viewer(home, within=within) as (url, _), browser.new_context(color_scheme="dark", viewport={"width": 380, "height": 700}) as context:
         page = context.new_page()
         page.goto(url)
         page.locator(".cell.output").first.click()

@@ -24,9 +24,20 @@ def evaluate(home, suite, *more):
 
 
 @contextmanager
-def viewer(home, *more):
+def network():
+    """What to put before commands that should run in a network of their own, with nothing but a loopback interface."""
+    command = ["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat"]
+    # It ends when its input does, which is when whoever started it is gone.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "up\n", "a network namespace needs root"
+        yield ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
+        holder.stdin.close()
+
+
+@contextmanager
+def viewer(home, *more, within=()):
     """A running viewer: the address it prints, and its process."""
-    command = [BINARY, "view", str(home), "--port", "0", "-n", *more]
+    command = [*within, BINARY, "view", str(home), "--port", "0", "-n", *more]
     with subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process.stdout.readline().strip(), process

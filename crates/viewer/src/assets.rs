@@ -20,6 +20,7 @@ const FILES: &[(&str, &str, &str)] = files!(
     "style.css" CSS,
     "cell.css" CSS,
     "icon.svg" SVG,
+    "start.js" SCRIPT,
     "main.js" SCRIPT,
     "api.js" SCRIPT,
     "dom.js" SCRIPT,

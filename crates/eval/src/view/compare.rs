@@ -26,7 +26,8 @@ pub fn digest(text: &str) -> u64 {
     hasher.finish()
 }
 
-fn key(vars: &Object) -> u64 {
+/// The same for equal variables.
+pub fn about(vars: &Object) -> u64 {
     let mut pairs: Vec<(&String, &Value)> = vars.iter().collect();
     pairs.sort_by_key(|(name, _)| name.as_str());
     let mut hasher = DefaultHasher::new();
@@ -41,7 +42,7 @@ impl Partners {
     pub async fn read(connection: &mut SqliteConnection, id: &str) -> Result<Self, ViewError> {
         let mut partners = Self { id: id.to_owned(), by_vars: HashMap::new(), outputs: HashMap::new() };
         scan::each(connection, id, |test, row| {
-            let tests = partners.by_vars.entry(key(&row.vars)).or_default();
+            let tests = partners.by_vars.entry(about(&row.vars)).or_default();
             if tests.last() != Some(&test) {
                 tests.push(test);
             }
@@ -52,14 +53,14 @@ impl Partners {
     }
 
     /// The other run's test with the same variables: the one at the same place if there are several.
-    pub fn of(&self, test: i64, vars: &Object) -> Option<i64> {
-        let tests = self.by_vars.get(&key(vars))?;
+    pub fn of(&self, test: i64, about: u64) -> Option<i64> {
+        let tests = self.by_vars.get(&about)?;
         if tests.contains(&test) { Some(test) } else { tests.first().copied() }
     }
 
     /// Digests of the answers to the same test.
     pub fn outputs(&self, test: i64, row: &Seen) -> &[u64] {
-        let partner = self.of(test, &row.vars);
+        let partner = self.of(test, about(&row.vars));
         partner.and_then(|partner| self.outputs.get(&partner)).map(Vec::as_slice).unwrap_or_default()
     }
 }

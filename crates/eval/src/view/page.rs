@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 
-use super::compare::Partners;
+use super::compare::{self, Partners};
 use super::document::Document;
 use super::filter::Question;
 use super::scan::{self, Found};
 use super::{Library, ViewError};
-use crate::model::{Object, Row};
+use crate::model::Row;
 use crate::template::value::to_text;
 
 /// Which page.
@@ -55,21 +56,21 @@ impl Library {
             let page = found.tests.iter().copied().skip(wanted.offset).take(wanted.limit).collect();
             (page, found.tests.len() as i64, json!(found.sums))
         };
-        let rows = rows(&mut connection, id, &tests).await?;
+        let names = document.vars();
         let mut lines: Vec<Line> = tests.iter().map(|test| Line::new(*test, own_columns)).collect();
         let places: HashMap<i64, usize> = tests.iter().enumerate().map(|(at, test)| (*test, at)).collect();
-        for (test, row) in rows {
+        each(&mut connection, id, &tests, |test, row| {
             if let Some(line) = places.get(&test).and_then(|at| lines.get_mut(*at)) {
-                line.put(row);
+                line.put(&row, &names, wanted.brief);
             }
-        }
+        })
+        .await?;
         for other in &beside {
             let columns = Document::read(&mut connection, &other.id).await?.prompts();
-            add_beside(&mut connection, other, &mut lines, columns.len()).await?;
+            add_beside(&mut connection, other, &mut lines, columns.len(), wanted.brief).await?;
             prompts.extend(columns.into_iter().map(|column| labelled(column, &other.id)));
         }
-        let names = document.vars();
-        let body: Vec<Value> = lines.iter().map(|line| line.to_json(&names, wanted.brief)).collect();
+        let body: Vec<Value> = lines.into_iter().map(Line::into_json).collect();
         let mut config = document.whole.get("config").cloned().unwrap_or_default();
         if wanted.brief.is_some() {
             // Its tests may be as large as all rows.
@@ -140,13 +141,15 @@ async fn tests(connection: &mut SqliteConnection, id: &str, wanted: &Wanted) -> 
     .await?)
 }
 
-async fn rows(
+/// Gives the rows of tests one after the other: each may be large.
+async fn each(
     connection: &mut SqliteConnection,
     id: &str,
     tests: &[i64],
-) -> Result<Vec<(i64, Row)>, ViewError> {
+    mut see: impl FnMut(i64, Row),
+) -> Result<(), ViewError> {
     if tests.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let mut query = QueryBuilder::new("SELECT test_idx, row FROM eval_rows WHERE eval_id = ");
     query.push_bind(id).push(" AND test_idx IN (");
@@ -155,11 +158,11 @@ async fn rows(
         list.push_bind(*test);
     }
     query.push(") ORDER BY test_idx, prompt_idx");
-    let rows = query.build().persistent(false).fetch_all(connection).await?;
-    let read = |row: &sqlx::sqlite::SqliteRow| {
-        (row.get(0), serde_json::from_str(row.get::<&str, _>(1)).unwrap_or_default())
-    };
-    Ok(rows.iter().map(read).collect())
+    let mut rows = query.build().persistent(false).fetch(connection);
+    while let Some(row) = rows.try_next().await? {
+        see(row.get(0), serde_json::from_str(row.get::<&str, _>(1)).unwrap_or_default());
+    }
+    Ok(())
 }
 
 /// The other run's columns of the same tests.
@@ -168,22 +171,28 @@ async fn add_beside(
     other: &Partners,
     lines: &mut [Line],
     columns: usize,
+    brief: Option<usize>,
 ) -> Result<(), ViewError> {
-    let empty = Object::new();
-    let partner: Vec<Option<i64>> =
-        lines.iter().map(|line| other.of(line.test, line.first().map_or(&empty, |row| &row.vars))).collect();
-    let wanted: Vec<i64> = partner.iter().copied().flatten().collect();
-    let found = rows(connection, &other.id, &wanted).await?;
-    for (line, partner) in lines.iter_mut().zip(partner) {
-        let start = line.cells.len();
-        line.cells.resize_with(start + columns, || None);
-        for (_, row) in found.iter().filter(|(test, _)| Some(*test) == partner) {
-            if row.prompt_idx < columns {
-                line.cells[start + row.prompt_idx] = Some((other.id.clone(), row.clone()));
+    // Several tests may have the same partner: repeats, where the other run has none.
+    let mut places: HashMap<i64, Vec<usize>> = HashMap::new();
+    for (at, line) in lines.iter_mut().enumerate() {
+        if let Some(partner) = line.about.and_then(|about| other.of(line.test, about)) {
+            places.entry(partner).or_default().push(at);
+        }
+        line.cells.resize(line.cells.len() + columns, Value::Null);
+    }
+    let tests: Vec<i64> = places.keys().copied().collect();
+    each(connection, &other.id, &tests, |test, row| {
+        let mut cell = output(&row, brief);
+        cell["evalId"] = json!(other.id);
+        for at in places.get(&test).into_iter().flatten() {
+            let start = lines[*at].cells.len() - columns;
+            if let Some(place) = lines[*at].cells.get_mut(start + row.prompt_idx) {
+                place.clone_from(&cell);
             }
         }
-    }
-    Ok(())
+    })
+    .await
 }
 
 /// A column of another run says of which.
@@ -194,57 +203,47 @@ fn labelled(mut column: Value, id: &str) -> Value {
     column
 }
 
-/// A test and its rows; those of other runs with the run's id.
+/// A test and its rows, as they are shown.
 struct Line {
     test: i64,
-    cells: Vec<Option<(String, Row)>>,
+    /// What the test is about, in short: what finds it in another run.
+    about: Option<u64>,
+    shown: Value,
+    cells: Vec<Value>,
 }
 
 impl Line {
     fn new(test: i64, columns: usize) -> Self {
-        Self { test, cells: std::iter::repeat_with(|| None).take(columns).collect() }
+        Self { test, about: None, shown: json!({"testIdx": test}), cells: vec![Value::Null; columns] }
     }
 
-    fn put(&mut self, row: Row) {
+    fn put(&mut self, row: &Row, names: &[String], brief: Option<usize>) {
+        if self.about.is_none() {
+            self.about = Some(compare::about(&row.vars));
+            let cut = |text: String| match brief {
+                Some(most) => text.chars().take(most).collect(),
+                None => text,
+            };
+            let var = |name| row.vars.get(name).map(|value| cut(to_text(value))).unwrap_or_default();
+            self.shown["description"] = json!(row.description);
+            self.shown["vars"] = names.iter().map(var).collect();
+            if brief.is_none() {
+                self.shown["test"] = json!(row.test_case);
+            }
+        }
         if let Some(cell) = self.cells.get_mut(row.prompt_idx) {
-            *cell = Some((String::new(), row));
+            *cell = output(row, brief);
         }
     }
 
-    fn first(&self) -> Option<&Row> {
-        self.cells.iter().flatten().next().map(|(_, row)| row)
-    }
-
-    fn to_json(&self, names: &[String], brief: Option<usize>) -> Value {
-        let cut =
-            |text: &str| brief.map_or_else(|| text.to_owned(), |most| text.chars().take(most).collect());
-        let first = self.first();
-        let vars: Vec<String> = names
-            .iter()
-            .map(|name| {
-                first.and_then(|row| row.vars.get(name)).map(|value| cut(&to_text(value))).unwrap_or_default()
-            })
-            .collect();
-        let outputs: Vec<Value> = self
-            .cells
-            .iter()
-            .map(|cell| cell.as_ref().map_or(Value::Null, |(run, row)| output(run, row, brief)))
-            .collect();
-        let mut line = json!({
-            "description": first.and_then(|row| row.description.as_deref()),
-            "outputs": outputs,
-            "vars": vars,
-            "testIdx": self.test,
-        });
-        if brief.is_none() {
-            line["test"] = json!(first.map(|row| &row.test_case));
-        }
-        line
+    fn into_json(mut self) -> Value {
+        self.shown["outputs"] = Value::Array(self.cells);
+        self.shown
     }
 }
 
 /// A row as a cell of the table.
-fn output(run: &str, row: &Row, brief: Option<usize>) -> Value {
+fn output(row: &Row, brief: Option<usize>) -> Value {
     let answer = row.response.as_ref().and_then(|response| response.output.as_ref());
     let text = match answer {
         Some(Value::String(text)) => text.clone(),
@@ -264,9 +263,6 @@ fn output(run: &str, row: &Row, brief: Option<usize>) -> Value {
         "tokenUsage": row.token_usage,
         "provider": if row.provider.label.is_empty() { &row.provider.id } else { &row.provider.label },
     });
-    if !run.is_empty() {
-        cell["evalId"] = json!(run);
-    }
     let Some(most) = brief else {
         cell["text"] = json!(text);
         cell["prompt"] = json!(row.prompt.raw);

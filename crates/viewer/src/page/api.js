@@ -1,6 +1,8 @@
 // Asks the server.
 
-async function asked(method, path, body) {
+const soon = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function asked(method, path, body, tries = method === "GET" ? 3 : 1) {
   const options = { method, headers: {} };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
@@ -10,6 +12,8 @@ async function asked(method, path, body) {
   try {
     response = await fetch(path, options);
   } catch {
+    // The server may be fine: see start.js. Only reading is tried again, for nobody knows whether a change was made.
+    if (tries > 1) return soon(300).then(() => asked(method, path, body, tries - 1));
     throw new Error("the server does not answer; is `sandcove view` still running?");
   }
   if (response.ok) return response.status === 204 ? null : response.json();

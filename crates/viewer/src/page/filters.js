@@ -29,7 +29,7 @@ export function show(container, page, changed, redraw) {
       h("input", { type: "radio", name: "mode", value: mode, checked: state.mode === mode, onchange: () => ((state.mode = mode), changed()) }), h("span", { text: name })))),
     h("div", { class: "searching" }, search,
       h("label", { class: "check-label", title: "the text is a regular expression" },
-        h("input", { type: "checkbox", id: "regex", checked: state.regex, onchange: (event) => ((state.regex = event.target.checked), state.search && changed()) }), ".*")),
+        h("input", { type: "checkbox", id: "regex", "aria-label": "regular expression", checked: state.regex, onchange: (event) => ((state.regex = event.target.checked), state.search && changed()) }), ".*")),
     button("+ Condition", "Add a condition on a metric or on metadata", () => add(changed)),
     h("span", { id: "count", class: "faint" }), looks(page, redraw));
 }

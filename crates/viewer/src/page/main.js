@@ -63,10 +63,11 @@ function draw() {
   document.title = `${name} · Sandcove`;
   fill(byId("name"), name);
   const { successes = 0, failures = 0, errors = 0 } = page.stats || {};
-  const all = successes + failures + errors || 1;
-  fill(byId("about"), h("b", { text: `${table.number((successes * 100) / all, 1)}%` }),
-    ` passed · ${table.number(successes)} passed · ${table.number(failures)} failed · ${table.number(errors)} errors · `,
-    h("span", { title: page.id, text: when(Date.parse(page.createdAt)) }));
+  const all = successes + failures + errors;
+  // Sums are stored when a run ends.
+  const sums = all ? [h("b", { text: `${table.number((successes * 100) / all, 1)}%` }), ` passed · ${table.number(successes)} passed · ${table.number(failures)} failed · ${table.number(errors)} errors`]
+    : `not finished: ${table.number(page.totalCount)} tests so far`;
+  fill(byId("about"), sums, " · ", h("span", { title: page.id, text: when(Date.parse(page.createdAt)) }));
   fill(byId("actions"),
     state.beside.map((id) => h("button", { type: "button", class: "beside-chip", title: `compared with ${id}; removes it`, onclick: () => compareWithout(id) }, `vs ${id} ✕`)),
     button("Compare", "Show another run's answers to the same tests beside these", compare),
