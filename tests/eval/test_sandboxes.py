@@ -210,6 +210,7 @@ def test_patches_are_judged_whatever_they_try(sandcove, tmp_path):
         "nothing": "I would not know.",
         "elsewhere": SUMS.replace("a - b", "a * b"),
         "changes the tests": CHEAT,
+        "changes where files come from": "--- /dev/null\n+++ b/.git/hooks/post-checkout\n@@ -0,0 +1 @@\n+#!/bin/true\n" + CHEAT,
         "endless": SUMS.replace("+    return a + b", "+    while True: pass"),
     }
     value = {
@@ -227,8 +228,8 @@ def test_patches_are_judged_whatever_they_try(sandcove, tmp_path):
     status, rows = evaluate(sandcove, tmp_path)
     assert status == 100
     reasons = [row.get("error") or "" for row in rows]
-    assert [row["success"] for row in rows] == [True] * 3 + [False] * 5, reasons
-    assert [row["failureReason"] for row in rows[3:]] == [1, 1, 1, 1, 2], reasons
-    words = ["no diff", "does not apply", "exit status", "took longer", "passes before the patch"]
+    assert [row["success"] for row in rows] == [True] * 3 + [False] * 6, reasons
+    assert [row["failureReason"] for row in rows[3:]] == [1, 1, 1, 1, 1, 2], reasons
+    words = ["no diff", "does not apply", "exit status", "changes files of `.git`", "took longer", "passes before the patch"]
     for reason, expected in zip(reasons[3:], words, strict=True):
         assert expected in reason, reason

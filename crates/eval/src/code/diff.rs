@@ -29,6 +29,16 @@ fn from_start(text: &str) -> Option<String> {
     Some(body[..=end?].join("\n") + "\n")
 }
 
+/// Whether a diff has a header that reaches into `.git`, from where files are put back. Git refuses such a patch by itself, but
+/// `patch` does not.
+pub(super) fn reaches_into_git(diff: &str) -> bool {
+    const HEADERS: [&str; 7] = ["--- ", "+++ ", "*** ", "Index:", "diff ", "rename ", "copy "];
+    let headers = diff.lines().filter(|line| HEADERS.iter().any(|start| line.starts_with(start)));
+    headers
+        .into_iter()
+        .any(|line| line.split([' ', '\t', '/', '"']).any(|part| part.eq_ignore_ascii_case(".git")))
+}
+
 /// The files that a diff is about.
 pub(super) fn paths(diff: &str) -> BTreeSet<String> {
     let named = |line: &str| {
@@ -54,6 +64,12 @@ mod tests {
         let two = format!("```\n{DIFF}```\nand\n```patch\n{DIFF}```");
         assert_eq!(diff_of(&two), Some(DIFF.repeat(2)));
         assert_eq!(diff_of("```python\nprint(1)\n```"), None);
+    }
+
+    #[test]
+    fn headers_that_reach_into_git_are_seen() {
+        assert!(reaches_into_git("--- a/.git/config\n+++ b/.git/config\n"));
+        assert!(!reaches_into_git("--- a/.gitignore\n+++ b/.gitignore\n+see .git/config\n"));
     }
 
     #[test]

@@ -243,6 +243,9 @@ impl Workspace {
     /// # Errors
     /// When the sandbox fails.
     pub(super) async fn apply(&self, patch: &str) -> Result<Result<&'static str, String>, String> {
+        if diff::reaches_into_git(patch) {
+            return Ok(Err("it changes files of `.git`".to_owned()));
+        }
         self.write("/tmp/answer.patch", patch.to_owned().into()).await?;
         // From strict to forgiving. Models count lines badly, leave out prefixes, and remember context inexactly.
         const WAYS: [(&str, &str); 4] = [
