@@ -30,7 +30,7 @@ def settles(what: str, probe) -> None:
 
 sandbox = ready()
 print(sandbox.commands.run("uname -r; cat /proc/self/cgroup", **MINUTES).stdout)
-assert sandbox.run_code("import pandas as pd; kept = pd.DataFrame({'a': [1, 2]}); kept.a.sum()", **MINUTES).text == "3"
+assert sandbox.run_code("import pandas as pd; kept = pd.DataFrame({'a': [1, 2]}); int(kept.a.sum())", **MINUTES).text == "3"
 
 sandbox.commands.run("i=0; while true; do i=$((i+1)); echo $i > count; sleep 0.2; done", background=True, timeout=0)
 settles("a counter counts", lambda: int(sandbox.commands.run("cat count || echo 0", **MINUTES).stdout or 0) > 3)

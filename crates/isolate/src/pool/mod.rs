@@ -122,10 +122,12 @@ impl Pool {
         if !path.exists() {
             return Ok(());
         }
-        if let Kind::Btrfs { limits } = self.kind {
-            return delete_subvolume(&self.sandboxes(), id.as_str(), limits);
-        }
-        std::fs::remove_dir_all(&path).map_err(at("delete", &path))
+        let deleted = match self.kind {
+            Kind::Btrfs { limits } => delete_subvolume(&self.sandboxes(), id.as_str(), limits),
+            Kind::Plain => std::fs::remove_dir_all(&path).map_err(at("delete", &path)),
+        };
+        // A failed start and the end of its processes may both be at it.
+        if path.exists() { deleted } else { Ok(()) }
     }
 
     /// Ids of sandboxes that have an upper.
