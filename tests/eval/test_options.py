@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -114,3 +116,51 @@ def test_kept_answers_are_forgotten(evaluate, tmp_path):
     (cache / "mine.json").write_text("{}")
     assert evaluate("cache", "clear")[1] == "1 answers were forgotten\n"
     assert [path.name for path in cache.iterdir()] == ["mine.json"]
+
+
+class Model(BaseHTTPRequestHandler):
+    """Finds everything good, and alike."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.append(self.path)
+        verdict = json.dumps({"pass": True, "score": 1, "reason": "good"})
+        chat = {"choices": [{"message": {"role": "assistant", "content": verdict}}], "usage": {"total_tokens": 7}}
+        answer = chat if self.path == "/chat/completions" else {"data": [{"embedding": [1, 0]}]}
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def model():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    server.asked = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_what_graders_said_is_kept(evaluate, model, tmp_path):
+    service = {"apiBaseUrl": f"http://127.0.0.1:{model.server_port}", "apiKey": "k"}
+    suite = {
+        "prompts": ["say {{word}}"],
+        "providers": ["echo"],
+        "tests": [{"vars": {"word": "hi"}, "assert": [
+            {"type": "llm-rubric", "value": "is good", "provider": {"id": "openai:chat:judge", "config": service}},
+            {"type": "similar", "value": "say ho", "provider": {"id": "openai:embedding:vectors", "config": service}},
+        ]}],
+    }
+    (tmp_path / "graded.yaml").write_text(json.dumps(suite))
+    once = ["/chat/completions", "/embeddings", "/embeddings"]
+    for options, asked in ([], once), ([], once), (["--no-cache"], once * 2):
+        assert evaluate("-c", "graded.yaml", "-o", "graded.json", *options)[0] == 0
+        assert sorted(model.asked) == sorted(asked)
+        assert [row["success"] for row in rows(tmp_path / "graded.json")] == [True]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::code::Sandboxes;
 use crate::model::Object;
+use crate::provider::answers::Answers;
 use crate::worker::Workers;
 
 /// Shared by all rows of a run.
@@ -16,6 +17,8 @@ pub struct Services {
     pub workers: Workers,
     /// Sandboxes for code that models wrote.
     pub sandboxes: Sandboxes,
+    /// Answers of providers; none is kept unless the run says so.
+    pub answers: Answers,
 }
 
 impl Services {
@@ -23,7 +26,7 @@ impl Services {
     pub fn new(base: PathBuf, env: Object, concurrency: usize) -> Self {
         let workers = Workers::new(base.clone(), env.clone(), concurrency);
         let sandboxes = Sandboxes::new(env.clone(), concurrency);
-        Self { base, env, workers, sandboxes }
+        Self { base, env, workers, sandboxes, answers: Answers::default() }
     }
 
     /// A variable for programs and providers: the configuration's, else the process's.

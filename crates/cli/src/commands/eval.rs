@@ -330,7 +330,8 @@ async fn run_nothing(command: EvalCommand) -> Result<ExitCode> {
             println!("{}", exchange::import(&file, same).await.map_err(Error::msg)?);
         }
         EvalCommand::Cache(CacheCommand::Clear) => {
-            let answers = sandcove_eval::run::clear_cache().context("failed to clear the cache")?;
+            let answers =
+                sandcove_eval::provider::answers::clear_cache().context("failed to clear the cache")?;
             println!("{answers} answers were forgotten");
         }
         EvalCommand::Validate { .. } | EvalCommand::Retry { .. } => unreachable!("handled with the runs"),

@@ -6,44 +6,17 @@ use super::GradingContext;
 use super::aggregate::{add_tokens, zero_tokens};
 use crate::model::{GradingResult, Object, TokenUsage};
 use crate::provider::spec::ProviderSpec;
-use crate::provider::{self, Call};
+use crate::provider::{self, Call, Role};
 use crate::template::value::to_text;
 use crate::template::{Templates, prompt};
 
-/// What a grading provider is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// An answer to a prompt.
-    Text,
-    /// The vector of a text.
-    Embedding,
-    /// How much a text is of which class.
-    Classification,
-    /// Whether a text is acceptable.
-    Moderation,
-}
-
-impl Role {
-    const ALL: [Self; 4] = [Self::Text, Self::Embedding, Self::Classification, Self::Moderation];
-
-    /// Its key where a configuration names a provider for each role.
-    fn key(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Embedding => "embedding",
-            Self::Classification => "classification",
-            Self::Moderation => "moderation",
-        }
-    }
-}
-
 /// The model for a role when nothing names another.
-fn default_grader(cx: &GradingContext<'_>, role: Role, label: &str) -> Result<ProviderSpec, String> {
+fn default_grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<ProviderSpec, String> {
     let has = |name: &str| cx.services.env(name).is_some_and(|key| !key.is_empty());
     let kind = cx.assertion.full_kind();
     let id = match role {
         Role::Embedding => "openai:embedding:text-embedding-3-large",
-        Role::Moderation => "openai:moderation:omni-moderation-latest",
+        Role::Moderation(_) => "openai:moderation:omni-moderation-latest",
         Role::Classification => {
             return Err(format!("`{kind}` needs a provider that classifies: name one in `provider`"));
         }
@@ -65,13 +38,13 @@ fn default_grader(cx: &GradingContext<'_>, role: Role, label: &str) -> Result<Pr
 }
 
 /// The provider that grades: the assertion's, else the test's, else by what keys there are.
-fn grader(cx: &GradingContext<'_>, role: Role, label: &str) -> Result<ProviderSpec, String> {
+fn grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<ProviderSpec, String> {
     let named =
         [cx.assertion.provider.as_ref(), cx.test.options.get("provider"), cx.test.raw.get("provider")];
     for value in named.into_iter().flatten() {
-        let by_role = value.as_object().filter(|map| {
-            !map.contains_key("id") && Role::ALL.iter().any(|role| map.contains_key(role.key()))
-        });
+        let by_role = value
+            .as_object()
+            .filter(|map| !map.contains_key("id") && Role::KEYS.iter().any(|key| map.contains_key(*key)));
         let chosen = by_role.map_or(Some(value), |map| map.get(role.key()));
         if let Some(spec) = chosen.and_then(|value| ProviderSpec::from_value(value, &cx.services.base)) {
             return Ok(spec);
@@ -94,11 +67,10 @@ impl<'a> Judge<'a> {
 
     async fn call(
         &mut self,
-        role: Role,
+        role: Role<'_>,
         label: &str,
         text: &str,
         vars: &Object,
-        answer: &str,
     ) -> Result<Value, String> {
         let cx = self.cx;
         let spec = grader(cx, role, label)?;
@@ -106,12 +78,7 @@ impl<'a> Judge<'a> {
         let context = json!({"vars": vars, "prompt": {"raw": text, "label": label}});
         let call =
             Call { prompt: text, vars, config: &spec.config, context: &context, services: cx.services };
-        let response = match role {
-            Role::Text => made.call(&call).await,
-            Role::Embedding => made.embed(&call).await,
-            Role::Classification => made.classify(&call).await,
-            Role::Moderation => made.moderate(&call, answer).await,
-        };
+        let response = cx.services.answers.call(&*made, role, &call, cx.row.repeat).await;
         if let Some(tokens) = &response.token_usage {
             add_tokens(self.tokens.get_or_insert_with(zero_tokens), tokens);
         }
@@ -163,7 +130,7 @@ impl<'a> Judge<'a> {
         let shown = |value: &Value| if value.is_array() { value.clone() } else { json!(to_text(value)) };
         vars.extend(own.iter().map(|(name, value)| ((*name).to_owned(), shown(value))));
         let text = graders_prompt(self.cx, given, default, &vars)?;
-        self.call(Role::Text, label, &text, &vars, "").await
+        self.call(Role::Text, label, &text, &vars).await
     }
 
     /// As [`ask`](Self::ask), for an answer that must be text.
@@ -184,13 +151,11 @@ impl<'a> Judge<'a> {
     /// # Errors
     /// When the provider fails or gives none.
     pub async fn vector(&mut self, text: &str) -> Result<Vec<f64>, String> {
-        let list = match self
-            .call(Role::Embedding, &self.cx.assertion.kind.clone(), text, self.cx.vars, "")
-            .await?
-        {
-            Value::Array(items) => items.iter().filter_map(Value::as_f64).collect(),
-            _ => Vec::new(),
-        };
+        let list =
+            match self.call(Role::Embedding, &self.cx.assertion.kind.clone(), text, self.cx.vars).await? {
+                Value::Array(items) => items.iter().filter_map(Value::as_f64).collect(),
+                _ => Vec::new(),
+            };
         if list.is_empty() { Err("the provider gave no embedding".to_owned()) } else { Ok(list) }
     }
 
@@ -199,7 +164,7 @@ impl<'a> Judge<'a> {
     /// # Errors
     /// When the provider fails or cannot classify.
     pub async fn classes(&mut self, text: &str) -> Result<Object, String> {
-        match self.call(Role::Classification, "classifier", text, self.cx.vars, "").await? {
+        match self.call(Role::Classification, "classifier", text, self.cx.vars).await? {
             Value::Object(scores) => Ok(scores),
             other => Err(format!("the provider must give scores by class, not {other}")),
         }
@@ -210,7 +175,7 @@ impl<'a> Judge<'a> {
     /// # Errors
     /// When the provider fails or does not moderate.
     pub async fn flags(&mut self, prompt: &str, answer: &str) -> Result<Vec<Value>, String> {
-        match self.call(Role::Moderation, "moderation", prompt, self.cx.vars, answer).await? {
+        match self.call(Role::Moderation(answer), "moderation", prompt, self.cx.vars).await? {
             Value::Array(flags) => Ok(flags),
             other => Err(format!("the provider must give a list of flags, not {other}")),
         }

@@ -6,6 +6,7 @@ pub mod diagnostic;
 pub mod document;
 pub mod env;
 pub mod files;
+mod merged;
 pub mod node;
 pub mod prompts;
 pub mod scenarios;

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::diagnostic::{ConfigError, Findings, Severity};
 use super::document::{self, Document};
-use super::node::{Kind, Node};
+use super::merged::Merged;
+use super::node::Node;
 use super::prompts::{self, Prompt};
-use super::schema::{self, check_keys, wrong_shape};
+use super::schema::wrong_shape;
 use super::{env, scenarios, standalone, tests};
 use crate::model::Object;
 use crate::provider::spec::{self, ProviderSpec};
@@ -114,7 +115,7 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     let concurrency = options.concurrency.or_else(|| merged.concurrency()).unwrap_or(4);
     let services = Services::new(base.clone(), config_env, concurrency);
 
-    let default_test = merged.default_test(&base, options, findings);
+    let default_test = merged.default_test(options, findings);
     let prompts = read_prompts(&merged, options, findings);
     let providers = read_providers(&merged, options, &base, findings);
     let mut all = Vec::new();
@@ -206,184 +207,6 @@ fn documents(options: &LoadOptions, findings: &mut Findings) -> Result<Vec<Docum
     }
     documents.extend(given);
     Ok(documents)
-}
-
-/// All configuration files as one.
-struct Merged {
-    raw: Object,
-    prompts: Vec<(Node, PathBuf)>,
-    providers: Vec<(Node, PathBuf)>,
-    tests: Vec<(Node, PathBuf)>,
-    scenarios: Vec<(Node, PathBuf)>,
-    defaults: Vec<(Node, PathBuf)>,
-    extensions: Vec<(Node, PathBuf)>,
-    derived_metrics: Vec<DerivedMetric>,
-    outputs: Vec<String>,
-}
-
-impl Merged {
-    fn of(documents: Vec<Document>, templates: &Templates, findings: &mut Findings) -> Self {
-        let mut merged = Self {
-            raw: Object::new(),
-            prompts: Vec::new(),
-            providers: Vec::new(),
-            tests: Vec::new(),
-            scenarios: Vec::new(),
-            defaults: Vec::new(),
-            extensions: Vec::new(),
-            derived_metrics: Vec::new(),
-            outputs: Vec::new(),
-        };
-        for Document { mut root, base, .. } in documents {
-            if !root.is_map() {
-                wrong_shape(&root, "a configuration", "a map", findings);
-                continue;
-            }
-            document::render_env(&mut root, templates);
-            check_keys(&root, schema::TOP, "a configuration", findings);
-            merged.add(root, &base, findings);
-        }
-        merged
-    }
-
-    fn add(&mut self, mut root: Node, base: &Path, findings: &mut Findings) {
-        if let (Some(_), Some(targets)) = (root.get("providers"), root.get("targets")) {
-            findings.add(
-                Severity::Error,
-                Some(&targets.at),
-                "`providers` and `targets` mean the same; give one of them",
-            );
-        }
-        for (key, known) in [("evaluateOptions", schema::EVALUATE_OPTIONS)] {
-            if let Some(node) = root.get(key) {
-                check_keys(node, known, &format!("`{key}`"), findings);
-            }
-        }
-        for key in ["tracing", "redteam"] {
-            if let Some(node) = root.get(key)
-                && !node.is_null()
-            {
-                findings.add(
-                    Severity::Warning,
-                    Some(&node.at),
-                    format!("`{key}` is not supported yet; it has no effect"),
-                );
-            }
-        }
-        if let Some(node) = root.get("derivedMetrics") {
-            for item in node.items().unwrap_or_default() {
-                check_keys(item, schema::DERIVED_METRIC, "a derived metric", findings);
-                match (item.get("name").and_then(Node::text), item.get("value").and_then(Node::text)) {
-                    (Some(name), Some(value)) => {
-                        self.derived_metrics
-                            .push(DerivedMetric { name: name.to_owned(), value: value.to_owned() });
-                    }
-                    _ => wrong_shape(item, "a derived metric", "a map with `name` and `value`", findings),
-                }
-            }
-        }
-        match root.get("outputPath").map(|node| &node.kind) {
-            Some(Kind::Scalar(Value::String(path))) => self.outputs.push(path.clone()),
-            Some(Kind::List(items)) => {
-                self.outputs.extend(items.iter().filter_map(Node::text).map(str::to_owned));
-            }
-            _ => {}
-        }
-        let Value::Object(value) = root.to_value() else { return };
-        let mut own = |key: &str| root.take(key).map(|node| (node, base.to_owned()));
-        self.prompts.extend(own("prompts"));
-        self.providers.extend(own("providers").or_else(|| own("targets")));
-        self.tests.extend(own("tests"));
-        self.scenarios.extend(own("scenarios"));
-        self.defaults.extend(own("defaultTest"));
-        self.extensions.extend(own("extensions"));
-        for (key, value) in value {
-            match (self.raw.get_mut(&key), value) {
-                (Some(Value::Array(all)), Value::Array(more)) => all.extend(more),
-                (Some(Value::Object(all)), Value::Object(more)) => all.extend(more),
-                (Some(Value::String(text)), Value::String(more)) if key == "description" => {
-                    text.push_str(", ");
-                    text.push_str(&more);
-                }
-                (_, value) => {
-                    self.raw.insert(key, value);
-                }
-            }
-        }
-    }
-
-    /// `nunjucksFilters`: the modules' texts by the names of their filters.
-    fn filters(&self, base: &Path, findings: &mut Findings) -> std::collections::HashMap<String, String> {
-        let mut filters = std::collections::HashMap::new();
-        for (name, path) in self.raw.get("nunjucksFilters").and_then(Value::as_object).into_iter().flatten() {
-            let path = super::files::resolve(base, path.as_str().unwrap_or_default());
-            match std::fs::read_to_string(&path) {
-                Ok(text) => drop(filters.insert(name.clone(), text)),
-                Err(error) => {
-                    let message =
-                        format!("failed to read the filter `{name}` from `{}`: {error}", path.display());
-                    findings.add(Severity::Error, None, message);
-                }
-            }
-        }
-        filters
-    }
-
-    /// What the command line calls the run goes before what the configuration does.
-    fn name(&mut self, options: &LoadOptions) {
-        if let Some(description) = &options.description {
-            self.raw.insert("description".to_owned(), json!(description));
-        }
-        if !options.tags.is_empty() {
-            let given = options.tags.iter().map(|(key, value)| (key.clone(), json!(value)));
-            match self.raw.entry("tags").or_insert_with(|| json!({})) {
-                Value::Object(tags) => tags.extend(given),
-                other => *other = Value::Object(given.collect()),
-            }
-        }
-    }
-
-    fn description(&self) -> Option<String> {
-        self.raw.get("description").and_then(Value::as_str).map(str::to_owned)
-    }
-
-    fn run_options(&self) -> Object {
-        let map = |key: &str| self.raw.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
-        let mut options = map("evaluateOptions");
-        options.extend(map("commandLineOptions"));
-        options
-    }
-
-    fn concurrency(&self) -> Option<usize> {
-        self.run_options().get("maxConcurrency").and_then(Value::as_u64).map(|n| n as usize)
-    }
-
-    fn default_test(&self, base: &Path, options: &LoadOptions, findings: &mut Findings) -> Object {
-        let mut all = Object::new();
-        for (node, base) in &self.defaults {
-            let test = match node.text() {
-                Some(reference) => match document::read(&super::files::resolve(base, reference), findings) {
-                    Ok(node) => tests::inline(node, base, findings),
-                    Err(_) => {
-                        let message = format!("failed to read `defaultTest` from `{reference}`");
-                        findings.add(Severity::Error, Some(&node.at), message);
-                        continue;
-                    }
-                },
-                None => tests::inline(node.clone(), base, findings),
-            };
-            all = if all.is_empty() { test } else { tests::merge(&all, test) };
-        }
-        if !options.vars.is_empty() {
-            let given = options.vars.iter().map(|(key, value)| (key.clone(), json!(value)));
-            match all.entry("vars").or_insert_with(|| json!({})) {
-                Value::Object(vars) => vars.extend(given),
-                other => *other = Value::Object(given.collect()),
-            }
-        }
-        let _ = base;
-        all
-    }
 }
 
 /// The hooks, those of the command line first.

@@ -11,6 +11,8 @@ use serde_json::Value;
 /// What one call may use.
 const MEMORY_LIMIT: usize = 256 * 1024 * 1024;
 const STACK_LIMIT: usize = 512 * 1024;
+/// Bytes that calls may leave behind before the engine cleans up.
+const GARBAGE: usize = 2 * 1024 * 1024;
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 thread_local! {
@@ -55,6 +57,8 @@ fn start() -> Option<Runtime> {
     let runtime = Runtime::new().ok()?;
     runtime.set_memory_limit(MEMORY_LIMIT);
     runtime.set_max_stack_size(STACK_LIMIT);
+    // What a call leaves is collected when a few have been made, and not during each.
+    runtime.set_gc_threshold(GARBAGE);
     let late = || DEADLINE.get().is_some_and(|deadline| Instant::now() >= deadline);
     runtime.set_interrupt_handler(Some(Box::new(late)));
     Some(runtime)

@@ -1,5 +1,6 @@
 //! Providers: what a prompt is sent to.
 
+pub mod answers;
 mod anthropic;
 mod chat;
 pub mod echo;
@@ -50,6 +51,44 @@ pub trait Provider: Send + Sync {
     fn moderate<'a>(&'a self, _: &'a Call<'a>, _answer: &'a str) -> BoxFuture<'a, ProviderResponse> {
         let error = format!("the provider `{}` does not moderate", self.id());
         std::future::ready(ProviderResponse::failed(error)).boxed()
+    }
+}
+
+/// What a provider is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role<'a> {
+    /// An answer to a prompt.
+    Text,
+    /// The vector of a text.
+    Embedding,
+    /// How much a text is of which class.
+    Classification,
+    /// Whether this answer to a prompt is acceptable.
+    Moderation(&'a str),
+}
+
+impl Role<'_> {
+    /// The keys of all, where a configuration names a provider for each role.
+    pub const KEYS: [&'static str; 4] = ["text", "embedding", "classification", "moderation"];
+
+    /// Its key.
+    pub fn key(self) -> &'static str {
+        let [text, embedding, classification, moderation] = Self::KEYS;
+        match self {
+            Self::Text => text,
+            Self::Embedding => embedding,
+            Self::Classification => classification,
+            Self::Moderation(_) => moderation,
+        }
+    }
+
+    async fn ask(self, provider: &dyn Provider, call: &Call<'_>) -> ProviderResponse {
+        match self {
+            Self::Text => provider.call(call).await,
+            Self::Embedding => provider.embed(call).await,
+            Self::Classification => provider.classify(call).await,
+            Self::Moderation(answer) => provider.moderate(call, answer).await,
+        }
     }
 }
 

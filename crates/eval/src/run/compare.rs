@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Run;
 use crate::model::{Assertion, Failure, GradingResult, Object, Row};
 use crate::provider::spec::ProviderSpec;
-use crate::provider::{self, Call};
+use crate::provider::{self, Call, Role};
 use crate::template::value::{to_number, to_text};
 
 /// Whether a test asks for its rows to be compared.
@@ -183,7 +183,8 @@ async fn ask(
     let context = json!({"vars": vars, "prompt": {"raw": text, "label": "select-best"}});
     let call =
         Call { prompt: &text, vars: &vars, config: &spec.config, context: &context, services: &run.services };
-    let response = made.call(&call).await;
+    // A repetition is a test of its own here.
+    let response = run.services.answers.call(&*made, Role::Text, &call, row.test_idx).await;
     match response.error {
         Some(error) => Err(format!("the grader `{}` failed: {error}", spec.id)),
         None => Ok(response.output.map(|output| to_text(&output)).unwrap_or_default()),

@@ -1,6 +1,5 @@
 //! A run: rows, side by side, and what they add up to.
 
-mod caller;
 mod compare;
 pub mod expand;
 pub mod filter;
@@ -22,14 +21,13 @@ use tokio::task::JoinSet;
 
 use crate::config::{Prompt, Suite, tests};
 use crate::model::{Column, Evaluation, Object, Row, TestCase};
+use crate::provider::answers::Answers;
 use crate::provider::spec::ProviderSpec;
 use crate::provider::{self, Provider};
 use crate::services::Services;
 use crate::store::recording::{Keep, Recorded, Recording, StoredRow, Which};
 use crate::template::Templates;
 use crate::template::prompt::Switches;
-use caller::Caller;
-pub use caller::clear_cache;
 use expand::{ColumnPlan, Plan};
 use hooks::Hooks;
 use memory::Memory;
@@ -78,7 +76,6 @@ pub struct Run {
     templates: Templates,
     settings: Settings,
     memory: Memory,
-    caller: Caller,
     deadline: Option<Instant>,
     hooks: Hooks,
 }
@@ -238,7 +235,7 @@ pub async fn run(suite: Suite, settings: Settings, control: Control<'_>) -> Resu
             recorded
         }
     };
-    let caller = Caller::new(settings.cache, &suite.services);
+    suite.services.answers = Answers::new(settings.cache, &suite.services);
     let deadline = settings.run_limit.map(|limit| started + limit);
     let run = Arc::new(Run {
         id: evaluation.id.clone(),
@@ -249,7 +246,6 @@ pub async fn run(suite: Suite, settings: Settings, control: Control<'_>) -> Resu
         templates: suite.templates,
         settings,
         memory,
-        caller,
         deadline,
         hooks,
     });

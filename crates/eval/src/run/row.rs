@@ -10,7 +10,7 @@ use super::expand::{Plan, RowPlan};
 use super::{grade, transform};
 use crate::config::prompts::Source;
 use crate::model::{Failure, Object, PromptText, ProviderName, ProviderResponse, Row, TokenUsage};
-use crate::provider::Call;
+use crate::provider::{Call, Role};
 use crate::template::prompt;
 use crate::worker::{Entry, Language, ScriptCall};
 
@@ -331,6 +331,6 @@ async fn call(
     };
     let call = Call { prompt: rendered, vars: &vars, config, context: &context, services: &run.services };
     let started = Instant::now();
-    let response = run.caller.call(provider, &call, plan.repeat).await;
+    let response = run.services.answers.call(provider, Role::Text, &call, plan.repeat).await;
     (response, started.elapsed().as_millis() as f64)
 }

@@ -1,4 +1,4 @@
-//! Calls of providers: answers of services are kept on disk, and the same question is asked once.
+//! Calls of providers, of those that grade too: answers of services are kept on disk, and the same question is asked once.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
+use super::{Call, Provider, Role};
 use crate::model::{ProviderResponse, TokenUsage};
-use crate::provider::{Call, Provider};
 use crate::services::Services;
 
 /// How long an answer is kept, in seconds: 14 days.
@@ -47,8 +47,8 @@ pub fn clear_cache() -> std::io::Result<usize> {
 }
 
 /// Calls providers for all rows of a run.
-#[derive(Debug)]
-pub struct Caller {
+#[derive(Debug, Default)]
+pub struct Answers {
     /// Where answers are kept; nowhere without the cache.
     directory: Option<PathBuf>,
     time_to_live: Duration,
@@ -56,8 +56,8 @@ pub struct Caller {
     asked: Mutex<HashMap<String, Answer>>,
 }
 
-impl Caller {
-    /// With or without the cache.
+impl Answers {
+    /// With or without the cache. By default there is none.
     pub fn new(cache: bool, services: &Services) -> Self {
         let seconds =
             services.env("PROMPTFOO_CACHE_TTL").and_then(|text| text.parse().ok()).unwrap_or(TIME_TO_LIVE);
@@ -69,16 +69,24 @@ impl Caller {
     }
 
     /// Calls a provider, or gives the answer it gave before. Every repetition of a test has answers of its own.
-    pub async fn call(&self, provider: &dyn Provider, call: &Call<'_>, repeat: usize) -> ProviderResponse {
+    pub async fn call(
+        &self,
+        provider: &dyn Provider,
+        role: Role<'_>,
+        call: &Call<'_>,
+        repeat: usize,
+    ) -> ProviderResponse {
         let Some(directory) = self.directory.as_ref().filter(|_| provider.is_service()) else {
-            return provider.call(call).await;
+            return role.ask(provider, call).await;
         };
         // A row's own id is no part of the question.
         let visible = call.vars.iter().filter(|(name, _)| !name.starts_with("__"));
         let own_vars: Option<crate::model::Object> = provider
             .renders_config()
             .then(|| visible.map(|(name, value)| (name.clone(), value.clone())).collect());
-        let question = json!([provider.id(), call.config, call.prompt, own_vars, repeat]).to_string();
+        let judged = if let Role::Moderation(answer) = role { Some(answer) } else { None };
+        let question = json!([provider.id(), role.key(), call.config, call.prompt, judged, own_vars, repeat])
+            .to_string();
         let key: String =
             Sha256::digest(question.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         let path = directory.join(format!("{key}.json"));
@@ -91,7 +99,7 @@ impl Caller {
         let answer = cell
             .get_or_init(|| async {
                 own = true;
-                provider.call(call).await
+                role.ask(provider, call).await
             })
             .await
             .clone();
@@ -176,7 +184,7 @@ mod tests {
     async fn a_question_is_asked_once() {
         let directory = tempfile::tempdir().unwrap();
         let services = Services::new(directory.path().to_owned(), Object::new(), 1);
-        let caller = || Caller {
+        let caller = || Answers {
             directory: Some(directory.path().to_owned()),
             time_to_live: Duration::from_secs(60),
             asked: Mutex::default(),
@@ -191,10 +199,12 @@ mod tests {
             services: &services,
         };
         let (first, again) = (caller(), caller());
-        assert_eq!(first.call(&provider, &ask("x"), 0).await.cached, None);
-        assert_eq!(first.call(&provider, &ask("x"), 0).await.cached, Some(true));
-        assert_eq!(again.call(&provider, &ask("x"), 0).await.output, Some(json!("0")));
-        assert_eq!(again.call(&provider, &ask("x"), 1).await.output, Some(json!("1")));
-        assert_eq!(provider.0.load(Ordering::SeqCst), 2);
+        assert_eq!(first.call(&provider, Role::Text, &ask("x"), 0).await.cached, None);
+        assert_eq!(first.call(&provider, Role::Text, &ask("x"), 0).await.cached, Some(true));
+        assert_eq!(again.call(&provider, Role::Text, &ask("x"), 0).await.output, Some(json!("0")));
+        assert_eq!(again.call(&provider, Role::Text, &ask("x"), 1).await.output, Some(json!("1")));
+        let vector = again.call(&provider, Role::Embedding, &ask("x"), 0).await;
+        assert_eq!((vector.output, vector.cached), (Some(json!("2")), None));
+        assert_eq!(provider.0.load(Ordering::SeqCst), 3);
     }
 }
