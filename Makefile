@@ -1,5 +1,7 @@
-# make up      install what is missing, build, start a server in the background, print what clients set
+# make up      install what is missing, build, put `sandcove` on PATH, start a server in the background, print what clients set
 # make test    everything that is tested: Rust, the official Python and JavaScript SDKs, the evaluator
+#
+# Standard output is only what programs may read: `eval "$(make up)"` works. What is going on is told on standard error.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := up
@@ -13,18 +15,27 @@ export CARGO_TERM_COLOR ?= auto
 PROFILE ?= release
 SANDCOVE := $(TARGET)/$(PROFILE:dev=debug)/sandcove
 # A development build is of the whole workspace, as that of the tests is: what both need is then built once.
+# Where `make install` puts the command.
+PREFIX ?= /usr/local
 PACKAGES := $(if $(filter dev,$(PROFILE)),--workspace,--package sandcove-cli)
 
 TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
   make:make tar:tar debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: up down build guest test check fmt bench clean tools
+.PHONY: up down install build guest test check fmt bench clean tools
 
-up: build
-	$(SANDCOVE) up
+up: install
+	@$(SANDCOVE) up
 
 down:
-	$(SANDCOVE) down
+	@$(SANDCOVE) down
+
+# A program that runs is replaced, not overwritten.
+install: build
+	@if ! cmp --silent $(SANDCOVE) $(DESTDIR)$(PREFIX)/bin/sandcove; then \
+	  install -D -m 0755 $(SANDCOVE) $(DESTDIR)$(PREFIX)/bin/sandcove; \
+	  echo "installed $(DESTDIR)$(PREFIX)/bin/sandcove" >&2; \
+	fi
 
 # On Debian and Ubuntu, as root, packages are installed; elsewhere what is missing is named.
 tools:
@@ -35,8 +46,10 @@ tools:
 	done; \
 	if [ $${#missing[@]} -gt 0 ]; then \
 	  if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get -qq update; \
-	    DEBIAN_FRONTEND=noninteractive apt-get -qq --yes --no-install-recommends install "$${missing[@]}" >/dev/null; \
+	    echo "installing $${missing[*]}" >&2; \
+	    export DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes; \
+	    apt-get -qq update >&2; \
+	    apt-get -qq --yes --no-install-recommends install "$${missing[@]}" >/dev/null; \
 	  else \
 	    echo "please install: $${missing[*]}" >&2; exit 1; \
 	  fi; \
@@ -44,21 +57,26 @@ tools:
 	command -v cargo >/dev/null || { echo "please install Rust: https://rustup.rs" >&2; exit 1; }
 
 build: guest
-	cargo build --quiet --locked --profile $(PROFILE) $(PACKAGES)
+	@cargo build --locked --profile $(PROFILE) $(PACKAGES)
 
 guest: tools
-	RUSTFLAGS="-C target-feature=+crt-static" cargo build --quiet --locked --profile guest \
+	@[ -e $(SANDCOVE) ] || \
+	  echo "building Sandcove: first the programs for the inside of sandboxes, then the server (README.md says how long it takes)" >&2
+	@RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile guest \
 	  --target $(GUEST_TRIPLE) --package sandcove-agent --package sandcove-interpreter
 	@mkdir -p $(SANDCOVE_GUEST_DIR)/python
 	@for program in sandcove-agent sandcove-interpreter; do \
 	  cmp --silent $(TARGET)/$(GUEST_TRIPLE)/guest/$$program $(SANDCOVE_GUEST_DIR)/$$program || \
 	    install -m 0755 $(TARGET)/$(GUEST_TRIPLE)/guest/$$program $(SANDCOVE_GUEST_DIR)/$$program; \
 	done
-	@rm -rf $(SANDCOVE_GUEST_DIR)/python/sandcove_kernel
-	@cp --recursive --preserve=timestamps crates/interpreter/python/sandcove_kernel $(SANDCOVE_GUEST_DIR)/python/
+	@if ! diff --recursive --brief --exclude=__pycache__ crates/interpreter/python/sandcove_kernel \
+	    $(SANDCOVE_GUEST_DIR)/python/sandcove_kernel >/dev/null 2>&1; then \
+	  rm -rf $(SANDCOVE_GUEST_DIR)/python/sandcove_kernel; \
+	  cp --recursive crates/interpreter/python/sandcove_kernel $(SANDCOVE_GUEST_DIR)/python/; \
+	fi
 
 test: build
-	SANDCOVE_BIN=$(SANDCOVE) tests/run
+	@SANDCOVE_BIN=$(SANDCOVE) tests/run
 
 check:
 	cargo fmt --all --check
@@ -66,7 +84,7 @@ check:
 	cargo xtask check-deps
 	cargo xtask codegen-check
 	@if command -v cargo-deny >/dev/null; then cargo deny --log-level error check; \
-	else echo "cargo-deny is not installed: licences and advisories were not checked"; fi
+	else echo "cargo-deny is not installed: advisories were not checked"; fi
 
 fmt:
 	cargo fmt --all

@@ -8,13 +8,18 @@ fn main() {
     println!("cargo::rerun-if-env-changed=SANDCOVE_GUEST_DIR");
     let directory = std::env::var_os("SANDCOVE_GUEST_DIR")
         .map_or_else(|| Path::new(&env("CARGO_MANIFEST_DIR")).join("../../target/guest-bin"), PathBuf::from);
-    println!("cargo::rerun-if-changed={}", directory.display());
     let mut files = Vec::new();
     if directory.is_dir() {
         collect(&directory, &directory, &mut files);
     }
     files.sort();
+    // Files and not their directories: what Python caches there is no reason to build again. When the set of files changes,
+    // all of them are written anew.
+    for (_, path) in &files {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
     if files.is_empty() {
+        println!("cargo::rerun-if-changed={}", directory.display());
         println!("cargo::warning=no in-sandbox programs in {}: run `make build`", directory.display());
     }
 
@@ -46,11 +51,9 @@ fn collect(root: &Path, directory: &Path, files: &mut Vec<(String, PathBuf)>) {
         let path = entry.path();
         if path.is_dir() {
             if path.file_name().is_some_and(|name| name != "__pycache__" && name != "tests") {
-                println!("cargo::rerun-if-changed={}", path.display());
                 collect(root, &path, files);
             }
         } else if let Ok(name) = path.strip_prefix(root) {
-            println!("cargo::rerun-if-changed={}", path.display());
             let path = path.canonicalize().unwrap_or(path.clone());
             files.push((name.display().to_string(), path));
         }

@@ -56,7 +56,7 @@ def test_unknown_options_are_usage_errors(evaluate):
     code, _, err = evaluate("--no-such-thing")
     assert code == 1 and "--no-such-thing" in err
     code, _, err = evaluate("--format", "xunit")
-    assert code == 1 and "write text, tap or github" in err
+    assert code == 1 and "use text, tap or github" in err
 
 
 def test_results_for_other_programs(evaluate):
@@ -106,7 +106,62 @@ def test_the_command_line_goes_before_defaults(evaluate, tmp_path):
 def test_suites_are_checked_without_running(evaluate):
     for arguments in (["validate"], ["validate", "config"], ["validate", "config", "-c", "promptfooconfig.yaml"]):
         code, out, _ = evaluate(*arguments)
-        assert (code, out) == (0, "the configuration is valid: 2 tests, 1 providers, 1 prompts\n")
+        assert (code, out) == (0, "the configuration is valid: 2 tests, 1 provider, 1 prompt\n")
+
+
+def test_a_strict_run_fails_for_what_would_have_no_effect(evaluate, tmp_path):
+    suite = {name: value for name, value in SUITE.items() if name != "tests"} | {"test": SUITE["tests"]}
+    (tmp_path / "typo.yaml").write_text(json.dumps(suite))
+    code, _, err = evaluate("-c", "typo.yaml")
+    assert code == 0 and "warning: `test` is no key of" in err
+    for verb in ([], ["validate"]):
+        code, out, err = evaluate(*verb, "--strict", "-c", "typo.yaml")
+        assert (code, out) == (1, "")
+        assert "error: `test` is no key of" in err and "did you mean `tests`?" in err
+    assert evaluate("validate", "--strict")[0] == 0
+
+
+def test_a_misspelt_key_of_an_assertion_about_code_is_found_before_anything_runs(evaluate, tmp_path):
+    (tmp_path / "typo.yaml").write_text(
+        "prompts: [x]\nproviders: [echo]\ntests:\n  - assert:\n      - type: code-run\n        value:\n"
+        "          function: f\n          casess: []\n          cases:\n            - {inptu: 1}\n"
+    )
+    code, out, err = evaluate("-c", "typo.yaml")
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        "typo.yaml:8:11: error: `casess` is not a key of an assertion that runs code",
+        "  hint: did you mean `cases`?",
+        "typo.yaml:10:16: error: `inptu` is not a key of a case",
+        "  hint: did you mean `input`?",
+    ]
+
+
+def test_what_is_stored_is_for_its_owner_alone(evaluate, tmp_path):
+    home = tmp_path / "account"
+    (home / ".sandcove").mkdir(parents=True, mode=0o755)
+    for _ in range(2):
+        evaluate(HOME=str(home), PROMPTFOO_CONFIG_DIR="")
+        database = home / ".sandcove/evaluations.db"
+        assert database.stat().st_mode & 0o777 == 0o600
+        assert database.parent.stat().st_mode & 0o777 == 0o700
+        database.chmod(0o644)
+    evaluate(HOME=str(home), PROMPTFOO_CONFIG_DIR="")
+    assert database.stat().st_mode & 0o777 == 0o600
+
+
+def test_output_nobody_reads_is_no_failure_and_a_full_disk_is_one(evaluate, sandcove, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": str(tmp_path / "home")}
+    options = {"cwd": tmp_path, "env": environment, "stdin": subprocess.DEVNULL, "timeout": 120}
+    for arguments, status in (([], 100), (["validate"], 0), (["list"], 0), (["show"], 0)):
+        with os.fdopen(os.dup(writer), "w") as closed:
+            done = subprocess.run([*sandcove, "eval", *arguments], stdout=closed, stderr=closed, **options)
+            assert done.returncode == status
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([*sandcove, "eval", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, **options)
+            assert done.returncode == 1 and "failed to write to standard output" in done.stderr
+    os.close(writer)
 
 
 def test_kept_answers_are_forgotten(evaluate, tmp_path):
@@ -114,7 +169,7 @@ def test_kept_answers_are_forgotten(evaluate, tmp_path):
     cache.mkdir(parents=True)
     (cache / f"{'a' * 64}.json").write_text("{}")
     (cache / "mine.json").write_text("{}")
-    assert evaluate("cache", "clear")[1] == "1 answers were forgotten\n"
+    assert evaluate("cache", "clear")[1] == "removed 1 answer\n"
     assert [path.name for path in cache.iterdir()] == ["mine.json"]
 
 

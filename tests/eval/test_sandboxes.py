@@ -94,6 +94,45 @@ def made(sandcove, name, directory):
     return directory
 
 
+def test_the_first_example_needs_no_model_and_finds_the_server_of_this_machine(sandcove, tmp_path, monkeypatch):
+    for name in ("hello", None):
+        arguments = ["--example", name] if name else []
+        directory = tmp_path / (name or "default")
+        subprocess.run([*sandcove, "eval", "init", *arguments, str(directory)], check=True, capture_output=True)
+    file = {"url": os.environ["E2B_API_URL"], "apiKey": os.environ["E2B_API_KEY"], "pid": 1}
+    (tmp_path / "server.json").write_text(json.dumps(file))
+    for name in [name for name in os.environ if name.startswith("E2B_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SANDCOVE_DATA_DIR", str(tmp_path))
+    status, rows = evaluate(sandcove, directory)
+    assert status == 0, [row["gradingResult"]["reason"] for row in rows]
+    # The variables go before it, and a flag before these.
+    monkeypatch.setenv("E2B_API_KEY", "e2b_bad")
+    status, rows = evaluate(sandcove, directory)
+    assert status == 100
+    assert "does not accept the API key" in rows[0]["gradingResult"]["reason"]
+    status, rows = evaluate(sandcove, directory, "--data-dir", str(tmp_path))
+    assert status == 0
+    monkeypatch.setenv("SANDCOVE_DATA_DIR", str(tmp_path / "none"))
+    monkeypatch.delenv("E2B_API_KEY")
+    status, rows = evaluate(sandcove, directory)
+    assert "no server to run code on: no server has run with this data directory" in rows[0]["gradingResult"]["reason"]
+
+
+def test_a_case_that_takes_too_long_or_raises_is_told_in_a_sentence(sandcove, tmp_path):
+    cases = [{"args": [0], "expected_error": "ValueError"}, {"args": [1], "expected_error": "KeyError"}, {"args": [2], "expected": 2}]
+    value = {"function": "f", "cases": cases, "safety": False, "timeout_ms": 1500}
+    code = "def f(n):\n    while n == 0:\n        pass\n    if n == 1:\n        raise ValueError('no')\n    return n"
+    suite = {"prompts": [f"```python\n{code}\n```"], "providers": ["echo"], "tests": [{"assert": [{"type": "code-run", "value": value}]}]}
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    _, (row,) = evaluate(sandcove, tmp_path)
+    reason = row["gradingResult"]["reason"]
+    assert "expected ValueError, but the code took longer than 1.5 s and was stopped" in reason
+    assert "expected KeyError, got ValueError: no" in reason
+    assert "2 of 3 cases do not hold" in reason
+    assert "Traceback (most recent call last)\n" in json.dumps(row, ensure_ascii=False).replace("\\n", "\n")
+
+
 def test_the_built_in_example_judges_by_running(sandcove, tmp_path):
     directory = made(sandcove, "code-eval", tmp_path / "suite")
     status, rows = evaluate(sandcove, directory, "-r", "file://model.py")
@@ -190,6 +229,47 @@ def test_a_repository_is_repaired_and_judged_by_its_tests(sandcove, tmp_path):
 
 CHEAT = "--- a/test_sums.py\n+++ b/test_sums.py\n@@ -1 +1,2 @@\n+import sys; sys.exit(0)\n import unittest\n"
 SUMS = "--- a/sums.py\n+++ b/sums.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
+
+
+def test_runs_before_and_after_a_patch_share_no_caches(sandcove, tmp_path):
+    """Both versions of the file have the same size and time, so a cache that the first run leaves behind fits the second."""
+    repository = tmp_path / "sums"
+    repository.mkdir()
+    (repository / "sums.py").write_text("def add(a, b):\n    return a - b\n")
+    (repository / "test_sums.py").write_text("from sums import add\nassert add(1, 2) == 3\n")
+    (repository / ".gitignore").write_text("__pycache__\n*.o\n")
+    same_time = "touch -d @1000000000 sums.py"
+    commands = {
+        "beside the file": f"{same_time} && python3 test_sums.py",
+        # What a build system makes of them, which is as new as its source.
+        "a build's product": f"{same_time} && (test -e sums.o || cp -p sums.py sums.o) && cp sums.o sums.py && python3 -B test_sums.py",
+        # Both versions are written as quickly as can be.
+        "elsewhere": "PYTHONPYCACHEPREFIX=/tmp/caches python3 test_sums.py",
+    }
+    value = {"repository": "sums", "timeout_ms": 20000}
+    tests = [{"vars": {"answer": SUMS}, "assert": [{"type": "patch", "value": {**value, "command": line}}]} for line in commands.values()]
+    suite = {"prompts": ["{{answer}}"], "providers": ["echo"], "tests": tests}
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    _, rows = evaluate(sandcove, tmp_path)
+    assert [row["success"] for row in rows] == [True] * 3, [row.get("error") or row["gradingResult"]["reason"] for row in rows]
+
+
+def test_attempts_of_a_model_share_no_caches(sandcove, tmp_path):
+    repository = tmp_path / "sums"
+    repository.mkdir()
+    (repository / "sums.py").write_text("def add(a, b):\n    return a - b\n")
+    (repository / "test_sums.py").write_text("from sums import add\nassert add(1, 2) == 3\n")
+    # What git ignores is not cleaned up by it either.
+    (repository / ".gitignore").write_text("__pycache__\n")
+    wrong = SUMS.replace("a + b", "a * b")
+    model = f"ANSWERS = iter({[wrong, SUMS]!r})\ndef call_api(prompt, options, context):\n    return {{'output': next(ANSWERS)}}\n"
+    (tmp_path / "model.py").write_text(model)
+    command = "touch -d @1000000000 sums.py && python3 test_sums.py"
+    config = {"repository": "sums", "command": command, "provider": "file://model.py", "attempts": 2}
+    suite = {"prompts": ["Repair it."], "providers": [{"id": "patch", "config": config}], "tests": [{}]}
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    _, rows = evaluate(sandcove, tmp_path, "-j", "1")
+    assert [attempt["pass"] for attempt in rows[0]["response"]["metadata"]["attempts"]] == [False, True]
 
 
 def test_patches_are_judged_whatever_they_try(sandcove, tmp_path):

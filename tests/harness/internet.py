@@ -24,6 +24,10 @@ TLS = ROOT / "crates/server/tests/tls"
 HOST, UPSTREAM = "198.51.100.2", "198.51.100.1"
 RESOLVER, OTHER_RESOLVER = "9.9.9.9", "8.8.8.8"
 EXAMPLE, WWW, ORG, ELSEWHERE, PRIVATE = "93.184.216.34", "93.184.216.35", "93.184.216.36", "93.184.216.44", "10.0.0.1"
+# One service in every range that sandboxes must not reach, the clouds' metadata among them; and addresses of the host's own.
+METADATA = "169.254.169.254"
+PRIVATE_RANGES = ("10.20.30.40", "100.64.0.1", "169.254.1.1", METADATA, "172.16.0.1", "172.31.255.1", "192.168.0.1", PRIVATE)
+HOST_ADDRESSES = ("10.77.0.1", "100.77.0.1", "169.254.77.1", "172.17.0.1", "192.168.77.1")
 NAMES = {
     RESOLVER: {
         "example.com": EXAMPLE,
@@ -56,8 +60,10 @@ class Internet:
                 ip("-n", namespace, "address", "add", f"{address}/24", "dev", link)
                 ip("-n", namespace, "link", "set", link, "up")
             ip("-n", self._host, "route", "add", "default", "via", UPSTREAM)
-            for address in (RESOLVER, OTHER_RESOLVER, EXAMPLE, WWW, ORG, ELSEWHERE, PRIVATE):
+            for address in (RESOLVER, OTHER_RESOLVER, EXAMPLE, WWW, ORG, ELSEWHERE, *PRIVATE_RANGES):
                 ip("-n", self._world, "address", "add", f"{address}/32", "dev", "lo")
+            for address in HOST_ADDRESSES:
+                ip("-n", self._host, "address", "add", f"{address}/32", "dev", "lo")
             # The host has services too, which are nobody's business.
             for namespace, arguments in ((self._world, ["world"]), (self._host, ["host"])):
                 program = self._start(namespace, arguments, stdout=subprocess.PIPE)
@@ -148,6 +154,7 @@ async def serve(side: str) -> None:
     tls.load_cert_chain(TLS / "receiver.pem", TLS / "receiver.key")
     for handler, port, context in ((web, WEB, None), (web, WEB_TLS, tls), (whole, WHOLE, None), (banner, BANNER, None)):
         await asyncio.start_server(handler, "0.0.0.0", port, ssl=context)
+        await asyncio.start_server(handler, "::", port, ssl=context)
     for resolver, names in NAMES.items() if side == "world" else ():
 
         async def over_tcp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, names=names) -> None:

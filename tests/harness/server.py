@@ -33,6 +33,8 @@ class Server:
         self.log = data_dir / "test-server.log"
         # A command that starts it in another network.
         self.within: list[str] = []
+        # More of its environment.
+        self.variables: dict[str, str] = {}
 
     @property
     def url(self) -> str:
@@ -49,16 +51,24 @@ class Server:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.within, self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
-                env={**os.environ, "SANDCOVE_API_KEY": API_KEY, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN},
+                env={**os.environ, "SANDCOVE_API_KEY": API_KEY, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN, **self.variables},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         end = time.monotonic() + deadline_s
-        while not self.healthy():
+        # An earlier server may answer at the same address until it is gone.
+        while not (self.has_written() and self.healthy()):
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"server did not start:\n{self.tail()}")
             time.sleep(0.02)
+
+    def has_written(self) -> bool:
+        """Whether this process, and not an earlier one, is the server of the data directory."""
+        try:
+            return json.loads((self.data_dir / "server.json").read_text())["pid"] == self.pid or bool(self.within)
+        except (OSError, ValueError):
+            return False
 
     def healthy(self) -> bool:
         try:
@@ -85,6 +95,17 @@ class Server:
     def pid(self) -> int:
         assert self.process is not None
         return self.process.pid
+
+
+def languages_of(data_dir: Path) -> dict[str, str]:
+    """Where the languages beyond the lean ones stand."""
+    return json.loads((data_dir / "languages.json").read_text())
+
+
+def wait_for_languages(data_dir: Path, deadline_s: float = 1200) -> None:
+    """Waits until sandboxes that are created have all languages. They are built in the background."""
+    wait_until(lambda: languages_of(data_dir)["state"] != "building", deadline_s, "the layer of further languages")
+    assert languages_of(data_dir) == {"state": "ready"}
 
 
 def instance_of(data_dir: Path) -> str | None:
@@ -144,7 +165,8 @@ def host_resources(data_dir: Path) -> dict[str, set[str]]:
         "links": links,
         "mounts": mounts,
         "loop devices": loops,
-        "uppers": {p.name for p in (data_dir / "pool/sandboxes").iterdir() if not p.name.startswith(own)},
+        # A pool that is not mounted holds nothing.
+        "uppers": {p.name for p in (data_dir / "pool/sandboxes").glob("*") if not p.name.startswith(own)},
         "run directories": {
             p.name for p in run.iterdir() if p.is_dir() and not p.name.startswith(own)
         },

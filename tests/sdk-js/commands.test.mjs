@@ -112,9 +112,7 @@ describe('commands', () => {
   })
 
   test('a timeout ends the command', async () => {
-    const began = Date.now()
-    await assert.rejects(box.commands.run('echo $$ > /tmp/timed; exec sleep 30', { timeoutMs: 1000 }), TimeoutError)
-    assert.ok(Date.now() - began < 5000)
+    await assert.rejects(box.commands.run('echo $$ > /tmp/timed; exec sleep 600', { timeoutMs: 1000 }), TimeoutError)
     const pid = (await box.files.read('/tmp/timed')).trim()
     await until(async () => !(await box.files.exists(`/proc/${pid}/stat`)), 'the end of the command')
   })

@@ -90,9 +90,8 @@ describe('limits and deaths', () => {
     withContext({}, async (context) => {
       await run("x = 'kept'", { context })
       await assert.rejects(run('while True: pass', { context, timeoutMs: 500 }), TimeoutError)
-      const start = performance.now()
+      // The cell never ends by itself: that the next one runs is the proof that it was interrupted.
       assert.equal((await run('x', { context })).text, 'kept')
-      assert.ok(performance.now() - start < 5500)
     }))
 
   test('an aborted request interrupts too', () =>

@@ -87,6 +87,8 @@ describe('sandbox', () => {
     await sandbox.commands.sendStdin(command.pid, 'ping\n')
     assert.ok((await sandbox.commands.list()).some((process) => process.pid === command.pid))
     assert.equal(await sandbox.commands.kill(command.pid), true)
+    // The signal is sent before the command has ended.
+    await assert.rejects(command.wait())
     assert.equal(await sandbox.commands.kill(command.pid), false)
   })
 })

@@ -158,6 +158,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Seen).serve_forever()
 """
     sandbox.files.write("/tmp/service.py", service.replace("\\\\n", "\\n"))
     sandbox.commands.run("python3 /tmp/service.py", background=True)
+    sandbox.commands.run("until (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done")
     host = f"Host: 8000-{sandbox.sandbox_id}.localhost\r\n"
     assert ask(server, f"POST /first HTTP/1.1\r\n{host}Content-Length: 0\r\nConnection: close\r\n\r\n") == ["200"]
     ask(server, f"POST /second HTTP/1.1\r\n{host}{framing}\r\n\r\n0\r\n\r\n{SMUGGLED}")

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -62,12 +61,20 @@ def test_what_the_kernel_cannot_take(box):
 
 def test_callbacks_see_the_output_in_order(box):
     out, err = [], []
+    other = Sandbox.connect(box.sandbox_id)
+
+    def seen(text):
+        out.append(text)
+        other.files.write(f"/tmp/seen-{len(out)}", "")
+
+    # Each line is written when the one before has been seen here, so gathered output would never end.
     result = box.commands.run(
-        "for i in 1 2 3; do echo o$i; echo e$i >&2; sleep 0.05; done", on_stdout=out.append, on_stderr=err.append
+        "for i in 1 2 3; do echo o$i; echo e$i >&2; until [ -e /tmp/seen-$i ]; do sleep 0.01; done; done; rm /tmp/seen-*",
+        on_stdout=seen,
+        on_stderr=err.append,
     )
-    assert "".join(out) == result.stdout == "o1\no2\no3\n"
+    assert out == ["o1\n", "o2\n", "o3\n"] and "".join(out) == result.stdout
     assert "".join(err) == result.stderr == "e1\ne2\ne3\n"
-    assert len(out) == 3  # streamed, not gathered
 
 
 def test_output_need_not_be_kept(box):
@@ -174,9 +181,11 @@ def test_connect_follows_a_running_command(box):
 
 
 def test_what_was_said_while_nobody_listened_is_told_to_the_next(box):
-    started = box.commands.run("sleep 0.3; echo early; read go; echo late", background=True, stdin=True)
+    line = "until [ -e /tmp/alone ]; do sleep 0.01; done; echo early; mv /tmp/alone /tmp/said; read go; echo late; rm /tmp/said"
+    started = box.commands.run(line, background=True, stdin=True)
     started.disconnect()
-    time.sleep(0.6)
+    box.files.write("/tmp/alone", "")
+    wait_until(lambda: box.files.exists("/tmp/said"), 30, "the first word")
     joined = box.commands.connect(started.pid)
     joined.send_stdin("go\n")
     assert joined.wait().stdout == "early\nlate\n"
@@ -198,10 +207,8 @@ def test_disconnect_leaves_the_command_running(box):
 
 
 def test_timeout_ends_the_command(box):
-    began = time.monotonic()
     with pytest.raises(TimeoutException) as raised:
-        box.commands.run("echo $$ > /tmp/timed; exec sleep 30", timeout=1)
-    assert 0.9 < time.monotonic() - began < 5
+        box.commands.run("echo $$ > /tmp/timed; exec sleep 600", timeout=1)
     assert "timeout" in str(raised.value).lower()
     pid = box.files.read("/tmp/timed").strip()
     wait_until(lambda: not box.files.exists(f"/proc/{pid}/stat"), 5, "the end of the timed out command")
@@ -227,6 +234,16 @@ def test_users(box):
     assert box.commands.run("sudo -n whoami").stdout == "root\n"
     with pytest.raises(AuthenticationException):
         box.commands.run("true", user="nobody-here")
+
+
+def test_a_process_starts_in_the_home_of_its_user(box):
+    """Where relative paths of files lead as well."""
+    box.commands.run("useradd --create-home ada", user="root")
+    for user, home in [("user", "/home/user"), ("root", "/root"), ("ada", "/home/ada")]:
+        assert box.commands.run("pwd", user=user).stdout == f"{home}\n"
+        box.files.write("mine", "x", user=user)
+        assert box.commands.run("cat mine", user=user).stdout == "x"
+        box.commands.run("rm mine", user=user)
 
 
 def test_working_directories(box):
@@ -270,16 +287,14 @@ def test_arguments_reach_the_shell_unchanged(box):
 
 def test_a_killed_sandbox_ends_its_commands(flavour):
     box = create(flavour, timeout=60)
-    command = box.commands.run("echo up; sleep 60", background=True)
+    command = box.commands.run("echo up; sleep 600", background=True)
     box.kill()
-    began = time.monotonic()
     with pytest.raises(SandboxNotRunningException, match="killed or reached its"):
         command.wait()
     with pytest.raises(SandboxNotRunningException):
         box.commands.run("true")
     with pytest.raises(SandboxNotRunningException):
         box.commands.list()
-    assert time.monotonic() - began < 10
 
 
 def test_a_sandbox_whose_time_is_up_ends_its_commands(flavour):

@@ -187,6 +187,10 @@ def test_info(box, directory):
     assert entry.symlink_target is None
     top = box.files.get_info(directory)
     assert (top.type, top.mode, top.permissions) == (FileType.DIR, 0o755, "drwxr-xr-x")
+    made = f"{directory}/empty"
+    box.files.make_dir(made)
+    assert [entry.size for entry in box.files.list(directory) if entry.name == "empty"] == [4096]
+    assert box.files.get_info(made).size == box.files.get_info("/proc").size == 4096
     assert box.files.get_info("/tmp").permissions == "dtrwxrwxrwx"
 
 

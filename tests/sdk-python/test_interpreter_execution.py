@@ -1,15 +1,16 @@
 """Running code: streams and callbacks, errors, limits of the client, interrupts, kernels and sandboxes that die."""
 
 import hashlib
+import queue
 import re
+import shlex
 import threading
-import time
 from datetime import datetime
 
 import pytest
 from e2b import SandboxException, TimeoutException
 
-from harness.interpreters import clients, code, context  # noqa: F401
+from harness.interpreters import clients, code, context, together  # noqa: F401
 
 
 def test_state_is_kept_and_cells_are_counted(code, context):
@@ -49,13 +50,24 @@ def test_callbacks_get_everything_as_it_comes(code):
 
 
 def test_output_arrives_while_the_cell_runs(code):
-    times = []
-    code.run_code(
-        "import time\nfor i in range(3):\n    print(i, flush=True)\n    time.sleep(0.4)",
-        on_stdout=lambda message: times.append((message.line, time.monotonic())),
+    # After each line the cell waits for a file that is only made when the line has arrived.
+    program = (
+        "import os, time\nfor i in range(3):\n    print(i, flush=True)\n"
+        "    while not os.path.exists(f'/tmp/heard-{i}'): time.sleep(0.01)\n    os.remove(f'/tmp/heard-{i}')"
     )
-    assert [line for line, _ in times] == ["0\n", "1\n", "2\n"]
-    assert times[2][1] - times[0][1] > 0.5
+    heard = queue.Queue()
+
+    def acknowledge():
+        lines = []
+        for i in range(3):
+            lines.append(heard.get(timeout=60))
+            code.files.write(f"/tmp/heard-{i}", "", user="root")
+        return lines
+
+    _, lines = together(
+        lambda: code.run_code(program, on_stdout=lambda message: heard.put(message.line), timeout=60), acknowledge
+    )
+    assert lines == ["0\n", "1\n", "2\n"]
 
 
 def test_quick_writes_are_one_message_and_flushes_part_them(code):
@@ -263,30 +275,62 @@ def test_nothing_is_imported_for_the_user(code, context):
     assert set(eval(names)) <= {"In", "Out", "display", "exit", "get_ipython", "open", "quit"}
 
 
+#: Runs a cell in a plain IPython and prints the processor time it took, seconds.
+PLAIN = """
+import io, sys, time
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.colors = "nocolor"
+out, sys.stdout = sys.stdout, io.StringIO()
+shell.run_cell("1/0", store_history=True)
+before = time.process_time()
+shell.run_cell(sys.argv[1], store_history=True)
+print(time.process_time() - before, file=out)
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "def f(n): return 1 if n == 0 else n * f(n - 1)\nf(-3)",
+        "class R:\n    def __repr__(self): return repr(self)\nrepr(R())",
+        "exec('def k(n): return k(n + 1)\\nk(1)')",
+    ],
+)
+def test_a_long_traceback_costs_no_more_than_in_plain_ipython(code, context, program):
+    clock = "import time; time.process_time()"
+    code.run_code("1/0", context=context)
+    before = float(code.run_code(clock, context=context).text)
+    assert code.run_code(program, context=context).error.name == "RecursionError"
+    ours = float(code.run_code(clock, context=context).text) - before
+    code.files.write("/tmp/plain.py", PLAIN)
+    plain = float(code.commands.run(f"python3 /tmp/plain.py {shlex.quote(program)}", timeout=100).stdout)
+    # It is a tenth and less; our other two cells are counted too.
+    assert ours < plain
+
+
 # Limits, interrupts and deaths
 
 
 def test_a_client_timeout_interrupts_and_keeps_the_state(code, context):
     code.run_code("x = 'kept'", context=context)
+    # It never ends by itself: that the next cell runs is the proof that it was interrupted.
     with pytest.raises(TimeoutException, match="Execution timed out"):
         code.run_code("import time\ntry:\n    while True: time.sleep(0.1)\nfinally:\n    ended = True", context=context, timeout=1)
-    started = time.monotonic()
-    execution = code.run_code("x, ended", context=context)
-    assert execution.text == "('kept', True)"
-    assert time.monotonic() - started < 5
+    assert code.run_code("x, ended", context=context).text == "('kept', True)"
 
 
 @pytest.mark.parametrize(
     "busy",
     [
         "while True: pass",
-        "import asyncio\nawait asyncio.sleep(60)",
-        "import subprocess\nsubprocess.run(['sleep', '60'])",
-        "!sleep 60",
+        "import asyncio\nawait asyncio.sleep(6000)",
+        "import subprocess\nsubprocess.run(['sleep', '6000'])",
+        "!sleep 6000",
         "import threading\nthreading.Event().wait()",
         "import numpy\nwhile True: numpy.linalg.svd(numpy.random.rand(200, 200))",
         "while True: print('x' * 1000)",
-        "while True:\n    try:\n        import time; time.sleep(60)\n    except ValueError: pass",
+        "while True:\n    try:\n        import time; time.sleep(6000)\n    except ValueError: pass",
     ],
 )
 def test_whatever_runs_can_be_interrupted(code, busy):
@@ -294,9 +338,7 @@ def test_whatever_runs_can_be_interrupted(code, busy):
     code.run_code("x = 1", context=made)
     with pytest.raises(TimeoutException):
         code.run_code(busy, context=made, timeout=0.5)
-    started = time.monotonic()
-    assert code.run_code("x", context=made, timeout=20).text == "1"
-    assert time.monotonic() - started < 5.5
+    assert code.run_code("x", context=made, timeout=60).text == "1"
     code.remove_code_context(made)
 
 
@@ -304,19 +346,15 @@ def test_javascript_starts_again_after_an_interrupt(code):
     made = code.create_code_context(language="javascript")
     with pytest.raises(TimeoutException):
         code.run_code("while (true) {}", context=made, timeout=0.5)
-    started = time.monotonic()
-    assert code.run_code("1 + 1", context=made, timeout=20).text == "2"
-    assert time.monotonic() - started < 5.5
+    assert code.run_code("1 + 1", context=made, timeout=60).text == "2"
     code.remove_code_context(made)
 
 
 def test_bash_goes_on_after_an_interrupt(code):
     made = code.create_code_context(language="bash")
     with pytest.raises(TimeoutException):
-        code.run_code("sleep 60", context=made, timeout=0.5)
-    started = time.monotonic()
-    assert code.run_code("echo on", context=made, timeout=20).logs.stdout == ["on\n"]
-    assert time.monotonic() - started < 5.5
+        code.run_code("sleep 6000", context=made, timeout=0.5)
+    assert code.run_code("echo on", context=made, timeout=60).logs.stdout == ["on\n"]
     code.remove_code_context(made)
 
 

@@ -68,7 +68,7 @@ def get(sandbox, url, *options, patience=30):
 
 
 def closed(sandbox, url, *options):
-    """Whether a request fails; what is only dropped is not waited for long."""
+    """Whether a request fails."""
     return get(sandbox, url, *options, patience=2) is None
 
 

@@ -237,8 +237,9 @@ def test_clock_and_network_are_right_at_once_after_a_pause(sandbox):
     for mode in ["full", "full"]:
         sandbox.pause(mode=mode)
         sandbox.connect(timeout=120)
+        before = time.time()
         inside = float(sandbox.commands.run(script).stdout)
-        assert abs(inside - time.time()) < 5, "the clock did not stand still"
+        assert before <= inside <= time.time(), "the clock did not stand still"
 
 
 async def test_the_async_flavour_does_the_same(made):

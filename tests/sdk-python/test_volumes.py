@@ -93,9 +93,13 @@ def test_links_made_inside_lead_to_no_file_of_the_host(volume):
         sandbox.commands.run(
             "ln -s /etc/passwd /data/absolute && ln -s ../../../../../../etc/passwd /data/relative"
             " && ln -s / /data/root && ln -s /proc/1/root /data/magic && mkfifo /data/pipe"
+            " && python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/data/socket\")'"
         )
         for path in ["/absolute", "/relative", "/root/etc/passwd", "/magic/etc/passwd", "/pipe"]:
             with pytest.raises((NotFoundException, VolumeException, SandboxException)):
+                volume.read_file(path)
+        for path in ["/pipe", "/socket"]:
+            with pytest.raises(VolumeException, match="is not a file"):
                 volume.read_file(path)
         link = volume.get_info("/absolute")
         assert (link.type.value, link.target) == ("symlink", "/etc/passwd")
@@ -108,7 +112,7 @@ def test_links_made_inside_lead_to_no_file_of_the_host(volume):
         assert sandbox.commands.run("/data/id -u").stdout == "1000\n"
     finally:
         sandbox.kill()
-        for name in ["root", "magic", "relative", "pipe"]:
+        for name in ["root", "magic", "relative", "pipe", "socket"]:
             volume.remove(name)
 
 

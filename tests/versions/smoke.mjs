@@ -1,6 +1,7 @@
 // The same few steps for every JavaScript release; says on one line what worked. Releases before 2.7 find the server by name:
 // `node --import ./by_name.mjs smoke.mjs`.
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { Sandbox } from 'e2b'
 
 const steps = []
@@ -14,7 +15,7 @@ async function listed() {
 const isSame = (one, other) => one.split('-')[0] === other.split('-')[0]
 
 const sandbox = await Sandbox.create({ timeoutMs: 60_000 })
-let killed
+let killed, running
 try {
   steps.push('create')
   assert.equal((await sandbox.commands.run('echo hi')).stdout, 'hi\n')
@@ -64,9 +65,15 @@ try {
     assert.equal(await back.files.read('g.txt'), 'text')
     steps.push('resume')
   }
+  running = await sandbox.commands.run('sleep 600', { background: true })
 } finally {
   killed = await sandbox.kill()
 }
+// Earlier ones pass on whatever their HTTP client says.
+const [major, minor] = JSON.parse(readFileSync(new URL('node_modules/e2b/package.json', import.meta.url))).version.split('.')
+const saysWhy = Number(major) > 2 || (Number(major) === 2 && Number(minor) >= 45)
+await assert.rejects(running.wait(), (error) => !saysWhy || /killed or reached its end of life/.test(error.message))
+steps.push('cut')
 assert.equal(killed ?? true, true) // releases before 2.30 say nothing
 assert.equal(await sandbox.isRunning(), false)
 steps.push('kill')

@@ -1,5 +1,6 @@
 //! Chores that need logic: `cargo xtask codegen` writes the envd message types from `crates/wire/proto`,
-//! `cargo xtask check-deps` refuses a crate that imports what its place in the house forbids.
+//! `cargo xtask check-deps` refuses a crate that imports what its place in the house forbids, and dependencies that `deny.toml` does
+//! not allow.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +8,15 @@ use anyhow::{Context, Result, bail};
 
 mod codegen;
 mod deps;
+mod licenses;
+mod spec;
 
 fn main() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?;
     match std::env::args().nth(1).as_deref() {
         Some("codegen") => codegen::write(root, &root.join("crates/wire/src/envd")),
         Some("codegen-check") => codegen::check(root),
-        Some("check-deps") => deps::check(root),
+        Some("check-deps") => deps::check(root).and_then(|()| licenses::check(root)),
         other => bail!("unknown chore {other:?}: use codegen, codegen-check or check-deps"),
     }
 }

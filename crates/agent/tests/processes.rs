@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -262,25 +261,22 @@ async fn a_write_that_waits_is_let_go_when_input_is_closed() {
 #[tokio::test]
 async fn a_kill_is_not_held_up_by_descendants_that_keep_the_output_open() {
     let daemon = daemon(Settings::default());
-    let mut messages = start(&daemon, &shell("echo before; sleep 60 & echo $!; wait")).await;
+    let mut messages = start(&daemon, &shell("echo before; sleep 600 & echo $!; wait")).await;
     let process = json!({ "pid": messages.pid().await });
     let mut seen = String::new();
     while seen.lines().count() < 2 {
         seen.push_str(&decoded(messages.next().await.unwrap()["data"]["stdout"].as_str().unwrap()));
     }
-    let began = Instant::now();
     let signal = json!({ "process": process, "signal": "SIGNAL_SIGTERM" });
     assert_eq!(unary(&daemon, "SendSignal", signal.clone()).await.0, StatusCode::OK);
     let (_, end, _) = messages.rest().await;
-    assert!(began.elapsed() < Duration::from_secs(10));
     let expected = json!({ "exitCode": -1, "status": "signal: terminated", "error": "signal: terminated" });
     assert_eq!(end, expected);
     assert_eq!(unary(&daemon, "SendSignal", signal).await.0, StatusCode::NOT_FOUND);
     let sleeper = seen.lines().nth(1).unwrap().parse().unwrap();
-    let _ = rustix::process::kill_process(
-        rustix::process::Pid::from_raw(sleeper).unwrap(),
-        rustix::process::Signal::KILL,
-    );
+    let sleeper = rustix::process::Pid::from_raw(sleeper).unwrap();
+    rustix::process::kill_process(sleeper, rustix::process::Signal::KILL)
+        .expect("the descendant still held the output open");
 }
 
 #[tokio::test]

@@ -42,7 +42,16 @@ exec chroot "$root" /bin/bash -c "$script"
 
 /// Runs steps in a chroot with overlayfs, in namespaces of their own. Needs root.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ChrootRunner;
+pub struct ChrootRunner {
+    in_the_background: bool,
+}
+
+impl ChrootRunner {
+    /// One whose steps leave the processors to others.
+    pub fn in_the_background() -> Self {
+        Self { in_the_background: true }
+    }
+}
 
 impl StepRunner for ChrootRunner {
     async fn run(
@@ -52,7 +61,13 @@ impl StepRunner for ChrootRunner {
         output: &mut (dyn FnMut(&str) + Send),
     ) -> Result<ExitStatus> {
         let lowers = root.lowers.iter().map(|path| option(path)).collect::<Result<Vec<_>>>()?.join(":");
-        let mut command = contained::command("/bin/sh");
+        let mut command = if self.in_the_background {
+            let mut command = contained::command("nice");
+            command.args(["-n", "19", "/bin/sh"]);
+            command
+        } else {
+            contained::command("/bin/sh")
+        };
         command.args(["-euc", ENTER, "step", &lowers, option(&root.upper)?, option(&root.scratch)?, script]);
         command.env_clear();
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
@@ -89,7 +104,7 @@ mod tests {
             said.push_str(line);
             said.push('\n');
         };
-        let status = ChrootRunner.run(root, script, &mut output).await.unwrap();
+        let status = ChrootRunner::default().run(root, script, &mut output).await.unwrap();
         (status, said)
     }
 
@@ -144,7 +159,8 @@ mod tests {
         {
             let script = "echo started; exec sleep 3941";
             let mut output = |line: &str| sender.send(line.to_owned()).unwrap();
-            let mut running = std::pin::pin!(ChrootRunner.run(&root, script, &mut output));
+            let runner = ChrootRunner::default();
+            let mut running = std::pin::pin!(runner.run(&root, script, &mut output));
             tokio::select! {
                 ended = &mut running => panic!("ended early: {ended:?}"),
                 line = seen.recv() => assert_eq!(line.as_deref(), Some("started")),

@@ -2,8 +2,9 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use sandcove_client::Client;
@@ -69,26 +70,26 @@ impl ServerFile {
             _ => Ok(None),
         }
     }
-
-    /// What a user of the official SDKs sets.
-    pub fn exports(&self) -> String {
-        format!(
-            "export E2B_API_URL={url}\nexport E2B_SANDBOX_URL={url}\nexport E2B_VOLUME_API_URL={url}\n\
-             export E2B_API_KEY={key}\n",
-            url = self.url,
-            key = self.api_key.expose()
-        )
-    }
 }
 
-/// The right to serve a data directory, for as long as it is held.
+/// The right to serve a data directory, for as long as it is held. The file names its holder, so that a holder that is on
+/// its way out can be told from one that stays.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
 }
 
+/// How long a holder that is on its way out is waited for.
+const HANDOVER: Duration = Duration::from_secs(60);
+/// A holder that is killed looks alive for some instructions: nobody is taken for alive at one look.
+const SECOND_LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(5);
+
 impl Lock {
-    /// Makes the directory if needed and takes the lock.
+    /// Makes the directory if needed and takes the lock. A holder that was killed or is stopping is waited for.
+    ///
+    /// # Errors
+    /// When another server holds it and stays.
     pub fn take(data_dir: &Path) -> Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -97,24 +98,53 @@ impl Lock {
             .with_context(|| format!("failed to create `{}`", data_dir.display()))?;
         let path = data_dir.join("server.lock");
         let file = OpenOptions::new()
+            .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(&path)
             .with_context(|| format!("failed to open `{}`", path.display()))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => {
+        let (begun, mut seen_alive) = (Instant::now(), None);
+        loop {
+            match file.try_lock() {
+                Ok(()) => {
+                    let lock = Self { file };
+                    lock.note(Holder::Serving)
+                        .with_context(|| format!("failed to write `{}`", path.display()))?;
+                    return Ok(lock);
+                }
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => {
+                    return Err(error).with_context(|| format!("failed to lock `{}`", path.display()));
+                }
+            }
+            let stays = match Holder::read(&file) {
+                Holder::Serving => seen_alive.get_or_insert_with(Instant::now).elapsed() >= SECOND_LOOK,
+                Holder::Leaving => false,
+            };
+            if stays || begun.elapsed() > HANDOVER {
                 let owner = match ServerFile::read(data_dir) {
                     Ok(Some(file)) => format!(" (process {}, {})", file.pid, file.url),
                     _ => String::new(),
                 };
-                bail!("another server is using `{}`{owner}", data_dir.display())
+                bail!("another server is using `{}`{owner}", data_dir.display());
             }
-            Err(TryLockError::Error(error)) => {
-                Err(error).with_context(|| format!("failed to lock `{}`", path.display()))
-            }
+            std::thread::sleep(POLL);
         }
+    }
+
+    /// Notes that the server is stopping: from now on, the next one waits for the lock.
+    pub fn leave(&self) -> std::io::Result<()> {
+        self.note(Holder::Leaving)
+    }
+
+    fn note(&self, holder: Holder) -> std::io::Result<()> {
+        let state = match holder {
+            Holder::Serving => "serving",
+            Holder::Leaving => "leaving",
+        };
+        // As long as the longest, so that a reader never sees parts of two.
+        self.file.write_all_at(format!("{:<10} {state}\n", std::process::id()).as_bytes(), 0)
     }
 
     /// Whether somebody holds the lock.
@@ -126,10 +156,98 @@ impl Lock {
     }
 }
 
+/// Unlocks for every copy of the descriptor: a child that is between its fork and its exec still has one.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
+/// What the holder of a lock is about to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Serving,
+    Leaving,
+}
+
+impl Holder {
+    /// What `file`, which somebody has locked, and the kernel say of its holder.
+    fn read(file: &File) -> Self {
+        let mut text = [0; 64];
+        let length = file.read_at(&mut text, 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(&text[..length]);
+        let mut words = text.split_whitespace();
+        let (pid, state) = (words.next().and_then(|pid| pid.parse().ok()), words.next());
+        if state == Some("leaving") || pid.is_some_and(is_ending) { Self::Leaving } else { Self::Serving }
+    }
+}
+
+/// Whether the process `pid` was killed, or has ended but for some of its threads.
+fn is_ending(pid: u32) -> bool {
+    /// `PF_EXITING` of `linux/sched.h`.
+    const EXITING: u32 = 0x4;
+    const KILLED: u64 = 1 << 8;
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let stat = read("stat");
+    // The name in field 2 may hold spaces and parentheses; the last `)` ends it.
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let has_ended = matches!(fields.first(), Some(&("Z" | "X")));
+    let is_exiting =
+        fields.get(6).and_then(|flags| flags.parse::<u32>().ok()).is_some_and(|flags| flags & EXITING != 0);
+    let is_killed = read("status").lines().any(|line| {
+        let pending = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
+        pending
+            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .is_some_and(|mask| mask & KILLED != 0)
+    });
+    has_ended || is_exiting || is_killed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    /// A process that holds the lock of `dir` and does nothing else.
+    fn holder(dir: &Path, state: &str) -> std::process::Child {
+        let path = dir.join("server.lock");
+        let mut child = std::process::Command::new("flock")
+            .arg("--no-fork")
+            .arg(&path)
+            .args(["sleep", "600"])
+            .spawn()
+            .unwrap();
+        while !Lock::is_held(dir) {
+            assert!(child.try_wait().unwrap().is_none());
+        }
+        std::fs::write(&path, format!("{} {state}\n", child.id())).unwrap();
+        child
+    }
+
+    #[test]
+    fn a_holder_on_its_way_out_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("server.lock"), "").unwrap();
+        // Says that it stops, and does so while it is waited for.
+        let mut stopping = holder(dir.path(), "leaving");
+        let path = dir.path().to_owned();
+        let taking = std::thread::spawn(move || Lock::take(&path).map(drop));
+        stopping.kill().unwrap();
+        stopping.wait().unwrap();
+        taking.join().unwrap().unwrap();
+        // Was killed in the middle of its work.
+        for _ in 0..50 {
+            let mut killed = holder(dir.path(), "serving");
+            killed.kill().unwrap();
+            Lock::take(dir.path()).unwrap();
+            killed.wait().unwrap();
+        }
+        let mut staying = holder(dir.path(), "serving");
+        let error = Lock::take(dir.path()).unwrap_err().to_string();
+        assert!(error.starts_with("another server is using"), "{error}");
+        staying.kill().unwrap();
+        staying.wait().unwrap();
+    }
 
     #[test]
     fn two_servers_on_one_directory_are_refused_with_a_reason() {
@@ -151,7 +269,7 @@ mod tests {
         let mode = std::fs::metadata(dir.path().join("server.json")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let back = ServerFile::read(dir.path()).unwrap().unwrap();
-        assert_eq!(back.exports(), file.exports());
+        assert_eq!((back.url.as_str(), back.api_key.expose(), back.pid), ("http://127.0.0.1:1", "e2b_00", 1));
     }
 
     #[test]

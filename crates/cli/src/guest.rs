@@ -34,8 +34,17 @@ fn unpack_files(files: &[File], libexec: &Path) -> Result<PathBuf> {
     }
     let name: String = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let directory = libexec.join(&name);
-    if directory.is_dir() {
+    if is_whole(&directory, files) {
         return Ok(directory);
+    }
+    if directory.is_dir() {
+        // A power cut or a hand has been at it. Sandboxes that run from it keep what there is of it.
+        let number =
+            (0..).find(|number| !libexec.join(format!("{name}.damaged-{number}")).exists()).unwrap_or(0);
+        let aside = libexec.join(format!("{name}.damaged-{number}"));
+        tracing::warn!(path = %directory.display(), kept = %aside.display(), "in-sandbox programs were damaged and are unpacked anew");
+        std::fs::rename(&directory, &aside)
+            .with_context(|| format!("failed to move `{}` out of the way", directory.display()))?;
     }
     let staging = libexec.join(format!(".{name}.{}", std::process::id()));
     for file in files {
@@ -62,6 +71,17 @@ fn unpack_files(files: &[File], libexec: &Path) -> Result<PathBuf> {
             }
         }
     }
+}
+
+/// Whether `directory` holds `files` as they are.
+fn is_whole(directory: &Path, files: &[File]) -> bool {
+    files.iter().all(|file| {
+        let path = directory.join(file.name);
+        let is_executable =
+            || std::fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o111 == 0o111);
+        std::fs::read(&path).is_ok_and(|there| there == file.contents)
+            && (!file.executable || is_executable())
+    })
 }
 
 /// Everybody inside a sandbox may read these directories, whatever the umask here.
@@ -99,6 +119,21 @@ mod tests {
         );
         assert_eq!(unpack_files(TWO, dir.path()).unwrap(), first);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing half-made is left");
+    }
+
+    #[test]
+    fn damaged_files_are_unpacked_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = unpack_files(TWO, dir.path()).unwrap().join("sandcove-agent");
+        let damages: [&dyn Fn(); 3] =
+            [&|| std::fs::remove_file(&path).unwrap(), &|| std::fs::write(&path, [0; 3]).unwrap(), &|| {
+                std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            }];
+        for damage in damages {
+            damage();
+            assert!(unpack_files(TWO, dir.path()).unwrap().join("sandcove-agent") == path);
+            assert!(is_whole(path.parent().unwrap(), TWO));
+        }
     }
 
     #[test]

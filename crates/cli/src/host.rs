@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use sandcove_image::{Builder, HostCertificates, Languages, LayerStore, Sources, Template, templates};
@@ -16,15 +18,53 @@ use tokio_util::sync::CancellationToken;
 use crate::chroot::ChrootRunner;
 use crate::data_dir::{Lock, ServerFile};
 use crate::guest;
+use crate::languages::{State, Upgrade};
 use crate::progress::Progress;
-use crate::settings::Settings;
+use crate::settings::{LanguageChoice, Settings};
+
+/// What a pool needs beside its templates to be of any use, GiB.
+const POOL_RESERVE_GIB: u64 = 2;
+
+/// How long an address may take to be free.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(10);
+
+/// How a server stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Sandboxes stay as they are and are found again at the next start.
+    KeepingSandboxes,
+    /// All sandboxes of all teams are killed first, paused ones too.
+    EndingSandboxes,
+}
 
 /// A server that is ready to be run.
 pub struct Host {
     app: App,
+    backend: Backend,
     listener: TcpListener,
     file: ServerFile,
-    _lock: Lock,
+    lock: Arc<Lock>,
+    /// What is still to be built.
+    upgrade: Option<Upgrade>,
+}
+
+/// The way out of a server, for whoever waits for the signal to stop it.
+pub struct Exit {
+    app: App,
+    lock: Arc<Lock>,
+}
+
+impl Exit {
+    /// Tells the next server to wait, and ends sandboxes if that is asked for.
+    pub async fn begin(&self, how: Stop) {
+        if let Err(error) = self.lock.leave() {
+            tracing::warn!(%error, "the lock does not say that this server is stopping");
+        }
+        if how == Stop::EndingSandboxes {
+            self.app.sandboxes().kill_all().await;
+        }
+    }
 }
 
 impl Host {
@@ -35,10 +75,14 @@ impl Host {
             bail!("a server needs root: it makes namespaces, mounts and cgroups for sandboxes");
         }
         let lock = Lock::take(&settings.data_dir)?;
+        // Processes in other directories and mount namespaces are given this path, and this host's claims are made by it.
+        let data_dir = settings
+            .data_dir
+            .canonicalize()
+            .with_context(|| format!("failed to find `{}`", settings.data_dir.display()))?;
+        let settings = &Settings { data_dir, ..settings.clone() };
         // Bound early: a taken port should not be found out after minutes of building.
-        let listener = TcpListener::bind(settings.listen)
-            .await
-            .with_context(|| format!("failed to listen on {}", settings.listen))?;
+        let listener = listen(settings.listen).await?;
         let libexec = guest::unpack(&settings.data_dir.join("libexec"))?;
         let backend = Backend::start(sandcove_isolate::Config {
             data_dir: settings.data_dir.clone(),
@@ -52,8 +96,21 @@ impl Host {
         })
         .await
         .context("failed to prepare this host for sandboxes: `sandcove doctor` shows what is missing")?;
+        let prepared = Self::with_backend(settings, lock, listener, backend.clone()).await;
+        if prepared.is_err() {
+            backend.abandon().await;
+        }
+        prepared
+    }
+
+    async fn with_backend(
+        settings: &Settings,
+        lock: Lock,
+        listener: TcpListener,
+        backend: Backend,
+    ) -> Result<Self> {
         let layers = backend.layer_dir();
-        let templates = build_templates(settings, &layers).await?;
+        let (templates, upgrade) = build_templates(settings, &layers).await?;
 
         let url = url(listener.local_addr()?);
         let kept = ServerFile::read(&settings.data_dir)?.map(|file| file.api_key);
@@ -68,7 +125,7 @@ impl Host {
         config.rate_limit = settings.rate_limit;
         config.private_webhooks = settings.private_webhooks;
         let wanted = config.api_key.clone();
-        let app = App::start(config, backend).await?;
+        let app = App::start(config, backend.clone()).await?;
         for template in &templates {
             app.templates().upsert_builtin(record(template)?).await?;
         }
@@ -76,7 +133,14 @@ impl Host {
         let Some(api_key) = wanted.or_else(|| app.new_key().cloned()) else {
             bail!("the key of this data directory is unknown: set SANDCOVE_API_KEY to a key of your choice");
         };
-        Ok(Self { app, listener, file: ServerFile { url, api_key, pid: std::process::id() }, _lock: lock })
+        Ok(Self {
+            app,
+            backend,
+            listener,
+            file: ServerFile { url, api_key, pid: std::process::id() },
+            lock: Arc::new(lock),
+            upgrade,
+        })
     }
 
     /// How to reach it.
@@ -84,28 +148,90 @@ impl Host {
         &self.file
     }
 
-    /// Serves until `stop` is cancelled. Sandboxes stay.
+    /// What a stop begins with.
+    pub fn exit(&self) -> Exit {
+        Exit { app: self.app.clone(), lock: self.lock.clone() }
+    }
+
+    /// Serves until `stop` is cancelled. Sandboxes stay. What is still to be built is built meanwhile.
     pub async fn serve(self, stop: CancellationToken) -> Result<()> {
+        if let Some(upgrade) = self.upgrade {
+            let work = upgrade.run(self.app.clone(), self.backend.clone());
+            tokio::spawn(stop.clone().run_until_cancelled_owned(work));
+        }
         self.app.serve(self.listener, stop).await?;
         Ok(())
     }
 }
 
-async fn build_templates(settings: &Settings, layers: &Path) -> Result<[Template; 2]> {
+/// Binds the address. A server that was killed just now may have let go of its lock and not yet of its address.
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let begun = Instant::now();
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < ADDRESS_TIMEOUT =>
+            {
+                tokio::time::sleep(POLL).await;
+            }
+            bound => return bound.with_context(|| format!("failed to listen on {address}")),
+        }
+    }
+}
+
+/// Builds the templates that new sandboxes need at once, and gives what can be built later.
+async fn build_templates(settings: &Settings, layers: &Path) -> Result<([Template; 2], Option<Upgrade>)> {
     let certificates = HostCertificates::read(Path::new(HostCertificates::DIRECTORY))?;
     let store = LayerStore::open(layers)?;
-    let languages = match settings.all_languages {
-        Some(true) => Languages::All,
-        Some(false) => Languages::Lean,
-        None if store.has_any(Languages::LAYER)? => Languages::All,
-        None => Languages::Lean,
+    let [_, full] = templates(&certificates, Languages::All);
+    let is_built = full.layers.iter().all(|layer| store.has(&layer.id));
+    let languages = match settings.languages {
+        LanguageChoice::Lean => Languages::Lean,
+        LanguageChoice::All | LanguageChoice::AsBuilt if is_built => Languages::All,
+        LanguageChoice::All => Languages::Building,
+        LanguageChoice::AsBuilt => Languages::Lean,
     };
     let templates = templates(&certificates, languages);
     let sources = Sources { cache: settings.template_cache.clone(), mirror: settings.debian_mirror.clone() };
-    let builder = Builder::new(store, ChrootRunner, sources);
+    let builder = Builder::new(store.clone(), ChrootRunner::default(), sources.clone());
     let progress = Progress::new();
-    builder.ensure(&templates, &mut |event| progress.show(&event)).await?;
-    Ok(templates)
+    builder.ensure(&templates, &mut |event| progress.show(&event)).await.map_err(|error| match error {
+        sandcove_image::Error::NoRoom { needed_mib, .. } => anyhow::anyhow!(
+            "{error}\nhint: {}",
+            room_hint(&settings.data_dir, needed_mib.div_ceil(1024) + POOL_RESERVE_GIB)
+        ),
+        error => error.into(),
+    })?;
+    let data_dir = settings.data_dir.clone();
+    match languages {
+        Languages::Lean if settings.languages == LanguageChoice::AsBuilt => {}
+        Languages::Lean => State::Off.write(&data_dir),
+        Languages::Building => State::Building.write(&data_dir),
+        Languages::All => State::Ready.write(&data_dir),
+    }
+    let upgrade = match languages {
+        Languages::Building => {
+            let (lean, record) = (record(&templates[1])?, record(&full)?);
+            Some(Upgrade { lean, full, record, store, sources, data_dir })
+        }
+        Languages::Lean | Languages::All => None,
+    };
+    Ok((templates, upgrade))
+}
+
+/// How the operator makes room for templates, GiB.
+fn room_hint(data_dir: &Path, gib: u64) -> String {
+    if data_dir.join("pool.img").exists() {
+        format!(
+            "the pool's size is set when it is made: `sandcove purge` removes this one, and `--pool-size-gib {gib}` or more \
+             makes one that is large enough"
+        )
+    } else {
+        format!(
+            "make room for {gib} GiB on the disk of `{}`, or choose another with --data-dir",
+            data_dir.display()
+        )
+    }
 }
 
 /// Gives back the space of layers that no template and no sandbox is made from any more. A server without that space is
@@ -129,7 +255,7 @@ fn record(template: &Template) -> Result<TemplateRecord> {
         services: template.services.clone(),
         env: BTreeMap::new(),
         default_user: template.default_user.to_owned(),
-        default_workdir: Some(template.default_workdir.to_owned()),
+        default_workdir: template.default_workdir.map(str::to_owned),
         cpu_count: template.cpu_count,
         memory_mib: template.memory_mib,
         disk_mib: template.disk_mib,

@@ -1,5 +1,7 @@
 //! The `sandcove` command: composition root of the server, and what an operator types.
 #![forbid(unsafe_code)]
+// `output` is the only way to both streams: these macros panic when nobody reads or the disk is full.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod bench;
 mod chroot;
@@ -8,8 +10,15 @@ mod data_dir;
 mod doctor;
 mod guest;
 mod host;
+mod languages;
+mod log_filter;
+mod output;
 mod progress;
+mod report;
 mod settings;
+mod signals;
+mod table;
+mod terminal;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -17,12 +26,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use sandcove_server::traces::Traces;
+use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
 
+use commands::reach::{Place, Reach};
 use settings::{DataDir, ServerArgs, Settings};
 
 /// Run AI-generated code in sandboxes on your own machines, with unchanged E2B clients.
@@ -40,20 +51,39 @@ enum Command {
     /// start a server in the background and print what clients set
     Up(ServerArgs),
     /// stop the server that `up` started; sandboxes keep running
-    Down,
-    /// say whether a server is running
+    Down {
+        /// end all sandboxes of all teams too, running and paused
+        #[arg(long)]
+        all: bool,
+    },
+    /// end everything this data directory has on this host, and delete it
+    Purge {
+        /// do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// show whether a server is running; exit status 3 when none is
     Status {
+        #[command(flatten)]
+        reach: Reach,
         /// print JSON
         #[arg(long)]
         json: bool,
     },
+    /// print what clients set to use the server, key included: eval "$(sandcove env)"
+    Env {
+        #[command(flatten)]
+        reach: Reach,
+        /// print the value of this variable only
+        name: Option<String>,
+    },
     /// run a server in the foreground
     Serve(ServerArgs),
-    /// run code in a sandbox of its own and print what it prints
+    /// run code in a new sandbox and print its output
     Run(commands::run::RunArgs),
-    /// look after running sandboxes
+    /// list, use and end sandboxes
     Sandbox(commands::sandbox::SandboxArgs),
-    /// look after the keys of this data directory's server, whether it runs or not
+    /// manage the API keys of this data directory's server, whether it runs or not
     #[command(subcommand)]
     Keys(commands::keys::KeysCommand),
     /// measure how fast a server is
@@ -74,25 +104,31 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        // An evaluation's exit code 2 means that there was nothing to run.
-        Err(error) if error.use_stderr() && std::env::args().nth(1).is_some_and(|verb| verb == "eval") => {
-            let _ = error.print();
-            return ExitCode::FAILURE;
-        }
-        Err(error) => error.exit(),
-    };
-    match start(cli) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error:#}");
+    let parsed =
+        Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let code = match parsed {
+        Ok((cli, matches)) => start(cli, &matches).unwrap_or_else(|error| {
+            report::report(&error);
             ExitCode::FAILURE
+        }),
+        Err(error) if error.use_stderr() => {
+            let text = error.render();
+            let is_terminal = std::io::stderr().is_terminal();
+            let text = if is_terminal { text.ansi().to_string() } else { text.to_string() };
+            output::write_error(text.as_bytes());
+            // An evaluation's exit code 2 means that there was nothing to run.
+            let is_eval = std::env::args().nth(1).is_some_and(|verb| verb == "eval");
+            if is_eval { ExitCode::FAILURE } else { ExitCode::from(2) }
         }
-    }
+        Err(help) => {
+            let _ = output::write(help.render().to_string().as_bytes());
+            ExitCode::SUCCESS
+        }
+    };
+    output::finish(code)
 }
 
-fn start(cli: Cli) -> Result<ExitCode> {
+fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
     // The spawner forks, so it must stay the only thread of its process: no runtime before this.
     if let Command::Spawner { pool, libexec } = &cli.command {
         sandcove_isolate::spawner_main(Path::new(pool), Path::new(libexec)).context("the spawner failed")?;
@@ -102,23 +138,26 @@ fn start(cli: Cli) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("failed to start the runtime")?
-        .block_on(dispatch(cli))
+        .block_on(dispatch(cli, matches))
 }
 
 /// Writes the log to standard error, and gives spans to `traces`.
-fn observe(traces: Option<&Traces>) {
-    let filter = EnvFilter::try_from_env("SANDCOVE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+fn observe(traces: Option<&Traces>) -> Result<()> {
+    let filter = log_filter::from_env()?;
     let log = tracing_subscriber::fmt::layer()
+        // It would panic when standard error takes nothing.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .with_filter(filter);
     tracing_subscriber::registry().with(traces.map(Traces::layer)).with(log).init();
+    Ok(())
 }
 
 /// A server in the foreground, whose last traces are sent when it has stopped.
 async fn serve(settings: &Settings) -> Result<ExitCode> {
     let traces = settings.traces.as_ref().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
-    observe(traces.as_ref());
+    observe(traces.as_ref())?;
     let code = commands::serve::serve(settings).await;
     if let Some(traces) = traces {
         traces.stop().await;
@@ -126,25 +165,36 @@ async fn serve(settings: &Settings) -> Result<ExitCode> {
     code
 }
 
-async fn dispatch(cli: Cli) -> Result<ExitCode> {
-    let place = &cli.place;
+async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
+    let mut place = cli.place;
+    if let Command::Eval(_) = &cli.command {
+        // Its option of this name is for suites.
+        place.config = None;
+    }
+    let place = &place;
     if let Command::Serve(args) = &cli.command {
         return serve(&Settings::resolve(place, args)?).await;
     }
-    observe(None);
+    observe(None)?;
+    let at = || -> Result<Place> {
+        let explicit = matches.value_source("data_dir") == Some(ValueSource::CommandLine);
+        Ok(Place { data_dir: place.path()?, explicit })
+    };
     match cli.command {
         Command::Up(args) => {
             commands::daemon::up(&Settings::resolve(place, &args)?, &options_after("up")).await
         }
-        Command::Down => commands::daemon::down(&place.path()?).await,
-        Command::Status { json } => commands::daemon::status(&place.path()?, json).await,
+        Command::Down { all } => commands::daemon::down(&place.path()?, all).await,
+        Command::Purge { yes } => commands::purge::purge(&place.path()?, yes).await,
+        Command::Status { reach, json } => commands::daemon::status(&reach, &at()?, json).await,
+        Command::Env { reach, name } => commands::env::env(&reach, &at()?, name.as_deref()),
         Command::Run(args) => {
-            commands::run::run(&Settings::resolve(place, &ServerArgs::default())?, &args).await
+            commands::run::run(&Settings::resolve(place, &ServerArgs::default())?, &at()?, &args).await
         }
-        Command::Sandbox(args) => commands::sandbox::sandbox(&place.path()?, args).await,
+        Command::Sandbox(args) => commands::sandbox::sandbox(at()?, args).await,
         Command::Keys(command) => commands::keys::keys(&place.path()?, command).await,
-        Command::Bench(args) => bench::bench(&place.path()?, &args).await,
-        Command::Eval(args) => commands::eval::eval(*args).await,
+        Command::Bench(args) => bench::bench(&at()?, &args).await,
+        Command::Eval(args) => commands::eval::eval(*args, &at()?).await,
         Command::View(args) => commands::view::view(args).await,
         Command::Doctor { json } => doctor::doctor(&place.path()?, json),
         Command::Spawner { .. } | Command::Serve(_) => unreachable!("handled above"),

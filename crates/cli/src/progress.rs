@@ -7,6 +7,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use sandcove_image::Event;
 
+use crate::output::note;
+
 /// Shows the events of a build.
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -32,14 +34,14 @@ impl Progress {
                 bar.reset_elapsed();
                 bar.set_prefix(format!("building template layer {layer}"));
             }
-            (Event::Building(layer), None) => eprintln!("building template layer {layer}"),
+            (Event::Building(layer), None) => note!("building template layer {layer}"),
             (Event::Output(line), Some(bar)) => bar.set_message((*line).to_owned()),
             (Event::Output(line), None) => tracing::debug!(line, "template build"),
             (Event::Ready(layer, took), Some(bar)) => {
-                bar.suspend(|| eprintln!("built template layer {layer} in {} s", took.as_secs()));
+                bar.suspend(|| note!("built template layer {layer} in {} s", took.as_secs()));
             }
             (Event::Ready(layer, took), None) => {
-                eprintln!("built template layer {layer} in {} s", took.as_secs());
+                note!("built template layer {layer} in {} s", took.as_secs());
             }
         }
     }

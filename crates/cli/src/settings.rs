@@ -1,6 +1,7 @@
 //! What the operator decides: flags, then `SANDCOVE_*` variables, then `sandcove.toml`, then defaults.
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -25,11 +26,31 @@ pub struct DataDir {
     pub config: Option<PathBuf>,
 }
 
+/// The languages of the code interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LanguageChoice {
+    /// All of them; those beyond the lean ones as soon as their layer is built.
+    All,
+    /// Python, JavaScript, TypeScript, Bash and C++.
+    Lean,
+    /// All of them if their layer is built, and nothing is built for their sake.
+    #[value(skip)]
+    #[serde(skip)]
+    AsBuilt,
+}
+
+impl LanguageChoice {
+    fn from_all(all: bool) -> Self {
+        if all { Self::All } else { Self::Lean }
+    }
+}
+
 /// Options of a server.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ServerArgs {
     /// address to listen on
-    #[arg(long, env = "SANDCOVE_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "SANDCOVE_LISTEN", value_name = "HOST:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
     /// base of the host names `<port>-<sandbox>.<domain>` that clients are told
     #[arg(long, env = "SANDCOVE_DOMAIN")]
@@ -64,8 +85,12 @@ pub struct ServerArgs {
     /// directory that keeps finished templates as tarballs
     #[arg(long, env = "SANDCOVE_TEMPLATE_CACHE", value_name = "DIR")]
     template_cache: Option<PathBuf>,
-    /// give the code interpreter R and Java too; once given they stay until this is `false`
-    #[arg(long, env = "SANDCOVE_ALL_LANGUAGES", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    /// languages of the code interpreter: `all`, or `lean` without R, Java and Ruby, whose layer is built in the background
+    /// [default: all]
+    #[arg(long, env = "SANDCOVE_LANGUAGES", value_name = "WHICH", value_enum)]
+    languages: Option<LanguageChoice>,
+    /// earlier name of `--languages all`, and with `=false` of `--languages lean`
+    #[arg(long, env = "SANDCOVE_ALL_LANGUAGES", hide = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     all_languages: Option<bool>,
     /// collector of OpenTelemetry data that traces are sent to (OTLP over HTTP); none when not given
     #[arg(long, value_name = "URL")]
@@ -81,6 +106,7 @@ pub struct ServerArgs {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     data_dir: Option<PathBuf>,
+    #[serde(deserialize_with = "address_in_file")]
     listen: Option<SocketAddr>,
     domain: Option<String>,
     network: Option<String>,
@@ -93,6 +119,7 @@ struct File {
     spares: Option<usize>,
     debian_mirror: Option<String>,
     template_cache: Option<PathBuf>,
+    languages: Option<LanguageChoice>,
     all_languages: Option<bool>,
     otlp_endpoint: Option<String>,
     stop_sandboxes: bool,
@@ -117,8 +144,8 @@ pub struct Settings {
     pub spares: usize,
     pub debian_mirror: Option<String>,
     pub template_cache: Option<PathBuf>,
-    /// Whether the code interpreter has all languages; `None`: as at the last start.
-    pub all_languages: Option<bool>,
+    /// The languages of the code interpreter.
+    pub languages: LanguageChoice,
     /// Where traces are sent, the whole URL. It may hold a password by mistake, so that it does not show.
     pub traces: Option<Secret>,
     pub stop_sandboxes: bool,
@@ -147,7 +174,12 @@ impl Settings {
             spares: args.spares.or(file.spares).unwrap_or(4),
             debian_mirror: args.debian_mirror.or(file.debian_mirror),
             template_cache: args.template_cache.or(file.template_cache),
-            all_languages: args.all_languages.or(file.all_languages),
+            languages: args
+                .languages
+                .or(args.all_languages.map(LanguageChoice::from_all))
+                .or(file.languages)
+                .or(file.all_languages.map(LanguageChoice::from_all))
+                .unwrap_or(LanguageChoice::All),
             traces: traces_endpoint(args.otlp_endpoint, file.otlp_endpoint, |name| std::env::var(name).ok()),
             stop_sandboxes: args.stop_sandboxes || file.stop_sandboxes,
             api_key: secret("SANDCOVE_API_KEY").or(file.api_key),
@@ -180,6 +212,22 @@ impl DataDir {
     }
 }
 
+/// An address to listen on; a host's name is looked up.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let found = text.to_socket_addrs().map_err(|error| format!("`{text}` is not HOST:PORT: {error}"))?;
+    // `localhost` is IPv4 to clients that know one address only.
+    let found: Vec<SocketAddr> = found.collect();
+    let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    first.copied().ok_or_else(|| format!("`{text}` has no address"))
+}
+
+fn address_in_file<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    address(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
 fn read(path: Option<&Path>) -> Result<File> {
     let (path, required) = match path {
         Some(path) => (path, true),
@@ -187,7 +235,12 @@ fn read(path: Option<&Path>) -> Result<File> {
     };
     match std::fs::read_to_string(path) {
         Ok(text) => toml::from_str(&text).with_context(|| format!("failed to read `{}`", path.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !required => Ok(File::default()),
+        // Whoever may not read it runs no server either, and uses one by its address.
+        Err(error)
+            if !required && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
+        {
+            Ok(File::default())
+        }
         Err(error) => Err(error).with_context(|| format!("failed to read `{}`", path.display())),
     }
 }
@@ -213,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn languages_stay_as_they_are_unless_somebody_decides() {
+    fn languages_are_all_unless_somebody_decides() {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
@@ -221,12 +274,28 @@ mod tests {
         }
         let given = |flag, config| {
             let Line { args } = clap::Parser::parse_from(["serve", flag]);
-            resolve(config, args).unwrap().all_languages
+            resolve(config, args).unwrap().languages
         };
-        assert_eq!(given("--all-languages", "all-languages = false"), Some(true));
-        assert_eq!(given("--all-languages=false", ""), Some(false));
-        let in_file = |config| resolve(config, ServerArgs::default()).unwrap().all_languages;
-        assert_eq!((in_file(""), in_file("all-languages = true")), (None, Some(true)));
+        let in_file = |config| resolve(config, ServerArgs::default()).unwrap().languages;
+        let (all, lean) = (LanguageChoice::All, LanguageChoice::Lean);
+        assert_eq!(in_file(""), all);
+        assert_eq!((in_file("languages = \"lean\""), in_file("languages = \"all\"")), (lean, all));
+        assert_eq!(given("--languages=all", "languages = \"lean\""), all);
+        assert_eq!(given("--languages=lean", ""), lean);
+        assert!(resolve("languages = \"cobol\"", ServerArgs::default()).is_err());
+        // The name it had before.
+        assert_eq!(given("--all-languages", "all-languages = false"), all);
+        assert_eq!(given("--all-languages=false", ""), lean);
+        assert_eq!((in_file("all-languages = true"), in_file("all-languages = false")), (all, lean));
+    }
+
+    #[test]
+    fn a_host_may_be_named() {
+        assert_eq!(address("localhost:3001"), Ok("127.0.0.1:3001".parse().unwrap()));
+        assert_eq!(address("[::1]:80"), Ok("[::1]:80".parse().unwrap()));
+        assert!(address("3001").unwrap_err().starts_with("`3001` is not HOST:PORT"));
+        let settings = resolve("listen = \"localhost:3002\"", ServerArgs::default()).unwrap();
+        assert_eq!(settings.listen.port(), 3002);
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Pieces {
     async fn fill(&mut self) -> Result<bool> {
         while let Some(frame) = self.body.frame().await {
             let frame =
-                frame.map_err(|error| Error::Unreachable { url: self.url.clone(), source: error.into() })?;
+                frame.map_err(|error| Error::Unreachable { url: self.url.clone(), cause: error.into() })?;
             if let Ok(data) = frame.into_data() {
                 self.buffer.extend_from_slice(&data);
                 return Ok(true);

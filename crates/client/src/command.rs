@@ -2,18 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Method};
-use sandcove_wire::boot::AGENT_PORT;
-use sandcove_wire::envd::process::process_event::Event;
-use sandcove_wire::envd::process::process_event::data_event::Output;
-use sandcove_wire::envd::process::{ProcessConfig, StartRequest, StartResponse};
 
-use crate::body::Pieces;
-use crate::{Error, Result, Sandbox, connect};
+use crate::{ProcessEvent, Result, Sandbox};
 
 /// A command line for `bash -l -c`.
 #[derive(Debug, Clone, Default)]
@@ -26,9 +17,32 @@ pub struct Command {
     pub cwd: Option<String>,
     /// Under which account; the default one when unset.
     pub user: Option<String>,
+    /// Where its standard input comes from.
+    pub input: Input,
 }
 
-/// What a running command tells.
+/// The standard input of a command.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Input {
+    /// `/dev/null`.
+    #[default]
+    Closed,
+    /// A pipe, written with [`Controls::write`](crate::Controls::write).
+    Pipe,
+    /// A terminal of this size, which is its standard output and standard error as well.
+    Terminal(TerminalSize),
+}
+
+/// Rows and columns of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminalSize {
+    /// Characters in a line.
+    pub columns: u16,
+    /// Height of the terminal, lines.
+    pub rows: u16,
+}
+
+/// Output of a running command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandEvent {
     /// Bytes on standard output.
@@ -46,6 +60,37 @@ pub struct CommandExit {
     pub status: String,
 }
 
+/// Names of signals in [`CommandExit::status`] and their numbers on Linux.
+const SIGNALS: [(&str, u8); 15] = [
+    ("hangup", 1),
+    ("interrupt", 2),
+    ("quit", 3),
+    ("illegal instruction", 4),
+    ("trace/breakpoint trap", 5),
+    ("aborted", 6),
+    ("bus error", 7),
+    ("floating point exception", 8),
+    ("killed", 9),
+    ("user defined signal 1", 10),
+    ("segmentation fault", 11),
+    ("user defined signal 2", 12),
+    ("broken pipe", 13),
+    ("alarm clock", 14),
+    ("terminated", 15),
+];
+
+impl CommandExit {
+    /// The status as a shell reports it: 128 and the number of the signal that ended the command.
+    pub fn shell_status(&self) -> u8 {
+        if let Ok(code) = u8::try_from(self.code) {
+            return code;
+        }
+        let signal = self.status.strip_prefix("signal: ").unwrap_or_default();
+        let signal = signal.strip_suffix(" (core dumped)").unwrap_or(signal);
+        SIGNALS.iter().find(|(name, _)| *name == signal).map_or(u8::MAX, |(_, number)| 128 + number)
+    }
+}
+
 impl Sandbox {
     /// Runs a command to its end and hands over its output as it comes.
     ///
@@ -56,44 +101,30 @@ impl Sandbox {
         command: &Command,
         mut on_event: impl FnMut(CommandEvent),
     ) -> Result<CommandExit> {
-        const PATH: &str = "/process.Process/Start";
-        let request = StartRequest {
-            process: Some(ProcessConfig {
-                cmd: "/bin/bash".to_owned(),
-                args: vec!["-l".to_owned(), "-c".to_owned(), command.line.clone()],
-                envs: command.envs.clone(),
-                cwd: command.cwd.clone(),
-            }),
-            stdin: Some(false),
-            ..StartRequest::default()
-        };
-        let malformed = |reason: String| Error::Malformed { url: self.url(PATH), reason };
-        let body = connect::envelope(&request).map_err(|error| malformed(error.to_string()))?;
-        let mut headers = vec![
-            (CONTENT_TYPE, HeaderValue::from_static("application/connect+json")),
-            (HeaderName::from_static("connect-protocol-version"), HeaderValue::from_static("1")),
-        ];
-        if let Some(user) = &command.user {
-            let value = format!("Basic {}", STANDARD.encode(format!("{user}:")));
-            headers.push((
-                AUTHORIZATION,
-                HeaderValue::from_str(&value).map_err(|error| malformed(error.to_string()))?,
-            ));
-        }
-        let response = self.send(AGENT_PORT, Method::POST, PATH, headers, body).await?;
-        let mut pieces = Pieces::new(response.into_body(), self.url(PATH));
-        let mut exit = None;
-        while let Some(message) = connect::next::<StartResponse>(&mut pieces).await? {
-            match message.event.and_then(|event| event.event) {
-                Some(Event::Data(data)) => match data.output {
-                    Some(Output::Stdout(bytes) | Output::Pty(bytes)) => on_event(CommandEvent::Stdout(bytes)),
-                    Some(Output::Stderr(bytes)) => on_event(CommandEvent::Stderr(bytes)),
-                    None => {}
-                },
-                Some(Event::End(end)) => exit = Some(CommandExit { code: end.exit_code, status: end.status }),
-                Some(Event::Start(_) | Event::Keepalive(_)) | None => {}
+        let mut process = self.start(command).await?;
+        loop {
+            match process.next().await? {
+                ProcessEvent::Output(event) => on_event(event),
+                ProcessEvent::Exit(exit) => return Ok(exit),
             }
         }
-        exit.ok_or_else(|| pieces.malformed("the command's end was not reported"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(code: i32, status: &str) -> u8 {
+        CommandExit { code, status: status.to_owned() }.shell_status()
+    }
+
+    #[test]
+    fn a_signal_is_128_and_its_number_as_in_a_shell() {
+        assert_eq!(exit(3, "exit status 3"), 3);
+        assert_eq!(exit(-1, "signal: killed"), 137);
+        assert_eq!(exit(-1, "signal: segmentation fault (core dumped)"), 139);
+        assert_eq!(exit(-1, "signal: interrupt"), 130);
+        assert_eq!(exit(-1, "signal: unheard of"), 255);
     }
 }

@@ -65,6 +65,6 @@ mod tests {
     fn the_last_message_may_be_an_error() {
         assert!(end(b"{}").unwrap().is_none());
         let error = end(br#"{"error":{"code":"not_found","message":"gone"}}"#).unwrap().unwrap();
-        assert_eq!(error.to_string(), "the agent refused: not_found: gone");
+        assert_eq!(error.to_string(), "gone");
     }
 }

@@ -18,7 +18,7 @@ impl Sandbox {
         let response = self.send(AGENT_PORT, Method::GET, &target, Vec::new(), Bytes::new()).await?;
         let body = response.into_body().collect().await;
         let body =
-            body.map_err(|error| Error::Unreachable { url: self.url(&target), source: error.into() })?;
+            body.map_err(|error| Error::Unreachable { url: self.url(&target), cause: error.into() })?;
         Ok(body.to_bytes())
     }
 
@@ -52,7 +52,8 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
 
-fn percent_encoded(text: &str) -> String {
+/// Text as part of a query's value.
+pub(crate) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -9,11 +9,14 @@ mod error;
 mod execution;
 mod files;
 mod forward;
+mod process;
 mod sandbox;
 mod server;
+pub mod traceback;
 mod transport;
 
-pub use command::{Command, CommandEvent, CommandExit};
-pub use error::{Error, Result};
+pub use command::{Command, CommandEvent, CommandExit, Input, TerminalSize};
+pub use error::{Error, Result, server_of};
+pub use process::{Controls, Process, ProcessEvent};
 pub use sandbox::Sandbox;
-pub use server::{Client, NewSandbox};
+pub use server::{Client, ListFilter, NewSandbox};

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use http_body_util::BodyExt;
-use sandcove_wire::api::sandbox::{ListedSandbox, Sandbox as Created};
+use sandcove_wire::api::sandbox::{ListedSandbox, Sandbox as Created, State};
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::files::percent_encoded;
 use crate::transport::Transport;
 use crate::{Error, Result, Sandbox};
 
@@ -49,6 +50,35 @@ impl Default for NewSandbox {
             metadata: BTreeMap::new(),
             allow_internet_access: true,
         }
+    }
+}
+
+/// Which sandboxes are listed; all of them by default.
+#[derive(Debug, Clone, Default)]
+pub struct ListFilter {
+    /// Only those in this state.
+    pub state: Option<State>,
+    /// Only those with all of these labels.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl ListFilter {
+    /// The filter as parameters of a query, each with its `&`.
+    fn query(&self) -> String {
+        let mut query = match self.state {
+            Some(State::Running) => "&state=running".to_owned(),
+            Some(State::Paused) => "&state=paused".to_owned(),
+            None => String::new(),
+        };
+        if !self.metadata.is_empty() {
+            // Names and values are encoded once by themselves, once as a form, and that once more as a value of the query
+            // (contract: control-plane, section 4.5).
+            let twice = |text: &str| percent_encoded(&percent_encoded(text));
+            let pair = |(name, value): (&String, &String)| format!("{}={}", twice(name), twice(value));
+            let pairs: Vec<String> = self.metadata.iter().map(pair).collect();
+            query.push_str(&format!("&metadata={}", percent_encoded(&pairs.join("&"))));
+        }
+        query
     }
 }
 
@@ -106,8 +136,17 @@ impl Client {
     /// # Errors
     /// When the server does not answer.
     pub async fn list(&self) -> Result<Vec<ListedSandbox>> {
+        self.list_where(&ListFilter::default()).await
+    }
+
+    /// Sandboxes that a filter lets through, newest first; all pages.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn list_where(&self, filter: &ListFilter) -> Result<Vec<ListedSandbox>> {
         let mut all = Vec::new();
-        let mut path = "/v2/sandboxes?limit=100".to_owned();
+        let first = format!("/v2/sandboxes?limit=100{}", filter.query());
+        let mut path = first.clone();
         loop {
             let response = self.call(Method::GET, &path, None::<&()>).await?;
             let next = response
@@ -119,7 +158,7 @@ impl Client {
             all.extend(page);
             match next {
                 Some(token) if !token.is_empty() => {
-                    path = format!("/v2/sandboxes?limit=100&nextToken={token}");
+                    path = format!("{first}&nextToken={token}");
                 }
                 _ => return Ok(all),
             }
@@ -141,7 +180,7 @@ impl Client {
     pub async fn kill(&self, id: &SandboxId) -> Result<bool> {
         match self.call(Method::DELETE, &format!("/sandboxes/{id}"), None::<&()>).await {
             Ok(_) => Ok(true),
-            Err(Error::Status { status: 404, .. }) => Ok(false),
+            Err(error) if error.status() == Some(404) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -182,12 +221,25 @@ impl Client {
             .into_body()
             .collect()
             .await
-            .map_err(|error| Error::Unreachable { url: self.transport.url(path), source: error.into() })?
+            .map_err(|error| Error::Unreachable { url: self.transport.url(path), cause: error.into() })?
             .to_bytes();
         serde_json::from_slice(&body).map_err(|error| self.malformed(path, &error))
     }
 
     fn malformed(&self, path: &str, error: &serde_json::Error) -> Error {
         Error::Malformed { url: self.transport.url(path), reason: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_a_query_whose_labels_survive_it() {
+        assert_eq!(ListFilter::default().query(), "");
+        let metadata = [("user id", "a&b=c"), ("k", "v")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let filter = ListFilter { state: Some(State::Paused), metadata: metadata.into() };
+        assert_eq!(filter.query(), "&state=paused&metadata=k%3Dv%26user%252520id%3Da%252526b%25253Dc");
     }
 }

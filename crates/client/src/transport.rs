@@ -60,14 +60,14 @@ impl Transport {
             .http
             .request(request)
             .await
-            .map_err(|error| Error::Unreachable { url: url.clone(), source: error.into() })?;
+            .map_err(|error| Error::Unreachable { url: url.clone(), cause: error.into() })?;
         if response.status().is_success() {
             return Ok(response);
         }
         let status = response.status().as_u16();
         let body =
             response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        Err(Error::Status { url, status, message: message(&body) })
+        Err(refusal(url, status, &body))
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -75,12 +75,15 @@ impl Transport {
     }
 }
 
-/// The `message` of a JSON error body, or the start of any other.
-fn message(body: &[u8]) -> String {
+/// What an error's body says: the `message` of a JSON body, or the start of any other.
+fn refusal(url: String, status: u16, body: &[u8]) -> Error {
     let json = serde_json::from_slice::<serde_json::Value>(body).ok();
     match json.as_ref().and_then(|value| value["message"].as_str()) {
-        Some(message) => message.to_owned(),
-        None => String::from_utf8_lossy(body).trim().chars().take(SHOWN).collect(),
+        Some(message) => Error::Refused { url, status, message: message.to_owned() },
+        None => {
+            let message = String::from_utf8_lossy(body).trim().chars().take(SHOWN).collect();
+            Error::Status { url, status, message }
+        }
     }
 }
 
@@ -98,7 +101,8 @@ mod tests {
 
     #[test]
     fn the_servers_words_are_kept() {
-        assert_eq!(message(br#"{"code":404,"message":"template 'x' not found"}"#), "template 'x' not found");
-        assert_eq!(message(b"404 page not found\n"), "404 page not found");
+        let shown = |body: &[u8]| refusal("http://h/x".to_owned(), 404, body).to_string();
+        assert_eq!(shown(br#"{"code":404,"message":"template 'x' not found"}"#), "template 'x' not found");
+        assert_eq!(shown(b"page not found\n"), "http://h/x answered with HTTP status 404: page not found");
     }
 }

@@ -95,7 +95,7 @@ async fn a_refusal_of_the_agent_is_told_in_its_words() {
     let refused = frame(2, r#"{"error":{"code":"invalid_argument","message":"cwd does not exist"}}"#);
     let (sandbox, _) = sandbox(vec![answer("200 OK", &refused)]).await;
     let error = sandbox.run(&Command::default(), |_| {}).await.unwrap_err();
-    assert_eq!(error.to_string(), "the agent refused: invalid_argument: cwd does not exist");
+    assert_eq!(error.to_string(), "cwd does not exist");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::model::{Evaluation, Object};
 use crate::output;
 use crate::run::{self, Control, End, Outcome, Settings, Start, filter::Filters};
 use crate::store::{self, recording::Keep};
-use crate::terminal::{self, Shown};
+use crate::terminal::{self, Shown, count, note};
 
 pub use crate::terminal::Format;
 use crate::watch::Sources;
@@ -70,16 +70,16 @@ pub async fn eval(options: EvalOptions) -> u8 {
     let mut sources = sources(&options);
     loop {
         let code = try_eval(&options, &mut sources).await.unwrap_or_else(|error| {
-            eprintln!("error: {error}");
+            note(format!("error: {error}"));
             TROUBLE
         });
         if !options.watch {
             return code;
         }
-        eprintln!("\nWaiting for changes; Ctrl-C ends it.");
+        note("\nWaiting for changes; Ctrl-C ends it.");
         for path in sources.changed().await {
             let own = path.strip_prefix(&options.load.directory).unwrap_or(&path);
-            eprintln!("\n=== {} changed", own.display());
+            note(format!("\n=== {} changed", own.display()));
         }
     }
 }
@@ -112,7 +112,7 @@ async fn try_eval(options: &EvalOptions, sources: &mut Sources) -> Result<u8, St
         .iter()
         .filter(|finding| options.verbose || finding.severity > Severity::Notice || options.check_only)
     {
-        eprintln!("{finding}");
+        note(finding);
     }
     let mut suite = match loaded {
         Ok(suite) => suite,
@@ -141,25 +141,25 @@ async fn try_eval(options: &EvalOptions, sources: &mut Sources) -> Result<u8, St
     }
     let settings = settings(&options, &suite.options)?;
     if options.check_only {
-        println!(
-            "the configuration is valid: {} tests, {} providers, {} prompts",
-            suite.tests.len(),
-            suite.providers.len(),
-            suite.prompts.len()
-        );
+        terminal::print(&format!(
+            "the configuration is valid: {}, {}, {}\n",
+            count(suite.tests.len(), "test"),
+            count(suite.providers.len(), "provider"),
+            count(suite.prompts.len(), "prompt")
+        ))?;
         return Ok(0);
     }
     if suite.tests.is_empty() || suite.providers.is_empty() || suite.prompts.is_empty() {
         if options.allow_empty {
             return Ok(0);
         }
-        eprintln!(
-            "error: there is nothing to run: the filters leave no tests, providers or prompts (--allow-empty accepts that)"
+        note(
+            "error: there is nothing to run: the filters leave no tests, providers or prompts (--allow-empty accepts that)",
         );
         return Ok(NOTHING);
     }
     if !settings.cache {
-        eprintln!("Cache is disabled.");
+        note("Cache is disabled.");
     }
     let shown = Shown::new(options.no_progress, options.no_table, options.cell_length, options.format);
     let write = !options.no_write && suite.options.get("write") != Some(&json!(false));
@@ -178,18 +178,19 @@ async fn try_eval(options: &EvalOptions, sources: &mut Sources) -> Result<u8, St
             }
         },
         pausing: &mut |under_way| {
-            eprintln!("Pausing: waiting for {under_way} rows under way; Ctrl-C again gives them up.");
+            let rows = count(under_way, "row");
+            note(format!("Pausing: waiting for {rows} in flight; Ctrl-C again gives up on them."));
         },
     };
     let Outcome { evaluation, mut rows, end, after } = run::run(suite, settings, control).await?;
     drop(progress.take());
     if end != End::Finished {
         if write {
-            eprintln!(
-                "Paused with {} rows done. Go on with: sandcove eval --resume {}",
-                evaluation.stats.total(),
+            note(format!(
+                "Paused with {} done. Go on with: sandcove eval --resume {}",
+                count(evaluation.stats.total(), "row"),
                 evaluation.id
-            );
+            ));
         }
         // Code that does not stop by itself must not keep the process.
         std::process::exit(i32::from(INTERRUPTED));
@@ -197,7 +198,7 @@ async fn try_eval(options: &EvalOptions, sources: &mut Sources) -> Result<u8, St
     terminal::report(&evaluation, &mut rows, &shown).await?;
     for path in &outputs {
         output::write(&evaluation, &mut rows, path).await?;
-        eprintln!("Writing output to {path}");
+        note(format!("Writing output to {path}"));
     }
     after?;
     Ok(exit_code(&evaluation))
@@ -206,7 +207,7 @@ async fn try_eval(options: &EvalOptions, sources: &mut Sources) -> Result<u8, St
 /// Makes `options` those that a stored run was begun with, but for how it is shown and how fast it goes.
 async fn go_on(options: &mut EvalOptions, again: Again) -> Result<Start, String> {
     if !options.load.configs.is_empty() {
-        eprintln!("-c has no effect: the run is gone on with as it began");
+        note("-c has no effect: the run continues with the configuration it began with");
     }
     let (id, invocation) = store::invocation(again.id.as_deref()).await?;
     let first: EvalOptions = serde_json::from_value(invocation)

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::model::Evaluation;
+use crate::model::{Evaluation, Row};
 use crate::output;
 use crate::run;
 use crate::store::recording::{Recorded, StoredRow};
@@ -33,11 +33,20 @@ pub enum Same {
     Rename,
 }
 
-/// Stores the run of a JSON result file, written here or by promptfoo, and returns its id.
+/// A run that was imported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    /// Its id.
+    pub id: String,
+    /// Whether it was stored before with the same results, so that nothing was written.
+    pub is_known: bool,
+}
+
+/// Stores the run of a JSON result file, written here or by promptfoo.
 ///
 /// # Errors
 /// When the file holds no run, or cannot be stored.
-pub async fn import(path: &Path, same: Same) -> Result<String, String> {
+pub async fn import(path: &Path, same: Same) -> Result<Imported, String> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| format!("failed to read `{name}`: {error}"))?;
     let wrong = |error: String| format!("`{name}` holds no results: {error}");
@@ -53,15 +62,30 @@ pub async fn import(path: &Path, same: Same) -> Result<String, String> {
     if same == Same::Rename {
         evaluation.id = run::new_id();
     } else if same == Same::Refuse && store::exists(&evaluation.id).await? {
+        if is_same(&evaluation.id, &stored).await? {
+            return Ok(Imported { id: evaluation.id, is_known: true });
+        }
         return Err(format!(
-            "the run `{}` is stored already: --force replaces it, --new-id stores this one beside it",
+            "the run `{}` is stored already, with other results: --force replaces it, --new-id stores this one beside it",
             evaluation.id
         ));
     }
     Recorded::import(&evaluation, &stored).await?;
     // What was written can be read.
     Recorded::open(Some(&evaluation.id)).await?.each(Which::All, |_| Ok(())).await?;
-    Ok(evaluation.id)
+    Ok(Imported { id: evaluation.id, is_known: false })
+}
+
+/// Whether the run of this id that is stored has the same rows.
+async fn is_same(id: &str, rows: &[StoredRow]) -> Result<bool, String> {
+    let mut known = Vec::new();
+    let note = |row: Row| {
+        known.push(json!(row));
+        Ok(())
+    };
+    Recorded::open(Some(id)).await?.each(Which::All, note).await?;
+    let rows = rows.iter().map(|row| row.row().map(|row| json!(row))).collect::<Result<Vec<_>, _>>()?;
+    Ok(known == rows)
 }
 
 /// Fills in what older files do not say.

@@ -3,6 +3,8 @@
 //! A run is: load the configuration, expand its tests, make one row for every test and column (a provider with a prompt),
 //! then render, call, transform, grade, aggregate, store and print.
 #![forbid(unsafe_code)]
+// `terminal` is the only way to both streams: these macros panic when nobody reads or the disk is full.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod assertion;
 pub mod code;

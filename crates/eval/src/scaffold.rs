@@ -23,6 +23,12 @@ macro_rules! files {
 /// All of them; the first is made when none is named.
 pub const EXAMPLES: &[Example] = &[
     Example {
+        name: "hello",
+        about: "a function that is called in sandboxes; needs no model",
+        aliases: &[],
+        files: files!("hello": "promptfooconfig.yaml", "README.md", "prompts/answer.txt"),
+    },
+    Example {
         name: "code-eval",
         about: "generated functions, judged by the assertions that run code in sandboxes",
         aliases: &[],

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::code::Sandboxes;
+use crate::code::{Fallback, Sandboxes};
 use crate::model::Object;
 use crate::provider::answers::Answers;
 use crate::worker::Workers;
@@ -27,6 +27,13 @@ impl Services {
         let workers = Workers::new(base.clone(), env.clone(), concurrency);
         let sandboxes = Sandboxes::new(env.clone(), concurrency);
         Self { base, env, workers, sandboxes, answers: Answers::default() }
+    }
+
+    /// The same, with the server of sandboxes that are wanted where variables name none.
+    #[must_use]
+    pub fn with_server(mut self, server: Fallback) -> Self {
+        self.sandboxes = self.sandboxes.with_server(server);
+        self
     }
 
     /// A variable for programs and providers: the configuration's, else the process's.

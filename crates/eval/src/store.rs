@@ -4,6 +4,7 @@ pub mod recording;
 mod strip;
 pub use strip::columns as strip_columns;
 
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -13,9 +14,13 @@ use sqlx::{Connection, Row as _, SqliteConnection};
 
 /// Where everything of this kind is kept.
 pub fn directory() -> PathBuf {
-    std::env::var_os("PROMPTFOO_CONFIG_DIR")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default().join(".sandcove"))
+    let named = std::env::var_os("PROMPTFOO_CONFIG_DIR").filter(|name| !name.is_empty());
+    named.map_or_else(own_directory, PathBuf::from)
+}
+
+/// The directory that is ours alone.
+fn own_directory() -> PathBuf {
+    std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default().join(".sandcove")
 }
 
 async fn open() -> Result<SqliteConnection, String> {
@@ -27,7 +32,7 @@ pub(crate) async fn open_in(directory: &Path) -> Result<SqliteConnection, String
     let path = directory.join("evaluations.db");
     let failed =
         |error: String| format!("failed to open `{}`: {error} (--no-write keeps no results)", path.display());
-    std::fs::create_dir_all(directory).map_err(|error| failed(error.to_string()))?;
+    keep_private(directory, &path).map_err(|error| failed(error.to_string()))?;
     let options = SqliteConnectOptions::from_str("sqlite:")
         .map_err(|error| failed(error.to_string()))?
         .filename(&path)
@@ -39,6 +44,27 @@ pub(crate) async fn open_in(directory: &Path) -> Result<SqliteConnection, String
         SqliteConnection::connect_with(&options).await.map_err(|error| failed(error.to_string()))?;
     make_tables(&mut connection).await.map_err(|error| failed(error.to_string()))?;
     Ok(connection)
+}
+
+/// Makes the directory and the database if there are none, and lets nobody but their owner in: prompts and answers are
+/// nobody else's business. A directory that others named and made keeps its mode. SQLite gives its other files the mode of
+/// the database.
+fn keep_private(directory: &Path, database: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    if directory == own_directory() {
+        restrict(directory, 0o700)?;
+    }
+    std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(database)?;
+    restrict(database, 0o600)
+}
+
+/// Takes rights away that are not in `mode`.
+fn restrict(path: &Path, mode: u32) -> std::io::Result<()> {
+    let metadata = std::fs::metadata(path)?;
+    if metadata.permissions().mode() & 0o777 & !mode != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
 }
 
 /// A database that goes with its connection.

@@ -1,12 +1,36 @@
 //! What a person sees while a run goes on and when it ends.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::model::{Evaluation, Failure, Row, TokenUsage, number};
 use crate::store::recording::{Recorded, Which};
 use crate::table::Table;
+
+/// Prints on standard output. A reader that went away (`| head`) is no failure of the run.
+///
+/// # Errors
+/// When standard output takes nothing for another reason, such as a full disk.
+pub fn print(text: &str) -> Result<(), String> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("failed to write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints a line on standard error. Nobody can be told when that fails.
+pub fn note(line: impl std::fmt::Display) {
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}
+
+/// A number with its noun in singular or plural.
+pub fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
 
 /// What the results look like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,7 +76,7 @@ impl Shown {
             }
             bar
         });
-        eprintln!("Running {rows} test cases (up to {concurrency} at a time), {id}");
+        note(format!("Running {} (up to {concurrency} at a time), {id}", count(rows, "test case")));
         Progress { bar, counts: std::cell::Cell::new((0, 0)) }
     }
 
@@ -79,7 +103,7 @@ impl Progress {
         self.counts.set((passed, other));
         if let Some(bar) = &self.bar {
             bar.inc(1);
-            bar.set_message(format!("{passed} passed, {other} not"));
+            bar.set_message(format!("{passed} passed, {other} not passed"));
         }
     }
 }
@@ -106,46 +130,29 @@ pub fn word(row: &Row) -> &'static str {
 /// # Errors
 /// When the rows cannot be read.
 pub async fn report(evaluation: &Evaluation, rows: &mut Recorded, shown: &Shown) -> Result<(), String> {
-    let mut stdout = std::io::stdout().lock();
-    // A reader that went away (`| head`) is no failure of the run.
-    let mut say = move |text: String| drop(stdout.write_all(text.as_bytes()));
+    let say = |text: String| print(&text);
     if shown.format == Format::Tap {
-        say(format!("TAP version 13\n1..{}\n", evaluation.stats.total()));
+        say(format!("TAP version 13\n1..{}\n", evaluation.stats.total()))?;
         let mut number = 0;
         rows.each(Which::All, |row| {
             number += 1;
-            say(tap(number, &row));
-            Ok(())
+            say(tap(number, &row))
         })
         .await?;
-        say(sums(evaluation).trim().lines().map(|line| format!("# {line}\n")).collect());
-        return Ok(());
+        return say(sums(evaluation).trim().lines().map(|line| format!("# {line}\n")).collect());
     }
     if shown.format == Format::GitHub {
-        rows.each(Which::Failed, |row| {
-            say(annotation(&row));
-            Ok(())
-        })
-        .await?;
+        rows.each(Which::Failed, |row| say(annotation(&row))).await?;
     } else if shown.table {
         let paint = |text: &str, code: &str| shown.paint(text, code);
         let table = Table::new(evaluation, shown.cell_length, &paint);
-        say(table.head());
-        rows.tests(|group| {
-            say(table.test(group));
-            Ok(())
-        })
-        .await?;
-        say(table.foot());
+        say(table.head())?;
+        rows.tests(|group| say(table.test(group))).await?;
+        say(table.foot())?;
     } else {
-        rows.each(Which::Failed, |row| {
-            say(failure(&row, shown));
-            Ok(())
-        })
-        .await?;
+        rows.each(Which::Failed, |row| say(failure(&row, shown))).await?;
     }
-    say(sums(evaluation));
-    Ok(())
+    say(sums(evaluation))
 }
 
 /// The row's column and test.
@@ -187,8 +194,10 @@ fn sums(evaluation: &Evaluation) -> String {
     out.push_str(&format!("\n{} evaluation complete\n", evaluation.id));
     out.push_str(&tokens(&stats.token_usage));
     out.push_str(&format!(
-        "Results: {} passed ({rate:.2}%), {} failed, {} errors\n",
-        stats.successes, stats.failures, stats.errors
+        "Results: {} passed ({rate:.2}%), {} failed, {}\n",
+        stats.successes,
+        stats.failures,
+        count(stats.errors, "error")
     ));
     let cost: f64 = evaluation.columns.iter().map(|column| column.metrics.cost).sum();
     if cost > 0.0 {

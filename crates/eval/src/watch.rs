@@ -4,8 +4,9 @@
 //! files would have to be followed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -20,8 +21,9 @@ const ENDINGS: &[&str] = &[
     "cts", "mts", "sh", "rb", "pl", "bash",
 ];
 
-/// A file as it was: when it was written, and its size.
-type Version = (Option<SystemTime>, u64);
+/// A file as it was: its inode, when it was last changed in any way, and its size. The time of the last write alone would not do:
+/// programs that copy or unpack files set it.
+type Version = (u64, i64, i64, u64);
 
 /// The directories that hold what a run is made from; a script may import any file beside it.
 #[derive(Debug, Default)]
@@ -93,7 +95,7 @@ impl Sources {
                 && about.is_file()
                 && !self.results.contains(&path)
             {
-                versions.insert(path, (about.modified().ok(), about.len()));
+                versions.insert(path, (about.ino(), about.ctime(), about.ctime_nsec(), about.len()));
             }
         }
         versions
@@ -145,6 +147,11 @@ mod tests {
             std::fs::write(at(name), text).unwrap();
             assert_eq!(sources.changed().await, [at(name)]);
         }
+        // Another text of the same size and time is another version.
+        let written = std::fs::metadata(at("prompt.txt")).unwrap().modified().unwrap();
+        std::fs::write(at("prompt.txt"), "4").unwrap();
+        std::fs::File::options().write(true).open(at("prompt.txt")).unwrap().set_modified(written).unwrap();
+        assert_eq!(sources.changed().await, [at("prompt.txt")]);
         std::fs::remove_file(at("prompt.txt")).unwrap();
         assert_eq!(sources.changed().await, [at("prompt.txt")]);
     }

@@ -96,7 +96,7 @@ async fn the_tutorials_variables_are_enough() {
             &palindrome,
             json!({"function_name": "is_palindrome", "test_cases": [{"input": "aa", "expected": true}, {"input": "ab", "expected": true}]}),
             false,
-            "1 of 2 cases do not hold: case 2 (\"ab\"): expected true, got false",
+            "1 of 2 cases does not hold: case 2 (\"ab\"): expected true, got false",
         ),
     ] {
         let result = graded(&services, "code-run", json!(null), vars.clone(), output).await;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
+use crate::builder::Tail;
 use crate::{Error, LayerId, Result, lines};
 
 /// What a tarball must keep beyond tar's defaults: ids as numbers, and overlayfs's own marks on deleted directories.
@@ -20,7 +21,7 @@ pub(crate) async fn unpack(cache: &Path, id: &LayerId, tree: &Path) -> Result<bo
     if !file.is_file() {
         return Ok(false);
     }
-    let mut command = Command::new("tar");
+    let mut command = tar_command();
     command.args(KEEP).arg("--extract").arg("--preserve-permissions").arg("--file").arg(&file);
     command.arg("--directory").arg(tree);
     tar(command, id).await?;
@@ -32,7 +33,7 @@ pub(crate) async fn pack(cache: &Path, id: &LayerId, tree: &Path) -> Result<()> 
     std::fs::create_dir_all(cache).map_err(Error::path("create", cache))?;
     let file = file(cache, id);
     let unfinished = cache.join(format!(".{id}.{}", std::process::id()));
-    let mut command = Command::new("tar");
+    let mut command = tar_command();
     command.args(KEEP).arg("--create").arg("--file").arg(&unfinished).arg("--directory").arg(tree).arg(".");
     if let Err(error) = tar(command, id).await {
         // The tarball is a convenience: the half-written one must not stay, whether or not it can be removed now.
@@ -42,16 +43,27 @@ pub(crate) async fn pack(cache: &Path, id: &LayerId, tree: &Path) -> Result<()> 
     std::fs::rename(&unfinished, &file).map_err(Error::path("publish", &file))
 }
 
+/// A `tar` that dies with this process, however suddenly: the next server removes what it wrote.
+fn tar_command() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", "tar"]);
+    command
+}
+
 async fn tar(mut command: Command, id: &LayerId) -> Result<()> {
-    let mut said = Vec::new();
-    let status = lines::run(&mut command, &mut |line| said.push(line.to_owned()))
+    let mut last = Tail::default();
+    let status = lines::run(&mut command, &mut |line| last.push(line))
         .await
         .map_err(|source| Error::Tool { program: "tar".to_owned(), source })?;
     if status.success() {
         return Ok(());
     }
-    let output = said.join("\n");
-    Err(Error::Failed { layer: id.to_string(), what: "tar".to_owned(), status: status.to_string(), output })
+    Err(Error::Failed {
+        layer: id.to_string(),
+        what: "tar".to_owned(),
+        status: status.to_string(),
+        output: last.text(),
+    })
 }
 
 #[cfg(test)]
@@ -62,7 +74,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_layer_comes_back_as_it_was() {
-        let recipe = Recipe { name: "t", origin: Origin::LayerBelow, files: vec![], script: "" };
+        let recipe = Recipe { name: "t", origin: Origin::LayerBelow, files: vec![], script: "", size_mib: 0 };
         let id = Layer::new(recipe, None).id;
         let dir = tempfile::tempdir().unwrap();
         let (cache, tree, back) =

@@ -12,6 +12,8 @@ use crate::{
     bootstrap,
 };
 
+/// A file system with less room than this, MiB, is why a build on it failed.
+const FULL_MIB: u64 = 64;
 /// How many lines of a failed program its error shows.
 const LINES_IN_ERROR: usize = 30;
 
@@ -63,13 +65,24 @@ impl<R: StepRunner> Builder<R> {
             return Ok(());
         }
         let _lock = self.store.lock()?;
-        for (layer, below) in layers {
+        let mut missing: Vec<_> = layers.filter(|(layer, _)| !self.store.has(&layer.id)).collect();
+        missing.dedup_by_key(|(layer, _)| &layer.id);
+        let needed_mib = missing.iter().map(|(layer, _)| layer.recipe.size_mib).sum();
+        if self.store.free_mib()? < needed_mib {
+            return Err(self.store.no_room(needed_mib));
+        }
+        for (layer, below) in missing {
             if self.store.has(&layer.id) {
                 continue;
             }
             let started = Instant::now();
             progress(Event::Building(&layer.id));
-            self.build(layer, below, progress).await?;
+            let built = self.build(layer, below, progress).await;
+            // Programs say so in many ways, some at great length.
+            if built.is_err() && self.store.free_mib().is_ok_and(|free| free < FULL_MIB) {
+                return Err(self.store.no_room(layer.recipe.size_mib));
+            }
+            built?;
             progress(Event::Ready(&layer.id, started.elapsed()));
         }
         Ok(())
@@ -131,10 +144,14 @@ impl<R: StepRunner> Builder<R> {
 
 /// The last lines a build wrote, for its error.
 #[derive(Default)]
-struct Tail(VecDeque<String>);
+pub(crate) struct Tail(VecDeque<String>);
 
 impl Tail {
-    fn push(&mut self, line: &str) {
+    pub(crate) fn text(&self) -> String {
+        self.0.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    pub(crate) fn push(&mut self, line: &str) {
         if self.0.len() == LINES_IN_ERROR {
             self.0.pop_front();
         }
@@ -156,7 +173,7 @@ fn check(layer: &Layer, what: &str, ended: std::io::Result<ExitStatus>, last: &T
         layer: layer.id.to_string(),
         what: what.to_owned(),
         status: status.to_string(),
-        output: last.0.iter().map(String::as_str).collect::<Vec<_>>().join("\n"),
+        output: last.text(),
     })
 }
 

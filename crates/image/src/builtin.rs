@@ -1,6 +1,8 @@
 //! The templates that come with Sandcove.
 
-use sandcove_wire::boot::{INTERPRETER_PORT, LIBEXEC, Service};
+use std::collections::BTreeMap;
+
+use sandcove_wire::boot::{ENV_LANGUAGES_BUILDING, INTERPRETER_PORT, LIBEXEC, Service};
 use sha2::{Digest, Sha256};
 
 use crate::{File, HostCertificates, Layer, Origin, Recipe};
@@ -18,8 +20,8 @@ pub struct Template {
     pub services: Vec<Service>,
     /// The account of requests that name none.
     pub default_user: &'static str,
-    /// The directory of requests that name none.
-    pub default_workdir: &'static str,
+    /// The directory of processes that name none; without it, their account's home.
+    pub default_workdir: Option<&'static str>,
     /// CPUs of a sandbox.
     pub cpu_count: u32,
     /// Memory of a sandbox, MiB.
@@ -48,9 +50,11 @@ impl Template {
 /// Which languages the code interpreter has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Languages {
-    /// Python, JavaScript, TypeScript and Bash.
+    /// Python, JavaScript, TypeScript, Bash and C++.
     Lean,
-    /// R and Java too.
+    /// The lean ones, while the layer with the others is being built.
+    Building,
+    /// R, Java and Ruby too.
     All,
 }
 
@@ -64,6 +68,8 @@ pub fn templates(certificates: &HostCertificates, languages: Languages) -> [Temp
     let base = Layer::new(base(certificates), None);
     let interpreter = Layer::new(code_interpreter(), Some(&base.id));
     let further = (languages == Languages::All).then(|| Layer::new(further(), Some(&interpreter.id)));
+    let building =
+        (languages == Languages::Building).then(|| (ENV_LANGUAGES_BUILDING.to_owned(), "1".to_owned()));
     [
         Template {
             name: "base",
@@ -71,7 +77,7 @@ pub fn templates(certificates: &HostCertificates, languages: Languages) -> [Temp
             layers: vec![base.clone()],
             services: Vec::new(),
             default_user: "user",
-            default_workdir: "/home/user",
+            default_workdir: None,
             cpu_count: 2,
             memory_mib: 512,
             disk_mib: 10 * 1024,
@@ -84,13 +90,13 @@ pub fn templates(certificates: &HostCertificates, languages: Languages) -> [Temp
                 name: "code-interpreter".to_owned(),
                 command: vec![format!("{LIBEXEC}/sandcove-interpreter")],
                 user: "root".to_owned(),
-                env: std::collections::BTreeMap::new(),
+                env: BTreeMap::from_iter(building),
                 cwd: "/home/user".to_owned(),
                 ready_port: Some(INTERPRETER_PORT),
                 zygote: true,
             }],
             default_user: "user",
-            default_workdir: "/home/user",
+            default_workdir: Some("/home/user"),
             cpu_count: 2,
             memory_mib: 2048,
             disk_mib: 10 * 1024,
@@ -117,6 +123,7 @@ fn base(certificates: &HostCertificates) -> Recipe {
         },
         files,
         script: include_str!("../recipes/base/provision.sh"),
+        size_mib: 900,
     }
 }
 
@@ -131,6 +138,7 @@ fn code_interpreter() -> Recipe {
             list("constraints.txt", include_str!("../recipes/code-interpreter/constraints.txt")),
         ],
         script: include_str!("../recipes/code-interpreter/provision.sh"),
+        size_mib: 2000,
     }
 }
 
@@ -144,6 +152,7 @@ fn further() -> Recipe {
             list("kernels.txt", include_str!("../recipes/languages/kernels.txt")),
         ],
         script: include_str!("../recipes/languages/provision.sh"),
+        size_mib: 800,
     }
 }
 
@@ -192,6 +201,10 @@ mod tests {
         let [_, all] = templates(&HostCertificates::default(), Languages::All);
         assert_eq!(all.layers[..2], lean.layers);
         assert!(all.layers[2].id.as_str().starts_with("languages-"));
+        let [_, building] = templates(&HostCertificates::default(), Languages::Building);
+        assert_eq!((&building.layers, building.build_id()), (&lean.layers, lean.build_id()));
+        assert!(building.services[0].env.contains_key(ENV_LANGUAGES_BUILDING));
+        assert!(all.services[0].env.is_empty());
         assert_eq!(all.template_id, lean.template_id);
         assert_ne!(all.build_id(), lean.build_id());
     }

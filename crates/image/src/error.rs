@@ -38,6 +38,16 @@ pub enum Error {
         /// The last lines it wrote.
         output: String,
     },
+    /// The file system of the layers has too little room.
+    #[error("the templates need {needed_mib} MiB in `{path}`, which has {free_mib} MiB left")]
+    NoRoom {
+        /// What making the missing layers takes, MiB.
+        needed_mib: u64,
+        /// What there is, MiB.
+        free_mib: u64,
+        /// Where layers are kept.
+        path: PathBuf,
+    },
     /// The layer directory was being written by somebody else for too long.
     #[error("`{path}` is in use by another build")]
     Busy {

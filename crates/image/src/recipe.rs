@@ -60,6 +60,8 @@ pub struct Recipe {
     pub files: Vec<File>,
     /// A bash script that runs as root inside.
     pub script: &'static str,
+    /// Disk space that making the layer takes at its peak, MiB; not part of its identity.
+    pub size_mib: u64,
 }
 
 /// A recipe with its place in a template: everything below it is part of its identity.
@@ -111,6 +113,7 @@ mod tests {
             origin: Origin::Debian { suite: "trixie", packages: vec!["bash".into()] },
             files: vec![File { path: "etc/x".into(), mode: 0o644, contents: "x".into() }],
             script: "true",
+            size_mib: 0,
         }
     }
 

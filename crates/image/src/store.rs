@@ -44,15 +44,6 @@ impl LayerStore {
         self.path(id).is_dir()
     }
 
-    /// Whether there is a complete layer of the recipe with this name, in whichever version.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
-    pub fn has_any(&self, recipe: &str) -> Result<bool> {
-        let prefix = format!("{recipe}-");
-        Ok(self.names()?.iter().any(|name| name.starts_with(&prefix)))
-    }
-
     /// Takes the right to write, and removes what a killed build left behind.
     ///
     /// # Errors
@@ -94,6 +85,19 @@ impl LayerStore {
             std::fs::remove_dir_all(&hidden).map_err(Error::path("remove", &hidden))?;
         }
         Ok(unused)
+    }
+
+    /// Room that is left for layers, MiB.
+    pub(crate) fn free_mib(&self) -> Result<u64> {
+        let disk = rustix::fs::statvfs(&self.directory)
+            .map_err(|error| Error::path("inspect", &self.directory)(error.into()))?;
+        Ok((disk.f_bavail * disk.f_frsize) >> 20)
+    }
+
+    /// The error for layers that need `needed_mib` and have not found it.
+    pub(crate) fn no_room(&self, needed_mib: u64) -> Error {
+        let free_mib = self.free_mib().unwrap_or_default();
+        Error::NoRoom { needed_mib, free_mib, path: self.directory.clone() }
     }
 
     fn names(&self) -> Result<Vec<String>> {
@@ -160,7 +164,7 @@ mod tests {
     use crate::{Layer, Origin, Recipe};
 
     fn layer() -> LayerId {
-        let recipe = Recipe { name: "t", origin: Origin::LayerBelow, files: vec![], script: "" };
+        let recipe = Recipe { name: "t", origin: Origin::LayerBelow, files: vec![], script: "", size_mib: 0 };
         Layer::new(recipe, None).id
     }
 
@@ -171,9 +175,8 @@ mod tests {
         let _lock = store.lock().unwrap();
         let staging = store.stage(&layer()).unwrap();
         std::fs::write(staging.tree.join("file"), "x").unwrap();
-        assert!(!store.has(&layer()) && !store.has_any("t").unwrap());
+        assert!(!store.has(&layer()));
         store.publish(staging, &layer()).unwrap();
-        assert!(store.has_any("t").unwrap() && !store.has_any("other").unwrap());
         assert_eq!(std::fs::read(store.path(&layer()).join("file")).unwrap(), b"x");
     }
 

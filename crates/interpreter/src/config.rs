@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use sandcove_wire::boot::{AGENT_PORT, ENV_REHEARSE, ENV_ZYGOTE, INTERPRETER_PORT};
+use sandcove_wire::boot::{AGENT_PORT, ENV_LANGUAGES_BUILDING, ENV_REHEARSE, ENV_ZYGOTE, INTERPRETER_PORT};
 
 /// Address to serve on; `0.0.0.0:49999`.
 pub const ENV_LISTEN: &str = "SANDCOVE_INTERPRETER_LISTEN";
@@ -37,6 +37,8 @@ pub struct Config {
     pub zygote_on_stdin: bool,
     /// Whether there is time for the first kernel to run a cell before a client's.
     pub rehearse: bool,
+    /// Whether the template was still without its further languages when this sandbox was made.
+    pub languages_building: bool,
     /// Environment of kernels, before global and per-call variables.
     pub environment: BTreeMap<OsString, OsString>,
 }
@@ -57,6 +59,7 @@ impl Config {
             python_dir,
             zygote_on_stdin: std::env::var_os(ENV_ZYGOTE).is_some(),
             rehearse: std::env::var_os(ENV_REHEARSE).is_some(),
+            languages_building: std::env::var_os(ENV_LANGUAGES_BUILDING).is_some(),
             agent: address(ENV_AGENT, SocketAddr::from(([127, 0, 0, 1], AGENT_PORT)))?,
             environment: kernel_environment(std::env::vars_os()),
         })

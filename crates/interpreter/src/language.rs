@@ -30,6 +30,11 @@ impl Language {
         }
     }
 
+    /// Whether it comes with the layer of further languages of the default template. C++ needs no more than a compiler.
+    pub fn is_further(&self) -> bool {
+        matches!(self.as_str(), "r" | "java" | "ruby")
+    }
+
     /// The normalised name.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -10,7 +10,7 @@ use crate::jupyter::{self, Kernelspec};
 use crate::kernel::frame::{Request, environment_block};
 use crate::kernel::{Kernel, StartError};
 use crate::language::Language;
-use crate::program::{BASH, NODE, Program};
+use crate::program::{BASH, CPP, NODE, Program, RUBY};
 use crate::python::Zygote;
 
 /// Starts kernels.
@@ -21,6 +21,8 @@ pub struct Launcher {
     rehearse: AtomicBool,
     /// Variables of every kernel.
     environment: BTreeMap<OsString, OsString>,
+    /// Whether the template was still without its further languages when this sandbox was made.
+    languages_building: bool,
 }
 
 impl Launcher {
@@ -30,6 +32,7 @@ impl Launcher {
             python: Zygote::new(config),
             rehearse: AtomicBool::new(config.rehearse),
             environment: config.environment.clone(),
+            languages_building: config.languages_building,
         }
     }
 
@@ -53,6 +56,12 @@ impl Launcher {
                 kernel
             }
             Some(Host::Program(program)) => program.start(&self.environment, directory).await?,
+            Some(Host::Fallback(program)) => match self.start_installed(language, directory).await {
+                Err(StartError::NoSuchKernel { .. } | StartError::BeingBuilt { .. }) => {
+                    program.start(&self.environment, directory).await?
+                }
+                started => started?,
+            },
             None => self.start_installed(language, directory).await?,
         };
         kernel.request(&Request::Directory(directory));
@@ -69,26 +78,43 @@ impl Launcher {
         let ours =
             ours.flatten().filter(|language| self.offers(language)).map(|language| language.to_string());
         let known = ours.chain(installed.iter().map(|spec| spec.known_as(&installed))).collect();
-        Err(StartError::NoSuchKernel { language: language.to_string(), known })
+        let (is_further, language) = (language.is_further(), language.to_string());
+        if is_further && self.languages_building {
+            return Err(StartError::BeingBuilt { language });
+        }
+        Err(StartError::NoSuchKernel { language, known, is_further })
     }
 
     fn host(&self, language: &Language) -> Option<Host> {
-        let program = match language.as_str() {
+        let host = match language.as_str() {
             "python" | "python3" => return Some(Host::Python),
-            "javascript" | "typescript" => NODE,
-            "bash" => BASH,
+            "javascript" | "typescript" => Host::Program(NODE),
+            "bash" => Host::Program(BASH),
+            "ruby" => Host::Fallback(RUBY),
+            "cpp" => Host::Fallback(CPP),
             _ => return None,
         };
-        program.is_installed(&self.environment).then_some(Host::Program(program))
+        host.is_installed(&self.environment).then_some(host)
     }
 }
 
 /// The languages we have hosts for.
-const HOSTED: [&str; 4] = ["python", "javascript", "typescript", "bash"];
+const HOSTED: [&str; 6] = ["python", "javascript", "typescript", "bash", "cpp", "ruby"];
 
 /// How a host of ours is started.
 #[derive(Debug, Clone, Copy)]
 enum Host {
     Python,
     Program(Program),
+    /// Unless somebody has installed a Jupyter kernel for the language.
+    Fallback(Program),
+}
+
+impl Host {
+    fn is_installed(self, environment: &BTreeMap<OsString, OsString>) -> bool {
+        match self {
+            Self::Python => true,
+            Self::Program(program) | Self::Fallback(program) => program.is_installed(environment),
+        }
+    }
 }

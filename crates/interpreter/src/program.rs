@@ -1,4 +1,4 @@
-//! Kernels that are a program of their own, started anew for each context: JavaScript, TypeScript and Bash.
+//! Kernels that are a program of their own, started anew for each context: JavaScript, TypeScript, Bash, Ruby and C++.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,26 +15,56 @@ use crate::kernel::{Kernel, Link, StartError, Stubborn, spawn};
 pub struct Program {
     name: &'static str,
     arguments: &'static [&'static str],
+    /// What it cannot do without, besides itself.
+    needs: Option<&'static str>,
+    /// How often it is interrupted before it is killed.
+    interrupts: u32,
 }
 
 /// Runs cells as scripts of one global scope, types stripped.
-pub const NODE: Program = Program { name: "node", arguments: &["-e", NODE_HOST] };
+pub const NODE: Program = Program { name: "node", arguments: &["-e", NODE_HOST], needs: None, interrupts: 1 };
 /// In a function, because `node -e` shares its top level with the cells.
 const NODE_HOST: &str = concat!("(() => {", include_str!("../hosts/kernel.js"), "})()");
 /// Evaluates cells in one shell.
 pub const BASH: Program = Program {
     name: "bash",
     arguments: &["--norc", "--noprofile", "-c", include_str!("../hosts/kernel.bash"), "bash"],
+    needs: None,
+    interrupts: 1,
+};
+/// Evaluates cells at one top level.
+pub const RUBY: Program = Program {
+    name: "ruby",
+    arguments: &["-e", include_str!("../hosts/kernel.rb")],
+    needs: None,
+    interrupts: 2,
+};
+/// Compiles cells and runs them in one process.
+pub const CPP: Program = Program {
+    name: "python3",
+    arguments: &["-I", "-c", CPP_HOST, include_str!("../hosts/cpp/prelude.hpp")],
+    needs: Some("g++"),
+    interrupts: 2,
 };
 
+/// The parts of the C++ host, which are one program.
+const CPP_HOST: &str = concat!(
+    include_str!("../hosts/cpp/source.py"),
+    include_str!("../hosts/cpp/session.py"),
+    include_str!("../hosts/cpp/kernel.py"),
+);
+
 impl Program {
-    /// Whether the program is on the search path of `environment`.
+    /// Whether the program, and what it needs, is on the search path of `environment`.
     pub fn is_installed(&self, environment: &BTreeMap<OsString, OsString>) -> bool {
         let Some(path) = environment.get(std::ffi::OsStr::new("PATH")) else { return false };
-        path.as_bytes()
-            .split(|byte| *byte == b':')
-            .map(|directory| Path::new(std::ffi::OsStr::from_bytes(directory)).join(self.name))
-            .any(|candidate| candidate.is_file())
+        let is_there = |name: &str| {
+            path.as_bytes()
+                .split(|byte| *byte == b':')
+                .map(|directory| Path::new(std::ffi::OsStr::from_bytes(directory)).join(name))
+                .any(|candidate| candidate.is_file())
+        };
+        is_there(self.name) && self.needs.is_none_or(is_there)
     }
 
     /// Starts a kernel with this environment, in `directory` if that exists.
@@ -48,7 +78,7 @@ impl Program {
         command.args(self.arguments).env_clear().envs(environment).stdin(Stdio::from(ends.socket));
         spawn(command, self.name, directory, ends.outputs)?;
         let mut kernel = Kernel::connect(link).await?;
-        kernel.set_stubborn(Stubborn::KillAfter(1));
+        kernel.set_stubborn(Stubborn::KillAfter(self.interrupts));
         Ok(kernel)
     }
 }

@@ -56,11 +56,40 @@ impl Backend {
         }
     }
 
-    /// Finds a sandbox that an earlier server started; `None` when it is no longer alive.
-    pub async fn adopt(&self, id: &SandboxId) -> Option<Handle> {
+    /// Whether a sandbox of `blueprint` that is made now is made quickly.
+    pub fn is_ready(&self, blueprint: &Blueprint) -> bool {
         match self {
-            Self::Namespaces(backend) => backend.adopt(id).await.map(Handle::Namespaces),
-            Self::Fake(backend) => backend.adopt(id).map(Handle::Fake),
+            Self::Namespaces(backend) => backend.is_ready(blueprint),
+            Self::Fake(_) => true,
+        }
+    }
+
+    /// Makes no more sandboxes of these layers ahead, and ends the interpreter that was warm for them. Sandboxes of them that run go
+    /// on, and new ones can be made.
+    pub fn stop_keeping(&self, layers: &[PathBuf]) {
+        match self {
+            Self::Namespaces(backend) => backend.stop_keeping(layers),
+            Self::Fake(_) => {}
+        }
+    }
+
+    /// Finds a sandbox that an earlier server started; `None` when it is dead for certain: its PID 1 has ended and its control
+    /// group is empty.
+    ///
+    /// # Errors
+    /// When that cannot be told; the sandbox may be alive.
+    pub async fn adopt(&self, id: &SandboxId) -> Result<Option<Handle>> {
+        match self {
+            Self::Namespaces(backend) => Ok(backend.adopt(id).await?.map(Handle::Namespaces)),
+            Self::Fake(backend) => Ok(backend.adopt(id).await?.map(Handle::Fake)),
+        }
+    }
+
+    /// Whether there are sandboxes, snapshots or volumes of an earlier server.
+    pub fn holds_anything(&self) -> bool {
+        match self {
+            Self::Namespaces(backend) => backend.holds_anything(),
+            Self::Fake(backend) => backend.holds_anything(),
         }
     }
 
@@ -108,7 +137,7 @@ impl Backend {
     pub async fn delete_volume(&self, name: &str) -> Result<()> {
         match self {
             Self::Namespaces(backend) => backend.delete_volume(name).await,
-            Self::Fake(backend) => backend.delete_volume(name),
+            Self::Fake(backend) => backend.delete_volume(name).await,
         }
     }
 
@@ -126,6 +155,15 @@ impl Backend {
         match self {
             Self::Namespaces(backend) => backend.stop().await,
             Self::Fake(_) => SweepReport::default(),
+        }
+    }
+
+    /// Takes back what [`Backend::start`] made, when the rest of a start has failed. What an earlier server's sandboxes need
+    /// stays, and so does what may belong to one.
+    pub async fn abandon(&self) {
+        match self {
+            Self::Namespaces(backend) => backend.abandon().await,
+            Self::Fake(_) => {}
         }
     }
 

@@ -60,6 +60,28 @@ pub enum Error {
         /// The last lines of its log.
         log: String,
     },
+    /// The spawner did not get ready.
+    #[error("the spawner cannot work: {0}")]
+    Spawner(String),
+    /// What is there of a sandbox does not say whether it is alive.
+    #[error("cannot tell whether sandbox {id} is alive: {reason}")]
+    Unproven {
+        /// The sandbox.
+        id: String,
+        /// What speaks for each.
+        reason: String,
+    },
+    /// The pool is another one than before, or is not there.
+    #[error(
+        "`{path}` is not the storage pool this data directory has used: is its file system mounted? To begin with an empty pool, \
+         remove `{mark}`"
+    )]
+    OtherPool {
+        /// Where the pool is expected.
+        path: PathBuf,
+        /// The file that names it.
+        mark: PathBuf,
+    },
     /// The spawner process is gone.
     #[error("the spawner is not running")]
     SpawnerGone,
@@ -92,6 +114,9 @@ impl Error {
             | Self::Jail { .. }
             | Self::AgentSlow { .. }
             | Self::AgentEnded { .. }
+            | Self::Spawner(_)
+            | Self::Unproven { .. }
+            | Self::OtherPool { .. }
             | Self::SpawnerGone
             | Self::Tool { .. }
             | Self::NoSnapshots => false,

@@ -9,16 +9,18 @@ use std::time::Duration;
 
 use sandcove_wire::id::SandboxId;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::backend::SweepReport;
 use crate::{Error, ExitReason, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, Usage};
 
-/// What can be made to fail or to be slow.
+/// What can be made to fail or can be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// [`crate::Backend::create`]
     Create,
+    /// [`crate::Backend::adopt`]
+    Adopt,
     /// [`crate::Handle::pause`]
     Pause,
     /// [`crate::Handle::resume`]
@@ -31,6 +33,8 @@ pub enum Operation {
     SetNetwork,
     /// [`crate::Handle::destroy`]
     Destroy,
+    /// [`crate::Backend::delete_volume`]
+    DeleteVolume,
 }
 
 /// The in-memory backend. Clones share their sandboxes, so one kept by a test survives a "restart" of the server.
@@ -47,7 +51,8 @@ struct Shared {
     snapshots: BTreeMap<String, BTreeSet<String>>,
     listeners: HashMap<u16, SocketAddr>,
     failing: HashMap<Operation, u32>,
-    delays: HashMap<Operation, Duration>,
+    gates: HashMap<Operation, Arc<Gate>>,
+    refused: Arc<Notify>,
     next_slot: u32,
     volumes: PathBuf,
 }
@@ -69,6 +74,30 @@ struct State {
     usage: Usage,
 }
 
+/// Where uses of an operation wait.
+#[derive(Debug, Default)]
+struct Gate {
+    reached: Notify,
+    open: watch::Sender<bool>,
+}
+
+/// An operation that is held: every use of it waits until this is dropped.
+#[derive(Debug)]
+pub struct Hold(Arc<Gate>);
+
+impl Hold {
+    /// Waits until a use of the operation is held.
+    pub async fn reached(&self) {
+        self.0.reached.notified().await;
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.open.send_replace(true);
+    }
+}
+
 impl Fake {
     /// Points `port` of every sandbox at a listener of the test.
     pub fn listen(&self, port: u16, address: SocketAddr) {
@@ -85,9 +114,17 @@ impl Fake {
         self.lock().failing.insert(operation, times);
     }
 
-    /// Makes every use of `operation` take `delay`.
-    pub fn slow_down(&self, operation: Operation, delay: Duration) {
-        self.lock().delays.insert(operation, delay);
+    /// Holds every use of `operation` that begins before the returned hold is dropped.
+    pub fn hold(&self, operation: Operation) -> Hold {
+        let gate = Arc::<Gate>::default();
+        self.lock().gates.insert(operation, gate.clone());
+        Hold(gate)
+    }
+
+    /// Waits until a connection to a closed port has been refused.
+    pub async fn refused(&self) {
+        let refused = self.lock().refused.clone();
+        refused.notified().await;
     }
 
     /// Keeps volumes in `directory`; without one there can be none.
@@ -111,7 +148,8 @@ impl Fake {
             .map_err(|source| Error::Path { action: "create", path, source })
     }
 
-    pub(crate) fn delete_volume(&self, name: &str) -> Result<()> {
+    pub(crate) async fn delete_volume(&self, name: &str) -> Result<()> {
+        self.step(Operation::DeleteVolume).await?;
         let path = self.volume_dir().join(name);
         match std::fs::remove_dir_all(&path) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -211,8 +249,14 @@ impl Fake {
         Ok(handle)
     }
 
-    pub(crate) fn adopt(&self, id: &SandboxId) -> Option<Handle> {
-        self.lock().sandboxes.get(id).filter(|handle| handle.state.borrow().alive).cloned()
+    pub(crate) async fn adopt(&self, id: &SandboxId) -> Result<Option<Handle>> {
+        self.step(Operation::Adopt).await?;
+        Ok(self.lock().sandboxes.get(id).filter(|handle| handle.state.borrow().alive).cloned())
+    }
+
+    pub(crate) fn holds_anything(&self) -> bool {
+        let shared = self.lock();
+        !(shared.sandboxes.is_empty() && shared.files.is_empty() && shared.snapshots.is_empty())
     }
 
     pub(crate) fn sweep(&self, known: &Known) -> SweepReport {
@@ -242,9 +286,11 @@ impl Fake {
     }
 
     async fn step(&self, operation: Operation) -> Result<()> {
-        let delay = self.lock().delays.get(&operation).copied();
-        if let Some(delay) = delay {
-            tokio::time::sleep(delay).await;
+        let gate = self.lock().gates.get(&operation).cloned();
+        if let Some(gate) = gate {
+            gate.reached.notify_one();
+            // The sender lives as long as the gate.
+            let _ = gate.open.subscribe().wait_for(|open| *open).await;
         }
         match self.lock().failing.get_mut(&operation) {
             Some(times) if *times > 0 => {
@@ -269,7 +315,10 @@ impl Handle {
         let address = self.backend.lock().listeners.get(&port).copied();
         match address {
             Some(address) if self.state.borrow().alive => TcpStream::connect(address).await,
-            _ => Err(std::io::ErrorKind::ConnectionRefused.into()),
+            _ => {
+                self.backend.lock().refused.notify_one();
+                Err(std::io::ErrorKind::ConnectionRefused.into())
+            }
         }
     }
 

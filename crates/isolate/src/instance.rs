@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -11,6 +12,10 @@ use crate::net::INSTANCES;
 use crate::{Error, Result};
 
 const DIRECTORY: &str = "/run/sandcove";
+
+/// How long the claim of a server that is ending may take to be free.
+const HANDOVER: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
 
 /// A claimed number; given back when dropped, but not to another data directory as long as this one exists.
 #[derive(Debug)]
@@ -20,7 +25,8 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Claims the number of `data_dir`: the one it had, else a free one.
+    /// Claims the number of `data_dir`: the one it had, else a free one. The caller has the directory for itself, so a claim
+    /// of it that is still held is held by a server that is ending: waited for, because sandboxes are found by this number.
     pub(crate) fn claim(data_dir: &Path) -> Result<Self> {
         let directory = PathBuf::from(DIRECTORY);
         std::fs::create_dir_all(&directory).map_err(|source| Error::Path {
@@ -28,21 +34,36 @@ impl Instance {
             path: directory.clone(),
             source,
         })?;
-        let wanted = data_dir.to_string_lossy().into_owned();
-        // Two rounds, so that a data directory finds its own number before it takes a free one.
-        for take_free in [false, true] {
-            for number in 0..INSTANCES {
-                let path = directory.join(number.to_string());
-                if let Some(lock) = try_claim(&path, &wanted, take_free).map_err(|source| Error::Path {
-                    action: "claim",
-                    path,
-                    source,
-                })? {
-                    return Ok(Self { number, _lock: lock });
+        let claims = (0..INSTANCES).map(|number| (number, directory.join(number.to_string())));
+        let failed = |path: PathBuf| move |source| Error::Path { action: "claim", path, source };
+        if let Some((number, path)) = claims.clone().find(|(_, path)| is_of(path, data_dir)) {
+            let deadline = Instant::now() + HANDOVER;
+            loop {
+                match try_claim(&path, data_dir).map_err(failed(path.clone()))? {
+                    Some(lock) => return Ok(Self { number, _lock: lock }),
+                    None if Instant::now() > deadline => {
+                        return Err(failed(path)(std::io::ErrorKind::WouldBlock.into()));
+                    }
+                    None => std::thread::sleep(POLL),
                 }
             }
         }
+        for (number, path) in claims {
+            if let Some(lock) = try_claim(&path, data_dir).map_err(failed(path))? {
+                return Ok(Self { number, _lock: lock });
+            }
+        }
         Err(Error::NoInstance(INSTANCES))
+    }
+
+    /// The number that `data_dir` has, without claiming it.
+    pub(crate) fn of(data_dir: &Path) -> Option<u32> {
+        (0..INSTANCES).find(|number| is_of(&Path::new(DIRECTORY).join(number.to_string()), data_dir))
+    }
+
+    /// Gives the number up for good.
+    pub(crate) fn give_up(self) -> std::io::Result<()> {
+        std::fs::remove_file(Path::new(DIRECTORY).join(self.number.to_string()))
     }
 
     pub(crate) fn number(&self) -> u32 {
@@ -50,18 +71,28 @@ impl Instance {
     }
 }
 
-fn try_claim(path: &Path, wanted: &str, take_free: bool) -> std::io::Result<Option<File>> {
+/// Whether the claim at `path` names `data_dir`. An earlier version wrote the path as it was given.
+fn is_of(path: &Path, data_dir: &Path) -> bool {
+    let Ok(owner) = std::fs::read_to_string(path) else { return false };
+    !owner.is_empty()
+        && (Path::new(&owner) == data_dir
+            || Path::new(&owner).is_absolute()
+                && std::fs::canonicalize(&owner).is_ok_and(|owner| owner == data_dir))
+}
+
+/// Takes the claim at `path` for `data_dir`, if it is its own or free, and nobody holds it.
+fn try_claim(path: &Path, data_dir: &Path) -> std::io::Result<Option<File>> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Ok(None);
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+        locked => locked?,
     }
     let mut owner = String::new();
     file.read_to_string(&mut owner)?;
-    let free = owner.is_empty() || !Path::new(&owner).is_dir();
-    if owner == wanted || (take_free && free) {
+    if owner.is_empty() || is_of(path, data_dir) || !Path::new(&owner).is_dir() {
         file.set_len(0)?;
         file.rewind()?;
-        file.write_all(wanted.as_bytes())?;
+        file.write_all(data_dir.as_os_str().as_encoded_bytes())?;
         return Ok(Some(file));
     }
     Ok(None)

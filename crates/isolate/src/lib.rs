@@ -21,7 +21,7 @@ pub mod volume;
 pub use backend::{Backend, Handle, SweepReport};
 pub use disk::{DiskSpace, disk_space};
 pub use error::{Error, Result};
-pub use namespaces::Config;
+pub use namespaces::{Config, purge};
 pub use spawner::spawner_main;
 pub use spec::{
     Blueprint, ExitReason, Files, Known, Limits, Mount, NetworkPolicy, Record, SandboxSpec, Usage,

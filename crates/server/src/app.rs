@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use axum::response::IntoResponse;
 use http::uri::Authority;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -22,6 +22,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::config::Config;
+use crate::connection::{Connection, Resetting};
 use crate::events::Receivers;
 use crate::http::{Limiter, deadline, error, router};
 use crate::node::Node;
@@ -61,7 +62,12 @@ impl App {
     pub async fn start(config: Config, backend: Backend) -> Result<Self> {
         std::fs::create_dir_all(&config.data_dir)
             .map_err(|source| Error::DataDir { path: config.data_dir.clone(), source })?;
-        let store = Store::open(&config.data_dir.join("sandcove.db")).await?;
+        let database = config.data_dir.join("sandcove.db");
+        // An empty database would make orphans of everything that is there.
+        if !database.exists() && backend.holds_anything() {
+            return Err(Error::DatabaseMissing(database));
+        }
+        let store = Store::open(&database).await?;
         let FirstTeam { new_key, .. } = store
             .ensure_default_team(config.api_key.as_ref(), config.max_sandboxes, config.max_session)
             .await?;
@@ -77,7 +83,7 @@ impl App {
         let receivers = if config.private_webhooks { Receivers::Anywhere } else { Receivers::Public };
         sandboxes.spawn_until_stop(events::run(store.clone(), receivers, telemetry.clone()));
         let templates = Templates::new(store.clone(), backend.clone());
-        let volumes = Volumes::start(store.clone(), backend, config.volume_mib).await?;
+        let volumes = Volumes::start(store.clone(), backend, config.volume_mib, &sandboxes).await?;
         let prefixes = Prefixes { api: config.api_prefix.clone(), sandbox: config.sandbox_prefix.clone() };
         let inner = Inner {
             node: Node::new(),
@@ -210,12 +216,18 @@ impl Server {
             tracing::debug!(error = %err, "connection ended before it began");
             return;
         }
-        let service = service_fn(|request| {
+        let stream = Connection::new(stream);
+        let cut_short = stream.cut_short();
+        let service = service_fn(|request: Request<Incoming>| {
             let server = self.clone();
-            async move { Ok::<_, std::convert::Infallible>(server.answer(request).await) }
+            let reset = (request.version() < Version::HTTP_2).then(|| cut_short.clone());
+            async move {
+                let answer = server.answer(request).await.map(|body| Resetting::new(body, reset));
+                Ok::<_, std::convert::Infallible>(answer)
+            }
         });
         // Both versions of the protocol; no timer, so that streams may be silent for as long as they like.
-        let builder = auto::Builder::new(TokioExecutor::new());
+        let builder = auto::Builder::new(TokioExecutor::new()).title_case_headers(true);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let result = tokio::select! {

@@ -33,6 +33,8 @@ pub struct Config {
     pub max_starts: u32,
     /// How long a start waits for its turn. Clients give up after 60 seconds.
     pub start_patience: Duration,
+    /// How long traffic waits for a sandbox that changes its state.
+    pub transition_deadline: Duration,
     /// Requests a minute that a team may make to each route; no limit when unset.
     pub rate_limit: Option<u32>,
     /// The most one volume holds, MiB; less when the team's sandboxes may have less.
@@ -61,6 +63,7 @@ impl Config {
             capacity: 1000,
             max_starts: usual_starts(),
             start_patience: Duration::from_secs(30),
+            transition_deadline: Duration::from_secs(60),
             rate_limit: None,
             volume_mib: 10 << 10,
             team_metrics_step: Duration::from_secs(10),

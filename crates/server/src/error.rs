@@ -22,6 +22,9 @@ pub enum Error {
         /// For the caller.
         message: String,
     },
+    /// A client of the first generation, whose protocol is another one.
+    #[error("e2b {0} is not supported by this server: use release 1.0 or later of the package")]
+    LegacyClient(String),
     /// The feature is off on this server.
     #[error("{0}")]
     FeatureOff(&'static str),
@@ -111,9 +114,9 @@ pub enum Error {
     /// The reference does not follow the grammar.
     #[error("Invalid template reference: {0}")]
     InvalidTemplateReference(String),
-    /// No credentials at all.
-    #[error("authorization header is missing: send an API key in X-API-Key")]
-    NoCredentials,
+    /// No credentials at all; with those that the call takes.
+    #[error("authorization header is missing: send {0}")]
+    NoCredentials(&'static str),
     /// A credential without the right prefix.
     #[error("{0}")]
     MalformedCredential(&'static str),
@@ -199,7 +202,14 @@ pub enum Error {
     StoreFull(#[source] sqlx::Error),
     /// The store could not be brought up to date.
     #[error("store could not be migrated")]
-    Migrate(#[from] sqlx::migrate::MigrateError),
+    Migrate(#[source] sqlx::migrate::MigrateError),
+    /// A newer server has changed the tables.
+    #[error(
+        "the database was written by a newer sandcove (migration {0} is unknown); this is {version}: use the newer one, \
+         or another data directory",
+        version = env!("CARGO_PKG_VERSION")
+    )]
+    NewerDatabase(i64),
     /// A stored value cannot be read back.
     #[error("stored {what} `{id}` cannot be read")]
     Corrupt {
@@ -218,6 +228,20 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// At a start, a sandbox of an earlier server could be called neither alive nor dead.
+    #[error("sandbox {id} of an earlier run was not found again, and may be alive: nothing was removed")]
+    NotRecovered {
+        /// The sandbox.
+        id: SandboxId,
+        /// What is not known, and why.
+        source: sandcove_isolate::Error,
+    },
+    /// At a start, the database is not there though sandboxes are.
+    #[error(
+        "the database `{0}` is missing, but there are sandboxes, snapshots or volumes of an earlier run: put it back, or remove \
+         them with `sandcove purge`"
+    )]
+    DatabaseMissing(std::path::PathBuf),
     /// The listener failed.
     #[error("failed to serve")]
     Serve(#[source] std::io::Error),

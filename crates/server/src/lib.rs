@@ -8,6 +8,7 @@ mod activity;
 mod app;
 mod clock;
 mod config;
+mod connection;
 mod error;
 pub mod events;
 #[cfg(any(test, fuzzing))]

@@ -128,5 +128,7 @@ pub const WARM_COMMAND: [&str; 8] = [
 
 /// Tells a service that its standard input is the socket to a warm interpreter.
 pub const ENV_ZYGOTE: &str = "SANDCOVE_INTERPRETER_ZYGOTE";
+/// Tells the interpreter that the languages beyond the lean ones are still being built into its template.
+pub const ENV_LANGUAGES_BUILDING: &str = "SANDCOVE_LANGUAGES_BUILDING";
 /// Tells a service that there is time to rehearse.
 pub const ENV_REHEARSE: &str = "SANDCOVE_INTERPRETER_REHEARSE";

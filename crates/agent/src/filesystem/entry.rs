@@ -36,7 +36,7 @@ impl Describer {
             name: base_name(path),
             r#type: target.map_or(FileType::Unspecified, |t| kind(t.file_type())).into(),
             path: path.to_string_lossy().into_owned(),
-            size: i64::try_from(own.size()).unwrap_or(i64::MAX),
+            size: i64::try_from(size(&own)).unwrap_or(i64::MAX),
             mode: target.map_or(0, |t| t.mode() & 0o777),
             permissions: permissions::text(own.mode()),
             owner: self.user_name(own.uid()),
@@ -60,6 +60,13 @@ impl Describer {
     fn group_name(&mut self, gid: u32) -> String {
         self.groups.entry(gid).or_insert_with(|| self.accounts.group_name(gid)).clone()
     }
+}
+
+/// A directory has the size that ext4 gives it, whole blocks and at least one, whatever the file system makes of it: for
+/// some of those that pools lie on it is 0 (contract: envd, section 3.1).
+fn size(own: &Metadata) -> u64 {
+    const BLOCK: u64 = 4096;
+    if own.is_dir() { own.size().max(1).next_multiple_of(BLOCK) } else { own.size() }
 }
 
 /// The last component of `path`, `.` and `..` included; `/` for the root.
@@ -140,6 +147,16 @@ mod tests {
             assert_eq!((entry.r#type(), entry.mode), (FileType::Unspecified, 0));
             assert_eq!(entry.symlink_target.as_deref(), at(name).to_str());
         }
+    }
+
+    #[test]
+    fn directories_have_the_size_of_whole_blocks() {
+        // An empty directory is 40 bytes here, 0 on btrfs, 4096 on ext4.
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        assert_eq!(describe(directory.path()).size, 4096);
+        // Always 0 as the kernel tells it.
+        assert_eq!(describe(Path::new("/proc/self")).size, 0, "a link keeps its own");
+        assert_eq!(describe(Path::new("/proc/sys")).size, 4096);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! `codec`, `envelope` and `headers` are pure; `router` knows the RPCs; `exchange` reads requests and writes answers.
 //! Handlers are plain functions from a [`RequestContext`](crate::state::RequestContext) and a message to a [`Result`]:
 //!
-//! ```ignore
+//! ```text
 //! router
 //!     .unary("/filesystem.Filesystem/Stat", stat)          // async fn(RequestContext, StatRequest) -> Result<StatResponse>
 //!     .server_stream("/process.Process/Start", start)      // .. -> Result<impl Stream<Item = Result<StartResponse>>>

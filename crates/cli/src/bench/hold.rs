@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::{BenchArgs, PANDAS, code, machine, machine_line, memory};
+use crate::output::out;
 
 /// Makes `count` sandboxes, uses a kernel in each, weighs them and ends them.
 pub async fn hold(client: &Client, data_dir: &Path, args: &BenchArgs, count: usize) -> Result<()> {
@@ -82,7 +83,7 @@ fn report(args: &BenchArgs, count: usize, pss: Option<u64>, host: Option<u64>) {
     let machine = machine();
     let each = host.map(|bytes| bytes / count.max(1) as u64);
     if args.json {
-        println!(
+        out!(
             "{}",
             json!({
                 "machine": machine, "template": args.template, "held": count,
@@ -94,9 +95,13 @@ fn report(args: &BenchArgs, count: usize, pss: Option<u64>, host: Option<u64>) {
     let mib = |bytes: Option<u64>| {
         bytes.map_or("unknown from here".to_owned(), |bytes| format!("{:.1} MiB", bytes as f64 / 1048576.0))
     };
-    println!("{}", machine_line(&machine));
-    println!("{count} sandboxes of {}, each with a kernel that has used pandas", args.template);
-    println!("{:<40} {:>18}", "PSS of a sandbox's processes, mean", mib(pss));
-    println!("{:<40} {:>18}", "memory the host used more, in all", mib(host));
-    println!("{:<40} {:>18}", "memory the host used more, each", mib(each));
+    out!("{}", machine_line(&machine));
+    out!(
+        "{} of {}, each with a kernel that has used pandas",
+        crate::commands::count(count, "sandbox"),
+        args.template
+    );
+    out!("{:<40} {:>18}", "PSS of a sandbox's processes, mean", mib(pss));
+    out!("{:<40} {:>18}", "memory the host used more, in all", mib(host));
+    out!("{:<40} {:>18}", "memory the host used more, each", mib(each));
 }

@@ -4,7 +4,6 @@ mod hold;
 mod memory;
 mod stats;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,19 +12,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_client::{Client, Command, NewSandbox, Sandbox};
-use sandcove_wire::interpreter::{Event, ExecutionRequest};
+use sandcove_wire::interpreter::{Event, ExecutionError, ExecutionRequest};
 use serde_json::{Value, json};
 
-use crate::commands::reach::Reach;
+use crate::commands::count;
+use crate::commands::reach::{Place, Reach};
 use crate::commands::run::is_closed_port;
+use crate::output::out;
 use stats::Series;
 
+/// The commonest mistake of models, with a traceback of a thousand frames.
+const RECURSION: &str = "def f(n):\n    return 1 if n == 0 else n * f(n - 1)\nf(-3)";
 const PANDAS: &str = "import pandas as pd\npd.DataFrame({'a': range(100)}).describe()";
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// sandboxes to measure, of each kind of first request; 20, or as many as are made at the same time
+    /// sandboxes to measure for each kind of first request [default: 20, or the concurrency if that is more]
     #[arg(short, long)]
     n: Option<usize>,
     /// first requests to measure; all of them when not given
@@ -37,7 +40,7 @@ pub struct BenchArgs {
     /// time between one sandbox and the next, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pause: u64,
-    /// of these, at the same time
+    /// sandboxes at the same time
     #[arg(short, long, default_value_t = 1)]
     concurrency: usize,
     /// template of the sandboxes
@@ -62,10 +65,12 @@ enum First {
     Code,
     /// to describe a pandas data frame
     Pandas,
+    /// to recurse until Python stops it, which is an error with a long traceback
+    Recursion,
 }
 
 impl First {
-    const ALL: [Self; 3] = [Self::Command, Self::Code, Self::Pandas];
+    const ALL: [Self; 4] = [Self::Command, Self::Code, Self::Pandas, Self::Recursion];
 }
 
 /// The clocks of one sandbox. All but `warm` start with the create request.
@@ -80,10 +85,10 @@ struct Sample {
     warm: Vec<Duration>,
 }
 
-pub async fn bench(data_dir: &Path, args: &BenchArgs) -> Result<ExitCode> {
-    let client = args.reach.client(data_dir).await?;
+pub async fn bench(place: &Place, args: &BenchArgs) -> Result<ExitCode> {
+    let client = args.reach.client(place)?;
     if let Some(count) = args.hold {
-        hold::hold(&client, data_dir, args, count).await?;
+        hold::hold(&client, &place.data_dir, args, count).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let started = Instant::now();
@@ -164,6 +169,7 @@ async fn request(sandbox: &Sandbox, what: First) -> Result<()> {
         First::Command => command(sandbox).await,
         First::Code => code(sandbox, "1+1").await,
         First::Pandas => code(sandbox, PANDAS).await,
+        First::Recursion => recursion(sandbox).await,
     }
 }
 
@@ -183,21 +189,34 @@ async fn command(sandbox: &Sandbox) -> Result<()> {
 }
 
 async fn code(sandbox: &Sandbox, code: &str) -> Result<()> {
+    match execute(sandbox, code).await? {
+        (_, Some(error)) => bail!("`{code}` failed: {}: {}", error.name, error.value),
+        (0, None) => bail!("`{code}` had no result"),
+        _ => Ok(()),
+    }
+}
+
+async fn recursion(sandbox: &Sandbox) -> Result<()> {
+    match execute(sandbox, RECURSION).await? {
+        (_, Some(error)) if error.name == "RecursionError" => Ok(()),
+        (_, Some(error)) => bail!("`{RECURSION}` ended with {} instead of RecursionError", error.name),
+        (_, None) => bail!("`{RECURSION}` did not fail"),
+    }
+}
+
+/// Runs `code`; how many results it had, and its error.
+async fn execute(sandbox: &Sandbox, code: &str) -> Result<(usize, Option<ExecutionError>)> {
     let request =
         ExecutionRequest { code: code.to_owned(), context_id: None, language: None, env_vars: None };
     let (mut results, mut failure) = (0, None);
     sandbox
         .run_code(&request, |event| match event {
             Event::Result(_) => results += 1,
-            Event::Error(error) => failure = Some(format!("{}: {}", error.name, error.value)),
+            Event::Error(error) => failure = Some(error),
             _ => {}
         })
         .await?;
-    match failure {
-        Some(failure) => bail!("`{code}` failed: {failure}"),
-        None if results == 0 => bail!("`{code}` had no result"),
-        None => Ok(()),
-    }
+    Ok((results, failure))
 }
 
 fn report(samples: &[Sample], wall: Duration, args: &BenchArgs) {
@@ -216,14 +235,16 @@ fn report(samples: &[Sample], wall: Duration, args: &BenchArgs) {
         series("create -> first command", &result(First::Command)),
         series("create -> first result of 1+1", &result(First::Code)),
         series("create -> first result with pandas", &result(First::Pandas)),
+        series("create -> first RecursionError", &result(First::Recursion)),
         series("command, warm", &warm(First::Command)),
         series("run_code 1+1, warm", &warm(First::Code)),
         series("run_code with pandas, warm", &warm(First::Pandas)),
+        series("run_code with RecursionError, warm", &warm(First::Recursion)),
     ];
     let machine = machine();
     if args.json {
         let series: Vec<Value> = all.iter().map(Series::json).collect();
-        println!(
+        out!(
             "{}",
             json!({
                 "machine": machine, "template": args.template, "concurrency": args.concurrency, "series": series,
@@ -232,15 +253,15 @@ fn report(samples: &[Sample], wall: Duration, args: &BenchArgs) {
         );
         return;
     }
-    println!("{}", machine_line(&machine));
+    out!("{}", machine_line(&machine));
     let (template, at_once, wall) = (&args.template, args.concurrency, wall.as_secs_f64());
-    println!(
-        "template {template}, {at_once} at a time, {} sandboxes in {wall:.1} s; milliseconds",
-        samples.len()
+    out!(
+        "template {template}, {at_once} at a time, {} in {wall:.1} s; milliseconds",
+        count(samples.len(), "sandbox")
     );
-    println!("{:<40} {:>5} {:>9} {:>9} {:>9}", "", "n", "p50", "p90", "p99");
+    out!("{:<40} {:>5} {:>9} {:>9} {:>9}", "", "n", "p50", "p90", "p99");
     for series in &all {
-        println!("{}", series.line());
+        out!("{}", series.line());
     }
 }
 

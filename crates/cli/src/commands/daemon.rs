@@ -2,14 +2,20 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 use serde_json::json;
 
+use super::reach::{Place, Reach};
+use super::{count, env, purge};
 use crate::data_dir::{Lock, ServerFile};
+use crate::languages::State;
+use crate::output::{self, note, out};
 use crate::settings::Settings;
 
 /// How often a condition is looked at; nothing tells when another process is ready.
@@ -18,17 +24,20 @@ const POLL: Duration = Duration::from_millis(50);
 /// A log of this many bytes is large.
 const LARGE_LOG: u64 = 16 << 20;
 
+/// How long a server may take to answer before it counts as not running.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
 /// How long a server may take to stop before `down` gives up.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a server may take to stop when all sandboxes end with it.
+const END_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Starts `sandcove serve` with the options `up` was given, detached, and waits until it answers.
 pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<ExitCode> {
     if let Some((file, _)) = ServerFile::reachable(&settings.data_dir).await?
         && Lock::is_held(&settings.data_dir)
     {
-        eprintln!("a server is running already (process {})", file.pid);
-        print!("{}", file.exports());
-        return Ok(ExitCode::SUCCESS);
+        return running_already(&file, &settings.data_dir, options);
     }
     drop(Lock::take(&settings.data_dir)?);
     let path = settings.data_dir.join("server.log");
@@ -62,11 +71,47 @@ pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<E
             && file.client()?.ping().await.is_ok()
         {
             show(&mut shown)?;
-            print!("{}", file.exports());
+            env::announce(&file, &settings.data_dir)?;
             return Ok(ExitCode::SUCCESS);
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// A second `up` is fine as long as it asks for what runs: options of a server cannot be changed while it runs.
+fn running_already(file: &ServerFile, data_dir: &Path, options: &[std::ffi::OsString]) -> Result<ExitCode> {
+    let arguments = std::fs::read(format!("/proc/{}/cmdline", file.pid)).unwrap_or_default();
+    let running: Vec<&[u8]> = arguments.split(|byte| *byte == 0).collect();
+    let ignored = not_among(options, &running);
+    if !ignored.is_empty() {
+        bail!(
+            "a server is running already (process {}), without {}\nhint: `sandcove down` stops it and leaves its sandboxes \
+             running; then start it again with these options",
+            file.pid,
+            ignored.join(" ")
+        );
+    }
+    note!("a server is running already (process {})", file.pid);
+    env::announce(file, data_dir)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Options, each with its value, that a command line does not have. Where the data is does not count: it has been found.
+fn not_among(options: &[std::ffi::OsString], running: &[&[u8]]) -> Vec<String> {
+    let mut missing = Vec::new();
+    let mut rest = options.iter().peekable();
+    while let Some(option) = rest.next() {
+        let mut words = vec![option.as_bytes()];
+        if let Some(value) = rest.next_if(|next| !next.as_bytes().starts_with(b"-")) {
+            words.push(value.as_bytes());
+        }
+        let is_place = words[0].starts_with(b"--data-dir") || words[0].starts_with(b"--config");
+        if !is_place && !running.windows(words.len()).any(|window| window == words) {
+            let text = words.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
+            missing.push(format!("`{text}`"));
+        }
+    }
+    missing
 }
 
 /// Begins a new log when the one at `path` has grown large; one old log is kept.
@@ -84,27 +129,34 @@ fn show(log: &mut File) -> Result<()> {
     let mut new = String::new();
     // A torn multi-byte character at the end is no reason to fail; the rest follows.
     if log.read_to_string(&mut new).is_ok() {
-        eprint!("{new}");
+        output::write_error(new.as_bytes());
     }
     Ok(())
 }
 
-/// Asks the server to stop and waits until it has.
-pub async fn down(data_dir: &Path) -> Result<ExitCode> {
+/// Asks the server to stop, and to end all sandboxes if `all` says so, and waits until it has.
+pub async fn down(data_dir: &Path, all: bool) -> Result<ExitCode> {
     let file = match ServerFile::read(data_dir)? {
         Some(file) if Lock::is_held(data_dir) => file,
         _ => {
-            eprintln!("no server is running");
+            note!("no server is running");
+            if all && purge::holds_sandboxes(data_dir) {
+                bail!(
+                    "sandboxes of an earlier server are still there\nhint: `sandcove up` and `sandcove down --all` end them; \
+                     `sandcove purge` removes everything"
+                );
+            }
             return Ok(ExitCode::SUCCESS);
         }
     };
+    let (signal, timeout) = if all { (Signal::USR1, END_TIMEOUT) } else { (Signal::TERM, STOP_TIMEOUT) };
     let pid = i32::try_from(file.pid).ok().and_then(rustix::process::Pid::from_raw);
     let pid = pid.with_context(|| format!("`server.json` names no process: {}", file.pid))?;
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+    rustix::process::kill_process(pid, signal)
         .with_context(|| format!("failed to stop process {}", file.pid))?;
     let asked = Instant::now();
     while Lock::is_held(data_dir) {
-        if asked.elapsed() > STOP_LIMIT {
+        if asked.elapsed() > timeout {
             bail!(
                 "process {} does not stop; its log is `{}`",
                 file.pid,
@@ -113,36 +165,69 @@ pub async fn down(data_dir: &Path) -> Result<ExitCode> {
         }
         tokio::time::sleep(POLL).await;
     }
-    eprintln!("stopped");
+    note!("stopped");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says whether a server runs and how many sandboxes it has; fails when none does.
-pub async fn status(data_dir: &Path, as_json: bool) -> Result<ExitCode> {
-    let reachable = ServerFile::reachable(data_dir).await?;
-    let sandboxes = match &reachable {
-        Some((_, client)) => Some(client.list().await?.len()),
+/// Status of a service that is not running, as systemd and init scripts have it.
+const NOT_RUNNING: u8 = 3;
+
+/// Shows whether a server runs and how many sandboxes it has.
+pub async fn status(reach: &Reach, place: &Place, as_json: bool) -> Result<ExitCode> {
+    let target = reach.target(place)?;
+    let sandboxes = match &target {
+        Some(target) => match tokio::time::timeout(ANSWER_LIMIT, target.client()?.list()).await {
+            Ok(Ok(sandboxes)) => Some(sandboxes.len()),
+            Ok(Err(sandcove_client::Error::Unreachable { .. })) | Err(_) => None,
+            Ok(Err(error)) => return Err(error.into()),
+        },
         None => None,
     };
-    match (&reachable, as_json) {
-        (Some((file, _)), true) => {
-            println!(
-                "{}",
-                json!({ "running": true, "url": file.url, "pid": file.pid, "sandboxes": sandboxes })
-            );
+    let (Some(target), Some(sandboxes)) = (&target, sandboxes) else {
+        match (target, as_json) {
+            (_, true) => out!("{}", json!({ "running": false })),
+            (Some(target), false) if target.pid.is_none() => out!("no answer from {}", target.url),
+            (_, false) => out!("not running"),
         }
-        (None, true) => println!("{}", json!({ "running": false })),
-        (Some((file, _)), false) => {
-            println!("running at {} (process {}), {} sandboxes", file.url, file.pid, sandboxes.unwrap_or(0));
+        return Ok(NOT_RUNNING.into());
+    };
+    // Of a server elsewhere nothing is known.
+    let languages = match target.pid {
+        Some(_) => State::read(&place.data_dir),
+        None => None,
+    };
+    if as_json {
+        out!(
+            "{}",
+            json!({
+                "running": true, "url": target.url, "pid": target.pid, "sandboxes": sandboxes, "languages": languages,
+            })
+        );
+    } else {
+        let process = target.pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+        out!("running at {}{process}, {}", target.url, count(sandboxes, "sandbox"));
+        if let Some(languages) = languages {
+            out!("{}", languages.describe(true));
         }
-        (None, false) => println!("not running"),
     }
-    Ok(if reachable.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_that_a_running_server_does_not_have_are_named() {
+        let given = |text: &str| text.split(' ').map(Into::into).collect::<Vec<std::ffi::OsString>>();
+        let running: Vec<&[u8]> = vec![b"sandcove", b"serve", b"--listen", b"h:1", b"--stop-sandboxes"];
+        assert!(not_among(&given("--stop-sandboxes --listen h:1 --data-dir /d"), &running).is_empty());
+        assert_eq!(
+            not_among(&given("--listen h:2 --dns=1.1.1.1"), &running),
+            ["`--listen h:2`", "`--dns=1.1.1.1`"]
+        );
+        assert_eq!(not_among(&given("--spares 0"), &[]), ["`--spares 0`"]);
+    }
 
     #[test]
     fn one_large_log_is_kept_beside_the_new_one() {

@@ -5,11 +5,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result, bail};
 use clap::{Args, Subcommand};
+use sandcove_eval::code::{Fallback, Server};
 use sandcove_eval::command::{self, Again, EvalOptions, Format};
 use sandcove_eval::exchange::{self, Same};
 use sandcove_eval::scaffold;
 
+use super::count;
+use super::reach::{Place, Reach, Target};
+use super::serve::not_running;
 use super::stored::{self, What};
+use crate::output::{note, out};
 
 #[derive(Debug, Args)]
 pub struct EvalArgs {
@@ -17,6 +22,8 @@ pub struct EvalArgs {
     command: Option<EvalCommand>,
     #[command(flatten)]
     run: RunArgs,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 #[derive(Debug, Subcommand)]
@@ -36,7 +43,7 @@ enum EvalCommand {
         #[command(flatten)]
         run: Box<RunArgs>,
     },
-    /// make a suite to begin with
+    /// create an example suite
     Init(InitArgs),
     /// list what is stored
     List {
@@ -71,22 +78,22 @@ enum EvalCommand {
         #[arg(long)]
         force: bool,
     },
-    /// look after the answers of models that are kept
+    /// manage the cache of model answers
     #[command(subcommand)]
     Cache(CacheCommand),
 }
 
 #[derive(Debug, Subcommand)]
 enum CacheCommand {
-    /// forget them all
+    /// remove all cached answers
     Clear,
 }
 
 #[derive(Debug, Args)]
 struct InitArgs {
-    /// where; made if need be [default: a directory with the name of the example]
+    /// directory, created if missing [default: a directory with the name of the example]
     directory: Option<PathBuf>,
-    /// which one: code-eval, e2b-code-eval or patch
+    /// which one: hello (needs no model), code-eval, e2b-code-eval or patch
     #[arg(long, default_value = scaffold::EXAMPLES[0].name)]
     example: String,
     /// accepted for compatibility; nothing is asked in any case
@@ -218,6 +225,9 @@ struct RunArgs {
     /// go on when the configuration has errors
     #[arg(long)]
     lenient: bool,
+    /// fail when the configuration has warnings, such as misspelt keys
+    #[arg(long, conflicts_with = "lenient")]
+    strict: bool,
     /// succeed also when there is nothing to run
     #[arg(long)]
     allow_empty: bool,
@@ -233,7 +243,7 @@ struct RunArgs {
 }
 
 /// Runs it.
-pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
+pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
     let (run, check_only, retried) = match args.command {
         Some(EvalCommand::Validate { run, .. }) => (*run, true, None),
         Some(EvalCommand::Retry { id, run }) => (*run, false, Some(id)),
@@ -261,6 +271,8 @@ pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
             extensions: run.extensions,
             lenient: run.lenient,
             concurrency: run.max_concurrency,
+            strict: run.strict,
+            server: Some(server(&args.reach, place)),
         },
         filters: sandcove_eval::run::filter::Filters {
             pattern: run.filter_pattern,
@@ -297,12 +309,24 @@ pub async fn eval(args: EvalArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(command::eval(options).await))
 }
 
+/// The server that code runs on: the suite's variables and those of the environment go before the one of this machine.
+fn server(reach: &Reach, place: &Place) -> Fallback {
+    let is_named = reach.is_given() || place.explicit;
+    // Variables are looked at later, when those of the suite are known.
+    let target = if is_named { reach.target(place) } else { Target::local(place) };
+    match target {
+        Ok(Some(Target { url, api_key, .. })) => Ok(Server { url, key: api_key, is_named }),
+        Ok(None) => Err(not_running(None)),
+        Err(error) => Err(format!("{error:#}; set E2B_API_URL and E2B_API_KEY")),
+    }
+}
+
 fn init(args: &InitArgs) -> Result<ExitCode> {
     let directory = args.directory.clone().unwrap_or_else(|| PathBuf::from(&args.example));
     for path in scaffold::write(&args.example, &directory)? {
-        println!("{}", path.display());
+        out!("{}", path.display());
     }
-    println!("read {} first", directory.join("README.md").display());
+    out!("read {} first", directory.join("README.md").display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -317,7 +341,7 @@ async fn run_nothing(command: EvalCommand) -> Result<ExitCode> {
             let id = match id.as_slice() {
                 [id] => id,
                 [what, id] if what == "eval" => id,
-                _ => bail!("`{}` is no run; write `export ID`", id.join(" ")),
+                _ => bail!("unknown run `{}`; use `export ID`", id.join(" ")),
             };
             stored::export(Some(id.as_str()).filter(|id| *id != "latest"), output.as_deref()).await?;
         }
@@ -327,12 +351,16 @@ async fn run_nothing(command: EvalCommand) -> Result<ExitCode> {
                 (_, true) => Same::Replace,
                 _ => Same::Refuse,
             };
-            println!("{}", exchange::import(&file, same).await.map_err(Error::msg)?);
+            let imported = exchange::import(&file, same).await.map_err(Error::msg)?;
+            if imported.is_known {
+                note!("the run is stored already, with the same results");
+            }
+            out!("{}", imported.id);
         }
         EvalCommand::Cache(CacheCommand::Clear) => {
             let answers =
                 sandcove_eval::provider::answers::clear_cache().context("failed to clear the cache")?;
-            println!("{answers} answers were forgotten");
+            out!("removed {}", count(answers, "answer"));
         }
         EvalCommand::Validate { .. } | EvalCommand::Retry { .. } => unreachable!("handled with the runs"),
     }
@@ -344,7 +372,7 @@ fn format(text: &str) -> Result<Format> {
         "text" => Format::Text,
         "tap" => Format::Tap,
         "github" => Format::GitHub,
-        _ => bail!("`{text}` is no format; write text, tap or github"),
+        _ => bail!("unknown format `{text}`; use text, tap or github"),
     })
 }
 

@@ -1,6 +1,5 @@
 //! `sandcove sandbox forward`: ports of a sandbox as ports of this machine.
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -10,6 +9,8 @@ use sandcove_client::Sandbox;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+
+use crate::output::out;
 
 /// A port of a sandbox and the one it becomes here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +38,7 @@ pub async fn forward(sandbox: &Sandbox, ports: &[PortPair]) -> Result<ExitCode> 
     let mut forwards = JoinSet::new();
     for &PortPair { remote, local } in ports {
         for listener in listeners(local).await? {
-            // One line a port, at once: programs wait for it.
-            let mut out = std::io::stdout().lock();
-            writeln!(out, "{} -> {}:{remote}", listener.local_addr()?, sandbox.id())?;
-            out.flush()?;
+            out!("{} -> {}:{remote}", listener.local_addr()?, sandbox.id());
             let sandbox = sandbox.clone();
             forwards.spawn(async move { sandbox.forward(remote, listener).await });
         }

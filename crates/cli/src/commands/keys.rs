@@ -3,45 +3,54 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use sandcove_server::store::{ApiKey, Store};
 use sandcove_server::teams::Team;
 use serde_json::json;
-use uuid::Uuid;
 
 use super::serve::not_running;
 use crate::data_dir::ServerFile;
+use crate::output::{self, note, out};
+use crate::table::table;
+
+/// Fewer characters of an id or a key do not name one.
+const SHORTEST_PREFIX: usize = 4;
 
 /// What can be done with keys.
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
-    /// make a key and show it; it cannot be shown again
+    /// create a key and print it; it cannot be printed again
     Create {
-        /// what it is for
+        /// what the key is for; no other key may have this name
         name: String,
         /// print JSON
         #[arg(long)]
         json: bool,
     },
-    /// list keys, as far as they may be shown
+    /// list keys, each with its first and last characters
     List {
         /// print JSON
         #[arg(long)]
         json: bool,
     },
-    /// take keys' rights away, at once
+    /// delete keys; they are refused from then on
     Delete {
-        #[arg(required = true)]
-        ids: Vec<Uuid>,
+        /// name, id, or the first characters of the id or of the key
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
     },
 }
 
+/// Runs the subcommand on the database of `data_dir`.
 pub async fn keys(data_dir: &Path, command: KeysCommand) -> Result<ExitCode> {
     let database = data_dir.join("sandcove.db");
-    if !database.exists() {
+    let exists = database.try_exists().with_context(|| format!("failed to read `{}`", database.display()))?;
+    if !exists {
         bail!(not_running(None));
     }
+    // Opening would fail later, with fewer words.
+    std::fs::File::open(&database).with_context(|| format!("failed to open `{}`", database.display()))?;
     let store = Store::open(&database).await?;
     let team = store.default_team().await?;
     let outcome = carry_out(&store, &team, data_dir, command).await;
@@ -51,59 +60,107 @@ pub async fn keys(data_dir: &Path, command: KeysCommand) -> Result<ExitCode> {
 
 async fn carry_out(store: &Store, team: &Team, data_dir: &Path, command: KeysCommand) -> Result<ExitCode> {
     match command {
-        KeysCommand::Create { name, json } => {
-            let (key, secret) = store.create_key(team, &name).await?;
-            if json {
-                let (id, created_at) = (key.id, key.created_at);
-                println!(
-                    "{}",
-                    json!({ "id": id, "name": name, "key": secret.expose(), "createdAt": created_at })
-                );
-            } else {
-                println!("{}", secret.expose());
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        KeysCommand::Create { name, json } => create(store, team, name.trim(), json).await,
         KeysCommand::List { json } => {
             let keys = store.keys(team).await?;
             if json {
-                println!("{}", json!(keys));
+                out!("{}", json!(keys));
             } else {
                 list(&keys);
             }
             Ok(ExitCode::SUCCESS)
         }
-        KeysCommand::Delete { ids } => delete(store, team, data_dir, &ids).await,
+        KeysCommand::Delete { keys } => delete(store, team, data_dir, &keys).await,
     }
+}
+
+async fn create(store: &Store, team: &Team, name: &str, as_json: bool) -> Result<ExitCode> {
+    if name.is_empty() {
+        bail!("the name of a key cannot be empty");
+    }
+    if let Some(key) = store.keys(team).await?.iter().find(|key| key.name == name) {
+        bail!(
+            "a key named `{name}` exists already ({}); choose another name, or delete that key first",
+            key.id
+        );
+    }
+    let (key, secret) = store.create_key(team, name).await?;
+    if as_json {
+        let (id, created_at) = (key.id, key.created_at);
+        out!("{}", json!({ "id": id, "name": name, "key": secret.expose(), "createdAt": created_at }));
+    } else {
+        out!("{}", secret.expose());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The part of a key's beginning that is shown.
+fn beginning(key: &ApiKey) -> String {
+    format!("{}{}", key.mask.prefix, key.mask.masked_value_prefix)
 }
 
 fn list(keys: &[ApiKey]) {
-    println!("{:<36}  {:<16}  {:<20}  {:<20}  name", "id", "key", "made", "used");
-    for ApiKey { id, name, mask, created_at, last_used_at } in keys {
-        let key = format!("{}{}…{}", mask.prefix, mask.masked_value_prefix, mask.masked_value_suffix);
-        let used = last_used_at.map_or("never".to_owned(), |at| format!("{at:.0}"));
-        println!("{id}  {key:<16}  {created_at:<20.0}  {used:<20}  {name}");
-    }
+    let row = |key: &ApiKey| {
+        let used = key.last_used_at.map_or("never".to_owned(), |at| format!("{at:.0}"));
+        [
+            key.id.to_string(),
+            format!("{}…{}", beginning(key), key.mask.masked_value_suffix),
+            format!("{:.0}", key.created_at),
+            used,
+            key.name.clone(),
+        ]
+    };
+    let rows: Vec<_> = keys.iter().map(row).collect();
+    let _ = output::write(table(["id", "key", "created", "last used", "name"], &rows).as_bytes());
 }
 
-async fn delete(store: &Store, team: &Team, data_dir: &Path, ids: &[Uuid]) -> Result<ExitCode> {
+/// The keys that a word of the command line means: by id or name, or else by their first characters.
+fn meant<'k>(keys: &'k [ApiKey], word: &str) -> Vec<&'k ApiKey> {
+    let exact: Vec<_> = keys.iter().filter(|key| key.id.to_string() == word || key.name == word).collect();
+    if !exact.is_empty() || word.len() < SHORTEST_PREFIX {
+        return exact;
+    }
+    // Every key begins with `e2b_`; a whole key has more characters than are shown of it.
+    let begins = |key: &&ApiKey| {
+        let beginning = beginning(key);
+        let by_key = word.len() > key.mask.prefix.len()
+            && (beginning.starts_with(word)
+                || (word.starts_with(&beginning) && word.ends_with(&key.mask.masked_value_suffix)));
+        by_key || key.id.to_string().starts_with(word)
+    };
+    keys.iter().filter(begins).collect()
+}
+
+async fn delete(store: &Store, team: &Team, data_dir: &Path, words: &[String]) -> Result<ExitCode> {
     let own = match ServerFile::read(data_dir)? {
         Some(file) => store.key_id(team, &file.api_key).await?,
         None => None,
     };
+    let keys = store.keys(team).await?;
+    let mut code = ExitCode::SUCCESS;
+    let mut chosen: Vec<&ApiKey> = Vec::new();
+    for word in words {
+        match meant(&keys, word).as_slice() {
+            [] => {
+                note!("there is no key `{word}`; `sandcove keys list` shows all keys");
+                code = ExitCode::FAILURE;
+            }
+            [key] => chosen.push(key),
+            several => {
+                let ids: Vec<String> = several.iter().map(|key| key.id.to_string()).collect();
+                bail!("`{word}` names several keys; use one of the ids {}", ids.join(", "));
+            }
+        }
+    }
     // The server would let it in again at its next start, and until then this command would be locked out.
-    if let Some(own) = own.filter(|own| ids.contains(own)) {
+    if let Some(own) = own.filter(|own| chosen.iter().any(|key| key.id == *own)) {
         bail!(
             "{own} is the key of this machine's own commands: start the server with another SANDCOVE_API_KEY first"
         );
     }
-    let mut code = ExitCode::SUCCESS;
-    for id in ids {
-        if store.delete_key(team, *id).await? {
-            println!("{id}");
-        } else {
-            eprintln!("there is no key {id}");
-            code = ExitCode::FAILURE;
+    for key in chosen {
+        if store.delete_key(team, key.id).await? {
+            out!("{}", key.id);
         }
     }
     Ok(code)

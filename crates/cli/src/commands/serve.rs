@@ -2,51 +2,46 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::env;
 use crate::data_dir::ServerFile;
-use crate::host::Host;
+use crate::host::{Host, Stop};
+use crate::output::note;
 use crate::settings::Settings;
 
 pub async fn serve(settings: &Settings) -> Result<ExitCode> {
     let host = Host::prepare(settings).await?;
     host.file().write(&settings.data_dir)?;
-    eprintln!("sandcove is listening on {}", host.file().url);
-    print!("{}", host.file().exports());
-    std::io::Write::flush(&mut std::io::stdout()).context("failed to write to standard output")?;
+    note!("sandcove is listening on {}", host.file().url);
+    env::announce(host.file(), &settings.data_dir)?;
 
-    let client = host.file().client()?;
-    let stop_sandboxes = settings.stop_sandboxes;
+    let usual = if settings.stop_sandboxes { Stop::EndingSandboxes } else { Stop::KeepingSandboxes };
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let stop = CancellationToken::new();
+    let mut end_all = signal(SignalKind::user_defined1())?;
+    let (exit, stop) = (host.exit(), CancellationToken::new());
     let stopping = stop.clone();
     tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        if stop_sandboxes {
-            eprintln!("stopping, and ending all sandboxes");
-            if let Err(error) = end_all(&client).await {
-                eprintln!("failed to end all sandboxes: {error:#}");
+        let how = tokio::select! {
+            _ = interrupt.recv() => usual,
+            _ = terminate.recv() => usual,
+            // From `sandcove down --all`.
+            _ = end_all.recv() => Stop::EndingSandboxes,
+        };
+        match how {
+            Stop::EndingSandboxes => note!("stopping, and ending all sandboxes"),
+            Stop::KeepingSandboxes => {
+                note!("stopping; sandboxes keep running and are found again at the next start");
             }
-        } else {
-            eprintln!("stopping; sandboxes keep running and are found again at the next start");
         }
+        exit.begin(how).await;
         stopping.cancel();
     });
     host.serve(stop).await?;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn end_all(client: &sandcove_client::Client) -> Result<()> {
-    for sandbox in client.list().await? {
-        client.kill(&sandbox.sandbox_id).await?;
-    }
-    Ok(())
 }
 
 /// What `server.json` says of a server that runs, in words for an error.

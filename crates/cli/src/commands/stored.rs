@@ -1,13 +1,14 @@
 //! What `sandcove eval` does with runs that are stored: lists, shows, exports and deletes them.
 
-use std::io::Write;
-
 use anyhow::{Context, Error, Result, bail};
 use clap::ValueEnum;
 use sandcove_eval::exchange;
 use sandcove_eval::store;
 use sandcove_eval::view::Library;
 use serde_json::Value;
+
+use super::count;
+use crate::output::{note, out};
 
 /// What is listed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -28,12 +29,8 @@ fn library() -> Library {
 }
 
 fn print(lines: impl Iterator<Item = String>) {
-    let mut out = std::io::stdout().lock();
     for line in lines {
-        // A reader that went away (`| head`) is no failure.
-        if writeln!(out, "{line}").is_err() {
-            return;
-        }
+        out!("{line}");
     }
 }
 
@@ -61,13 +58,10 @@ pub async fn list(what: What) -> Result<()> {
             let label = text(prompt, "/prompt/label").lines().next().unwrap_or_default();
             format!("{}  {label}", used(prompt))
         })),
-        What::Datasets => print(
-            library
-                .datasets()
-                .await?
-                .iter()
-                .map(|tests| format!("{}  {} tests", used(tests), tests["numTests"])),
-        ),
+        What::Datasets => print(library.datasets().await?.iter().map(|tests| {
+            let number = tests["numTests"].as_u64().unwrap_or(0) as usize;
+            format!("{}  {}", used(tests), count(number, "test"))
+        })),
     }
     Ok(())
 }
@@ -96,7 +90,7 @@ pub async fn export(id: Option<&str>, path: Option<&str>) -> Result<()> {
     match path {
         Some(path) => {
             let id = exchange::export(id, path).await.map_err(Error::msg)?;
-            eprintln!("{id} was written to {path}");
+            note!("{id} was written to {path}");
         }
         None => {
             let document = store::document(id).await.map_err(Error::msg)?;

@@ -1,12 +1,14 @@
 //! `sandcove view`: shows stored evaluations in a browser.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use sandcove_viewer::Viewer;
+
+use crate::output::out;
 
 #[derive(Debug, Args)]
 pub struct ViewArgs {
@@ -18,7 +20,7 @@ pub struct ViewArgs {
     /// address; others than this machine's own need the token that is printed
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     host: IpAddr,
-    /// open a browser without asking; it is never asked here
+    /// accepted for compatibility: a browser is opened in any case
     #[arg(short, long)]
     yes: bool,
     /// do not open a browser
@@ -33,7 +35,7 @@ fn address(text: &str) -> Result<IpAddr> {
     if text == "localhost" {
         return Ok(Ipv4Addr::LOCALHOST.into());
     }
-    text.parse().with_context(|| format!("`{text}` is no address; use 127.0.0.1, or 0.0.0.0 for all"))
+    text.parse().with_context(|| format!("`{text}` is not an address; use 127.0.0.1, or 0.0.0.0 for all"))
 }
 
 /// Serves until Ctrl-C.
@@ -44,11 +46,12 @@ pub async fn view(args: ViewArgs) -> Result<ExitCode> {
         .await
         .with_context(|| format!("failed to listen on {wanted} (--port takes another port)"))?;
     let address = viewer.address()?;
+    let address = SocketAddr::new(reachable(address.ip()), address.port());
     let url = match viewer.token() {
         Some(token) => format!("http://{address}/?token={}", token.as_str()),
         None => format!("http://{address}/"),
     };
-    println!("{url}");
+    out!("{url}");
     if args.yes || !args.no {
         open(&url);
     }
@@ -60,11 +63,43 @@ pub async fn view(args: ViewArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An address that a browser can open: of all addresses, the one that other machines reach this one at.
+fn reachable(bound: IpAddr) -> IpAddr {
+    if !bound.is_unspecified() {
+        return bound;
+    }
+    // Connecting a datagram socket sends nothing; the system only chooses the address it would send from.
+    let (any, far) = match bound {
+        IpAddr::V4(_) => ("0.0.0.0:0", "192.0.2.1:9"),
+        IpAddr::V6(_) => ("[::]:0", "[2001:db8::1]:9"),
+    };
+    let outgoing = std::net::UdpSocket::bind(any)
+        .and_then(|socket| socket.connect(far).and_then(|()| socket.local_addr()));
+    match (outgoing, bound) {
+        (Ok(address), _) => address.ip(),
+        (Err(_), IpAddr::V4(_)) => Ipv4Addr::LOCALHOST.into(),
+        (Err(_), IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
 /// Opens a browser, if there is a screen to show it on.
 fn open(url: &str) {
     let screen = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
     if screen {
         let quiet = || Stdio::null();
         let _ = Command::new("xdg-open").arg(url).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_can_be_opened() {
+        for all in ["0.0.0.0", "::"] {
+            assert!(!reachable(all.parse().unwrap()).is_unspecified());
+        }
+        assert_eq!(reachable(Ipv4Addr::LOCALHOST.into()), Ipv4Addr::LOCALHOST);
     }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{Check, Status};
+use crate::data_dir::Lock;
+use crate::languages::State;
 
 /// Kernel release from which overlayfs works on idmapped layers.
 const OLDEST_KERNEL: (u32, u32) = (5, 19);
@@ -50,6 +52,7 @@ pub fn all(data_dir: &Path) -> Vec<Check> {
         seccomp(),
         tools(),
         space(data_dir),
+        languages(data_dir),
         device("tun", "/dev/net/tun", "tunnels and VPNs inside sandboxes need it: modprobe tun"),
         device("fuse", "/dev/fuse", "file systems in user space inside sandboxes need it: modprobe fuse"),
         device(
@@ -59,6 +62,18 @@ pub fn all(data_dir: &Path) -> Vec<Check> {
         ),
         criu(),
     ]
+}
+
+fn languages(data_dir: &Path) -> Check {
+    let state = State::read(data_dir);
+    let runs = Lock::is_held(data_dir);
+    let found = match &state {
+        Some(state) => state.describe(runs),
+        None => "R, Java and Ruby are built after the first start".to_owned(),
+    };
+    let hint = "look for the reason in the server's log, and start the server again";
+    let holds = !matches!(state, Some(State::Failed { .. }));
+    Check::when(holds, "languages", found, Status::Warn, hint)
 }
 
 fn root() -> Check {

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::output::{self, out};
+
 /// How a check went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,9 +54,9 @@ impl Check {
 pub fn doctor(data_dir: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     let checks = checks::all(data_dir);
     if as_json {
-        println!("{}", serde_json::to_string_pretty(&checks)?);
+        out!("{}", serde_json::to_string_pretty(&checks)?);
     } else {
-        print!("{}", table(&checks));
+        let _ = output::write(table(&checks).as_bytes());
     }
     let usable = checks.iter().all(|check| check.status != Status::Missing);
     Ok(if usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })

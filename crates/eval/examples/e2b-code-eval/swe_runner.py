@@ -1,4 +1,5 @@
 """Repairs a repository: runs its failing test, asks a model for a patch, applies it, runs the test again. All of it in a sandbox.
+Every run gets a copy of the repository, so that none sees what an earlier one built or cached.
 
     python swe_runner.py REPOSITORY 'python3 -m unittest' file.py [file.py …]
 
@@ -17,7 +18,7 @@ from e2b_code_interpreter import CommandExitException, Sandbox
 
 from metrics import write_metrics
 
-WORK = "/home/user/repository"
+START, WORK = "/home/user/repository-start", "/home/user/repository"
 TEST_LIMIT = 60
 PROMPT = Path(__file__).parent / "prompts" / "generate_patch.txt"
 
@@ -31,6 +32,11 @@ def run(sandbox, command, timeout=TEST_LIMIT):
     return done.exit_code, done.stdout + done.stderr
 
 
+def copy(sandbox):
+    """Replaces the working copy by the repository as it was."""
+    sandbox.commands.run(f"rm -rf {WORK} && cp -a {START} {WORK}", user="root", timeout=300)
+
+
 def bring(sandbox, repository):
     """Puts the repository into the sandbox."""
     if Path(repository).is_dir():
@@ -42,6 +48,8 @@ def bring(sandbox, repository):
         run(sandbox, f"{identity} && git config --global --add safe.directory '*' && ({start})")
     else:
         sandbox.commands.run(f"git clone --depth 1 {repository} {WORK}", timeout=300)
+    sandbox.commands.run(f"mv {WORK} {START}")
+    copy(sandbox)
 
 
 def ask(fail_log, files):
@@ -72,18 +80,16 @@ def run_task(repository, test_command, paths, attempts=3, ask=ask):
         for number in range(1, attempts + 1):
             if status == 0:
                 break
-            files = {path: sandbox.files.read(f"{WORK}/{path}") for path in paths}
+            files = {path: sandbox.files.read(f"{START}/{path}") for path in paths}
             patch = diff_of(ask(log, files))
             sandbox.files.write("/tmp/attempt.patch", patch)
+            copy(sandbox)
             applied, message = run(sandbox, "git apply --recount /tmp/attempt.patch")
             if applied == 0:
                 status, log = run(sandbox, test_command)
             else:
                 log = f"{log}\n\nThe last patch did not apply:\n{message}"
             records.append({"attempt": number, "patch": patch, "applied": applied == 0, "exit": status, "log": log[-4000:]})
-            if status != 0:
-                # The next attempt starts from the repository as it was.
-                run(sandbox, "git checkout -q . && git clean -fdq")
     success = status == 0
     write_metrics(
         task_id=f"swe:{Path(repository).name}",

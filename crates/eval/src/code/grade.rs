@@ -264,7 +264,8 @@ pub(super) fn outcomes(
             let more =
                 if failures.len() > 3 { format!("; and {} more", failures.len() - 3) } else { String::new() };
             let shown: Vec<&str> = failures.iter().take(3).map(String::as_str).collect();
-            format!("{} of {total} {noun}s do not hold: {}{more}", failures.len(), shown.join("; "))
+            let verb = if failures.len() == 1 { "does" } else { "do" };
+            format!("{} of {total} {noun}s {verb} not hold: {}{more}", failures.len(), shown.join("; "))
         }
     };
     let score = if total == 0 { 0.0 } else { (total - failures.len()) as f64 / total as f64 };

@@ -30,7 +30,7 @@ mod workspace;
 
 pub use provider::SandboxProvider;
 pub use repair::RepairProvider;
-pub use sandboxes::Sandboxes;
+pub use sandboxes::{Fallback, Sandboxes, Server};
 
 use crate::assertion::Grader;
 

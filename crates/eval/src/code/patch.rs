@@ -21,18 +21,18 @@ pub(super) async fn patch(context: &GradingContext<'_>) -> GradingResult {
         code.insert("problem".to_owned(), json!("no_patch_found"));
         return verdict(context, 0.0, false, format!("no diff was found in the answer: {start}"), code);
     };
-    let workspace = match Workspace::open(context.services, settings).await {
+    let mut workspace = match Workspace::open(context.services, settings).await {
         Ok(workspace) => workspace,
         Err(error) => return GradingResult::broken(error),
     };
-    let judged = judge(context, &workspace, &diff).await;
+    let judged = judge(context, &mut workspace, &diff).await;
     workspace.end().await;
     judged.unwrap_or_else(GradingResult::broken)
 }
 
 async fn judge(
     context: &GradingContext<'_>,
-    workspace: &Workspace,
+    workspace: &mut Workspace,
     diff: &str,
 ) -> Result<GradingResult, String> {
     let mut code = Object::new();

@@ -157,8 +157,9 @@ impl Case {
             return match &execution.error {
                 Some(error) if error.name == *wanted => Ok(()),
                 _ => Err(match execution.failure() {
-                    Some(failure) => format!("expected {wanted}, got {failure}"),
-                    None => format!("expected {wanted}, but it raised nothing"),
+                    Some(failure) if execution.raised() => format!("expected {wanted}, got {failure}"),
+                    Some(failure) => format!("expected {wanted}, but the code {failure}"),
+                    None => format!("expected {wanted}, but the code raised nothing"),
                 }),
             };
         }

@@ -35,7 +35,7 @@ impl RepairProvider {
             config.shift_remove("attempts").and_then(|value| value.as_u64()).unwrap_or(3).clamp(1, 20);
         let shown_files = config.shift_remove("context").unwrap_or_default();
         let settings = PatchSettings::read(Some(&Value::Object(config)), call.vars)?;
-        let workspace = Workspace::open(call.services, settings).await?;
+        let mut workspace = Workspace::open(call.services, settings).await?;
         let asked = Asked {
             call,
             spec: &spec,
@@ -43,7 +43,7 @@ impl RepairProvider {
             attempts,
             files: super::workspace::names_of(&shown_files),
         };
-        let response = asked.repair(&workspace).await;
+        let response = asked.repair(&mut workspace).await;
         workspace.end().await;
         response
     }
@@ -69,7 +69,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    async fn repair(&self, workspace: &Workspace) -> Result<ProviderResponse, String> {
+    async fn repair(&self, workspace: &mut Workspace) -> Result<ProviderResponse, String> {
         let mut log = workspace.before().await?;
         let mut files = String::new();
         for path in &self.files {
@@ -95,7 +95,6 @@ impl Asked<'_> {
                 None => break,
                 Some(problem) => log = problem,
             }
-            workspace.reset().await?;
         }
         let mut metadata = Object::new();
         metadata.insert("attempts".to_owned(), json!(records));
@@ -118,7 +117,7 @@ impl Asked<'_> {
     }
 
     /// What is wrong with an answer, for the next attempt.
-    async fn problem(&self, workspace: &Workspace, answer: &str) -> Result<Option<String>, String> {
+    async fn problem(&self, workspace: &mut Workspace, answer: &str) -> Result<Option<String>, String> {
         let Some(diff) = diff_of(answer) else {
             return Ok(Some("The last answer had no unified diff.".to_owned()));
         };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sandcove_client::{Command, CommandEvent, Sandbox};
+use sandcove_client::{Command, CommandEvent, Sandbox, traceback};
 use sandcove_wire::interpreter::{Event, ExecutionError, ExecutionRequest};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -67,6 +67,11 @@ impl Execution {
         }
     }
 
+    /// Whether it ended with an error of its own, and neither at a limit nor with an exit status.
+    pub(super) fn raised(&self) -> bool {
+        self.stopped.is_none() && self.error.as_ref().is_some_and(|error| !kernel_died(error))
+    }
+
     /// Whether more code can be run in the same place.
     pub(super) fn leaves_sandbox_usable(&self) -> bool {
         self.stopped.is_none() && !self.error.as_ref().is_some_and(kernel_died)
@@ -78,8 +83,7 @@ impl Execution {
             "stdout": shown(&self.stdout), "stderr": shown(&self.stderr), "durationMs": self.took.as_secs_f64() * 1000.0,
         });
         if let Some(error) = &self.error {
-            value["error"] =
-                json!({"name": error.name, "value": error.value, "traceback": shown(&error.traceback)});
+            value["error"] = json!({"name": error.name, "value": error.value, "traceback": shown(&traceback::with_line_ends(error))});
         }
         if let Some(code) = self.exit_code {
             value["exitCode"] = json!(code);
@@ -115,11 +119,15 @@ pub(super) async fn code(sandbox: &Sandbox, language: &str, code: &str, limits: 
 
 /// Runs a command line.
 pub(super) async fn command(sandbox: &Sandbox, line: &str, limits: Limits) -> Execution {
-    let command = Command { line: line.to_owned(), ..Command::default() };
+    run(sandbox, &Command { line: line.to_owned(), ..Command::default() }, limits).await
+}
+
+/// Runs a command.
+pub(super) async fn run(sandbox: &Sandbox, command: &Command, limits: Limits) -> Execution {
     let mut printed = Printed::new(limits.output);
     let flood = printed.flood();
     let started = Instant::now();
-    let run = sandbox.run(&command, |event| match event {
+    let run = sandbox.run(command, |event| match event {
         CommandEvent::Stdout(bytes) => printed.stdout(&bytes),
         CommandEvent::Stderr(bytes) => printed.stderr(&bytes),
     });

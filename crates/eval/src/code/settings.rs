@@ -148,3 +148,27 @@ pub(super) fn as_text(value: &Value) -> String {
         other => other.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::schema::{CODE, CODE_CASE};
+
+    /// What serde says to a key that does not exist names all that do.
+    fn keys<T: serde::de::DeserializeOwned>() -> Vec<String> {
+        let error = serde_json::from_value::<T>(json!({ "?": 1 })).err().map(|error| error.to_string());
+        let error = error.unwrap_or_default();
+        let (_, known) = error.split_once("expected one of ").unwrap_or_default();
+        known.split(", ").map(|key| key.trim_matches('`').to_owned()).collect()
+    }
+
+    #[test]
+    fn the_keys_that_are_checked_when_a_suite_is_loaded_are_those_that_are_read() {
+        let sorted = |keys: Vec<String>| keys.into_iter().collect::<std::collections::BTreeSet<_>>();
+        let strings = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        assert_eq!(sorted(keys::<Settings>()), sorted(strings(CODE)));
+        assert_eq!(sorted(keys::<CaseSettings>()), sorted(strings(CODE_CASE)));
+    }
+}

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use sandcove_client::Command;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::diff;
 use super::repository::Repository;
@@ -14,8 +16,16 @@ use super::settings::as_text;
 use crate::model::Object;
 use crate::services::Services;
 
-/// Where the repository is in the sandbox.
+/// Where tests run in the sandbox.
 const DIRECTORY: &str = "/home/user/repository";
+
+/// The repository before any patch, from which [`DIRECTORY`] is copied. Nothing runs here, so that no run leaves build products or
+/// caches to the next one.
+const START: &str = "/home/user/.repository-start";
+
+/// Caches outside the repository may recognise a file by its size and the second it was written in (Python's do), so two versions
+/// of the repository are never written in the same second.
+const VERSION_GAP: Duration = Duration::from_secs(1);
 
 /// Seconds that a test's own limit gives the outer one to notice.
 const SPARE: u64 = 5;
@@ -142,6 +152,8 @@ pub(super) struct Workspace {
     settings: PatchSettings,
     /// Paths that are as they were before tests are run.
     protected: BTreeSet<String>,
+    /// When the last version of the repository was complete.
+    written: Instant,
 }
 
 impl Workspace {
@@ -157,7 +169,7 @@ impl Workspace {
         let mut protected: BTreeSet<String> = settings.protect.iter().cloned().collect();
         protected.extend(settings.files.keys().cloned());
         protected.extend(settings.test_patch.as_deref().map(diff::paths).unwrap_or_default());
-        let workspace = Self { taken, settings, protected };
+        let mut workspace = Self { taken, settings, protected, written: Instant::now() };
         match workspace.fill(archive).await {
             Ok(()) => Ok(workspace),
             Err(error) => {
@@ -167,7 +179,7 @@ impl Workspace {
         }
     }
 
-    async fn fill(&self, archive: bytes::Bytes) -> Result<(), String> {
+    async fn fill(&mut self, archive: bytes::Bytes) -> Result<(), String> {
         self.write("/tmp/repository.tar", archive).await?;
         let unpack = format!(
             "mkdir -p {DIRECTORY} && tar -xf /tmp/repository.tar -C {DIRECTORY} && rm /tmp/repository.tar && git -C {DIRECTORY} init -q"
@@ -188,7 +200,22 @@ impl Workspace {
             .await?;
         }
         let commit = "git add -A && git -c user.name=start -c user.email=start@localhost commit -q --allow-empty --no-verify -m start";
-        self.must("committing the repository", &self.inside(commit)).await
+        self.must("committing the repository", &self.inside(commit)).await?;
+        self.must("putting the repository aside", &format!("mv {DIRECTORY} {START}")).await?;
+        self.written = Instant::now();
+        Ok(())
+    }
+
+    /// Replaces the working copy, with everything that tests left in it, by the repository as it was before any patch.
+    async fn copy(&self) -> Result<(), String> {
+        // As root, because tests may have made files that the default user cannot remove.
+        let command = Command {
+            line: format!("rm -rf {DIRECTORY} && cp -a --reflink=auto {START} {DIRECTORY}"),
+            user: Some("root".to_owned()),
+            ..Command::default()
+        };
+        let done = run::run(&self.taken.sandbox, &command, self.settings.limits()).await;
+        succeeded("copying the repository", &done)
     }
 
     async fn write(&self, path: &str, contents: bytes::Bytes) -> Result<(), String> {
@@ -205,11 +232,7 @@ impl Workspace {
     }
 
     async fn must(&self, what: &str, line: &str) -> Result<(), String> {
-        let done = self.command(line).await;
-        match done.failure() {
-            None => Ok(()),
-            Some(failure) => Err(format!("{what} failed: {failure}\n{}", tail(&done))),
-        }
+        succeeded(what, &self.command(line).await)
     }
 
     /// The tests as they are before any patch: those that must pass have to fail, or they would decide nothing. What they
@@ -218,6 +241,7 @@ impl Workspace {
     /// # Errors
     /// When a test does not behave as the suite says.
     pub(super) async fn before(&self) -> Result<String, String> {
+        self.copy().await?;
         let mut log = String::new();
         for (name, line, fails) in self.settings.tests() {
             let tested = self.test(&name, &line).await;
@@ -238,14 +262,21 @@ impl Workspace {
         Ok(log)
     }
 
-    /// Applies a patch; the way it went, or why none did.
+    /// Applies a patch to a fresh copy of the repository; returns the way that worked, or why none did.
     ///
     /// # Errors
     /// When the sandbox fails.
-    pub(super) async fn apply(&self, patch: &str) -> Result<Result<&'static str, String>, String> {
+    pub(super) async fn apply(&mut self, patch: &str) -> Result<Result<&'static str, String>, String> {
         if diff::reaches_into_git(patch) {
             return Ok(Err("it changes files of `.git`".to_owned()));
         }
+        tokio::time::sleep_until(self.written + VERSION_GAP).await;
+        let applied = self.apply_to_copy(patch).await;
+        self.written = Instant::now();
+        applied
+    }
+
+    async fn apply_to_copy(&self, patch: &str) -> Result<Result<&'static str, String>, String> {
         self.write("/tmp/answer.patch", patch.to_owned().into()).await?;
         // From strict to forgiving. Models count lines badly, leave out prefixes, and remember context inexactly.
         const WAYS: [(&str, &str); 4] = [
@@ -256,6 +287,7 @@ impl Workspace {
         ];
         let mut why = String::new();
         for (name, line) in WAYS {
+            self.copy().await?;
             let done = self.command(&self.inside(&format!("{line} /tmp/answer.patch"))).await;
             match done.failure() {
                 None => return Ok(Ok(name)),
@@ -263,17 +295,8 @@ impl Workspace {
                 Some(failure) if why.is_empty() => why = format!("{failure}: {}", tail(&done).trim()),
                 Some(_) => {}
             }
-            self.reset().await?;
         }
         Ok(Err(why))
-    }
-
-    /// Back to how it was before any patch.
-    ///
-    /// # Errors
-    /// When the sandbox fails.
-    pub(super) async fn reset(&self) -> Result<(), String> {
-        self.must("resetting the repository", &self.inside("git reset -q --hard && git clean -fdq")).await
     }
 
     /// Runs the tests on what is there now, with the protected files as they were.
@@ -327,12 +350,12 @@ impl Workspace {
         Tested { name: name.to_owned(), failure, execution: Some(execution) }
     }
 
-    /// A file of the repository.
+    /// A file of the repository as it was before any patch.
     ///
     /// # Errors
     /// When it cannot be read.
     pub(super) async fn read(&self, path: &str) -> Result<String, String> {
-        let bytes = self.taken.sandbox.read_file(&format!("{DIRECTORY}/{path}")).await;
+        let bytes = self.taken.sandbox.read_file(&format!("{START}/{path}")).await;
         let bytes =
             bytes.map_err(|error| format!("failed to read `{path}` of the repository: {}", all(&error)))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -341,6 +364,14 @@ impl Workspace {
     /// Ends the sandbox.
     pub(super) async fn end(self) {
         self.taken.end().await;
+    }
+}
+
+/// Whether a step of the preparation ended well.
+fn succeeded(what: &str, done: &Execution) -> Result<(), String> {
+    match done.failure() {
+        None => Ok(()),
+        Some(failure) => Err(format!("{what} failed: {failure}\n{}", tail(done))),
     }
 }
 

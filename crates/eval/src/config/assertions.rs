@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::diagnostic::{Findings, Severity, nearest};
 use super::node::{Kind, Node};
-use super::schema::{ASSERTION, check_keys, wrong_shape};
+use super::schema::{ASSERTION, check_code, check_keys, wrong_shape};
 use crate::assertion::registry;
 use crate::model::{Assertion, Object};
 
@@ -86,6 +86,11 @@ fn check_one(node: &Node, in_set: bool, findings: &mut Findings) {
             ),
         }
         return;
+    }
+    if matches!(base, "code-run" | "code-tests" | "code-safety")
+        && let Some(value) = node.get("value")
+    {
+        check_code(value, findings);
     }
     if registry::needs_value(base)
         && node.get("value").is_none_or(|value| value.is_null() || value.text() == Some(""))

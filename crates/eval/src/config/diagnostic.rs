@@ -102,6 +102,15 @@ impl Findings {
         &self.all
     }
 
+    /// Warnings become errors: a misspelt key stops the run.
+    pub fn strict(&mut self) {
+        for finding in &mut self.all {
+            if finding.severity == Severity::Warning {
+                finding.severity = Severity::Error;
+            }
+        }
+    }
+
     /// Errors become warnings: the run goes on with what could be read.
     pub fn lenient(&mut self) {
         for finding in &mut self.all {

@@ -10,7 +10,7 @@ mod merged;
 pub mod node;
 pub mod prompts;
 pub mod scenarios;
-mod schema;
+pub(crate) mod schema;
 mod standalone;
 pub mod suite;
 pub mod tests;

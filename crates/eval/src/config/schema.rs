@@ -81,6 +81,54 @@ pub const EVALUATE_OPTIONS: &[&str] = &[
 pub const SCENARIO: &[&str] = &["description", "config", "tests"];
 pub const DERIVED_METRIC: &[&str] = &["name", "value"];
 
+/// Keys of the value of assertions that run code.
+pub const CODE: &[&str] = &[
+    "language",
+    "source",
+    "function",
+    "cases",
+    "test_input",
+    "test_code",
+    "expected_output",
+    "expected_stdout",
+    "expected_error",
+    "setup",
+    "tests",
+    "command",
+    "files",
+    "policy",
+    "safety",
+    "tolerance",
+    "timeout_ms",
+    "memory_mb",
+    "output_kb",
+    "network",
+    "template",
+    "metrics",
+];
+/// Keys of one of its `cases`.
+pub const CODE_CASE: &[&str] =
+    &["name", "input", "args", "call", "code", "expected", "output", "expected_stdout", "expected_error"];
+
+/// Reports keys of an assertion about code that do not exist. They would end every row with an error.
+pub fn check_code(value: &Node, findings: &mut Findings) {
+    check_known(value, CODE, "an assertion that runs code", findings);
+    let cases = value.get("cases").and_then(Node::items).unwrap_or_default();
+    cases.iter().for_each(|case| check_known(case, CODE_CASE, "a case", findings));
+}
+
+fn check_known(node: &Node, known: &[&str], what: &str, findings: &mut Findings) {
+    for entry in node.entries().iter().filter(|entry| !known.contains(&entry.key.as_str())) {
+        let message = format!("`{}` is not a key of {what}", entry.key);
+        match nearest(&entry.key, known.iter().copied()) {
+            Some(near) => {
+                findings.hint(Severity::Error, Some(&entry.at), message, format!("did you mean `{near}`?"));
+            }
+            None => findings.add(Severity::Error, Some(&entry.at), message),
+        }
+    }
+}
+
 /// Warns about keys of a map that are not `known`. Keys that begin with `x-` are notes of the author.
 pub fn check_keys(node: &Node, known: &[&str], what: &str, findings: &mut Findings) {
     for entry in node.entries() {

@@ -12,6 +12,7 @@ use super::node::Node;
 use super::prompts::{self, Prompt};
 use super::schema::wrong_shape;
 use super::{env, scenarios, standalone, tests};
+use crate::code::Fallback;
 use crate::model::Object;
 use crate::provider::spec::{self, ProviderSpec};
 use crate::run::hooks;
@@ -50,6 +51,11 @@ pub struct LoadOptions {
     pub extensions: Vec<String>,
     /// `-j`, for the workers.
     pub concurrency: Option<usize>,
+    /// Warnings are errors.
+    pub strict: bool,
+    /// The server that sandboxes are from when variables name none. It holds a key, so that it is not stored.
+    #[serde(skip)]
+    pub server: Option<Fallback>,
 }
 
 /// A derived metric: its name and the expression over the other metrics.
@@ -114,6 +120,10 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     let templates = templates.with_filters(merged.filters(&base, findings));
     let concurrency = options.concurrency.or_else(|| merged.concurrency()).unwrap_or(4);
     let services = Services::new(base.clone(), config_env, concurrency);
+    let services = match &options.server {
+        Some(server) => services.with_server(server.clone()),
+        None => services,
+    };
 
     let default_test = merged.default_test(options, findings);
     let prompts = read_prompts(&merged, options, findings);
@@ -139,6 +149,9 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     let extensions = extensions(&merged, options, &base, findings);
     if options.lenient {
         findings.lenient();
+    }
+    if options.strict {
+        findings.strict();
     }
     if findings.failed() {
         return Err(ConfigError::Invalid);

@@ -131,12 +131,12 @@ pub fn html_head(evaluation: &Evaluation) -> String {
     let title = escape(evaluation.description.as_deref().unwrap_or(&evaluation.id));
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style></head><body>\n\
-         <h1>{title}</h1>\n<p>{} · {:.2}% passed: {} passed, {} failed, {} errors</p>\n<table><thead><tr>",
+         <h1>{title}</h1>\n<p>{} · {:.2}% passed: {} passed, {} failed, {}</p>\n<table><thead><tr>",
         escape(&evaluation.id),
         stats.pass_rate(),
         stats.successes,
         stats.failures,
-        stats.errors
+        crate::terminal::count(stats.errors, "error")
     );
     for name in &evaluation.vars {
         out.push_str(&format!("<th>{}</th>", escape(name)));

@@ -121,7 +121,10 @@ impl Hooks {
         };
         let failed = |error| format!("the hook `{}` failed at {name}: {error}", hook.reference);
         let reply = self.workers.call(call).await.map_err(failed)?;
-        eprint!("{}{}", reply.stdout, reply.stderr);
+        let said = format!("{}{}", reply.stdout, reply.stderr);
+        if !said.is_empty() {
+            crate::terminal::note(said.trim_end_matches('\n'));
+        }
         Ok(Some(reply.value).filter(|value| !value.is_null()))
     }
 

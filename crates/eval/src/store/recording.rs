@@ -57,6 +57,14 @@ impl StoredRow {
         }
         Ok(Self::with(&row, text))
     }
+
+    /// The row itself.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn row(&self) -> Result<Row, String> {
+        read(&self.text)
+    }
 }
 
 /// A run whose rows are being written, by a task of its own: a slow disk must not stop the next row from starting.

@@ -1,5 +1,5 @@
 // Runs the user's JavaScript for the evaluator: one call at a time, a line of JSON each way. Calls come on descriptor 3 and
-// replies leave on 4, so that nothing the user's code prints can be taken for a reply. Modules stay loaded until their file changes.
+// replies leave on 4, so that nothing the user's code prints can be taken for a reply. A file stays loaded until its text changes.
 'use strict'
 const fs = require('node:fs')
 const net = require('node:net')
@@ -25,19 +25,20 @@ function allowTypeScript(file) {
 }
 
 async function load(file) {
-  let changed
+  let text
   try {
-    changed = fs.statSync(file).mtimeMs
+    text = fs.readFileSync(file, 'latin1')
   } catch (error) {
     throw new NotFound(`cannot read ${file}: ${error.code}`)
   }
   const known = modules.get(file)
-  if (known && known.changed === changed) return known.exports
+  if (known && known.text === text) return known.exports
+  const version = (known?.version ?? 0) + 1
   allowTypeScript(file)
   delete require.cache[fs.realpathSync(file)]
-  const url = pathToFileURL(file).href + (known ? `?changed=${changed}` : '')
+  const url = pathToFileURL(file).href + (known ? `?version=${version}` : '')
   const exports = allowTypeScript.done ? createRequire(file)(file) : await import(url)
-  modules.set(file, { changed, exports })
+  modules.set(file, { text, version, exports })
   return exports
 }
 
@@ -69,7 +70,7 @@ async function callFunction({ path: file, name, default: defaults, arguments: gi
 
 async function callProvider({ path: file, name, default: method, options, arguments: given }) {
   const exports = await load(file)
-  const key = JSON.stringify([file, modules.get(file).changed, name ?? null, method, options])
+  const key = JSON.stringify([file, modules.get(file).version, name ?? null, method, options])
   let provider = providers.get(key)
   if (!provider) {
     let found = name ? named(exports, name) : main(exports)

@@ -1,12 +1,13 @@
 """Runs the user's Python for the evaluator: one call at a time, a line of JSON each way.
 
 Calls come on descriptor 3 and replies leave on 4, so that nothing the user's code prints, to whatever depth, can be taken for a
-reply. Modules stay loaded until their file changes.
+reply. A file stays loaded until its text changes.
 """
 
 import asyncio
 import dataclasses
 import functools
+import importlib.machinery
 import importlib.util
 import inspect
 import json
@@ -29,27 +30,55 @@ class NotFound(Exception):
     """What the call names is not there."""
 
 
+class Source(importlib.machinery.SourceFileLoader):
+    """Compiles the text of the user's files every time. Python's cache takes a text for the one before when both have the same size
+    and were written in the same second, as happens while somebody edits or a program writes them."""
+
+    def path_stats(self, path):
+        # Without them the cache is neither read nor written.
+        raise OSError("the cache is not used")
+
+
+def user_finder(path):
+    """Finds modules in the directories of the user's files and below, but for installed packages."""
+    parts = os.path.abspath(path).split(os.sep)
+    if "site-packages" in parts or not any(parts[: len(own)] == own for own in user_directories):
+        raise ImportError("not a directory of the user's files", path=path)
+    machinery = importlib.machinery
+    return machinery.FileFinder(
+        path, (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES), (Source, machinery.SOURCE_SUFFIXES)
+    )
+
+
+user_directories = []
+sys.path_hooks.insert(0, user_finder)
+
+
 def module(path):
     """The module in a file, loaded anew after a change."""
     try:
-        changed = os.stat(path).st_mtime_ns
+        with open(path, "rb") as file:
+            text = file.read()
     except OSError as error:
         raise NotFound(f"cannot read {path}: {error.strerror}") from None
     known = modules.get(path)
-    if known and known[0] == changed:
+    if known and known[0] == text:
         return known[1]
     directory = os.path.dirname(os.path.abspath(path))
+    if directory.split(os.sep) not in user_directories:
+        user_directories.append(directory.split(os.sep))
+        sys.path_importer_cache.clear()
     if directory not in sys.path:
         sys.path.insert(0, directory)
     name = os.path.splitext(os.path.basename(path))[0]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None:
+    if not path.endswith(tuple(importlib.machinery.SOURCE_SUFFIXES)):
         raise NotFound(f"{path} is not a Python file")
+    spec = importlib.util.spec_from_file_location(name, path, loader=Source(name, path))
     loaded = importlib.util.module_from_spec(spec)
     # Classes of the module are looked up by its name, by pickle and dataclasses among others.
     sys.modules.setdefault(name, loaded)
     spec.loader.exec_module(loaded)
-    modules[path] = (changed, loaded)
+    modules[path] = (text, loaded)
     return loaded
 
 

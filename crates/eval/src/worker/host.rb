@@ -1,5 +1,6 @@
 # Runs the user's Ruby for the evaluator: one call at a time, a line of JSON each way. Calls come on descriptor 3 and replies leave
-# on 4, so that nothing the user's code prints can be taken for a reply. Files stay loaded until they change.
+# on 4, so that nothing the user's code prints can be taken for a reply. A file stays loaded until its text
+# changes.
 require 'json'
 
 module EvaluatorsHost
@@ -12,14 +13,14 @@ module EvaluatorsHost
 
   # The file as a module of its own, so that two files may have functions of one name.
   def self.loaded(path)
-    changed = File.mtime(path).to_r
+    text = File.binread(path)
     known = LOADED[path]
-    return known[1] if known && known[0] == changed
+    return known[1] if known && known[0] == text
 
     space = Module.new
     load(path, space)
     receiver = Object.new.extend(space)
-    LOADED[path] = [changed, receiver]
+    LOADED[path] = [text, receiver]
     receiver
   rescue Errno::ENOENT, Errno::EACCES
     raise NotFound, "cannot read #{path}"

@@ -35,7 +35,7 @@ def warm_up():
     sys.path[0] = ""
     sys.argv = [""]
 
-    from . import blas, formatters, images
+    from . import blas, formatters, images, tracebacks
     from .rehearsal import rehearse
     from .shell import ZMQInteractiveShell, configuration
 
@@ -50,6 +50,7 @@ def warm_up():
             print(f"failed to import {name} ahead: {error!r}", file=sys.stderr)
     formatters.install(shell)
     images.install()
+    tracebacks.install(shell.InteractiveTB)
     blas.find_setters()
     for _ in range(REPETITIONS):
         rehearse(shell)

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::contexts::ContextError;
+use crate::kernel::StartError;
 
 /// What a client is told instead of an answer.
 #[derive(Debug)]
@@ -43,10 +44,21 @@ impl IntoResponse for HttpError {
                         StatusCode::BAD_REQUEST,
                         "Only one of context_id or language can be provided".to_owned(),
                     ),
-                    ContextError::Start(cause) => (StatusCode::INTERNAL_SERVER_ERROR, start_failure(cause)),
+                    ContextError::Start(cause) => (start_status(cause), start_failure(cause)),
                 };
                 (status, text).into_response()
             }
+        }
+    }
+}
+
+/// A language that is not there is the client's mistake; a kernel that does not start is not.
+fn start_status(error: &StartError) -> StatusCode {
+    match error {
+        StartError::NoSuchKernel { .. } => StatusCode::BAD_REQUEST,
+        StartError::BeingBuilt { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        StartError::Spawn { .. } | StartError::Descriptors(_) | StartError::Ended(_) | StartError::Late => {
+            StatusCode::INTERNAL_SERVER_ERROR
         }
     }
 }

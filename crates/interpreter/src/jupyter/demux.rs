@@ -7,6 +7,7 @@
 use sandcove_wire::interpreter::ExecutionError;
 use serde_json::{Map, Value};
 
+use super::dialect::Dialect;
 use super::message::Message;
 use crate::kernel::frame::{Frame, Shown, Stream};
 
@@ -14,6 +15,8 @@ use crate::kernel::frame::{Frame, Shown, Stream};
 #[derive(Debug, Default)]
 pub struct Demux {
     running: Option<Running>,
+    /// The language of the kernel, if we know it.
+    dialect: Option<Dialect>,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +31,11 @@ struct Running {
 }
 
 impl Demux {
+    /// For a kernel of this language.
+    pub fn of(dialect: Option<Dialect>) -> Self {
+        Self { running: None, dialect }
+    }
+
     /// From now on, messages that belong to `request` are heard.
     pub fn begin(&mut self, request: String) {
         self.running = Some(Running { request, ..Running::default() });
@@ -40,14 +48,16 @@ impl Demux {
 
     /// Takes a message that was published.
     pub fn published(&mut self, message: &Message) -> Vec<Frame> {
+        let dialect = self.dialect;
         let Some(running) = self.meant_by(message) else { return Vec::new() };
         let content = &message.content;
         match message.kind.as_str() {
             "execute_input" => running.start(content),
             "stream" => {
                 let stream = if text(content, "name") == "stderr" { Stream::Stderr } else { Stream::Stdout };
+                let parts = messages(text(content, "text"), dialect);
                 // A flush, because kernels choose what is one message.
-                vec![Frame::Text(stream, text(content, "text").to_owned()), Frame::Flush(stream)]
+                parts.flat_map(|part| [Frame::Text(stream, part.to_owned()), Frame::Flush(stream)]).collect()
             }
             "execute_result" => shown(content, true),
             "display_data" => shown(content, false),
@@ -128,6 +138,17 @@ impl Running {
     fn fail(&mut self, error: ExecutionError) -> Vec<Frame> {
         if std::mem::replace(&mut self.failed, true) { Vec::new() } else { vec![Frame::Failed(error)] }
     }
+}
+
+/// The messages that what a kernel wrote at once becomes. `println` of the original's Java (11) writes its line end by itself, and
+/// that of later ones does not; clients compare the messages (contract: interpreter, section 7).
+fn messages(text: &str, dialect: Option<Dialect>) -> impl Iterator<Item = &str> {
+    let apart = match dialect {
+        Some(Dialect::Java) => text.strip_suffix('\n').filter(|line| !line.is_empty()),
+        _ => None,
+    };
+    let (first, end) = apart.map_or((text, None), |line| (line, Some("\n")));
+    std::iter::once(first).chain(end)
 }
 
 fn text<'a>(content: &'a Map<String, Value>, key: &str) -> &'a str {
@@ -222,6 +243,33 @@ mod tests {
         assert_eq!(demux.replied(&reply()), []);
         assert!(demux.is_nearly_done());
         assert_eq!(demux.published(&idle()), [Frame::Done { leaving: false }]);
+    }
+
+    #[test]
+    fn the_line_end_of_java_is_a_message_of_its_own() {
+        let written = |dialect, text: &str| {
+            let mut demux = Demux::of(dialect);
+            demux.begin(REQUEST.to_owned());
+            let frames = demux.published(&message("stream", json!({ "name": "stdout", "text": text })));
+            let texts = frames.iter().filter_map(|frame| match frame {
+                Frame::Text(Stream::Stdout, text) => Some(text.clone()),
+                _ => None,
+            });
+            let texts: Vec<String> = texts.collect();
+            assert_eq!(frames.len(), 2 * texts.len(), "each is flushed");
+            texts
+        };
+        for (text, parts) in [
+            ("hello\n", &["hello", "\n"][..]),
+            ("a\nb\n", &["a\nb", "\n"]),
+            ("a\n\n", &["a\n", "\n"]),
+            ("\n", &["\n"]),
+            ("hello", &["hello"]),
+        ] {
+            assert_eq!(written(Some(Dialect::Java), text), parts);
+            assert_eq!(written(Some(Dialect::R), text), [text]);
+            assert_eq!(written(None, text), [text]);
+        }
     }
 
     #[test]

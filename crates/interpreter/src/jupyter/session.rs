@@ -54,6 +54,7 @@ impl Session {
     pub async fn open(connection: Connection) -> Result<Self, ZmtpError> {
         let mut line = Line::dial(connection).await?;
         line.dialect = line.greet().await?;
+        line.demux = Demux::of(line.dialect);
         let (orders, queue) = mpsc::unbounded_channel();
         let (sender, frames) = mpsc::channel(HELD_FRAMES);
         tokio::spawn(async move {

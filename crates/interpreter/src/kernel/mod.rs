@@ -55,15 +55,27 @@ pub enum StartError {
     Late,
     /// Nothing here can run this language.
     #[error(
-        "no kernel for language `{language}`: there are {}; install `{language}` in the template and run it as a command, or \
-         install a Jupyter kernel for it; R and Java come with `sandcove up --all-languages`",
-        known.join(", ")
+        "no kernel for language `{language}`: there are {}; {}install `{language}` in the template and run it as a command, or \
+         install a Jupyter kernel for it",
+        known.join(", "),
+        if *is_further { "start the server with `--languages all`, or " } else { "" }
     )]
     NoSuchKernel {
         /// The language.
         language: String,
         /// What there is instead.
         known: Vec<String>,
+        /// Whether it comes with the template's layer of further languages, which is not there.
+        is_further: bool,
+    },
+    /// This language is not in the template yet.
+    #[error(
+        "`{language}` is still being built: this sandbox was created before the languages beyond Python, JavaScript, TypeScript, \
+         Bash and C++ were ready; create a new one when `sandcove status` says that they are"
+    )]
+    BeingBuilt {
+        /// The language.
+        language: String,
     },
 }
 

@@ -22,19 +22,25 @@ struct Interpreter {
 
 impl Interpreter {
     fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         environment.insert("HOME".into(), home.path().into());
         environment.remove("JUPYTER_RUNTIME_DIR".as_ref() as &std::ffi::OsStr);
-        let config = Config {
+        let mut config = Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             python: "python3".into(),
             python_dir: PathBuf::from("/nonexistent"),
             agent: SocketAddr::from(([127, 0, 0, 1], 1)),
             zygote_on_stdin: false,
             rehearse: false,
+            languages_building: false,
             environment,
         };
+        change(&mut config);
         let interpreter = Self { contexts: Contexts::new(config), home };
         // Under a name that does not say Python: such kernels repeat what they have told.
         let argv = ["sh", "-c", "exec python3 \"$0\" \"$1\"", KERNEL, "{connection_file}"];
@@ -258,8 +264,24 @@ async fn a_language_that_is_missing_is_told_with_a_way_to_get_it() {
     let error = interpreter.contexts.create(request).await.unwrap_err();
     let ContextError::Start(error) = error else { panic!("{error:?}") };
     let text = error.to_string();
-    for part in ["language `r2d2`", "there are python", "lingua, signalled", "sandcove up --all-languages"] {
+    for part in ["language `r2d2`", "there are python", "lingua, signalled", "install `r2d2`"] {
         assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(!text.contains("--languages"), "{text}");
+}
+
+#[tokio::test]
+async fn a_language_of_the_layer_says_whether_it_is_coming() {
+    for (languages_building, said) in [(true, "still being built"), (false, "`--languages all`")] {
+        // With no programs on the search path there are no languages that need one.
+        let interpreter = Interpreter::with(|config| {
+            config.languages_building = languages_building;
+            config.environment.insert("PATH".into(), "/nonexistent".into());
+        });
+        let request = CreateContext { cwd: None, language: Some("Ruby".into()) };
+        let error = interpreter.contexts.create(request).await.unwrap_err();
+        let ContextError::Start(error) = error else { panic!("{error:?}") };
+        assert!(error.to_string().contains(said), "{error}");
     }
 }
 

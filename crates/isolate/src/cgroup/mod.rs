@@ -33,21 +33,45 @@ pub(crate) enum Cgroups {
 impl Cgroups {
     /// Finds the hierarchies and makes the parent group `name` in each.
     pub(crate) fn open(name: &str) -> Result<Self> {
+        let mut this = Self::find(name)?;
+        match &mut this {
+            Self::V2(group) => group.make()?,
+            Self::V1(groups) => groups.make()?,
+        }
+        this.require_writable()?;
+        Ok(this)
+    }
+
+    /// Finds the hierarchies, and changes nothing: the parent groups `name` may be there or not.
+    pub(crate) fn find(name: &str) -> Result<Self> {
         let mounts = mounts::read().map_err(|source| Error::Path {
             action: "read",
             path: PathBuf::from("/proc/self/mountinfo"),
             source,
         })?;
-        let this = if mounts.v1.is_empty() {
-            let unified = mounts.v2.ok_or_else(|| Error::Kernel {
-                action: "find a cgroup hierarchy (is /sys/fs/cgroup mounted?)".into(),
-                source: io::ErrorKind::NotFound.into(),
-            })?;
-            Self::V2(v2::Hierarchy::new(&unified, name)?)
-        } else {
-            Self::V1(v1::Hierarchies::new(mounts, name)?)
-        };
-        Ok(this)
+        if !mounts.v1.is_empty() {
+            return Ok(Self::V1(v1::Hierarchies::at(mounts, name)));
+        }
+        let unified = mounts.v2.ok_or_else(|| Error::Kernel {
+            action: "find a cgroup hierarchy (is /sys/fs/cgroup mounted?)".into(),
+            source: io::ErrorKind::NotFound.into(),
+        })?;
+        Ok(Self::V2(v2::Hierarchy::at(unified, name)))
+    }
+
+    /// Whether it is certain that nothing runs in any slot.
+    pub(crate) fn are_empty(&self) -> bool {
+        self.slots().into_iter().all(|slot| self.pids(slot).is_ok_and(|pids| pids.is_empty()))
+    }
+
+    /// Groups of an earlier server may be there while none can be made or changed any more.
+    fn require_writable(&self) -> Result<()> {
+        for parent in self.parents() {
+            let probe = parent.join("probe");
+            make_directory(&probe)?;
+            remove_directory(&probe)?;
+        }
+        Ok(())
     }
 
     /// Makes the group of `slot`, without limits.
@@ -134,7 +158,7 @@ impl Cgroups {
 
     fn kill_all(&self, slot: u32) {
         self.kill(slot);
-        for pid in self.pids(slot).into_iter().filter_map(Pid::from_raw) {
+        for pid in self.pids(slot).unwrap_or_default().into_iter().filter_map(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
         }
         // Version 1: a frozen process does not die before it is thawed.
@@ -169,21 +193,32 @@ impl Cgroups {
         self.all(slot).into_iter().map(|group| group.join("cgroup.procs")).collect()
     }
 
-    /// Processes of `slot`.
-    pub(crate) fn pids(&self, slot: u32) -> Vec<i32> {
-        let groups = self.all(slot).into_iter();
-        let texts = groups.filter_map(|group| std::fs::read_to_string(group.join("cgroup.procs")).ok());
-        let mut pids: Vec<i32> = texts
-            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>())
-            .collect();
+    /// Processes of `slot`, in order; a group that is not there has none.
+    ///
+    /// # Errors
+    /// When a group that is there cannot be read: then nobody knows what runs in it.
+    pub(crate) fn pids(&self, slot: u32) -> Result<Vec<i32>> {
+        let mut pids = Vec::new();
+        for group in self.all(slot) {
+            let path = group.join("cgroup.procs");
+            match std::fs::read_to_string(&path) {
+                Ok(text) => pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok())),
+                // The second is what the kernel says of a group that is removed while it is read.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {}
+                Err(source) => return Err(Error::Path { action: "read", path, source }),
+            }
+        }
         pids.sort_unstable();
         pids.dedup();
-        pids
+        Ok(pids)
     }
 
     /// Whether `pid` sits in the group of `slot`.
-    pub(crate) fn contains(&self, slot: u32, pid: u32) -> bool {
-        self.pids(slot).iter().any(|one| u32::try_from(*one) == Ok(pid))
+    ///
+    /// # Errors
+    /// As for [`Cgroups::pids`].
+    pub(crate) fn contains(&self, slot: u32, pid: u32) -> Result<bool> {
+        Ok(self.pids(slot)?.iter().any(|one| u32::try_from(*one) == Ok(pid)))
     }
 
     fn parents(&self) -> Vec<PathBuf> {

@@ -15,14 +15,15 @@ pub(crate) struct Hierarchies {
 }
 
 impl Hierarchies {
-    pub(super) fn new(mounts: CgroupMounts, name: &str) -> Result<Self> {
-        let parents: BTreeMap<_, _> =
-            mounts.v1.into_iter().map(|(controller, point)| (controller, point.join(name))).collect();
-        for parent in parents.values() {
-            make_directory(parent)?;
-        }
-        let unified = mounts.v2.map(|point| point.join(name)).filter(|parent| make_directory(parent).is_ok());
-        Ok(Self { parents, unified })
+    pub(super) fn at(mounts: CgroupMounts, name: &str) -> Self {
+        let parents = mounts.v1.into_iter().map(|(controller, point)| (controller, point.join(name)));
+        Self { parents: parents.collect(), unified: mounts.v2.map(|point| point.join(name)) }
+    }
+
+    /// Makes the parent groups. Without the empty version 2, everything works a little slower.
+    pub(super) fn make(&mut self) -> Result<()> {
+        self.unified.take_if(|parent| make_directory(parent).is_err());
+        self.parents().iter().try_for_each(|parent| make_directory(parent))
     }
 
     /// Every distinct parent group; controllers mounted together have one.

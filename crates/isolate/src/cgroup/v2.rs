@@ -9,14 +9,18 @@ const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
 #[derive(Debug, Clone)]
 pub(crate) struct Hierarchy {
+    mount: PathBuf,
     parent: PathBuf,
 }
 
 impl Hierarchy {
-    pub(super) fn new(mount: &Path, name: &str) -> Result<Self> {
-        let parent = mount.join(name);
-        make_directory(&parent)?;
-        for group in [mount, parent.as_path()] {
+    pub(super) fn at(mount: PathBuf, name: &str) -> Self {
+        Self { parent: mount.join(name), mount }
+    }
+
+    pub(super) fn make(&self) -> Result<()> {
+        make_directory(&self.parent)?;
+        for group in [&self.mount, &self.parent] {
             let available = std::fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
             for controller in CONTROLLERS {
                 // A controller that cannot be had (a container host that did not delegate it) costs that limit, which
@@ -26,7 +30,7 @@ impl Hierarchy {
                 }
             }
         }
-        Ok(Self { parent })
+        Ok(())
     }
 
     pub(super) fn parent(&self) -> &Path {

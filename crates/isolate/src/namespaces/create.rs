@@ -81,7 +81,7 @@ async fn try_assign(host: &Arc<Host>, spec: &SandboxSpec, mut prepared: Prepared
     files?;
     told?;
     crash::point("create.ready");
-    let handle = Handle::open(host.clone(), record)?;
+    let handle = Handle::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
     tracing::debug!(sandbox_id = %spec.id, took = ?started.elapsed(), spare = prepared.was_spare(), "sandbox assigned");
     Ok(handle)
 }

@@ -33,22 +33,38 @@ struct Live {
 }
 
 impl Handle {
-    /// Opens what `record` describes; fails when that process is gone or another one has its number.
-    pub(super) fn open(host: Arc<Host>, record: Record) -> Result<Self> {
-        let gone = |source| Error::Kernel { action: format!("find process {}", record.pid), source };
-        let pidfd = process::open(record.pid).map_err(gone)?;
-        // Checked after the descriptor is held: from then on the number cannot change its meaning.
-        let ours = process::start_ticks(record.pid).map_err(gone)? == record.start_ticks
-            && host.cgroups.contains(record.slot, record.pid);
-        if !ours {
-            return Err(gone(std::io::ErrorKind::NotFound.into()));
+    /// Opens what `record` describes; `None` when that process has ended.
+    ///
+    /// # Errors
+    /// When it cannot be told, or the process is not where it belongs: that is no proof that it has ended.
+    pub(super) fn open(host: Arc<Host>, record: Record) -> Result<Option<Self>> {
+        let failed = |source| Error::Kernel { action: format!("look at process {}", record.pid), source };
+        let Some(pidfd) = process::find(record.pid, record.start_ticks).map_err(failed)? else {
+            return Ok(None);
+        };
+        if !host.cgroups.contains(record.slot, record.pid)? {
+            return match process::user(record.pid) {
+                Ok(user) if user == host.addresses.id_base(record.slot) => Err(Error::Unproven {
+                    id: record.id.to_string(),
+                    reason: format!("process {} runs, but not in control group s{}", record.pid, record.slot),
+                }),
+                // Another process, which started in the same tick of another boot.
+                Ok(_) => Ok(None),
+                Err(error) if process::is_gone(&error) => Ok(None),
+                Err(error) => Err(failed(error)),
+            };
         }
         let namespace = format!("/proc/{}/ns/net", record.pid);
-        let network_namespace = open(&namespace, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| Error::Path { action: "open", path: namespace.into(), source: error.into() })?;
-        let pidfd = crate::sys::watch(pidfd).map_err(gone)?;
+        let network_namespace = match open(&namespace, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(namespace) => namespace,
+            Err(error) if process::is_gone(&error.into()) => return Ok(None),
+            Err(error) => {
+                return Err(Error::Path { action: "open", path: namespace.into(), source: error.into() });
+            }
+        };
+        let pidfd = crate::sys::watch(pidfd).map_err(failed)?;
         let ended = Mutex::new(false);
-        Ok(Self { live: Arc::new(Live { host, record, pidfd, network_namespace, ended }) })
+        Ok(Some(Self { live: Arc::new(Live { host, record, pidfd, network_namespace, ended }) }))
     }
 
     pub(crate) fn record(&self) -> &Record {

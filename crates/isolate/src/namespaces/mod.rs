@@ -1,10 +1,12 @@
 //! The real backend: Linux namespaces, cgroups, overlayfs, veth and nftables.
 
+mod adopt;
 mod create;
 mod handle;
 mod log;
 mod prepared;
 mod process;
+mod purge;
 mod record;
 mod slots;
 mod spares;
@@ -17,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandcove_wire::id::SandboxId;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,10 +29,11 @@ use crate::cgroup::Cgroups;
 use crate::instance::Instance;
 use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
-use crate::spawner::Spawner;
-use crate::{Blueprint, Error, Known, Result, SandboxSpec, jail};
+use crate::spawner::{Spawner, SpawnerConfig};
+use crate::{Blueprint, Error, Known, Result, SandboxSpec, crash, jail};
 
 pub use handle::Handle;
+pub use purge::purge;
 use slots::Slots;
 use spares::Spares;
 use warm::{WarmSet, WarmSpec};
@@ -78,6 +82,8 @@ pub(crate) struct Host {
     warm: WarmSet,
     spares: Spares,
     spares_kept: AtomicBool,
+    /// Instance number: tells the servers of one host apart.
+    number: u32,
     /// Keepers of spares and warm processes, and what is being given back.
     tasks: TaskTracker,
     /// Cancelled when nothing is to be kept up any more.
@@ -87,9 +93,23 @@ pub(crate) struct Host {
 
 impl Namespaces {
     /// Prepares the host: pool mounted, firewall in place, spawner running. Sandboxes of an earlier server are not
-    /// touched; adopt them, then sweep.
+    /// touched; adopt them, then sweep. The paths of `config` are absolute and without symbolic links.
+    ///
+    /// # Errors
+    /// When any of it is missing; what was made until then is taken back, unless an earlier server's sandboxes need it.
     pub async fn start(config: Config) -> Result<Self> {
         let instance = Instance::claim(&config.data_dir)?;
+        let (number, data_dir) = (instance.number(), config.data_dir.clone());
+        let started = Self::start_as(config, instance).await;
+        if started.is_err()
+            && let Ok(cgroups) = Cgroups::find(&purge::group_name(number))
+        {
+            purge::give_back(&data_dir, number, &cgroups, &mut SweepReport::default()).await;
+        }
+        started
+    }
+
+    async fn start_as(config: Config, instance: Instance) -> Result<Self> {
         let number = instance.number();
         let addresses = Addresses::new(&config.network, number)?;
         let run = config.data_dir.join("run");
@@ -99,15 +119,21 @@ impl Namespaces {
             source,
         })?;
         let pool = Pool::open(&config.data_dir, config.pool_size_gib)?;
-        let cgroups = Cgroups::open(&format!("sandcove{number}"))?;
+        let cgroups = Cgroups::open(&purge::group_name(number))?;
         let links = Links::open()?;
         let firewall = Firewall::install(number, addresses, config.dns.clone(), &record::all(&run)).await?;
         let dialer =
             Dialer::start().map_err(|source| Error::Kernel { action: "start a thread".into(), source })?;
+        crash::point("start.prepared");
         // After the pool is mounted: the spawner takes its own view of it.
-        let spawner = Spawner::start(&config.program, pool.root(), &config.libexec)?;
+        let spawner = Spawner::start(SpawnerConfig {
+            program: config.program.clone(),
+            pool: pool.root().to_owned(),
+            libexec: config.libexec.clone(),
+        })?;
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
         raise_inotify_limits();
+        raise_descriptor_limit();
         let slots = Slots::new(config.max_sandboxes + MORE_SLOTS);
         let spares = Spares::new(config.spares);
         let host = Host {
@@ -123,6 +149,7 @@ impl Namespaces {
             warm: WarmSet::default(),
             spares,
             spares_kept: AtomicBool::new(false),
+            number,
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
             _instance: instance,
@@ -145,16 +172,40 @@ impl Namespaces {
 
     pub(crate) fn keep_ready(&self, blueprint: Blueprint) {
         let spec = WarmSpec::of(&blueprint);
-        if blueprint.wants_warm() && self.host.warm.is_new(&spec) {
-            self.keep_up(warm::keep(self.host.clone(), spec));
+        if blueprint.wants_warm()
+            && let Some(end) = self.host.warm.begin(&spec)
+        {
+            self.keep_up(warm::keep(self.host.clone(), spec, end));
         }
         self.host.spares.want(blueprint);
     }
 
-    pub(crate) async fn adopt(&self, id: &SandboxId) -> Option<Handle> {
-        let record = record::read(&self.host.run_dir(id)).ok()?;
-        let handle = Handle::open(self.host.clone(), record).ok()?;
-        self.host.slots.mark(handle.record().slot).then_some(handle)
+    pub(crate) fn is_ready(&self, blueprint: &Blueprint) -> bool {
+        let Host { spares, warm, .. } = &*self.host;
+        spares.has(blueprint) && (!blueprint.wants_warm() || warm.get(&blueprint.layers).is_some())
+    }
+
+    pub(crate) fn stop_keeping(&self, layers: &[PathBuf]) {
+        self.host.warm.forget(layers);
+        let (host, spares) = (self.host.clone(), self.host.spares.forget(layers));
+        self.keep_up(async move {
+            for spare in spares {
+                spare.discard(&host).await;
+            }
+        });
+    }
+
+    pub(crate) async fn adopt(&self, id: &SandboxId) -> Result<Option<Handle>> {
+        adopt::adopt(&self.host, id).await
+    }
+
+    pub(crate) fn holds_anything(&self) -> bool {
+        let Host { config, pool, .. } = &*self.host;
+        let made_ahead = |id: &SandboxId| sweep::MADE_AHEAD.iter().any(|name| id.as_str().starts_with(name));
+        let records = record::all(&config.data_dir.join("run")).into_iter().map(|record| record.id);
+        records.chain(pool.ids()).any(|id| !made_ahead(&id))
+            || !pool.snapshot_names().is_empty()
+            || std::fs::read_dir(pool.volumes()).is_ok_and(|mut volumes| volumes.next().is_some())
     }
 
     pub(crate) async fn sweep(&self, known: &Known) -> SweepReport {
@@ -175,6 +226,16 @@ impl Namespaces {
             spare.discard(host).await;
         }
         sweep::all_but_sandboxes(host).await
+    }
+
+    pub(crate) async fn abandon(&self) {
+        let host = &self.host;
+        host.stopping.cancel();
+        host.tasks.close();
+        host.tasks.wait().await;
+        if host.cgroups.are_empty() {
+            sweep::give_back_all(host, &mut SweepReport::default()).await;
+        }
     }
 
     fn keep_up(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -212,6 +273,17 @@ impl Namespaces {
 
     pub(crate) fn volume_dir(&self) -> PathBuf {
         self.host.pool.volumes()
+    }
+}
+
+/// Every sandbox takes a few descriptors of the server. The spawner and all sandboxes keep the limit they were started with.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, raised)
+    {
+        tracing::warn!(%error, "the limit of open files was not raised");
     }
 }
 

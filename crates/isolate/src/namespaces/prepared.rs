@@ -136,8 +136,7 @@ async fn build(host: &Arc<Host>, purpose: Purpose<'_>, slot: u32, name: SandboxI
     let wants_warm = blueprint.wants_warm() && !host.pool.replaces(purpose.files(), &name, &WARM_SOURCES);
     let warm = if wants_warm { host.warm.get(&blueprint.layers) } else { None };
     let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: Kind::Sandbox };
-    let launcher = host.spawner.request(&request, warm.as_deref().map(Warm::user_namespace))?;
-    let pid = launcher.cloned().await?;
+    let (launcher, pid) = host.spawner.begin(&request, warm.as_deref().map(Warm::user_namespace)).await?;
     host.cgroups.create(slot)?;
     // Everything it starts later is counted and limited.
     host.cgroups.attach(slot, pid)?;

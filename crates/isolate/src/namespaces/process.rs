@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// Start time of `pid` in clock ticks since boot: field 22 of `/proc/<pid>/stat`.
@@ -22,6 +23,40 @@ pub(super) fn open(pid: u32) -> io::Result<OwnedFd> {
     pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(Into::into)
 }
 
+/// A descriptor for the process `pid` that started at `ticks`; `None` when it has ended.
+///
+/// # Errors
+/// When that cannot be found out, for want of descriptors for example.
+pub(super) fn find(pid: u32, ticks: u64) -> io::Result<Option<OwnedFd>> {
+    let descriptor = match open(pid) {
+        Err(error) if is_gone(&error) => return Ok(None),
+        opened => opened?,
+    };
+    // Checked after the descriptor is held: from then on the number cannot change its meaning.
+    match start_ticks(pid) {
+        Ok(now) if now != ticks => return Ok(None),
+        Ok(_) => {}
+        Err(error) if is_gone(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    // It is readable when nothing of the process runs any more, also if nobody has collected it.
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let ended = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now))? > 0;
+    Ok((!ended).then_some(descriptor))
+}
+
+/// Whether an error of a file below `/proc/<pid>` says that the process has ended.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+/// The user that `pid` runs as, in numbers of the host.
+pub(super) fn user(pid: u32) -> io::Result<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.and_then(|ids| ids.split_whitespace().next()?.parse().ok()).ok_or(io::ErrorKind::InvalidData.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,5 +66,21 @@ mod tests {
         let pid = std::process::id();
         assert!(start_ticks(pid).unwrap() > 0);
         assert_eq!(start_ticks(pid).unwrap(), start_ticks(pid).unwrap());
+        assert_eq!(user(pid).unwrap(), rustix::process::getuid().as_raw());
+    }
+
+    #[test]
+    fn a_process_is_found_by_number_and_start_until_it_ends() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let ticks = start_ticks(child.id()).unwrap();
+        assert!(find(child.id(), ticks).unwrap().is_some());
+        assert!(find(child.id(), ticks + 1).unwrap().is_none(), "another process with the same number");
+        child.kill().unwrap();
+        let waited = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        rustix::process::waitid(rustix::process::WaitId::Pid(pid), waited).unwrap();
+        assert!(find(child.id(), ticks).unwrap().is_none(), "ended and not collected");
+        child.wait().unwrap();
+        assert!(find(child.id(), ticks).unwrap().is_none(), "ended and collected");
     }
 }

@@ -1,5 +1,6 @@
 //! Sandboxes made ahead, so that a start has next to nothing to wait for. A start that finds none makes its own.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -62,6 +63,19 @@ impl Spares {
             }
         });
         self.taken.notify_one();
+    }
+
+    /// Has no more spares of these layers made. Gives those there are.
+    pub(super) fn forget(&self, layers: &[PathBuf]) -> Vec<Prepared> {
+        self.with(|kinds| {
+            kinds.extract_if(.., |kind| kind.blueprint.layers == layers).flat_map(|kind| kind.ready).collect()
+        })
+    }
+
+    /// Whether there is one of `blueprint`, if there are to be any.
+    pub(super) fn has(&self, blueprint: &Blueprint) -> bool {
+        let ready = |kind: &Spare| kind.blueprint == *blueprint && !kind.ready.is_empty();
+        self.target == 0 || self.with(|kinds| kinds.iter().any(ready))
     }
 
     /// A sandbox of `blueprint` that is ready, if there is one.

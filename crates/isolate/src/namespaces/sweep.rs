@@ -8,12 +8,12 @@ use futures_util::{StreamExt, stream};
 use sandcove_wire::id::SandboxId;
 
 use super::handle::Leaving;
-use super::{Handle, Host, record};
+use super::{Handle, Host, purge, record};
 use crate::backend::SweepReport;
 use crate::{Known, NetworkPolicy, Result};
 
 /// What names of warm processes and spares begin with; ids of sandboxes begin with an `i`.
-const MADE_AHEAD: [&str; 2] = ["warm", "spare"];
+pub(super) const MADE_AHEAD: [&str; 2] = ["warm", "spare"];
 /// Sandboxes removed at once.
 const AT_ONCE: usize = 16;
 
@@ -28,7 +28,10 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
     let mut cleared = stream::iter(orphans)
         .map(|(found, id)| async {
             let leaving = if known.stored.contains(&id) { Leaving::Files } else { Leaving::Nothing };
-            let result = clear(host, &id, found, leaving).await;
+            let result = match found {
+                Ok(found) => clear(host, &id, found, leaving).await,
+                Err(error) => Err(error),
+            };
             (id, result)
         })
         .buffer_unordered(AT_ONCE);
@@ -71,15 +74,20 @@ enum Found {
 }
 
 impl Found {
-    fn of(host: &Arc<Host>, id: &SandboxId) -> Self {
-        let Ok(record) = record::read(&host.run_dir(id)) else { return Self::Unrecorded };
+    /// Nobody else gets the slot of what runs, or may run, before it is known to have ended.
+    fn of(host: &Arc<Host>, id: &SandboxId) -> Result<Self> {
+        let Ok(record) = record::read(&host.run_dir(id)) else { return Ok(Self::Unrecorded) };
         let slot = record.slot;
         match Handle::open(host.clone(), record) {
-            Ok(handle) => {
+            Ok(Some(handle)) => {
                 host.slots.mark(slot);
-                Self::Running(handle)
+                Ok(Self::Running(handle))
             }
-            Err(_) => Self::Dead(slot),
+            Ok(None) => Ok(Self::Dead(slot)),
+            Err(error) => {
+                host.slots.mark(slot);
+                Err(error)
+            }
         }
     }
 }
@@ -117,10 +125,16 @@ pub(super) async fn all_but_sandboxes(host: &Arc<Host>) -> SweepReport {
         note(&mut report, id.to_string(), forget(host, &id, Leaving::Nothing));
     }
     if kept.is_empty() {
-        note(&mut report, "firewall".into(), host.firewall.remove().await);
-        host.cgroups.close();
+        give_back_all(host, &mut report).await;
     }
     report
+}
+
+/// Takes away what all sandboxes share; there is none left.
+pub(super) async fn give_back_all(host: &Arc<Host>, report: &mut SweepReport) {
+    let spawner = host.clone();
+    let _ = tokio::task::spawn_blocking(move || spawner.spawner.end()).await;
+    purge::give_back(&host.config.data_dir, host.number, &host.cgroups, report).await;
 }
 
 /// Removes what the host holds for slots that nobody has.
@@ -139,7 +153,7 @@ async fn free_slots(host: &Host, report: &mut SweepReport) {
     }
 }
 
-fn note(report: &mut SweepReport, name: String, result: Result<()>) {
+pub(super) fn note(report: &mut SweepReport, name: String, result: Result<()>) {
     match result {
         Ok(()) => report.removed.push(name),
         Err(error) => {

@@ -21,6 +21,7 @@ use rustix::net::{
 use sandcove_wire::boot::WARM_COMMAND;
 use sandcove_wire::id::SandboxId;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
 use super::handle::Leaving;
 use super::{Handle, Host, process, record};
@@ -48,7 +49,8 @@ impl WarmSpec {
 /// The processes that are warm now, by their layers.
 #[derive(Default)]
 pub(super) struct WarmSet {
-    kept: Mutex<Vec<WarmSpec>>,
+    /// Each with what ends it.
+    kept: Mutex<Vec<(WarmSpec, CancellationToken)>>,
     ready: Mutex<HashMap<Vec<PathBuf>, Arc<Warm>>>,
 }
 
@@ -79,14 +81,23 @@ impl WarmSet {
         self.lock().get(layers).cloned()
     }
 
-    /// Whether nobody keeps a process for `spec` yet; from now on somebody does.
-    pub(super) fn is_new(&self, spec: &WarmSpec) -> bool {
+    /// What ends the process for `spec`, if nobody keeps one yet; from now on somebody does.
+    pub(super) fn begin(&self, spec: &WarmSpec) -> Option<CancellationToken> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = !kept.contains(spec);
-        if new {
-            kept.push(spec.clone());
+        if kept.iter().any(|(known, _)| known == spec) {
+            return None;
         }
-        new
+        let end = CancellationToken::new();
+        kept.push((spec.clone(), end.clone()));
+        Some(end)
+    }
+
+    /// Ends the process for these layers, for good.
+    pub(super) fn forget(&self, layers: &[PathBuf]) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, end) in kept.extract_if(.., |(spec, _)| spec.layers == layers) {
+            end.cancel();
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<PathBuf>, Arc<Warm>>> {
@@ -133,8 +144,8 @@ impl Warm {
     }
 }
 
-/// Keeps a warm process for `spec` for as long as the server lives; a dead one is replaced, with growing pauses.
-pub(super) async fn keep(host: Arc<Host>, spec: WarmSpec) {
+/// Keeps a warm process for `spec` until `end`; a dead one is replaced, with growing pauses.
+pub(super) async fn keep(host: Arc<Host>, spec: WarmSpec, end: CancellationToken) {
     const FIRST_PAUSE: Duration = Duration::from_secs(1);
     const LONGEST_PAUSE: Duration = Duration::from_secs(60);
     let mut pause = FIRST_PAUSE;
@@ -144,9 +155,11 @@ pub(super) async fn keep(host: Arc<Host>, spec: WarmSpec) {
             Ok((handle, warm)) => {
                 tracing::info!(command = ?spec.command, "warm");
                 host.warm.lock().insert(spec.layers.clone(), Arc::new(warm));
-                handle.wait().await;
+                let died = end.run_until_cancelled(handle.wait()).await.is_some();
                 host.warm.lock().remove(&spec.layers);
-                tracing::warn!(command = ?spec.command, "the warm process died");
+                if died {
+                    tracing::warn!(command = ?spec.command, "the warm process died");
+                }
                 let _ = handle.destroy().await;
                 pause = FIRST_PAUSE;
             }
@@ -154,7 +167,9 @@ pub(super) async fn keep(host: Arc<Host>, spec: WarmSpec) {
                 tracing::warn!(error = &error as &dyn std::error::Error, "could not warm up, trying again");
             }
         }
-        tokio::time::sleep(pause).await;
+        if end.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            return;
+        }
         pause = (pause * 2).min(LONGEST_PAUSE);
         round = round.wrapping_add(1);
     }
@@ -182,8 +197,7 @@ async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> R
     };
     // Its own ids lie outside of the range it hands to its sandboxes.
     let id_base = host.addresses.warm_id_base(slot);
-    let launcher = host.spawner.request(&BuildRequest { id_base, kind }, None)?;
-    let pid = launcher.cloned().await?;
+    let (launcher, pid) = host.spawner.begin(&BuildRequest { id_base, kind }, None).await?;
     let upper = host.pool.create(&id, LIMITS.disk_mib)?;
     host.cgroups.create(slot)?;
     host.cgroups.limit(slot, &LIMITS)?;
@@ -198,7 +212,7 @@ async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> R
     let record =
         Record { id: id.clone(), slot, pid, start_ticks, limits: LIMITS, network: NetworkPolicy::default() };
     record::write(&run_dir, &record)?;
-    let handle = Handle::open(host.clone(), record)?;
+    let handle = Handle::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
 
     let user_namespace =
         open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

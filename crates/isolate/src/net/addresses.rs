@@ -54,7 +54,7 @@ impl Addresses {
 
     /// What the names of all host interfaces of this instance start with.
     pub(crate) fn link_prefix(&self) -> String {
-        format!("scv{}-", self.instance)
+        link_prefix(self.instance)
     }
 
     /// First host id of the sandbox's id range.
@@ -67,6 +67,11 @@ impl Addresses {
     pub(crate) fn warm_id_base(&self, slot: u32) -> u32 {
         self.id_base(slot) + INSTANCES * SLOTS_PER_INSTANCE * crate::jail::ID_COUNT
     }
+}
+
+/// What the names of all host interfaces of `instance` start with.
+pub(crate) fn link_prefix(instance: u32) -> String {
+    format!("scv{instance}-")
 }
 
 #[cfg(test)]

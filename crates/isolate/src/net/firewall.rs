@@ -20,6 +20,9 @@ use crate::{Error, NetworkPolicy, Record, Result};
 const BLOCKED: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
                        192.168.0.0/16, 224.0.0.0/4, 240.0.0.0/4";
 
+/// Denials of one sandbox that are answered; further ones are dropped.
+const ANSWERS: &str = "200/second burst 1000 packets";
+
 /// The instance's table.
 #[derive(Debug)]
 pub(crate) struct Firewall {
@@ -44,7 +47,7 @@ impl Firewall {
             Some(list) => only_v4(list),
             None => host_resolvers(),
         };
-        let firewall = Self::new(format!("sandcove{instance}"), addresses, resolvers);
+        let firewall = Self::new(table(instance), addresses, resolvers);
         let forwarding = "/proc/sys/net/ipv4/ip_forward";
         std::fs::write(forwarding, "1").map_err(|source| Error::Path {
             action: "write",
@@ -63,13 +66,19 @@ impl Firewall {
         Self { table, addresses, resolvers, gates: Mutex::default(), room: Room::new() }
     }
 
-    /// Takes the table away; none is fine.
-    pub(crate) async fn remove(&self) -> Result<()> {
-        let table = &self.table;
+    /// Takes the table of an instance away; none is fine.
+    pub(crate) async fn remove(instance: u32) -> Result<()> {
+        let table = table(instance);
         nft(&format!("table inet {table} {{}}\ndelete table inet {table}\n")).await
     }
 
     /// The whole table. A policy comes before connections that are there already, so that a new one cuts them.
+    ///
+    /// What is denied is answered, so that no program waits for it, and in a way that says nothing of the host: whether an
+    /// address is the host's, another sandbox's or nobody's, TCP is reset in its name, and everything else is prohibited in
+    /// the name of the sandbox's gateway. Therefore what is not TCP is denied before it is routed: the kernel would answer
+    /// in the name of an address that it finds to be the host's own. Answers go to no forged source, for these are dropped
+    /// first, and are limited, because the kernel has one limit of such messages for everybody.
     /// Adding before deleting makes the replacement one transaction that works the first time too.
     fn ruleset(&self) -> String {
         let Self { table, addresses, .. } = self;
@@ -93,22 +102,32 @@ table inet {table} {{
   map translations {{ type ifname : verdict; }}
   map gates {{ type ifname : verdict; }}
   set connections {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
+  set answers {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
+  chain deny {{
+    add @answers {{ iifname limit rate over {ANSWERS} }} drop
+    meta l4proto tcp reject with tcp reset
+    reject with icmp type admin-prohibited
+  }}
+  chain arrival {{
+    type filter hook prerouting priority dstnat + 10; policy accept;
+    iifname {mine} fib saddr . iif oif missing drop
+    iifname {mine} meta nfproto ipv4 meta l4proto != tcp fib daddr type local goto deny
+  }}
   chain input {{
     type filter hook input priority -10; policy accept;
-    iifname {mine} fib saddr . iif oif missing drop
+    iifname {mine} meta nfproto ipv6 drop
     iifname vmap @gates
-    iifname {mine} drop
+    iifname {mine} goto deny
   }}
   chain forward {{
     type filter hook forward priority -10; policy accept;
-    iifname {mine} oifname \"scv*\" drop
     iifname {mine} meta nfproto ipv6 drop
-    iifname {mine} fib saddr . iif oif missing drop
+    iifname {mine} oifname \"scv*\" goto deny
     iifname vmap @policies
     iifname {mine} ct state established,related accept
     iifname {mine} ct state new add @connections {{ iifname ct count over {MOST_CONNECTIONS} }} drop
     {dns_out}
-    iifname {mine} ip daddr @blocked drop
+    iifname {mine} ip daddr @blocked goto deny
     iifname {mine} accept
     oifname {mine} ct state established,related accept
     oifname {mine} drop
@@ -184,6 +203,10 @@ table inet {table} {{
     }
 }
 
+fn table(instance: u32) -> String {
+    format!("sandcove{instance}")
+}
+
 fn only_v4(list: Vec<IpAddr>) -> Vec<Ipv4Addr> {
     list.into_iter()
         .filter_map(|address| match address {
@@ -253,7 +276,18 @@ mod tests {
         let ruleset = firewall.ruleset();
         let place = |text: &str| ruleset.find(text).unwrap();
         assert!(place("vmap @policies") < place("ct state established"));
-        assert!(place("oifname \"scv*\" drop") < place("vmap @policies"));
+        assert!(place("oifname \"scv*\" goto deny") < place("vmap @policies"));
+    }
+
+    #[test]
+    fn forged_sources_are_dropped_before_anything_is_answered() {
+        let ruleset = firewall(&[]).ruleset();
+        let arrival = ruleset.split("chain arrival").nth(1).unwrap();
+        assert!(arrival.find("fib saddr . iif oif missing drop") < arrival.find("goto deny"));
+        // Before every other filter of the table.
+        assert!(arrival.contains("hook prerouting"));
+        let deny = ruleset.split("chain deny").nth(1).unwrap();
+        assert!(deny.find("limit rate over") < deny.find("reject"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod opening;
 mod policy;
 mod resolver;
 
-pub(crate) use addresses::{Addresses, INSTANCES, SLOTS_PER_INSTANCE};
+pub(crate) use addresses::{Addresses, INSTANCES, SLOTS_PER_INSTANCE, link_prefix};
 pub(crate) use dialer::Dialer;
 pub(crate) use firewall::Firewall;
 pub(crate) use links::Links;

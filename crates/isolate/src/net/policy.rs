@@ -56,13 +56,13 @@ impl Place<'_> {
     /// What it may send out.
     fn policy(&self, policy: &NetworkPolicy) -> Result<Vec<String>> {
         let mut rules = self.name_servers(policy);
-        for (networks, verdict) in [(&policy.allow_out, "return"), (&policy.deny_out, "drop")] {
+        for (networks, verdict) in [(&policy.allow_out, "return"), (&policy.deny_out, "goto deny")] {
             for network in networks {
                 rules.push(format!("ip daddr {} {verdict}", checked(network)?));
             }
         }
         if policy.deny_all {
-            rules.push("drop".into());
+            rules.push("goto deny".into());
         }
         Ok(rules)
     }

@@ -1,6 +1,7 @@
 //! The storage pool: template layers and what sandboxes write. On btrfs a sandbox's upper is a subvolume with a limit;
 //! elsewhere it is a plain directory without one, which `sandcove doctor` warns about.
 
+mod mark;
 mod snapshot;
 mod volume;
 mod volumes;
@@ -38,7 +39,11 @@ impl Pool {
         let root = data_dir.join("pool");
         std::fs::create_dir_all(&root).map_err(at("create", &root))?;
         let mut kind = kind_of(&root)?;
-        if kind == Kind::Plain {
+        let state = mark::State::of(data_dir, &root)?;
+        if kind == Kind::Plain && state != mark::State::Same {
+            if state == mark::State::Other && !volume::exists(data_dir) {
+                return Err(mark::other(data_dir, &root));
+            }
             match volume::mount(data_dir, &root, size_gib) {
                 Ok(()) => kind = kind_of(&root)?,
                 // What was written to an image is not to be seen without it: a server that went on would take every
@@ -52,6 +57,8 @@ impl Pool {
                 }
             }
         }
+        // An empty directory where a file system should be mounted looks like a pool without sandboxes.
+        mark::ensure(data_dir, &root)?;
         let pool = Self { root, kind };
         for directory in [pool.layers(), pool.sandboxes(), pool.snapshots(), pool.volumes()] {
             std::fs::create_dir_all(&directory).map_err(at("create", &directory))?;
@@ -64,6 +71,28 @@ impl Pool {
 
     pub(crate) fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Unmounts the pool of `data_dir` if it is an image, which frees the loop device with its last user. Not mounted is
+    /// fine.
+    pub(crate) fn close(data_dir: &Path) -> Result<()> {
+        if volume::exists(data_dir) { volume::unmount(&data_dir.join("pool")) } else { Ok(()) }
+    }
+
+    /// Deletes everything in the pool of `data_dir`, which no process uses any more.
+    pub(crate) fn erase(data_dir: &Path) -> Result<()> {
+        Self::close(data_dir)?;
+        let root = data_dir.join("pool");
+        for parent in ["sandboxes", "snapshots", "volumes"].map(|name| root.join(name)) {
+            for entry in std::fs::read_dir(&parent).into_iter().flatten().flatten() {
+                // A read-only subvolume goes by this only; everything else goes with its directory.
+                if let (Some(name), Ok(parent)) = (entry.file_name().to_str(), open(&parent)) {
+                    let _ = sys::delete_subvolume(parent.as_fd(), name);
+                }
+            }
+        }
+        // A host may have mounted a file system of its own here: then the directory stays.
+        remove_contents(&root).map_err(at("delete", &root))
     }
 
     /// Read-only template layers.
@@ -159,6 +188,22 @@ fn delete_subvolume(parent: &Path, name: &str, limits: bool) -> Result<()> {
     if let (true, Ok(number)) = (limits, number) {
         // Refused while the deleted data is still being freed, and then done by the kernel itself.
         let _ = sys::remove_qgroup(parent.as_fd(), number);
+    }
+    Ok(())
+}
+
+fn remove_contents(directory: &Path) -> io::Result<()> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())?;
+        } else {
+            std::fs::remove_file(entry.path())?;
+        }
     }
     Ok(())
 }

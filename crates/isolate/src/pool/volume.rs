@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::mount::{MountFlags, mount as mount_fs};
+use rustix::mount::{MountFlags, UnmountFlags, mount as mount_fs, unmount as unmount_fs};
 
 use super::at;
 use crate::sys;
@@ -11,6 +11,8 @@ use crate::{Error, Result};
 
 /// Largest image made without being asked for one, GiB. The file is sparse: it takes only what is written.
 const MOST_GIB: u64 = 256;
+
+const FLAGS: MountFlags = MountFlags::NOATIME.union(MountFlags::NODEV).union(MountFlags::NOSUID);
 
 /// Whether there is an image.
 pub(super) fn exists(data_dir: &Path) -> bool {
@@ -29,17 +31,33 @@ pub(super) fn mount(data_dir: &Path, root: &Path, size_gib: Option<u64>) -> Resu
     })
 }
 
+/// Unmounts what is mounted at `root`, however often; nothing there is fine.
+pub(super) fn unmount(root: &Path) -> Result<()> {
+    loop {
+        match unmount_fs(root, UnmountFlags::NOFOLLOW) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(at("unmount", root)(error.into())),
+        }
+    }
+}
+
 fn image(data_dir: &Path) -> PathBuf {
     data_dir.join("pool.img")
 }
 
 fn attach(image: &Path, root: &Path) -> Result<()> {
+    // A spawner that is on its way out may still hold it: a file system may not be mounted from two devices.
+    if let Some(device) = sys::loop_of(image)
+        && mount_fs(&device, root, "btrfs", FLAGS, None).is_ok()
+    {
+        return Ok(());
+    }
     let (device, open) = sys::attach_loop(image).map_err(at("attach", image))?;
-    mount_fs(&device, root, "btrfs", MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOSUID, None)
-        .map_err(|error| {
-            let _ = sys::detach_loop(&open);
-            Error::Path { action: "mount", path: image.to_owned(), source: error.into() }
-        })
+    mount_fs(&device, root, "btrfs", FLAGS, None).map_err(|error| {
+        let _ = sys::detach_loop(&open);
+        Error::Path { action: "mount", path: image.to_owned(), source: error.into() }
+    })
 }
 
 fn make(data_dir: &Path, image: &Path, size_gib: Option<u64>) -> Result<()> {

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{Kind, Pool, at, delete_subvolume, full_or, open};
-use crate::Result;
 use crate::sys;
+use crate::{Error, Result};
 
 impl Pool {
     /// Where volumes are.
@@ -42,7 +42,14 @@ impl Pool {
         let Kind::Btrfs { limits } = self.kind else {
             return std::fs::remove_dir_all(&path).map_err(at("delete", &path));
         };
-        delete_subvolume(&parent, name, limits)
+        match delete_subvolume(&parent, name, limits) {
+            // It holds subvolumes that somebody inside has made, and these go as directories do.
+            Err(Error::Path { source, .. }) if source.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                std::fs::remove_dir_all(path.join("content")).map_err(at("empty", &path))?;
+                delete_subvolume(&parent, name, limits)
+            }
+            done => done,
+        }
     }
 }
 

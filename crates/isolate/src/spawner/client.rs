@@ -2,52 +2,148 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::message::{BuildRequest, Launch, Reply, receive, send};
+use super::message::{BuildRequest, Greeting, Launch, Reply, receive, send};
 use crate::{Error, Result};
 
-/// A running spawner process. Dropping it closes the socket, which tells the spawner to leave once its sandboxes are
-/// gone.
+/// How long a spawner may take to be ready.
+const READY_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+/// How long a spawner without sandboxes may take to leave.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a spawner is started with; all paths are absolute, because it starts in the root directory.
+#[derive(Debug, Clone)]
+pub(crate) struct SpawnerConfig {
+    /// The `sandcove` program.
+    pub program: PathBuf,
+    /// The storage pool.
+    pub pool: PathBuf,
+    /// Directory of the guest programs.
+    pub libexec: PathBuf,
+}
+
+/// A spawner that works: one that was killed is replaced at the next request. Dropping this closes the socket, which tells
+/// the spawner to leave once its sandboxes are gone.
 pub(crate) struct Spawner {
+    config: SpawnerConfig,
+    process: Mutex<Process>,
+}
+
+/// A spawner process that said that it is ready.
+struct Process {
     socket: OwnedFd,
     child: Child,
 }
 
-impl Spawner {
-    /// Starts `program __spawner <pool> <libexec>`.
-    pub(crate) fn start(program: &Path, pool: &Path, libexec: &Path) -> Result<Self> {
+impl Process {
+    /// Starts `program __spawner <pool> <libexec>` and waits until it is ready.
+    fn start(config: &SpawnerConfig) -> Result<Self> {
         let failed = |source| Error::Kernel { action: "start the spawner".into(), source };
         let (ours, theirs) = pair().map_err(failed)?;
-        let child = Command::new(program)
+        let mut child = Command::new(&config.program)
             .arg("__spawner")
-            .arg(pool)
-            .arg(libexec)
+            .arg(&config.pool)
+            .arg(&config.libexec)
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(theirs))
             .spawn()
             .map_err(failed)?;
-        Ok(Self { socket: ours, child })
+        match greeting(&ours).map_err(failed) {
+            Ok(Greeting::Ready) => Ok(Self { socket: ours, child }),
+            outcome => {
+                let _ = child.kill();
+                let _ = child.wait();
+                match outcome {
+                    Ok(Greeting::Failed(failure)) => Err(Error::Spawner(failure.to_string())),
+                    Ok(Greeting::Ready) => Err(Error::SpawnerGone),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+}
+
+fn greeting(socket: &OwnedFd) -> io::Result<Greeting> {
+    if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&READY_TIMEOUT))? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    match receive(socket)? {
+        Some((greeting, _)) => Ok(greeting),
+        None => Err(io::Error::other("it ended before it was ready")),
+    }
+}
+
+impl Spawner {
+    /// Starts a spawner and waits until it is ready.
+    pub(crate) fn start(config: SpawnerConfig) -> Result<Self> {
+        let process = Mutex::new(Process::start(&config)?);
+        Ok(Self { config, process })
+    }
+
+    /// Asks the spawner to leave and waits until it has, which it does at once when it has no sandboxes. Only then is the pool
+    /// no longer in use.
+    pub(crate) fn end(&self) {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = rustix::net::shutdown(&process.socket, rustix::net::Shutdown::Both);
+        let deadline = Instant::now() + END_TIMEOUT;
+        while matches!(process.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Host pid of the spawner.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).child.id()
+    }
+
+    /// Has a new sandbox shell made and waits for its PID 1, whose host pid is returned. When the spawner turns out to be
+    /// dead, another one does it.
+    pub(crate) async fn begin(
+        &self,
+        request: &BuildRequest,
+        parent: Option<&OwnedFd>,
+    ) -> Result<(Launcher, u32)> {
+        let begun = match self.request(request, parent) {
+            Ok(launcher) => launcher.cloned().await.map(|pid| (launcher, pid)),
+            Err(error) => Err(error),
+        };
+        if !matches!(begun, Err(Error::SpawnerGone)) || !self.replace_if_dead()? {
+            return begun;
+        }
+        let launcher = self.request(request, parent)?;
+        let pid = launcher.cloned().await?;
+        Ok((launcher, pid))
+    }
+
+    /// Whether the spawner had been killed and now is another one. Its sandboxes live on as children of the host's init.
+    fn replace_if_dead(&self) -> Result<bool> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(process.child.try_wait(), Ok(None)) {
+            return Ok(false);
+        }
+        tracing::warn!(pid = process.child.id(), "the spawner is gone and is started again");
+        *process = Process::start(&self.config)?;
+        Ok(true)
     }
 
     /// Asks for a new sandbox shell; the answer comes on the returned [`Launcher`].
-    pub(crate) fn request(&self, request: &BuildRequest, parent: Option<&OwnedFd>) -> Result<Launcher> {
+    fn request(&self, request: &BuildRequest, parent: Option<&OwnedFd>) -> Result<Launcher> {
         let (ours, theirs) =
             pair().map_err(|source| Error::Kernel { action: "make a socket pair".into(), source })?;
         let fds: Vec<_> = parent.into_iter().chain([&theirs]).map(AsFd::as_fd).collect();
-        send(&self.socket, request, &fds).map_err(|_| Error::SpawnerGone)?;
-        drop(theirs);
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        send(&process.socket, request, &fds).map_err(|_| Error::SpawnerGone)?;
+        drop((process, theirs));
         rustix::io::ioctl_fionbio(&ours, true)
             .map_err(|e| Error::Kernel { action: "make a socket non-blocking".into(), source: e.into() })?;
         let socket = crate::sys::watch(ours)
@@ -63,7 +159,7 @@ pub(crate) struct Launcher {
 
 impl Launcher {
     /// Waits for the shell's PID 1 and returns its host pid.
-    pub(crate) async fn cloned(&self) -> Result<u32> {
+    async fn cloned(&self) -> Result<u32> {
         match self.reply().await? {
             Reply::Cloned { pid } => Ok(pid),
             Reply::Launched => Err(Error::SpawnerGone),

@@ -19,6 +19,15 @@ const MAX_FDS: usize = 32;
 /// Longest packet. The boot message travels in a memfd of its own, so nothing here grows with user input.
 const MAX_PACKET: usize = 64 * 1024;
 
+/// Spawner to server, once, before anything is asked of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Greeting {
+    /// The spawner has its own view of the file system and takes requests.
+    Ready,
+    /// The spawner cannot work and is ending.
+    Failed(Failure),
+}
+
 /// Server to spawner. Descriptors: the user namespace to be born in, when it is not the host's, and the builder's end of
 /// the reply socket.
 #[derive(Debug, Serialize, Deserialize)]

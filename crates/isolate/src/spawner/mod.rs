@@ -5,6 +5,7 @@
 //! orphan behind that the host's init would have to collect.
 //!
 //! ```text
+//! server <---- Greeting::Ready | Greeting::Failed ---- spawner (once, at its start)
 //! server --[BuildRequest + reply socket]--> spawner --fork--> builder (crate::jail::builder)
 //! server <------------- Reply::Cloned { pid } -------------- builder
 //! server --------------- Launch + 4 descriptors -----------> builder   (cgroups and network are ready)
@@ -15,7 +16,7 @@ mod client;
 mod message;
 mod process;
 
-pub(crate) use client::{Launcher, Spawner};
+pub(crate) use client::{Launcher, Spawner, SpawnerConfig};
 pub(crate) use message::{BuildRequest, Failure, Kind, Launch, Reply, Volume, receive, send};
 pub use process::spawner_main;
 pub(crate) use process::{DEVICES, LAYERS, NEW_ROOT, UPPER};

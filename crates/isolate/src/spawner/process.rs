@@ -13,7 +13,7 @@ use rustix::mount::{
 use rustix::process::{WaitOptions, chdir, pivot_root, set_child_subreaper, setsid, wait};
 use rustix::thread::UnshareFlags;
 
-use super::message::{BuildRequest, receive};
+use super::message::{BuildRequest, Failure, Greeting, receive, send};
 use crate::jail;
 use crate::sys::{self, Forked};
 
@@ -28,18 +28,27 @@ pub(crate) const UPPER: &str = "/upper";
 /// Most layers a template may have.
 pub(crate) const MAX_LAYERS: usize = 64;
 
-/// Entry of `sandcove __spawner <pool> <libexec>`, with the server's socket as standard input. Returns
-/// when the server
-/// and every sandbox are gone.
+/// Entry of `sandcove __spawner <pool> <libexec>`, with the server's socket as standard input. Returns when the server and
+/// every sandbox are gone, or when the server has been told why there is no spawner.
 pub fn spawner_main(pool: &Path, libexec: &Path) -> io::Result<()> {
     let socket = server_socket()?;
+    if let Err(failure) = prepare(pool, libexec) {
+        return send(&socket, &Greeting::Failed(failure), &[]);
+    }
+    send(&socket, &Greeting::Ready, &[])?;
+    serve(&socket)
+}
+
+fn prepare(pool: &Path, libexec: &Path) -> Result<(), Failure> {
     // Ctrl-C in the server's terminal must not reach sandboxes.
     let _ = setsid();
-    set_child_subreaper(Some(rustix::process::getpid()))?;
+    set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::at("adopt orphans"))?;
     // The kernel collects what ends, at once: a sandbox is not gone before the last of its processes is collected.
-    sys::collect_children(false)?;
-    enter_own_root(&[pool, libexec])?;
-    serve(&socket)
+    sys::collect_children(false).map_err(Failure::at("collect children"))?;
+    for path in [pool, libexec] {
+        std::fs::metadata(path).map_err(Failure::at(&format!("find `{}`", path.display())))?;
+    }
+    enter_own_root(&[pool, libexec]).map_err(Failure::at("leave the host's file system"))
 }
 
 /// The socket arrives as standard input, which is the one descriptor that can be handed over without unsafe code.

@@ -74,6 +74,15 @@ pub(crate) fn attach(image: &Path) -> io::Result<(PathBuf, File)> {
     Err(io::Error::from_raw_os_error(libc::EBUSY))
 }
 
+/// The loop device that `image` is bound to, if any.
+pub(crate) fn bound_to(image: &Path) -> Option<PathBuf> {
+    let devices = std::fs::read_dir("/sys/block").ok()?;
+    devices.flatten().find_map(|entry| {
+        let file = std::fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
+        (Path::new(file.trim_end_matches('\n')) == image).then(|| Path::new("/dev").join(entry.file_name()))
+    })
+}
+
 /// Lets go of a loop device; used when the mount that was to hold it failed.
 pub(crate) fn detach(device: &File) -> io::Result<()> {
     // SAFETY: takes no argument.

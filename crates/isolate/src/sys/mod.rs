@@ -15,7 +15,7 @@ pub(crate) use btrfs::{
     set_limit, subvolume_id, subvolume_usage,
 };
 pub(crate) use ifaddr::{add_default_route, interface_up, set_address};
-pub(crate) use loopdev::{attach as attach_loop, detach as detach_loop};
+pub(crate) use loopdev::{attach as attach_loop, bound_to as loop_of, detach as detach_loop};
 pub(crate) use mount::{MountRights, idmap_mount};
 pub(crate) use process::{
     CloneFlags, Forked, become_root, clone_child, close_on_exec_from, collect_children, exec, exit_now, fork,

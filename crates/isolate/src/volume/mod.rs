@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, 
 use rustix::fs::{chmodat, chownat, fstat, mkdirat, open, openat2, readlinkat};
 use rustix::io::Errno;
 
+pub use remove::Removal;
 pub use write::Upload;
 
 /// How often a path is tried again that others rename meanwhile.
@@ -124,13 +125,16 @@ impl Volume {
 
     /// The regular file at `path`, to be read, and its size in bytes.
     pub fn read(&self, path: &str) -> Result<(File, u64)> {
-        // A pipe without a writer must not hold anything up.
-        let fd = self.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-        let stat = fstat(&fd).map_err(failed("inspect a file", path))?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok((fd.into(), u64::try_from(stat.st_size).unwrap_or(0))),
-            _ => Err(VolumeError::Refused(format!("path '{path}' is not a file"))),
+        // Looked at before it is opened: opening a pipe waits, a socket fails, and a device does whatever it does.
+        let found = self.resolve(path, OFlags::PATH)?;
+        let stat = fstat(&found).map_err(failed("inspect a file", path))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(VolumeError::Refused(format!("path '{path}' is not a file")));
         }
+        // Nor is a lease waited for that somebody inside has on it.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = open(by_number(&found), flags, Mode::empty()).map_err(failed("open", path))?;
+        Ok((file.into(), u64::try_from(stat.st_size).unwrap_or(0)))
     }
 
     /// Makes a directory; with `parents` also those above it, and one that is there already is fine.
@@ -220,12 +224,16 @@ fn apply(fd: &OwnedFd, attributes: Attributes) -> rustix::io::Result<()> {
     if uid.is_some() || gid.is_some() {
         chownat(fd, "", uid, gid, AtFlags::EMPTY_PATH)?;
     }
-    // After the owner, whose change would take bits away. By its number, because a path descriptor has no other way.
+    // After the owner, whose change would take bits away.
     if let Some(mode) = attributes.mode {
-        let own = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
-        chmodat(CWD, own, Mode::from_raw_mode(mode), AtFlags::empty())?;
+        chmodat(CWD, by_number(fd), Mode::from_raw_mode(mode), AtFlags::empty())?;
     }
     Ok(())
+}
+
+/// The only way from a path descriptor to what it is of.
+fn by_number(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
 
 fn entry(fd: &OwnedFd, path: &str) -> Result<Entry> {
@@ -247,7 +255,7 @@ fn describe(stat: &Stat, path: &str, target: Option<String>) -> Entry {
             FileType::Symlink => EntryKind::Symlink,
             _ => EntryKind::Other,
         },
-        size: u64::try_from(stat.st_size).unwrap_or(0),
+        size: size(stat),
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,
@@ -255,6 +263,16 @@ fn describe(stat: &Stat, path: &str, target: Option<String>) -> Entry {
         modified_ns: i128::from(stat.st_mtime) * SECOND + i128::from(stat.st_mtime_nsec),
         changed_ns: i128::from(stat.st_ctime) * SECOND + i128::from(stat.st_ctime_nsec),
         target,
+    }
+}
+
+/// Of a directory, what ext4 would say, as sandboxes are told too: whole blocks, at least one.
+fn size(stat: &Stat) -> u64 {
+    const BLOCK: u64 = 4096;
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => size.max(1).next_multiple_of(BLOCK),
+        _ => size,
     }
 }
 
@@ -273,6 +291,8 @@ fn failed<'a>(action: &'static str, path: &'a str) -> impl Fn(Errno) -> VolumeEr
         Errno::ISDIR => VolumeError::Refused(format!("path '{path}' is a directory")),
         Errno::LOOP => VolumeError::Refused(format!("path '{path}' leads through too many links")),
         Errno::INVAL | Errno::NAMETOOLONG => VolumeError::Refused("path is not valid".into()),
+        Errno::AGAIN => VolumeError::Refused(format!("path '{path}' is in use inside a sandbox, try again")),
+        Errno::OPNOTSUPP => VolumeError::Refused(format!("path '{path}' is a link, which has no mode")),
         Errno::NOSPC | Errno::DQUOT => VolumeError::Full,
         errno => VolumeError::Io { action, source: errno.into() },
     }

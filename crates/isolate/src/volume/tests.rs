@@ -73,10 +73,10 @@ fn files_are_written_read_listed_and_removed() {
     let changed =
         volume.set_attributes("/a/b.txt", Attributes { mode: Some(0o640), ..Attributes::default() });
     assert_eq!(changed.unwrap().mode, 0o640);
-    volume.remove("/a", "gone".into()).unwrap();
-    assert!(matches!(volume.remove("/a", "gone".into()), Err(VolumeError::NotFound(_))));
+    assert_eq!(volume.remove("/a", "gone").unwrap(), Removal::Done);
+    assert!(matches!(volume.remove("/a", "gone"), Err(VolumeError::NotFound(_))));
     assert_eq!(volume.list("/", 9).unwrap(), []);
-    assert!(matches!(volume.remove("/", "gone".into()), Err(VolumeError::Refused(_))));
+    assert!(matches!(volume.remove("/", "gone"), Err(VolumeError::Refused(_))));
     assert_eq!(place.left_in_work(), 0);
 }
 
@@ -111,7 +111,7 @@ fn symbolic_links_lead_nowhere_outside() {
     assert!(volume.list("/", 5).unwrap().iter().all(|entry| !entry.path.contains("passwd")));
     volume.set_attributes("relative", Place::own()).unwrap();
     for name in ["relative", "up", "root", "magic", "loop"] {
-        volume.remove(name, "gone".into()).unwrap();
+        assert_eq!(volume.remove(name, "gone").unwrap(), Removal::Done);
     }
     assert_eq!(std::fs::read_to_string(&host).unwrap(), "host secret");
 }
@@ -146,12 +146,37 @@ fn a_link_that_is_swapped_meanwhile_leads_nowhere_outside() {
 }
 
 #[test]
-fn pipes_hold_nobody_up() {
+fn what_is_no_file_is_refused_unopened() {
     let place = Place::new();
     let made = std::process::Command::new("mkfifo").arg(place.inside("pipe")).status().unwrap();
     assert!(made.success());
-    assert!(matches!(place.read("pipe"), Err(VolumeError::Refused(_))));
-    assert_eq!(place.volume().stat("pipe").unwrap().kind, EntryKind::Other);
+    let _socket = std::os::unix::net::UnixListener::bind(place.inside("socket")).unwrap();
+    let volume = place.volume();
+    for name in ["pipe", "socket"] {
+        assert!(matches!(place.read(name), Err(VolumeError::Refused(_))), "{name}");
+        assert_eq!(volume.stat(name).unwrap().kind, EntryKind::Other);
+        assert!(matches!(volume.list(name, 1), Err(VolumeError::Refused(_))), "{name}");
+        let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+        assert_eq!(volume.set_attributes(name, mode).unwrap().mode, 0o600);
+        assert_eq!(place.write(name, "in its place").unwrap().kind, EntryKind::File);
+        assert_eq!(volume.remove(name, "gone").unwrap(), Removal::Done);
+    }
+    symlink("nowhere", place.inside("link")).unwrap();
+    let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+    assert!(matches!(volume.set_attributes("link", mode), Err(VolumeError::Refused(_))));
+}
+
+#[test]
+fn directories_have_the_size_of_whole_blocks() {
+    // An empty directory is 40 bytes there, 0 on btrfs, 4096 on ext4.
+    let place = Place { directory: tempfile::tempdir_in("/dev/shm").unwrap() };
+    for part in ["content", "work"] {
+        std::fs::create_dir(place.directory.path().join(part)).unwrap();
+    }
+    let volume = place.volume();
+    assert_eq!(volume.make_directory("d", Place::own(), false).unwrap().size, 4096);
+    assert_eq!(volume.stat("/d").unwrap().size, 4096);
+    assert_eq!(volume.list("/", 1).unwrap()[0].size, 4096);
 }
 
 #[test]
@@ -164,7 +189,7 @@ fn trees_deeper_than_any_path_are_removed() {
     }
     let volume = place.volume();
     assert!(volume.list("/", 100).unwrap().len() >= 100);
-    volume.remove("deeper", "gone".into()).unwrap();
+    assert_eq!(volume.remove("deeper", "gone").unwrap(), Removal::Done);
     assert_eq!(place.left_in_work(), 0);
 }
 
@@ -176,6 +201,21 @@ fn what_was_interrupted_is_cleaned() {
     std::fs::write(work.join("half/removed/file"), "x").unwrap();
     std::fs::write(work.join("upload"), "x").unwrap();
     drop(place.volume().begin("never", Place::own(), "dropped".into()).unwrap());
-    place.volume().clean().unwrap();
+    assert!(place.volume().clean().unwrap().is_empty());
     assert_eq!(place.left_in_work(), 0);
+}
+
+#[test]
+fn taking_a_tree_apart_goes_on_where_it_stopped() {
+    let place = Place::new();
+    let work = place.directory.path().join("work");
+    for part in ["tree/a/b", "tree.1/c", "tree.7/d/e", "tree2/f"] {
+        std::fs::create_dir_all(work.join(part)).unwrap();
+    }
+    std::fs::write(work.join("upload"), "under way").unwrap();
+    let volume = place.volume();
+    volume.take_apart("tree").unwrap();
+    volume.take_apart("tree").unwrap();
+    assert!(work.join("tree2/f").exists() && work.join("upload").exists());
+    assert_eq!(place.left_in_work(), 2);
 }

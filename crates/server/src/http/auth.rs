@@ -57,7 +57,8 @@ impl FromRequestParts<App> for Person {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
-        let token = bearer(&parts.headers).ok_or(Error::NoCredentials)?;
+        let token =
+            bearer(&parts.headers).ok_or(Error::NoCredentials("an access token as a bearer token"))?;
         let team = by_access_token(app, token, &parts.headers).await?;
         welcome(app, team, parts).map(Self)
     }
@@ -75,7 +76,10 @@ impl FromRequestParts<App> for Manager {
                 Ok(team) => team,
                 Err(first) => by_admin_token(app, admin, headers).await.map_err(|_| first)?,
             },
-            (None, None) => return Err(Error::NoCredentials),
+            (None, None) => {
+                let wanted = "an access token as a bearer token, or the admin token in X-Admin-Token";
+                return Err(Error::NoCredentials(wanted));
+            }
         };
         welcome(app, team, parts).map(Self)
     }
@@ -85,7 +89,8 @@ impl FromRequestParts<App> for Operator {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
-        let token = text(&parts.headers, "x-admin-token").ok_or(Error::NoCredentials)?;
+        let token = text(&parts.headers, "x-admin-token");
+        let token = token.ok_or(Error::NoCredentials("the admin token in X-Admin-Token"))?;
         check_admin_token(app, token).map(|()| Self)
     }
 }
@@ -95,7 +100,8 @@ impl FromRequestParts<App> for Scraper {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let token = text(&parts.headers, "x-admin-token").or_else(|| bearer(&parts.headers));
-        check_admin_token(app, token.ok_or(Error::NoCredentials)?).map(|()| Self)
+        let wanted = "the admin token in X-Admin-Token or as a bearer token";
+        check_admin_token(app, token.ok_or(Error::NoCredentials(wanted))?).map(|()| Self)
     }
 }
 
@@ -139,7 +145,7 @@ async fn authenticate(app: &App, headers: &HeaderMap) -> Result<Team> {
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
-    Err(first_error.unwrap_or(Error::NoCredentials))
+    Err(first_error.unwrap_or(Error::NoCredentials("an API key in X-API-Key")))
 }
 
 async fn by_api_key(app: &App, key: &str) -> Result<Team> {

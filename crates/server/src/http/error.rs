@@ -3,6 +3,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
+use hyper::ext::ReasonPhrase;
 use sandcove_isolate::volume::VolumeError;
 use sandcove_wire::api::error::ErrorBody;
 use sandcove_wire::api::volume::ContentError;
@@ -22,12 +23,17 @@ impl IntoResponse for Error {
             Error::NodeNotFound => status.into_response(),
             _ => {
                 let mut answer = body::json(status, &error_body(&self));
-                let headers = answer.headers_mut();
                 if let Error::TooManyRequests(seconds) = self {
-                    headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+                    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+                }
+                if let Error::LegacyClient(_) = &self
+                    && let Ok(reason) = ReasonPhrase::try_from(self.to_string())
+                {
+                    // All that JavaScript clients of that age show of an answer.
+                    answer.extensions_mut().insert(reason);
                 }
                 if is_harmful_to_repeat(&self) {
-                    headers.insert("should-retry", HeaderValue::from_static("false"));
+                    answer.headers_mut().insert("should-retry", HeaderValue::from_static("false"));
                 }
                 answer
             }
@@ -81,6 +87,7 @@ fn status(error: &Error) -> StatusCode {
         Error::Schema(_)
         | Error::Refused(_)
         | Error::RefusedAs { .. }
+        | Error::LegacyClient(_)
         | Error::InvalidSandboxId
         | Error::InvalidTemplateReference(_)
         | Error::InvalidTeamId
@@ -88,7 +95,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::BodyTooLarge(_)
         | Error::BodyAborted => StatusCode::BAD_REQUEST,
         Error::VolumeFiles(VolumeError::Full) => StatusCode::INSUFFICIENT_STORAGE,
-        Error::NoCredentials
+        Error::NoCredentials(_)
         | Error::MalformedCredential(_)
         | Error::UnknownApiKey(_)
         | Error::UnknownAccessToken(_)
@@ -135,8 +142,11 @@ fn status(error: &Error) -> StatusCode {
         | Error::VolumeFiles(VolumeError::Io { .. })
         | Error::Store(_)
         | Error::Migrate(_)
+        | Error::NewerDatabase(_)
         | Error::Corrupt { .. }
         | Error::DataDir { .. }
+        | Error::NotRecovered { .. }
+        | Error::DatabaseMissing(_)
         | Error::Serve(_)
         | Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
@@ -157,12 +167,16 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::Volume { .. }
         | Error::Store(_)
         | Error::Migrate(_)
+        | Error::NewerDatabase(_)
         | Error::Corrupt { .. }
         | Error::DataDir { .. }
+        | Error::NotRecovered { .. }
+        | Error::DatabaseMissing(_)
         | Error::Serve(_)
         | Error::Internal(_) => Some("internal_server_error"),
         Error::Schema(_)
         | Error::Refused(_)
+        | Error::LegacyClient(_)
         | Error::FeatureOff(_)
         | Error::InvalidSandboxId
         | Error::SandboxNotFound(_)
@@ -183,7 +197,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::TagNotFound { .. }
         | Error::TemplateForbidden(_)
         | Error::InvalidTemplateReference(_)
-        | Error::NoCredentials
+        | Error::NoCredentials(_)
         | Error::MalformedCredential(_)
         | Error::UnknownApiKey(_)
         | Error::UnknownAccessToken(_)

@@ -45,7 +45,7 @@ pub(super) async fn latest(State(app): State<App>, Reader(team): Reader, query: 
     let mut answer = LatestMetrics::default();
     for text in named {
         let id: SandboxId = text.parse().map_err(|_| Error::InvalidSandboxId)?;
-        let latest = app.sandboxes().entry(&team, &id).ok().and_then(|entry| entry.series.latest());
+        let latest = app.sandboxes().latest_reading(&team, &id).await;
         answer.sandboxes.extend(latest.map(|reading| (id.to_string(), reading)));
     }
     Ok(body::json(StatusCode::OK, &answer))

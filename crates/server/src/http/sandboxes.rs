@@ -37,11 +37,25 @@ enum Version {
 pub(super) async fn create_v1(
     State(app): State<App>,
     Caller(team): Caller,
+    headers: HeaderMap,
     Required(body): Required<wire::NewSandbox>,
 ) -> Result<Response> {
+    if let Some(release) = legacy_release(&headers, &body) {
+        return Err(Error::LegacyClient(release));
+    }
     let plan = plan(&app, team, body, Version::V1).await?;
     let view = app.sandboxes().create(plan).await?;
     Ok(created(&app, &view))
+}
+
+/// The release of a client that, given a sandbox, would look for an agent it does not have, for a minute. The last
+/// pre-releases before 1.0 have such numbers too, but like all later ones they say how long the sandbox is to live.
+fn legacy_release(headers: &HeaderMap, body: &wire::NewSandbox) -> Option<String> {
+    let release = headers.get("package_version")?.to_str().ok()?;
+    let is_number =
+        release.len() <= 32 && release.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.+".contains(&b));
+    let is_e2b = headers.get("publisher").is_some_and(|publisher| publisher == "e2b");
+    (is_e2b && is_number && release.starts_with("0.") && body.timeout.is_none()).then(|| release.to_owned())
 }
 
 pub(super) async fn create_v2(

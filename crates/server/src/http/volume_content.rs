@@ -1,13 +1,13 @@
 //! Files of a volume (contract: control-plane, section 11). The token in the request is for one volume only.
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Request};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use sandcove_isolate::volume::{self as files, Attributes, Entry, EntryKind};
+use sandcove_isolate::volume::{self as files, Attributes, Entry, EntryKind, Removal};
 use sandcove_wire::api::volume as wire;
 use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
@@ -27,6 +27,7 @@ type Answer<T> = std::result::Result<T, StringCoded>;
 
 /// A volume that the request may use, and the path in it.
 pub(super) struct Opened {
+    id: Uuid,
     volume: files::Volume,
     path: String,
     query: Query,
@@ -37,13 +38,14 @@ impl FromRequestParts<App> for Opened {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Answer<Self> {
         let Id(id) = Id::from_request_parts(parts, app).await?;
-        let token = bearer(&parts.headers).ok_or(Error::NoCredentials)?;
+        let token = bearer(&parts.headers)
+            .ok_or(Error::NoCredentials("the token of the volume as a bearer token"))?;
         if !app.volumes().opens(token, id) {
             return Err(Error::MalformedCredential("the token is not valid for this volume").into());
         }
         let query = Query::from_request_parts(parts, app).await?;
         let path = query.text("path").ok_or_else(|| invalid("path", "is required"))?.to_owned();
-        Ok(Self { volume: app.volumes().open(id).await?, path, query })
+        Ok(Self { id, volume: app.volumes().open(id).await?, path, query })
     }
 }
 
@@ -83,9 +85,13 @@ pub(super) async fn update(opened: Opened, body: Result<Optional<wire::EntryUpda
     Ok(body::json(StatusCode::OK, &shown(entry)))
 }
 
-pub(super) async fn remove(opened: Opened) -> Answer<StatusCode> {
-    let name = fresh_name();
-    opened.work(move |volume, path| volume.remove(path, name)).await?;
+pub(super) async fn remove(State(app): State<App>, opened: Opened) -> Answer<StatusCode> {
+    let (id, name) = (opened.id, fresh_name());
+    let unused = name.clone();
+    match opened.work(move |volume, path| volume.remove(path, &unused)).await? {
+        Removal::Done => {}
+        Removal::Unfinished => app.volumes().remove_later(&id.to_string(), name),
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::pool::Connection;
 use crate::sandboxes::Live;
 
-/// Whatever made a body end early; hyper closes the connection without an end, which is what clients look for.
+/// Whatever made a body end early; the connection or stream is reset then, which is what clients look for.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of an answer.

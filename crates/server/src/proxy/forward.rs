@@ -161,7 +161,13 @@ async fn dial(live: &Live, port: u16, speaks_tls: bool) -> std::io::Result<Conne
 }
 
 async fn speak(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> std::io::Result<Connection> {
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
+    // Names as Go's proxies write them, however the client did: services that look at the bytes exist (contract: envd,
+    // section 9).
+    let (sender, connection) = http1::Builder::new()
+        .title_case_headers(true)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(std::io::Error::other)?;
     tokio::spawn(async move {
         if let Err(err) = connection.with_upgrades().await {
             tracing::debug!(error = %err, "connection to a sandbox ended early");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 use sandcove_wire::boot::AGENT_PORT;
 use sandcove_wire::id::SandboxId;
+use tokio::time::timeout;
 
 use super::Refusal;
 use super::signature::SignedUrl;
@@ -55,14 +56,20 @@ impl Visitor<'_> {
             return Ok(Admitted { live: live.clone(), view });
         }
         match (view.phase, view.details.auto_resume) {
-            (Phase::Pausing(_), false) => return Err(Refusal::InTransition(id.to_string())),
-            (Phase::Paused(_), false) => return Err(not_found()),
+            // It is as good as paused: a 409 would make `is_running()` of the SDKs raise.
+            (Phase::Paused(_) | Phase::Pausing(_), false) => return Err(not_found()),
             (Phase::Paused(_) | Phase::Pausing(_), true) => self.check_may_wake(&view.details, port)?,
             // It comes back for somebody else; this request waits with them.
             _ => {}
         }
-        entry.ask(Request::Wake).await.map_err(|error| match error {
-            Error::SandboxNotFound(_) => not_found(),
+        let woken = timeout(app.config().transition_deadline, entry.ask(Request::Wake)).await;
+        let in_transition = |_| match view.details.auto_resume {
+            true => Refusal::InTransition(id.to_string()),
+            false => not_found(),
+        };
+        woken.map_err(in_transition)?.map_err(|error| match error {
+            // The second: it ended by itself while it came back.
+            Error::SandboxNotFound(_) | Error::InTransition(_) => not_found(),
             Error::TooManySandboxes(limit) => Refusal::TeamLimit(id.to_string(), limit),
             other => {
                 tracing::error!(sandbox_id = %id, error = ?other, "sandbox could not be woken");

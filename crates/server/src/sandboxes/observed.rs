@@ -110,6 +110,13 @@ fn failed(shared: &Shared, error: &Error, storing: &mut Storing) {
     }
 }
 
+/// A sandbox that is asked about before its first turn has a reading, too.
+async fn take_first(entry: &Arc<Entry>) {
+    if entry.series.latest().is_none() {
+        take_reading(entry.clone()).await;
+    }
+}
+
 async fn take_reading(entry: Arc<Entry>) {
     let view = entry.view();
     let Some(live) = view.live else { return };
@@ -140,12 +147,23 @@ impl Registry {
         start: Option<i64>,
         end: Option<i64>,
     ) -> Result<Vec<SandboxMetric>> {
-        let pending = self.seen(team, id).map(|entry| entry.series.pending()).unwrap_or_default();
+        let entry = self.seen(team, id);
+        if let Some(entry) = &entry {
+            take_first(entry).await;
+        }
+        let pending = entry.map(|entry| entry.series.pending()).unwrap_or_default();
         let mut readings = self.shared.store.readings(team.id, id, start.unwrap_or(0)).await?;
         let last = readings.last().map(|reading| reading.timestamp);
         readings
             .extend(pending.into_iter().filter(|reading| last.is_none_or(|last| reading.timestamp > last)));
         Ok(thinned(readings, start, end))
+    }
+
+    /// The newest reading of a sandbox of the team that is there.
+    pub(crate) async fn latest_reading(&self, team: &Team, id: &SandboxId) -> Option<SandboxMetric> {
+        let entry = self.entry(team, id).ok()?;
+        take_first(&entry).await;
+        entry.series.latest()
     }
 
     fn seen(&self, team: &Team, id: &SandboxId) -> Option<Arc<Entry>> {

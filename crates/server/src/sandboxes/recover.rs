@@ -1,21 +1,21 @@
 //! After a restart: sandboxes that still live get their drivers back, paused ones whose processes are gone are kept as
-//! files, the others lose their rows, and whatever the host holds for none of them is swept.
+//! files, the others lose their rows, and whatever the host holds for none of them is swept. All are looked at before the
+//! first is touched: when one of them can be called neither alive nor dead, nothing happens to any.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures_util::{StreamExt, stream};
-use sandcove_isolate::{Handle, Known};
+use futures_util::{FutureExt, StreamExt, stream};
+use sandcove_isolate::{Handle, Known, crash};
 use sandcove_wire::api::observe::LogLevel;
-use sandcove_wire::id::SandboxId;
 use uuid::Uuid;
 
 use super::lifecycle::Keep;
 use super::record::{Stored, StoredState, View};
 use super::registry::{Registry, Shared};
-use crate::Result;
 use crate::events::{Happened, KillReason, describe};
 use crate::teams::Team;
+use crate::{Error, Result};
 
 /// Sandboxes looked for at once.
 const AT_ONCE: usize = 32;
@@ -25,14 +25,9 @@ pub(super) async fn recover(registry: &Registry) -> Result<()> {
     let shared = &registry.shared;
     let mut known = Known::default();
     let mut teams: HashMap<Uuid, Option<Team>> = HashMap::new();
-    let rows = shared.store.sandboxes().await?;
-    let mut found = stream::iter(rows)
-        .map(|stored| async {
-            let survivor = find(shared, &stored).await;
-            (stored, survivor)
-        })
-        .buffer_unordered(AT_ONCE);
-    while let Some((stored, survivor)) = found.next().await {
+    let found = find_all(shared).await?;
+    crash::point("recover.found");
+    for (stored, survivor) in found {
         let id = stored.details.id.clone();
         let team = match teams.get(&stored.details.team) {
             Some(team) => team.clone(),
@@ -68,29 +63,55 @@ enum Survivor {
     Files,
 }
 
-async fn find(shared: &Shared, stored: &Stored) -> Option<Survivor> {
+/// Looks at every sandbox there is a row of, and ends nothing.
+async fn find_all(shared: &Shared) -> Result<Vec<(Stored, Option<Survivor>)>> {
+    let looks = stream::iter(shared.store.sandboxes().await?).map(|stored| async {
+        let survivor = find(shared, &stored).await;
+        (stored, survivor)
+    });
+    let mut looks = looks.buffer_unordered(AT_ONCE);
+    let (mut found, mut first_failure) = (Vec::new(), None);
+    while let Some((stored, survivor)) = looks.next().await {
+        match survivor {
+            Ok(survivor) => found.push((stored, survivor)),
+            Err(source) => {
+                let id = stored.details.id;
+                tracing::error!(sandbox_id = %id, error = &source as &dyn std::error::Error, "sandbox was not found again");
+                first_failure.get_or_insert((id, source));
+            }
+        }
+    }
+    match first_failure {
+        Some((id, source)) => Err(Error::NotRecovered { id, source }),
+        None => Ok(found),
+    }
+}
+
+async fn find(shared: &Shared, stored: &Stored) -> sandcove_isolate::Result<Option<Survivor>> {
     let id = &stored.details.id;
     let files = || shared.backend.has_files(id).then_some(Survivor::Files);
     // A crash between a change and its row leaves the two apart; the row is what callers were told.
-    match stored.state {
-        StoredState::Running => {
-            let handle = shared.backend.adopt(id).await?;
-            aligned(id, handle.resume().await).then_some(Survivor::Live(handle))
-        }
-        StoredState::Paused(Keep::Memory) => match shared.backend.adopt(id).await {
-            Some(handle) if aligned(id, handle.freeze().await) => Some(Survivor::Live(handle)),
+    Ok(match stored.state {
+        StoredState::Running => match shared.backend.adopt(id).await? {
+            Some(handle) => aligned(&handle, handle.resume().await)?.then_some(Survivor::Live(handle)),
+            None => None,
+        },
+        StoredState::Paused(Keep::Memory) => match shared.backend.adopt(id).await? {
+            Some(handle) if aligned(&handle, handle.freeze().await)? => Some(Survivor::Live(handle)),
             _ => files(),
         },
         // Processes that are left are ended by the sweep.
         StoredState::Paused(Keep::Files) => files(),
-    }
+    })
 }
 
-fn aligned(id: &SandboxId, result: sandcove_isolate::Result<()>) -> bool {
-    if let Err(err) = &result {
-        tracing::error!(sandbox_id = %id, error = ?err, "the processes of a sandbox are not usable");
+/// Whether a sandbox is now as its row says; it is not when it has died meanwhile.
+fn aligned(handle: &Handle, result: sandcove_isolate::Result<()>) -> sandcove_isolate::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(_) if handle.wait().now_or_never().is_some() => Ok(false),
+        Err(error) => Err(error),
     }
-    result.is_ok()
 }
 
 async fn readopt(registry: &Registry, mut stored: Stored, team: Team, survivor: Survivor) -> Result<()> {

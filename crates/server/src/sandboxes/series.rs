@@ -33,12 +33,14 @@ impl Series {
         let (since, before) = inner.last.unwrap_or((started_at, 0));
         let elapsed = (now.as_microsecond() - since.as_microsecond()).max(1);
         let used = usage.cpu_us.saturating_sub(before);
+        // What it took before its session began, when it was made ahead, is more than the first moments can hold.
+        let share = (used as f64 / elapsed as f64).min(f64::from(limits.cpus));
         inner.last = Some((now, usage.cpu_us));
         let reading = SandboxMetric {
             timestamp: now,
             timestamp_unix: now.as_second(),
             cpu_count: limits.cpus,
-            cpu_used_pct: (used as f64 / elapsed as f64 * 10_000.0).round() / 100.0,
+            cpu_used_pct: (share * 10_000.0).round() / 100.0,
             mem_used: usage.memory_bytes.saturating_sub(usage.cache_bytes),
             mem_total: limits.memory_mib * MIB,
             mem_cache: usage.cache_bytes,
@@ -125,6 +127,13 @@ mod tests {
         series.push(at(115), at(100), &LIMITS, &Usage { cpu_us: 15_000_000, ..Usage::default() });
         let shares: Vec<f64> = series.pending().iter().map(|m| m.cpu_used_pct).collect();
         assert_eq!(shares, [50.0, 200.0]);
+    }
+
+    #[test]
+    fn no_share_is_more_than_all_cpus() {
+        let series = Series::default();
+        series.push(at(100), at(100), &LIMITS, &Usage { cpu_us: 5_000_000, ..Usage::default() });
+        assert_eq!(series.latest().unwrap().cpu_used_pct, 200.0);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::Connection;
+use sqlx::migrate::MigrateError;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
@@ -66,7 +67,11 @@ impl Store {
             .after_release(|connection, _| Box::pin(is_between_transactions(connection)))
             .connect_with(options.clone())
             .await?;
-        migrations::migrator().run(&write).await?;
+        migrations::migrator().run(&write).await.map_err(|source| match source {
+            // Migrations are only ever added.
+            MigrateError::VersionMissing(step) => Error::NewerDatabase(step),
+            source => Error::Migrate(source),
+        })?;
         let read = SqlitePoolOptions::new().max_connections(4).connect_with(options.read_only(true)).await?;
         let mut journal = path.as_os_str().to_owned();
         journal.push("-wal");
@@ -141,6 +146,24 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_database_of_a_newer_server_is_named_as_such() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sandcove.db");
+        let store = Store::open(&path).await.unwrap();
+        sqlx::query(
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+             VALUES (9999, 'later', TRUE, x'00', 0)",
+        )
+        .execute(&store.write)
+        .await
+        .unwrap();
+        store.close().await;
+        let error = Store::open(&path).await.map(drop).unwrap_err().to_string();
+        assert!(error.contains("newer sandcove (migration 9999 is unknown)"), "{error}");
+        assert!(error.contains(env!("CARGO_PKG_VERSION")), "{error}");
+    }
 
     #[tokio::test]
     async fn a_full_disk_leaves_no_transaction_behind() {

@@ -1,14 +1,17 @@
 //! Volumes: files that outlive sandboxes and are seen by several at once (contract: control-plane, section 11).
 
+mod left;
 mod token;
 
 use std::collections::HashSet;
 
 use sandcove_isolate::volume::{self, VolumeError};
 use sandcove_isolate::{Backend, Mount};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use uuid::Uuid;
 
-use crate::sandboxes::VolumeMount;
+use self::left::Left;
+use crate::sandboxes::{Registry, VolumeMount};
 use crate::store::Store;
 use crate::teams::Team;
 use crate::{Error, Result, clock};
@@ -41,12 +44,21 @@ pub struct Volumes {
     tokens: token::Tokens,
     /// The most one holds, MiB.
     most_mib: u64,
+    /// To the task that removes what could not be removed at once.
+    left: UnboundedSender<Left>,
 }
 
 impl Volumes {
-    pub(crate) async fn start(store: Store, backend: Backend, most_mib: u64) -> Result<Self> {
+    pub(crate) async fn start(
+        store: Store,
+        backend: Backend,
+        most_mib: u64,
+        sandboxes: &Registry,
+    ) -> Result<Self> {
         let tokens = token::Tokens::new(store.server_secret("volume tokens").await?);
-        let volumes = Self { store, backend, tokens, most_mib };
+        let (left, sent) = unbounded_channel();
+        sandboxes.spawn_until_stop(left::remove(backend.clone(), sent));
+        let volumes = Self { store, backend, tokens, most_mib, left };
         volumes.sweep().await?;
         Ok(volumes)
     }
@@ -60,14 +72,31 @@ impl Volumes {
         for entry in entries {
             let name = entry.file_name().to_string_lossy().into_owned();
             if !known.contains(&name) && Uuid::parse_str(&name).is_ok() {
-                if let Err(err) = self.backend.delete_volume(&name).await {
-                    tracing::warn!(volume = name, error = ?err, "a volume that belongs to nobody was not removed");
+                self.delete_directory(name).await;
+                continue;
+            }
+            match volume::Volume::open(&entry.path()).and_then(|volume| volume.clean()) {
+                Ok(left) => left.into_iter().for_each(|tree| self.remove_later(&name, tree)),
+                Err(err) => {
+                    tracing::warn!(volume = name, error = %err, "unfinished work in a volume was not removed");
                 }
-            } else if let Err(err) = volume::Volume::open(&entry.path()).and_then(|volume| volume.clean()) {
-                tracing::warn!(volume = name, error = %err, "unfinished work in a volume was not removed");
             }
         }
         Ok(())
+    }
+
+    /// Removes the directory of a volume that no row names, later if it cannot be done now.
+    async fn delete_directory(&self, name: String) {
+        if let Err(err) = self.backend.delete_volume(&name).await {
+            tracing::warn!(volume = name, error = ?err, "a deleted volume is still there, removing it goes on");
+            // Nobody receives only when the server stops, and the next start finds the directory.
+            let _ = self.left.send(Left::Volume(name));
+        }
+    }
+
+    /// Removes the tree `name` among the unfinished work of a volume as soon as that can be done.
+    pub(crate) fn remove_later(&self, volume: &str, name: String) {
+        let _ = self.left.send(Left::Tree { volume: volume.to_owned(), name });
     }
 
     /// Makes a volume. Its directory is there before its row, so that what a row names is always there.
@@ -89,10 +118,8 @@ impl Volumes {
         let size = team.caps.disk_mib.min(self.most_mib);
         self.backend.create_volume(&directory, size).await.map_err(failed)?;
         let inserted = self.store.insert_volume(team, &volume).await;
-        if !matches!(inserted, Ok(true))
-            && let Err(err) = self.backend.delete_volume(&directory).await
-        {
-            tracing::warn!(volume = directory, error = ?err, "a volume that was not made was not removed");
+        if !matches!(inserted, Ok(true)) {
+            self.delete_directory(directory).await;
         }
         if inserted? {
             Ok(volume)
@@ -117,10 +144,8 @@ impl Volumes {
         if !self.store.delete_volume(team, id).await? {
             return Err(Error::VolumeNotFound(id));
         }
-        // Gone for every caller; what is left now is swept at the next start.
-        if let Err(err) = self.backend.delete_volume(&id.to_string()).await {
-            tracing::error!(volume = %id, error = ?err, "a deleted volume was not removed");
-        }
+        // Gone for every caller, whether its directory is or not.
+        self.delete_directory(id.to_string()).await;
         Ok(())
     }
 

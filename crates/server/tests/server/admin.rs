@@ -67,6 +67,14 @@ async fn an_operator_makes_limits_blocks_and_bans_teams() {
     {
         assert_eq!(admin(&server, "POST", "/admin/teams", bad.clone()).await.code(), 400, "{bad}");
     }
+    for bad in [
+        json!({ "name": "b", "limits": { "concurrentSandboxs": 1 } }),
+        json!({ "name": "b", "limit": { "concurrentSandboxes": 1 } }),
+    ] {
+        let reply = admin(&server, "POST", "/admin/teams", bad.clone()).await;
+        assert!(reply.code() == 400 && reply.message().contains("unknown field `"), "{bad}: {}", reply.text);
+        assert_eq!(admin(&server, "PATCH", &path, bad).await.code(), 400);
+    }
     let bad = json!({ "limits": { "eventsTtlDays": 0 } });
     assert_eq!(admin(&server, "PATCH", &path, bad).await.code(), 400);
     assert_eq!(admin(&server, "GET", "/admin/teams/x", Value::Null).await.code(), 400);
@@ -243,11 +251,16 @@ async fn waiting_ends_with_the_documented_errors() {
         config.start_patience = Duration::from_millis(100);
     })
     .await;
-    // Each takes longer than the next one is willing to wait: whichever is first, the other is refused.
-    server.fake.slow_down(Operation::Create, Duration::from_secs(1));
-    let one = server.call("POST", "/sandboxes", create.clone());
-    let (one, other) = tokio::join!(one, server.call("POST", "/sandboxes", create.clone()));
-    let (made, late) = if one.status == 201 { (one, other) } else { (other, one) };
+    // Whichever is first is held; the other is refused.
+    let hold = server.fake.hold(Operation::Create);
+    let mut one = std::pin::pin!(server.call("POST", "/sandboxes", create.clone()));
+    let mut other = std::pin::pin!(server.call("POST", "/sandboxes", create.clone()));
+    let (late, first) = tokio::select! {
+        late = &mut one => (late, other),
+        late = &mut other => (late, one),
+    };
+    drop(hold);
+    let made = first.await;
     assert_eq!(made.code(), 201);
     assert_eq!((late.code(), late.json()["error_code"].as_str()), (504, Some("sandbox_placement_timeout")));
 }
@@ -271,4 +284,22 @@ async fn a_team_that_asks_too_often_is_told_when_to_come_back() {
     let (_, other) = team(&server, json!({ "name": "other" })).await;
     assert_eq!(server.call_as(&other, "GET", "/sandboxes", Value::Null).await.code(), 200);
     assert!(server.send("GET", "/health", &[], "").await.headers.get("ratelimit-limit").is_none());
+}
+
+#[tokio::test]
+async fn a_call_without_credentials_says_which_it_takes() {
+    let server = Server::start().await;
+    for (path, wanted) in [
+        ("/sandboxes", "send an API key in X-API-Key"),
+        ("/metrics", "send the admin token in X-Admin-Token or as a bearer token"),
+        ("/admin/teams", "send the admin token in X-Admin-Token"),
+        ("/api-keys", "send an access token as a bearer token, or the admin token in X-Admin-Token"),
+    ] {
+        // A key is no credential for the calls that take none.
+        let headers = [("x-api-key", crate::support::KEY)];
+        let headers = if path == "/sandboxes" { &headers[..0] } else { &headers };
+        let reply = server.send("GET", path, headers, "").await;
+        let text = format!("authorization header is missing: {wanted}");
+        assert_eq!((reply.code(), reply.message()), (401, text), "{path}");
+    }
 }

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use sandcove_isolate::fake::Operation;
 use serde_json::json;
 
@@ -34,10 +32,12 @@ async fn the_same_request_makes_one_sandbox() {
 #[tokio::test]
 async fn a_request_under_way_is_told() {
     let server = Server::start().await;
-    server.fake.slow_down(Operation::Create, Duration::from_millis(300));
+    let hold = server.fake.hold(Operation::Create);
     let (first, second) = tokio::join!(create(&server, "k", BODY), async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        create(&server, "k", BODY).await
+        hold.reached().await;
+        let second = create(&server, "k", BODY).await;
+        drop(hold);
+        second
     });
     assert_eq!(first.code(), 201);
     assert_eq!(second.code(), 409);

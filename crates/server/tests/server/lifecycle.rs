@@ -109,25 +109,29 @@ async fn a_pause_may_ask_for_a_healthy_agent() {
 async fn a_change_under_way_is_waited_for_or_told() {
     let server = Server::start().await;
     let id = server.id(json!({})).await;
-    server.fake.slow_down(Operation::Pause, Duration::from_millis(300));
-    let (pause, (), (state, timeout, resume)) =
-        tokio::join!(post(&server, &id, "pause", Value::Null), async {}, async {
-            server.wait_for_state(&id, Some("paused")).await;
-            let state = server.state(&id).await;
-            let timeout = post(&server, &id, "timeout", json!({ "timeout": 9 })).await;
-            (state, timeout, post(&server, &id, "resume", Value::Null).await)
-        });
+    let hold = server.fake.hold(Operation::Pause);
+    let (pause, (state, timeout, resume)) = tokio::join!(post(&server, &id, "pause", Value::Null), async {
+        hold.reached().await;
+        let state = server.state(&id).await;
+        let timeout = post(&server, &id, "timeout", json!({ "timeout": 9 })).await;
+        let mut resume = std::pin::pin!(post(&server, &id, "resume", Value::Null));
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut resume).await;
+        assert!(early.is_err(), "the pause was not waited for");
+        drop(hold);
+        (state, timeout, resume.await)
+    });
     assert_eq!((pause, state.as_deref(), timeout, resume), (204, Some("paused"), 409, 201));
-    server.fake.slow_down(Operation::Destroy, Duration::from_millis(300));
+    let hold = server.fake.hold(Operation::Destroy);
     let path = format!("/sandboxes/{id}");
-    let (first, second, seen) = tokio::join!(
-        server.call("DELETE", &path, Value::Null),
-        server.call("DELETE", &path, Value::Null),
-        async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            (server.state(&id).await, post(&server, &id, "connect", json!({ "timeout": 9 })).await)
-        }
-    );
+    let (first, (second, seen)) = tokio::join!(server.call("DELETE", &path, Value::Null), async {
+        hold.reached().await;
+        let seen = (server.state(&id).await, post(&server, &id, "connect", json!({ "timeout": 9 })).await);
+        let mut second = std::pin::pin!(server.call("DELETE", &path, Value::Null));
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut second).await;
+        assert!(early.is_err(), "the end was not waited for");
+        drop(hold);
+        (second.await, seen)
+    });
     assert_eq!((first.code(), second.code(), seen), (204, 204, (None, 409)));
 }
 

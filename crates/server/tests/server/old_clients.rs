@@ -1,6 +1,7 @@
 //! What releases before 2.7 send, as recorded from them: method, host, path, headers and body. Newer ones send less odd things.
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::proxy::echo;
 use crate::support::{KEY, Reply, Server, sandbox_id};
@@ -27,6 +28,44 @@ fn demands_token(server: &Server, id: &str) -> bool {
 fn seconds_left(detail: &Value) -> i64 {
     let end: jiff::Timestamp = detail["endAt"].as_str().unwrap().parse().unwrap();
     end.as_second() - jiff::Timestamp::now().as_second()
+}
+
+/// The generation before 1.0 would wait a minute for an agent that is not there. Of the answer, Python shows the body and
+/// JavaScript the reason.
+#[tokio::test]
+async fn releases_before_1_0_are_refused_in_words_they_show() {
+    let server = Server::start().await;
+    let text = |release: &str| {
+        format!("e2b {release} is not supported by this server: use release 1.0 or later of the package")
+    };
+    for release in ["0.16.2", "0.17.1"] {
+        let headers =
+            [("x-api-key", KEY), JSON, ("lang", "js"), ("package_version", release), ("publisher", "e2b")];
+        let reply = server.send("POST", "/sandboxes", &headers, r#"{"templateID":"base"}"#).await;
+        assert_eq!((reply.code(), reply.message()), (400, text(release)));
+        let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        let head = format!(
+            "POST /sandboxes HTTP/1.1\r\nhost: {API}\r\nx-api-key: {KEY}\r\ncontent-type: application/json\r\n\
+             package_version: {release}\r\npublisher: e2b\r\ncontent-length: 21\r\nconnection: close\r\n\r\n\
+             {{\"templateID\":\"base\"}}"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 400 {}\r\n", text(release))), "{answer}");
+    }
+    // Pre-releases of 1.0 are of the next generation, and others may call themselves what they like.
+    for (headers, body) in [
+        (
+            [("package_version", "0.16.2-beta.5"), ("publisher", "e2b")],
+            r#"{"templateID":"base","timeout":60}"#,
+        ),
+        ([("package_version", "0.1.0"), ("publisher", "somebody")], r#"{"templateID":"base"}"#),
+        ([("package_version", "1.0.6"), ("publisher", "e2b")], r#"{"templateID":"base"}"#),
+    ] {
+        let headers = [&[("x-api-key", KEY), JSON][..], &headers].concat();
+        assert_eq!(server.send("POST", "/sandboxes", &headers, body).await.code(), 201, "{headers:?}");
+    }
 }
 
 /// Python and JavaScript 1.0 to 1.4: the composite id everywhere, no token, `connect` without a request.

@@ -66,3 +66,29 @@ fn path_parameters_are_declared() {
         }
     }
 }
+
+#[test]
+fn every_call_has_a_tag_a_description_and_words_for_each_status() {
+    let document: Value = serde_json::from_str(include_str!("../../openapi.json")).unwrap();
+    assert!(document["servers"][0]["url"].is_string());
+    let names = |list: &Value| -> BTreeSet<String> {
+        list.as_array().unwrap().iter().map(|tag| tag["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let (known, mut used) = (names(&document["tags"]), BTreeSet::new());
+    for (path, calls) in document["paths"].as_object().unwrap() {
+        for (method, call) in calls.as_object().unwrap() {
+            let tag = call["tags"][0].as_str().unwrap_or_default();
+            assert!(known.contains(tag), "{method} {path} has the tag `{tag}`");
+            used.insert(tag.to_owned());
+            assert!(call["description"].as_str().is_some_and(|text| text.ends_with('.')), "{method} {path}");
+            for (status, answer) in call["responses"].as_object().unwrap() {
+                let text = answer["description"].as_str().unwrap();
+                assert!(
+                    !matches!(text, "" | "Error" | "Done" | "Made"),
+                    "{method} {path}: {status} is {text}"
+                );
+            }
+        }
+    }
+    assert_eq!(used, known);
+}

@@ -1,5 +1,6 @@
 use std::os::unix::fs::PermissionsExt;
 
+use sandcove_isolate::fake::Operation;
 use serde_json::{Value, json};
 
 use crate::proxy::echo;
@@ -58,6 +59,41 @@ async fn what_died_meanwhile_is_gone_and_strays_are_swept() {
 }
 
 #[tokio::test]
+async fn without_an_answer_nothing_is_removed() {
+    let mut server = Server::start().await;
+    let ids = [server.id(json!({})).await, server.id(json!({})).await];
+    let fake = server.fake.clone();
+    for operation in [Operation::Adopt, Operation::Resume] {
+        let (again, error) = server.restart_after_failure(|| fake.fail_next(operation, 1)).await;
+        server = again;
+        assert!(error.to_string().contains("may be alive: nothing was removed"), "{error}");
+        for id in &ids {
+            assert_eq!(server.state(id).await.as_deref(), Some("running"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_database_makes_no_orphans() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    let error = {
+        let empty = tempfile::tempdir().unwrap();
+        let config = sandcove_server::Config::new(empty.path());
+        let backend = sandcove_isolate::Backend::Fake(server.fake.clone());
+        let error = sandcove_server::App::start(config, backend).await.err().unwrap();
+        assert_eq!(
+            std::fs::read_dir(empty.path()).unwrap().count(),
+            0,
+            "an empty database is not left for the next start"
+        );
+        error
+    };
+    assert!(error.to_string().contains("is missing"), "{error}");
+    assert_eq!(server.fake.ids(), [sandbox_id(&id)]);
+}
+
+#[tokio::test]
 async fn a_row_without_a_sandbox_is_dropped() {
     let server = Server::start().await;
     let id = server.id(json!({})).await;
@@ -100,7 +136,8 @@ async fn files_and_snapshots_no_row_knows_are_swept() {
     let path = format!("/sandboxes/{id}/snapshots");
     let snapshot = server.call("POST", &path, json!({})).await.json()["snapshotID"].clone();
     let kept = server.fake.snapshots();
-    let handle = sandcove_isolate::Backend::Fake(server.fake.clone()).adopt(&sandbox_id(&id)).await.unwrap();
+    let handle =
+        sandcove_isolate::Backend::Fake(server.fake.clone()).adopt(&sandbox_id(&id)).await.unwrap().unwrap();
     handle.snapshot("of-a-crash").await.unwrap();
     let server = server.restart().await;
     assert_eq!(server.fake.snapshots(), kept);

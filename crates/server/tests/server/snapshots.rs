@@ -178,14 +178,24 @@ async fn others_wait_for_a_snapshot_or_are_told() {
     ] {
         let server = Server::start().await;
         let id = server.id(json!({})).await;
-        server.fake.slow_down(Operation::Snapshot, Duration::from_millis(200));
+        let hold = server.fake.hold(Operation::Snapshot);
         let (taken, (state, other)) = tokio::join!(snapshot(&server, &id, json!({})), async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            hold.reached().await;
             let state = server.state(&id).await;
-            (
-                state,
-                server.call(verb, &format!("/sandboxes/{id}{path}"), json!({ "timeout": 20 })).await.code(),
-            )
+            let path = format!("/sandboxes/{id}{path}");
+            let mut other = std::pin::pin!(server.call(verb, &path, json!({ "timeout": 20 })));
+            let other = match expected {
+                409 => other.await,
+                // May be answered before the snapshot has ended or wait for that.
+                _ => match tokio::time::timeout(Duration::from_millis(50), &mut other).await {
+                    Ok(reply) => reply,
+                    Err(_) => {
+                        drop(hold);
+                        other.await
+                    }
+                },
+            };
+            (state, other.code())
         });
         assert_eq!((state.as_deref(), other), (Some("running"), expected), "{path}");
         assert!(taken["snapshotID"].is_string());

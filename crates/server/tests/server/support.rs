@@ -108,6 +108,16 @@ impl Server {
         Self::on(self.directory, self.fake, |_| ()).await
     }
 
+    /// Stops, fails to start after what happens in between, and starts again; with the error.
+    pub async fn restart_after_failure(self, between: impl FnOnce()) -> (Self, sandcove_server::Error) {
+        self.shutdown.cancel();
+        self.task.await.unwrap();
+        between();
+        let config = Config::new(self.directory.path());
+        let error = App::start(config, Backend::Fake(self.fake.clone())).await.err().unwrap();
+        (Self::on(self.directory, self.fake, |_| ()).await, error)
+    }
+
     /// As [`Server::restart`], with other settings.
     pub async fn restart_as(self, change: impl FnOnce(&mut Config)) -> Self {
         self.shutdown.cancel();

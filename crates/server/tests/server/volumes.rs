@@ -1,6 +1,7 @@
+use sandcove_isolate::fake::Operation;
 use serde_json::{Value, json};
 
-use crate::support::{Reply, Server, own_ids, sandbox_id};
+use crate::support::{Reply, Server, own_ids, sandbox_id, wait_until};
 
 struct Volume<'a> {
     server: &'a Server,
@@ -161,4 +162,39 @@ async fn volumes_nobody_knows_are_swept() {
     assert!(!stray.exists());
     assert!(kept.join(&volume).join("content").exists());
     assert!(!kept.join(&volume).join("work/unfinished").exists());
+}
+
+#[tokio::test]
+async fn a_deleted_volume_is_removed_until_it_is_gone() {
+    let server = Server::start().await;
+    let path = |id: &str| format!("/volumes/{id}");
+    let (one, two) = (Volume::new(&server, "one").await.id, Volume::new(&server, "two").await.id);
+    let kept = server.data_files().into_iter().find(|path| path.ends_with("volumes")).unwrap();
+    server.fake.fail_next(Operation::DeleteVolume, 3);
+    assert_eq!(server.call("DELETE", &path(&one), Value::Null).await.code(), 204);
+    assert!(kept.join(&one).exists());
+    assert_eq!(server.get(&path(&one)).await.code(), 404);
+    wait_until("a deleted volume is removed", || !kept.join(&one).exists()).await;
+    // Also by a server that comes later, and that fails at first too.
+    server.fake.fail_next(Operation::DeleteVolume, u32::MAX);
+    assert_eq!(server.call("DELETE", &path(&two), Value::Null).await.code(), 204);
+    let server = server.restart().await;
+    assert!(kept.join(&two).exists());
+    server.fake.fail_next(Operation::DeleteVolume, 1);
+    wait_until("a deleted volume is removed", || !kept.join(&two).exists()).await;
+}
+
+#[tokio::test]
+async fn what_is_no_file_cannot_be_read_and_that_is_the_callers_error() {
+    let server = Server::start().await;
+    let volume = Volume::new(&server, "data").await;
+    let kept = server.data_files().into_iter().find(|path| path.ends_with("volumes")).unwrap();
+    let content = kept.join(&volume.id).join("content");
+    let _socket = std::os::unix::net::UnixListener::bind(content.join("socket")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(content.join("pipe")).status().unwrap().success());
+    for name in ["socket", "pipe"] {
+        let reply = volume.send("GET", &format!("file?path=/{name}"), "").await;
+        assert_eq!(content_code(&reply), (400, "bad_request".into()));
+        assert_eq!(reply.json()["message"], format!("path '/{name}' is not a file"));
+    }
 }

@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use futures_util::future::join_all;
+use sandcove_isolate::fake::{Hold, Operation};
 use serde_json::{Value, json};
 
 use crate::proxy::echo;
@@ -96,4 +99,38 @@ async fn the_teams_limit_holds_for_traffic_too() {
     let reply = server.send("GET", "/", &[("e2b-sandbox-id", &id), ("e2b-sandbox-port", "8080")], "").await;
     assert_eq!(reply.code(), 429);
     assert_eq!(reply.json()["connectionLimit"], 1);
+}
+
+/// A server, and a sandbox made with `extra` whose pause ends with the hold.
+async fn pausing(extra: Value, transition_deadline: Duration) -> (Server, String, Hold) {
+    let server = Server::with(|config| config.transition_deadline = transition_deadline).await;
+    server.fake.listen(8080, echo().await);
+    let hold = server.fake.hold(Operation::Pause);
+    let mut wish = json!({ "autoPause": true });
+    wish.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    let id = server.id(wish).await;
+    assert_eq!(
+        server.call("POST", &format!("/sandboxes/{id}/timeout"), json!({ "timeout": 0 })).await.code(),
+        204
+    );
+    server.wait_for_state(&id, Some("paused")).await;
+    (server, id, hold)
+}
+
+#[tokio::test]
+async fn what_is_pausing_and_stays_asleep_is_not_found() {
+    let (server, id, _hold) = pausing(json!({}), Duration::from_secs(3600)).await;
+    for port in ["8080", "49983"] {
+        let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", port)];
+        let reply = server.send("GET", "/health", &headers, "").await;
+        assert_eq!((reply.code(), reply.message().as_str()), (502, "The sandbox was not found"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_pausing_and_may_wake_is_waited_for_but_not_for_ever() {
+    let (server, id, _hold) =
+        pausing(json!({ "autoResume": { "enabled": true } }), Duration::from_millis(50)).await;
+    let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", "8080")];
+    assert_eq!(server.send("GET", "/", &headers, "").await.code(), 409);
 }

@@ -69,9 +69,10 @@ pub struct TeamLimits {
     pub events_ttl_days: u32,
 }
 
-/// Body of `POST /admin/teams`.
+/// Body of `POST /admin/teams`. Unlike in calls that clients make, a misspelled member is refused: a limit that is not set
+/// would go unnoticed.
 #[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewTeam {
     /// Display name.
     pub name: String,
@@ -85,7 +86,7 @@ pub struct NewTeam {
 
 /// Body of `PATCH /admin/teams/{id}`: what is absent stays as it is.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct TeamUpdate {
     /// Display name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +106,7 @@ pub struct TeamUpdate {
 
 /// Limits to set.
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LimitsUpdate {
     /// Longest session of a sandbox, hours.
     #[serde(skip_serializing_if = "Option::is_none")]

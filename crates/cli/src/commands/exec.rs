@@ -1,0 +1,270 @@
+//! `sandcove sandbox exec` and `connect`: a command in a sandbox as if it ran here, with input, a terminal and signals.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use sandcove_client::{
+    Client, Command, CommandEvent, CommandExit, Controls, Input, Process, ProcessEvent, Sandbox,
+};
+use sandcove_wire::id::SandboxId;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::variable;
+use crate::output::{self, note, out};
+use crate::signals::{Caught, Signals};
+use crate::terminal::{self, RawMode};
+
+/// How long a signal may take to reach the command before this process gives up.
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The status of a program that a closed pipe ended, as shells report it.
+const BROKEN_PIPE: u8 = 128 + 13;
+
+/// Arguments of `exec`.
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    id: SandboxId,
+    /// pass standard input on also when it is a terminal and the command gets none; pipes and files are always passed on
+    #[arg(short, long)]
+    interactive: bool,
+    /// give the command a terminal; the default when standard input and output are terminals
+    #[arg(short, long, conflicts_with = "detach")]
+    tty: bool,
+    /// give the command no terminal
+    #[arg(short = 'T', long, conflicts_with = "tty")]
+    no_tty: bool,
+    /// set a variable for the command; can be repeated
+    #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    envs: Vec<(String, String)>,
+    /// leave the command running, and print its process id
+    #[arg(short, long, conflicts_with = "interactive")]
+    detach: bool,
+    /// account to run the command under
+    #[arg(short, long)]
+    user: Option<String>,
+    /// directory to run the command in
+    #[arg(short = 'w', long, short_alias = 'c', visible_alias = "workdir", value_name = "DIR")]
+    cwd: Option<String>,
+    /// the command and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    command: Vec<String>,
+}
+
+/// Arguments of `connect`.
+#[derive(Debug, Args)]
+pub struct ConnectArgs {
+    id: SandboxId,
+    /// account to run the shell under
+    #[arg(short, long)]
+    user: Option<String>,
+    /// directory to start in
+    #[arg(short = 'w', long, value_name = "DIR")]
+    cwd: Option<String>,
+}
+
+/// Runs a command; its exit status becomes this one's.
+pub async fn exec(client: &Client, args: ExecArgs) -> Result<ExitCode> {
+    let sandbox = client.attach(&args.id).await?;
+    let tty = args.tty || (!args.no_tty && !args.detach && terminal::is_interactive());
+    let piped = args.interactive || !std::io::stdin().is_terminal();
+    let input = match tty {
+        true => Input::Terminal(terminal::size()),
+        false if piped && !args.detach => Input::Pipe,
+        false => Input::Closed,
+    };
+    let command = Command {
+        line: args.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+        envs: args.envs.into_iter().collect(),
+        cwd: args.cwd,
+        user: args.user,
+        input,
+    };
+    if args.detach {
+        out!("{}", sandbox.start(&command).await?.controls().pid());
+        return Ok(ExitCode::SUCCESS);
+    }
+    foreground(client, &sandbox, command).await
+}
+
+/// Opens an interactive shell.
+pub async fn connect(client: &Client, args: ConnectArgs) -> Result<ExitCode> {
+    if !std::io::stdin().is_terminal() {
+        bail!(
+            "`connect` needs a terminal: `sandcove sandbox exec {} bash` reads commands from a pipe",
+            args.id
+        );
+    }
+    let sandbox = client.attach(&args.id).await?;
+    let input = Input::Terminal(terminal::size());
+    let command = Command { cwd: args.cwd, user: args.user, input, ..Command::default() };
+    foreground(client, &sandbox, command).await
+}
+
+async fn foreground(client: &Client, sandbox: &Sandbox, mut command: Command) -> Result<ExitCode> {
+    if let Input::Terminal(_) = command.input
+        && let Ok(kind) = std::env::var("TERM")
+    {
+        command.envs.entry("TERM".to_owned()).or_insert(kind);
+    }
+    // Before the command starts, so that no signal is missed.
+    let mut signals = Signals::catch()?;
+    let process = sandbox.start(&command).await?;
+    let raw = matches!(command.input, Input::Terminal(_)).then(RawMode::enter);
+    let outcome = attach(process, command.input, Some(&mut signals)).await;
+    drop(raw);
+    match outcome {
+        Ok(Ended::Exit(exit)) => Ok(exit.shell_status().into()),
+        Ok(Ended::OutputClosed) => Ok(BROKEN_PIPE.into()),
+        Ok(Ended::GivenUp(signal)) => Ok(signal.status().into()),
+        Err(error) if is_gone(client, sandbox.id()).await => {
+            Err(error.context(format!("sandbox {} was killed or reached its end of life", sandbox.id())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the server knows that a sandbox has ended.
+pub async fn is_gone(client: &Client, id: &SandboxId) -> bool {
+    matches!(client.info(id).await, Err(error) if error.status() == Some(404))
+}
+
+/// How a command that was attached to this process came to its end.
+#[derive(Debug)]
+pub enum Ended {
+    /// By itself, or by a signal that was passed on.
+    Exit(CommandExit),
+    /// Nobody reads its output, so that it was terminated.
+    OutputClosed,
+    /// The command was killed: it went on after one signal, and another one came.
+    GivenUp(Caught),
+}
+
+/// Copies input and output until the process ends, and passes signals on.
+pub async fn attach(process: Process, input: Input, mut signals: Option<&mut Signals>) -> Result<Ended> {
+    let controls = process.controls();
+    let _feeder = match input {
+        Input::Closed => None,
+        Input::Pipe | Input::Terminal(_) => Some(AbortOnDrop(tokio::spawn(feed(controls.clone())))),
+    };
+    let _resizer = match input {
+        Input::Terminal(_) => Some(AbortOnDrop(tokio::spawn(follow_size(controls.clone())))),
+        Input::Closed | Input::Pipe => None,
+    };
+    let mut events = events(process);
+    let mut first = None;
+    loop {
+        let caught = async {
+            match &mut signals {
+                Some(signals) => signals.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            event = events.recv() => match event {
+                Some(Ok(ProcessEvent::Output(CommandEvent::Stdout(bytes)))) => {
+                    if output::write(&bytes).is_err() {
+                        pass_on(&controls, "TERM").await;
+                        return Ok(Ended::OutputClosed);
+                    }
+                }
+                Some(Ok(ProcessEvent::Output(CommandEvent::Stderr(bytes)))) => output::write_error(&bytes),
+                Some(Ok(ProcessEvent::Exit(exit))) => return Ok(Ended::Exit(exit)),
+                Some(Err(error)) => return Err(error.into()),
+                None => bail!("the command's end was not reported"),
+            },
+            signal = caught => match first {
+                None => {
+                    first = Some(signal);
+                    pass_on(&controls, signal.name).await;
+                }
+                Some(signal) => {
+                    pass_on(&controls, "KILL").await;
+                    return Ok(Ended::GivenUp(signal));
+                }
+            },
+        }
+    }
+}
+
+/// The events of a process through a channel, whose receiver can be dropped and polled again at any time.
+fn events(mut process: Process) -> mpsc::Receiver<sandcove_client::Result<ProcessEvent>> {
+    let (send, receive) = mpsc::channel(16);
+    tokio::spawn(async move {
+        loop {
+            let event = process.next().await;
+            let is_last = !matches!(event, Ok(ProcessEvent::Output(_)));
+            if send.send(event).await.is_err() || is_last {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+/// Writes standard input to the process. A process that reads no more needs none.
+pub async fn feed(controls: Controls) {
+    let mut stdin = terminal::stdin();
+    while let Some(chunk) = stdin.recv().await {
+        if controls.write(chunk.into()).await.is_err() {
+            return;
+        }
+    }
+    let _ = controls.close_input().await;
+}
+
+/// Makes the process's terminal as large as this one whenever that changes.
+async fn follow_size(controls: Controls) {
+    let Ok(mut changes) = signal(SignalKind::window_change()) else { return };
+    // It may have changed while the process was started.
+    let _ = controls.resize(terminal::size()).await;
+    while changes.recv().await.is_some() {
+        let _ = controls.resize(terminal::size()).await;
+    }
+}
+
+async fn pass_on(controls: &Controls, name: &str) {
+    match tokio::time::timeout(SIGNAL_TIMEOUT, controls.signal(name)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => note!("error: failed to send SIG{name} to the command: {error}"),
+        Err(_) => note!("error: failed to send SIG{name} to the command: the sandbox does not answer"),
+    }
+}
+
+/// A task that ends with its handle.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A word as the shell inside reads it back.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_the_command_as_they_were_typed() {
+        let words = ["plain", "two words", "it's", "", "$HOME", "a;b", "-la", "ü"];
+        let line = words.map(quoted).join(" ");
+        let output = std::process::Command::new("sh")
+            .args(["-c", &format!("printf '%s\\n' {line}")])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), words.map(|word| format!("{word}\n")).concat());
+    }
+}

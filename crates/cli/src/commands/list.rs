@@ -1,0 +1,77 @@
+//! `sandcove sandbox list`: which sandboxes there are.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use sandcove_client::{Client, ListFilter};
+use sandcove_wire::api::sandbox::{ListedSandbox, State};
+use serde_json::json;
+
+use super::variable;
+use crate::output::{self, out};
+use crate::table::table;
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// only sandboxes in this state
+    #[arg(long, value_enum)]
+    state: Option<StateName>,
+    /// only sandboxes of this template, by name or id
+    #[arg(short, long)]
+    template: Option<String>,
+    /// only sandboxes with this metadata; can be repeated
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
+    metadata: Vec<(String, String)>,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum StateName {
+    Running,
+    Paused,
+}
+
+/// Prints a line for each sandbox, newest first.
+pub async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
+    let state = args.state.map(|state| match state {
+        StateName::Running => State::Running,
+        StateName::Paused => State::Paused,
+    });
+    let filter = ListFilter { state, metadata: args.metadata.into_iter().collect() };
+    let mut sandboxes = client.list_where(&filter).await?;
+    if let Some(template) = &args.template {
+        sandboxes.retain(|sandbox| sandbox.alias == *template || sandbox.template_id == *template);
+    }
+    if args.json {
+        out!("{}", json!(sandboxes));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows: Vec<_> = sandboxes.iter().map(row).collect();
+    let header = ["id", "template", "state", "cpus", "memory", "started", "ends", "metadata"];
+    let _ = output::write(table(header, &rows).as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(sandbox: &ListedSandbox) -> [String; 8] {
+    let template = if sandbox.alias.is_empty() { &sandbox.template_id } else { &sandbox.alias };
+    let state = match sandbox.state {
+        State::Running => "running",
+        State::Paused => "paused",
+    };
+    let metadata: Vec<String> =
+        sandbox.metadata.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    [
+        sandbox.sandbox_id.to_string(),
+        template.clone(),
+        state.to_owned(),
+        sandbox.cpu_count.to_string(),
+        format!("{} MiB", sandbox.memory_mb),
+        format!("{:.0}", sandbox.started_at),
+        format!("{:.0}", sandbox.end_at),
+        metadata.join(" "),
+    ]
+}

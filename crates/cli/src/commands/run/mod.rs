@@ -1,0 +1,294 @@
+//! `sandcove run`: one piece of code in a sandbox of its own.
+
+mod printer;
+mod source;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use sandcove_client::{Client, Command, CommandEvent, Input, NewSandbox, ProcessEvent, Sandbox};
+use sandcove_wire::interpreter::ExecutionRequest;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::exec::{feed, is_gone, quoted};
+use super::reach::{Place, Reach};
+use super::variable;
+use crate::data_dir::ServerFile;
+use crate::host::Host;
+use crate::output::note;
+use crate::settings::{LanguageChoice, Settings};
+use crate::signals::{Caught, Signals};
+use printer::{Printer, Style};
+use source::Source;
+
+/// The status of a command that took too long, as `timeout` has it.
+const TIMED_OUT: u8 = 124;
+
+/// The status of a program that a closed pipe ended, as shells report it.
+const BROKEN_PIPE: u8 = 128 + 13;
+
+/// How long the connection to a sandbox may take to break once the sandbox has reached its end.
+const END_MARGIN: Duration = Duration::from_millis(500);
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A file runs as a script: it prints what it prints, and its exit status is this one's. With -c, the value \
+                  of the last expression is printed too. Without a server, one is started for the time of the run (as root)."
+)]
+pub struct RunArgs {
+    /// file to run (`-` reads standard input), and arguments of the script; options come before
+    #[arg(trailing_var_arg = true, value_name = "FILE [ARGUMENT]")]
+    words: Vec<String>,
+    /// code to run; what follows are its arguments
+    #[arg(short, long)]
+    code: Option<String>,
+    /// language of the code [default: by the file extension, or python]
+    #[arg(short, long)]
+    language: Option<String>,
+    /// template of the sandbox
+    #[arg(short, long, default_value = "code-interpreter-v1")]
+    template: String,
+    /// set a variable for the code; can be repeated
+    #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    envs: Vec<(String, String)>,
+    /// seconds after which the code is stopped, with exit status 124
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+    /// directory to save pictures in
+    #[arg(short, long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// print output, results and errors as one JSON document at the end
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl RunArgs {
+    /// The file, and the arguments of its script.
+    fn file(&self) -> (Option<&str>, &[String]) {
+        match (&self.code, self.words.split_first()) {
+            (None, Some((file, arguments))) => (Some(file), arguments),
+            _ => (None, &self.words),
+        }
+    }
+}
+
+/// Uses the server that flags, variables or the data directory name, or becomes one for the time of the run.
+pub async fn run(settings: &Settings, place: &Place, args: &RunArgs) -> Result<ExitCode> {
+    let (file, arguments) = args.file();
+    let source = Source::read(file, args.code.as_ref(), args.language.as_ref())?;
+    let prelude = source.prelude(arguments)?;
+    let run = Run { source, prelude, args };
+    match args.reach.target(place)? {
+        // Only the server of this machine can be stood in for.
+        Some(target) if target.is_named || ServerFile::reachable(&place.data_dir).await?.is_some() => {
+            run.on(&target.client()?).await
+        }
+        _ => become_server(settings, &run).await,
+    }
+}
+
+async fn become_server(settings: &Settings, run: &Run<'_>) -> Result<ExitCode> {
+    if !rustix::process::geteuid().is_root() {
+        bail!(
+            "no server is running, and starting one needs root\nhint: start it with `sudo sandcove up`, or set E2B_API_URL \
+             and E2B_API_KEY to use another server"
+        );
+    }
+    let mut settings = settings.clone();
+    settings.listen = ([127, 0, 0, 1], 0).into();
+    // There will be no second sandbox to make ahead.
+    settings.spares = 0;
+    settings.languages = LanguageChoice::AsBuilt;
+    let is_new = !settings.data_dir.join("sandcove.db").exists();
+    note!(
+        "no server is running; starting one for this run in {}{}",
+        settings.data_dir.display(),
+        if is_new { ", which builds the templates first and takes several minutes" } else { "" }
+    );
+    let host = Host::prepare(&settings).await?;
+    let client = host.file().client()?;
+    let stop = CancellationToken::new();
+    let server = tokio::spawn(host.serve(stop.clone()));
+    let outcome = run.on(&client).await;
+    stop.cancel();
+    server.await.context("the server of this run failed")??;
+    outcome
+}
+
+/// What is run.
+struct Run<'a> {
+    source: Source,
+    prelude: Option<String>,
+    args: &'a RunArgs,
+}
+
+/// How a run came to its end.
+enum Ended {
+    ByItself,
+    TimedOut,
+    Caught(Caught),
+    /// Nobody reads the output.
+    Unread,
+}
+
+impl Run<'_> {
+    async fn on(&self, client: &Client) -> Result<ExitCode> {
+        let new = NewSandbox {
+            template: self.args.template.clone(),
+            timeout: self.args.timeout,
+            envs: self.args.envs.iter().cloned().collect(),
+            ..NewSandbox::default()
+        };
+        let limit = Duration::from_secs(self.args.timeout.into());
+        let mut signals = Signals::catch()?;
+        let started = Instant::now();
+        // Never given up: the sandbox of a request that is dropped would live on.
+        let sandbox = client.create(&new).await?;
+        let mut printer = Printer::new(Style {
+            name: self.source.name().to_owned(),
+            values: self.source.shows_values(),
+            json: self.args.json,
+            directory: self.args.out.clone(),
+        });
+        let outcome = tokio::select! {
+            outcome = self.execute(&sandbox, &mut printer) => match outcome {
+                // The sandbox ends at the same moment, and may be first.
+                Err(_) if started.elapsed() + END_MARGIN > limit => Ok(Ended::TimedOut),
+                Err(error) if is_gone(client, sandbox.id()).await => {
+                    Err(error.context("the sandbox was killed while the code ran"))
+                }
+                outcome => outcome,
+            },
+            () = tokio::time::sleep(limit.saturating_sub(started.elapsed())) => Ok(Ended::TimedOut),
+            signal = signals.next() => Ok(Ended::Caught(signal)),
+        };
+        client.kill(sandbox.id()).await?;
+        let ended = outcome.map_err(|error| self.explain(error))?;
+        match ended {
+            Ended::TimedOut => note!("error: stopped after {} s", self.args.timeout),
+            Ended::ByItself | Ended::Caught(_) | Ended::Unread => {}
+        }
+        let status = printer.finish(matches!(ended, Ended::TimedOut))?;
+        Ok(ExitCode::from(match ended {
+            Ended::ByItself => status,
+            Ended::TimedOut => TIMED_OUT,
+            Ended::Caught(signal) => signal.status(),
+            Ended::Unread => BROKEN_PIPE,
+        }))
+    }
+
+    async fn execute(&self, sandbox: &Sandbox, printer: &mut Printer) -> Result<Ended> {
+        if self.source.language == "bash" {
+            return self.script(sandbox, printer).await;
+        }
+        if let Some(file) = &self.source.file {
+            let path = format!("/home/user/{file}");
+            sandbox.write_file(&path, self.source.code.clone().into_bytes().into()).await?;
+        }
+        let request = |code: &str| ExecutionRequest {
+            code: code.to_owned(),
+            context_id: None,
+            language: Some(self.source.language.clone()),
+            env_vars: None,
+        };
+        if let Some(prelude) = &self.prelude {
+            sandbox.run_code(&request(prelude), |_| {}).await?;
+        }
+        let unread = Notify::new();
+        let request = request(&self.source.code);
+        let running = sandbox.run_code(&request, |event| {
+            if !printer.take(event) {
+                unread.notify_one();
+            }
+        });
+        tokio::select! {
+            outcome = running => outcome.map(|()| Ended::ByItself).map_err(anyhow::Error::from),
+            () = unread.notified() => Ok(Ended::Unread),
+        }
+    }
+
+    /// A script for a shell is a program like any other: it has input, arguments and an exit status.
+    async fn script(&self, sandbox: &Sandbox, printer: &mut Printer) -> Result<Ended> {
+        let name = self.source.file.as_deref().unwrap_or("bash");
+        let path = format!("/tmp/.sandcove-run/{name}");
+        sandbox.write_file(&path, self.source.code.clone().into_bytes().into()).await?;
+        let words = std::iter::once(path.as_str()).chain(self.args.file().1.iter().map(String::as_str));
+        let words: Vec<String> = words.map(quoted).collect();
+        // The code of `-` was standard input.
+        let takes_input = self.args.file().0 != Some("-");
+        let input = if takes_input { Input::Pipe } else { Input::Closed };
+        let command = Command { line: format!("exec bash {}", words.join(" ")), input, ..Command::default() };
+        let mut process = sandbox.start(&command).await?;
+        let feeder = takes_input.then(|| tokio::spawn(feed(process.controls())));
+        let ended = loop {
+            match process.next().await? {
+                ProcessEvent::Output(CommandEvent::Stdout(bytes)) => printer.print(&bytes),
+                ProcessEvent::Output(CommandEvent::Stderr(bytes)) => printer.print_error(&bytes),
+                ProcessEvent::Exit(exit) => {
+                    printer.exit(exit.shell_status());
+                    break Ended::ByItself;
+                }
+            }
+            if printer.is_closed() {
+                break Ended::Unread;
+            }
+        };
+        if let Some(feeder) = feeder {
+            feeder.abort();
+        }
+        Ok(ended)
+    }
+
+    /// Puts what the server refused into the words of this command.
+    fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        let text = error.to_string();
+        if is_closed_port(&error) {
+            return anyhow::anyhow!(
+                "template `{}` has no code interpreter: use `--template code-interpreter-v1`, or `sandcove sandbox exec` \
+                 to run programs in a sandbox of it",
+                self.args.template
+            );
+        }
+        match text.split_once("no kernel for language ") {
+            Some((_, reason)) => anyhow::anyhow!("unknown language {reason}"),
+            None => error,
+        }
+    }
+}
+
+/// Whether nobody listened where the interpreter should be.
+pub fn is_closed_port(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<sandcove_client::Error>().and_then(sandcove_client::Error::status) == Some(502)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    fn parse(words: &[&str]) -> RunArgs {
+        let words = std::iter::once(&"run").chain(words);
+        <Line as clap::Parser>::try_parse_from(words).unwrap().args
+    }
+
+    #[test]
+    fn what_follows_the_file_is_for_the_script() {
+        let args = parse(&["--timeout", "2", "a.py", "x", "--timeout", "3", "-c"]);
+        assert_eq!(args.file(), (Some("a.py"), &["x", "--timeout", "3", "-c"].map(String::from)[..]));
+        assert_eq!((args.timeout, &args.code), (2, &None));
+        let args = parse(&["-c", "code", "x"]);
+        assert_eq!(args.file(), (None, &["x".to_owned()][..]));
+    }
+}

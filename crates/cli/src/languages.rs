@@ -1,0 +1,179 @@
+//! The languages beyond the lean ones (R, Java, Ruby): their layer is built while the server serves. `languages.json` says where
+//! that stands.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sandcove_image::{Builder, Event, LayerStore, Sources, Template};
+use sandcove_isolate::Backend;
+use sandcove_server::App;
+use sandcove_server::templates::TemplateRecord;
+use serde::{Deserialize, Serialize};
+
+use crate::chroot::ChrootRunner;
+
+/// How long new sandboxes go on without the languages until the first can be made quickly with them.
+const WARM_DEADLINE: Duration = Duration::from_secs(60);
+/// How often we look whether it can.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Where the languages stand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum State {
+    /// The operator does not want them.
+    Off,
+    /// Their layer is being built.
+    Building,
+    /// New sandboxes have them.
+    Ready,
+    /// Their layer could not be built; the next start tries again.
+    Failed {
+        /// The reason, in a line or two.
+        reason: String,
+    },
+}
+
+impl State {
+    fn path(data_dir: &Path) -> PathBuf {
+        data_dir.join("languages.json")
+    }
+
+    /// Reads it; `None` when no server has said.
+    pub fn read(data_dir: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(Self::path(data_dir)).ok()?).ok()
+    }
+
+    /// Replaces it, whole or not at all. A server without it serves as well, so that a failure is only logged.
+    pub fn write(&self, data_dir: &Path) {
+        let unfinished = data_dir.join(".languages.json");
+        let written = serde_json::to_vec(self)
+            .map_err(std::io::Error::from)
+            .and_then(|text| std::fs::write(&unfinished, text))
+            .and_then(|()| std::fs::rename(&unfinished, Self::path(data_dir)));
+        if let Err(error) = written {
+            tracing::warn!(%error, "failed to write where the languages stand");
+        }
+    }
+
+    /// In words, for `status` and `doctor`.
+    pub fn describe(&self, server_runs: bool) -> String {
+        match self {
+            Self::Off => "R, Java and Ruby are off (`--languages lean`)".to_owned(),
+            Self::Building if server_runs => {
+                "R, Java and Ruby are being built; sandboxes created after that have them".to_owned()
+            }
+            Self::Building => {
+                "R, Java and Ruby were being built when the server stopped; the next start goes on".to_owned()
+            }
+            Self::Ready => "R, Java and Ruby are ready".to_owned(),
+            Self::Failed { reason } => {
+                format!("R, Java and Ruby could not be built, and the next start tries again: {reason}")
+            }
+        }
+    }
+}
+
+/// A layer to build, and the template to use from then on.
+#[derive(Debug)]
+pub struct Upgrade {
+    /// The default template without the layer, as new sandboxes get it now.
+    pub lean: TemplateRecord,
+    /// With the layer.
+    pub full: Template,
+    /// The record of that.
+    pub record: TemplateRecord,
+    /// Where layers are.
+    pub store: LayerStore,
+    /// Where building gets things from.
+    pub sources: Sources,
+    /// Where the state is written.
+    pub data_dir: PathBuf,
+}
+
+impl Upgrade {
+    /// Builds the layer and switches to the template that has it. What goes wrong is logged, and costs nothing else.
+    pub async fn run(self, app: App, backend: Backend) {
+        let data_dir = self.data_dir.clone();
+        let state = match self.build_and_switch(&app, &backend).await {
+            Ok(()) => State::Ready,
+            Err(error) => {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "failed to build R, Java and Ruby; the next start tries again"
+                );
+                State::Failed { reason: brief(&format!("{error:#}")) }
+            }
+        };
+        state.write(&data_dir);
+    }
+
+    async fn build_and_switch(self, app: &App, backend: &Backend) -> Result<()> {
+        let builder = Builder::new(self.store, ChrootRunner::in_the_background(), self.sources);
+        let mut log = |event: Event<'_>| match event {
+            Event::Building(layer) => tracing::info!(%layer, "building in the background"),
+            Event::Output(line) => tracing::debug!(line, "template build"),
+            Event::Ready(layer, took) => tracing::info!(%layer, seconds = took.as_secs(), "built"),
+        };
+        builder.ensure(std::slice::from_ref(&self.full), &mut log).await?;
+        // Until they can be made as quickly, new sandboxes are made as before.
+        let layers = backend.layer_dir();
+        let (old, new) = (self.lean.blueprint(&layers), self.record.blueprint(&layers));
+        backend.keep_ready(new.clone());
+        let ready = async {
+            while !backend.is_ready(&new) {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        if tokio::time::timeout(WARM_DEADLINE, ready).await.is_err() {
+            tracing::warn!(
+                "the first sandboxes with R, Java and Ruby start slowly: none could be made ahead"
+            );
+        }
+        app.templates().upsert_builtin(self.record).await.context("failed to store the template")?;
+        backend.stop_keeping(&old.layers);
+        Ok(())
+    }
+}
+
+/// The first line of what went wrong and the last, which is what the program that failed said.
+fn brief(error: &str) -> String {
+    let mut lines = error.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    match lines.next_back() {
+        Some(last) => format!("{first}: {last}"),
+        None => first.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_what_was_written_last() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(State::read(dir.path()), None);
+        for state in
+            [State::Building, State::Failed { reason: "no network".into() }, State::Ready, State::Off]
+        {
+            state.write(dir.path());
+            assert_eq!(State::read(dir.path()), Some(state));
+        }
+        std::fs::write(State::path(dir.path()), "{").unwrap();
+        assert_eq!(State::read(dir.path()), None);
+    }
+
+    #[test]
+    fn a_failure_says_what_failed_and_why() {
+        let error = "building layer `languages-1` failed: the provisioning script exit status: 100\nGet:1\nE: no network\n";
+        let reason = brief(error);
+        assert_eq!(
+            reason,
+            "building layer `languages-1` failed: the provisioning script exit status: 100: E: no network"
+        );
+        assert!(State::Failed { reason }.describe(true).contains("the next start tries again"));
+        assert_ne!(State::Building.describe(true), State::Building.describe(false));
+    }
+}

@@ -1,0 +1,67 @@
+//! What of the log is shown: `SANDCOVE_LOG`.
+
+use std::ffi::OsStr;
+
+use anyhow::{Result, bail};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Environment variable that chooses.
+const VARIABLE: &str = "SANDCOVE_LOG";
+
+/// The filter that the environment asks for; warnings and errors when it asks for none.
+pub fn from_env() -> Result<EnvFilter> {
+    parse(std::env::var_os(VARIABLE).as_deref().unwrap_or_default())
+}
+
+fn parse(text: &OsStr) -> Result<EnvFilter> {
+    let Some(text) = text.to_str() else { bail!("{VARIABLE} is not UTF-8") };
+    if text.trim().is_empty() {
+        return Ok(EnvFilter::new("warn"));
+    }
+    // A word that is no level is taken for a target, and then everything else is off: that is hardly ever meant.
+    let unknown = |word: &&str| {
+        let is_target = word.contains(['=', '[', ':']) || word.starts_with("sandcove");
+        !is_target && word.parse::<LevelFilter>().is_err()
+    };
+    if let Some(word) = text.split(',').map(str::trim).find(unknown) {
+        bail!(
+            "unknown level \"{word}\" in {VARIABLE}; use off, error, warn, info, debug, trace or target=level"
+        );
+    }
+    match EnvFilter::try_new(text) {
+        Ok(filter) => Ok(filter),
+        Err(error) => {
+            bail!("invalid {VARIABLE} \"{text}\": {error}; use a level such as info, or target=level")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_targets_are_taken() {
+        for text in [
+            "",
+            " ",
+            "info",
+            "WARN",
+            "off",
+            "sandcove_server",
+            "info,hyper=debug",
+            "sandcove_server::proxy=trace",
+        ] {
+            assert!(parse(OsStr::new(text)).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_would_silence_the_log_is_refused() {
+        for text in ["nonsense", "wran", "info,nonsense", "hyper=loud", "=,="] {
+            let error = parse(OsStr::new(text)).unwrap_err().to_string();
+            assert!(error.contains("SANDCOVE_LOG"), "{error}");
+        }
+    }
+}

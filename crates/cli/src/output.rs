@@ -1,0 +1,65 @@
+//! The only way to standard output and standard error. A reader that went away (`| head`) ends the output quietly and leaves
+//! the exit status alone; any other failure, such as a full disk, is reported once and makes the command fail.
+
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The error after which nothing is written to standard output any more.
+static STDOUT: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Prints a line on standard output, like `println!`.
+macro_rules! out {
+    ($($text:tt)*) => {{
+        let _ = $crate::output::write(format!("{}\n", format_args!($($text)*)).as_bytes());
+    }};
+}
+
+/// Prints a line on standard error, like `eprintln!`.
+macro_rules! note {
+    ($($text:tt)*) => {
+        $crate::output::write_error(format!("{}\n", format_args!($($text)*)).as_bytes())
+    };
+}
+
+pub(crate) use {note, out};
+
+/// Standard output takes nothing any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Closed;
+
+fn failure() -> MutexGuard<'static, Option<io::Error>> {
+    STDOUT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes bytes to standard output at once.
+///
+/// # Errors
+/// When standard output takes nothing any more; there is nothing to report.
+pub fn write(bytes: &[u8]) -> Result<(), Closed> {
+    let mut failure = failure();
+    if failure.is_some() {
+        return Err(Closed);
+    }
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| {
+        *failure = Some(error);
+        Closed
+    })
+}
+
+/// Writes bytes to standard error. Nobody can be told when that fails.
+pub fn write_error(bytes: &[u8]) {
+    let _ = io::stderr().lock().write_all(bytes);
+}
+
+/// The exit status of a command that wanted `code`: failure when its output was lost.
+pub fn finish(code: ExitCode) -> ExitCode {
+    match &*failure() {
+        Some(error) if error.kind() != ErrorKind::BrokenPipe => {
+            note!("error: failed to write to standard output: {error}");
+            ExitCode::FAILURE
+        }
+        _ => code,
+    }
+}

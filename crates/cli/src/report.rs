@@ -1,0 +1,48 @@
+//! Errors as users see them: what failed, why, and a hint where there is something to do.
+
+use std::io::ErrorKind;
+
+use sandcove_client::{Error as ClientError, server_of};
+
+use crate::output::note;
+
+/// Prints an error and its hint on standard error.
+pub fn report(error: &anyhow::Error) {
+    note!("error: {}", text(error));
+}
+
+fn text(error: &anyhow::Error) -> String {
+    let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
+    let denied = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == ErrorKind::PermissionDenied);
+    match client {
+        Some(ClientError::Refused { status: 401, url, .. }) => format!(
+            "the server at {} does not accept the API key\nhint: `sandcove keys create NAME` on its host makes one; set \
+             E2B_API_KEY to it, or unset E2B_API_KEY to use the key of this machine's server",
+            server_of(url)
+        ),
+        Some(ClientError::Refused { status, url, .. }) if *status >= 500 => {
+            format!("{error:#} (HTTP status {status} from {})", server_of(url))
+        }
+        _ if denied && !rustix::process::geteuid().is_root() => format!(
+            "{error:#}\nhint: run the command with sudo; commands that use sandboxes work without it when E2B_API_URL and \
+             E2B_API_KEY are set"
+        ),
+        _ => format!("{error:#}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_key_comes_with_what_to_do() {
+        let refused =
+            ClientError::Refused { url: "http://h:1/x".into(), status: 401, message: "Invalid".into() };
+        let text = text(&refused.into());
+        assert!(text.starts_with("the server at http://h:1 does not accept the API key\nhint: "), "{text}");
+    }
+}

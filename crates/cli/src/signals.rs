@@ -1,0 +1,51 @@
+//! Signals that end a command, and the exit status they ask for.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// A signal that was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caught {
+    /// The name of the signal as `kill` takes it.
+    pub name: &'static str,
+    number: u8,
+}
+
+impl Caught {
+    /// 128 and its number, as shells report it.
+    pub fn status(self) -> u8 {
+        128 + self.number
+    }
+}
+
+/// The signals that ask this process to end. While this exists they do not end it.
+#[derive(Debug)]
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Catches them from now on.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn catch() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next one.
+    pub async fn next(&mut self) -> Caught {
+        tokio::select! {
+            _ = self.interrupt.recv() => Caught { name: "INT", number: 2 },
+            _ = self.terminate.recv() => Caught { name: "TERM", number: 15 },
+            _ = self.hangup.recv() => Caught { name: "HUP", number: 1 },
+        }
+    }
+}

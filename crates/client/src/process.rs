@@ -1,0 +1,203 @@
+//! A process in a sandbox while it runs: its output, and handles for its input, signals and terminal (contract: envd,
+//! section 2).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method};
+use sandcove_wire::boot::AGENT_PORT;
+use sandcove_wire::envd::process::process_event::Event;
+use sandcove_wire::envd::process::process_event::data_event::Output;
+use sandcove_wire::envd::process::{
+    CloseStdinRequest, ProcessConfig, ProcessInput, ProcessSelector, Pty, SendInputRequest, StartRequest,
+    StartResponse, UpdateRequest, process_input, process_selector, pty,
+};
+use serde::Serialize;
+
+use crate::body::Pieces;
+use crate::{Command, CommandEvent, CommandExit, Error, Input, Result, Sandbox, TerminalSize, connect};
+
+/// A running process and the stream of its output. Dropping it leaves the process alone.
+pub struct Process {
+    controls: Controls,
+    pieces: Pieces,
+}
+
+/// What comes from a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProcessEvent {
+    /// Output of the process.
+    Output(CommandEvent),
+    /// The end of the process, which is the last event.
+    Exit(CommandExit),
+}
+
+/// A handle for the input, the terminal and the signals of a process. Clones control the same process.
+#[derive(Debug, Clone)]
+pub struct Controls {
+    sandbox: Sandbox,
+    pid: u32,
+    input: Input,
+}
+
+impl Sandbox {
+    /// Starts a command and returns once it has a process id.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn start(&self, command: &Command) -> Result<Process> {
+        const PATH: &str = "/process.Process/Start";
+        let request = StartRequest {
+            process: Some(ProcessConfig {
+                cmd: "/bin/bash".to_owned(),
+                args: arguments(&command.line),
+                envs: command.envs.clone(),
+                cwd: command.cwd.clone(),
+            }),
+            pty: match command.input {
+                Input::Terminal(size) => Some(size.into()),
+                Input::Closed | Input::Pipe => None,
+            },
+            stdin: Some(command.input == Input::Pipe),
+            ..StartRequest::default()
+        };
+        let malformed = |reason: String| Error::Malformed { url: self.url(PATH), reason };
+        let body = connect::envelope(&request).map_err(|error| malformed(error.to_string()))?;
+        let mut headers = vec![
+            (CONTENT_TYPE, HeaderValue::from_static("application/connect+json")),
+            (HeaderName::from_static("connect-protocol-version"), HeaderValue::from_static("1")),
+        ];
+        if let Some(user) = &command.user {
+            let value = format!("Basic {}", STANDARD.encode(format!("{user}:")));
+            headers.push((
+                AUTHORIZATION,
+                HeaderValue::from_str(&value).map_err(|error| malformed(error.to_string()))?,
+            ));
+        }
+        let response = self.send(AGENT_PORT, Method::POST, PATH, headers, body).await?;
+        let mut pieces = Pieces::new(response.into_body(), self.url(PATH));
+        while let Some(message) = connect::next::<StartResponse>(&mut pieces).await? {
+            if let Some(Event::Start(start)) = message.event.and_then(|event| event.event) {
+                let controls = Controls { sandbox: self.clone(), pid: start.pid, input: command.input };
+                return Ok(Process { controls, pieces });
+            }
+        }
+        Err(pieces.malformed("the start of the command was not reported"))
+    }
+}
+
+/// An empty line is an interactive shell.
+fn arguments(line: &str) -> Vec<String> {
+    match line {
+        "" => vec!["-i".to_owned(), "-l".to_owned()],
+        line => vec!["-l".to_owned(), "-c".to_owned(), line.to_owned()],
+    }
+}
+
+impl Process {
+    /// A handle that can be used while output is awaited.
+    pub fn controls(&self) -> Controls {
+        self.controls.clone()
+    }
+
+    /// The next event.
+    ///
+    /// # Errors
+    /// When the connection breaks before the process has ended.
+    pub async fn next(&mut self) -> Result<ProcessEvent> {
+        while let Some(message) = connect::next::<StartResponse>(&mut self.pieces).await? {
+            let output = match message.event.and_then(|event| event.event) {
+                Some(Event::Data(data)) => data.output,
+                Some(Event::End(end)) => {
+                    return Ok(ProcessEvent::Exit(CommandExit { code: end.exit_code, status: end.status }));
+                }
+                Some(Event::Start(_) | Event::Keepalive(_)) | None => None,
+            };
+            match output {
+                Some(Output::Stdout(bytes) | Output::Pty(bytes)) => {
+                    return Ok(ProcessEvent::Output(CommandEvent::Stdout(bytes)));
+                }
+                Some(Output::Stderr(bytes)) => return Ok(ProcessEvent::Output(CommandEvent::Stderr(bytes))),
+                None => {}
+            }
+        }
+        Err(self.pieces.malformed("the command's end was not reported"))
+    }
+}
+
+impl Controls {
+    /// The process id inside the sandbox.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Writes to standard input, and returns when all of it is written.
+    ///
+    /// # Errors
+    /// When the process does not read any more, or has no input.
+    pub async fn write(&self, bytes: Bytes) -> Result<()> {
+        let input = match self.input {
+            Input::Terminal(_) => process_input::Input::Pty(bytes),
+            Input::Closed | Input::Pipe => process_input::Input::Stdin(bytes),
+        };
+        let input = Some(ProcessInput { input: Some(input) });
+        self.call("SendInput", &SendInputRequest { process: self.selector(), input }).await
+    }
+
+    /// Ends standard input: the process reads its end once it has read the rest. A terminal gets Ctrl-D.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub async fn close_input(&self) -> Result<()> {
+        match self.input {
+            Input::Terminal(_) => self.write(Bytes::from_static(b"\x04")).await,
+            Input::Closed | Input::Pipe => {
+                self.call("CloseStdin", &CloseStdinRequest { process: self.selector() }).await
+            }
+        }
+    }
+
+    /// Changes the size of the process's terminal.
+    ///
+    /// # Errors
+    /// When it is gone or has none.
+    pub async fn resize(&self, size: TerminalSize) -> Result<()> {
+        self.call("Update", &UpdateRequest { process: self.selector(), pty: Some(size.into()) }).await
+    }
+
+    /// Sends a signal (`INT`, `TERM`, …) to the process and everything it started.
+    ///
+    /// # Errors
+    /// When the sandbox does not answer.
+    pub async fn signal(&self, name: &str) -> Result<()> {
+        // Processes of the agent share its process group, and its own call for signals knows two of them, for one process.
+        let line = format!(
+            "pids={pid}; seen=; while [ -n \"$pids\" ]; do seen=\"$seen $pids\"; next=; for p in $pids; do \
+             next=\"$next $(cat /proc/$p/task/*/children 2>/dev/null)\"; done; pids=${{next// /}}; \
+             [ -n \"$pids\" ] && pids=$next; done; kill -s {name} $seen 2>/dev/null; true",
+            pid = self.pid
+        );
+        let command = Command { line, user: Some("root".to_owned()), ..Command::default() };
+        self.sandbox.run(&command, |_| {}).await.map(drop)
+    }
+
+    fn selector(&self) -> Option<ProcessSelector> {
+        Some(ProcessSelector { selector: Some(process_selector::Selector::Pid(self.pid)) })
+    }
+
+    async fn call(&self, method: &str, request: &impl Serialize) -> Result<()> {
+        let path = format!("/process.Process/{method}");
+        let body = serde_json::to_vec(request)
+            .map_err(|error| Error::Malformed { url: self.sandbox.url(&path), reason: error.to_string() })?;
+        let headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        self.sandbox.send(AGENT_PORT, Method::POST, &path, headers, body.into()).await.map(drop)
+    }
+}
+
+impl From<TerminalSize> for Pty {
+    fn from(size: TerminalSize) -> Self {
+        let size = pty::Size { cols: size.columns.into(), rows: size.rows.into() };
+        Self { size: Some(size) }
+    }
+}

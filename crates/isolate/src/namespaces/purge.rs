@@ -1,0 +1,112 @@
+//! Taking back what servers of a data directory hold on this host, with a database or without.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+
+use super::handle::blocking;
+use super::sweep::note;
+use crate::backend::SweepReport;
+use crate::cgroup::Cgroups;
+use crate::instance::Instance;
+use crate::net::{Firewall, Links, link_prefix};
+use crate::pool::Pool;
+use crate::{Error, Result};
+
+/// Slots emptied at once.
+const AT_ONCE: usize = 16;
+/// How long spawners may take to leave when their sandboxes have ended.
+const SPAWNER_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(5);
+
+/// The parent control group of an instance.
+pub(super) fn group_name(instance: u32) -> String {
+    format!("sandcove{instance}")
+}
+
+/// Takes the firewall, the parent control groups and the mounted pool away, if nothing runs that needs them.
+pub(super) async fn give_back(data_dir: &Path, instance: u32, cgroups: &Cgroups, report: &mut SweepReport) {
+    if !cgroups.are_empty() {
+        return;
+    }
+    note(report, "firewall".into(), Firewall::remove(instance).await);
+    cgroups.close();
+    let data_dir = data_dir.to_owned();
+    note(report, "pool mount".into(), blocking(move || Pool::close(&data_dir)).await);
+}
+
+/// Ends every process of every sandbox of `data_dir` and removes all it has on this host: interfaces, control groups,
+/// firewall, mounts, loop device, and what is in the pool. The caller has the directory for itself. `data_dir` is absolute
+/// and without symbolic links.
+///
+/// # Errors
+/// When something runs on or cannot be removed; a second call goes on from there.
+pub async fn purge(data_dir: &Path) -> Result<SweepReport> {
+    let mut report = SweepReport::default();
+    if Instance::of(data_dir).is_some() {
+        let instance = Instance::claim(data_dir)?;
+        let number = instance.number();
+        let cgroups = Cgroups::find(&group_name(number))?;
+        let mut emptied = stream::iter(cgroups.slots())
+            .map(|slot| {
+                let cgroups = cgroups.clone();
+                async move { (slot, blocking(move || cgroups.remove(slot)).await) }
+            })
+            .buffer_unordered(AT_ONCE);
+        while let Some((slot, result)) = emptied.next().await {
+            note(&mut report, format!("slot {slot}"), result);
+        }
+        let links = Links::open()?;
+        for link in links.list(&link_prefix(number)).await? {
+            note(&mut report, link.clone(), links.delete(&link).await);
+        }
+        let pool = data_dir.join("pool");
+        blocking(move || end_spawners(&pool)).await?;
+        give_back(data_dir, number, &cgroups, &mut report).await;
+        if report.failed.is_empty() {
+            let path = Path::new("/run/sandcove").join(number.to_string());
+            instance.give_up().map_err(|source| Error::Path { action: "remove", path, source })?;
+        }
+    }
+    if report.failed.is_empty() {
+        let directory = data_dir.to_owned();
+        note(&mut report, "pool".into(), blocking(move || Pool::erase(&directory)).await);
+    }
+    Ok(report)
+}
+
+/// Waits until the spawners of this pool have left, and ends those that do not: they keep it mounted.
+fn end_spawners(pool: &Path) -> Result<()> {
+    let deadline = Instant::now() + SPAWNER_TIMEOUT;
+    loop {
+        let left = spawners(pool);
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            for pid in left {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+        if Instant::now() > deadline + SPAWNER_TIMEOUT {
+            return Err(Error::Kernel {
+                action: "end the spawner".into(),
+                source: std::io::ErrorKind::TimedOut.into(),
+            });
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn spawners(pool: &Path) -> Vec<rustix::process::Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_ours = |line: &[u8]| {
+        let mut words = line.split(|byte| *byte == 0).skip(1);
+        words.next() == Some(b"__spawner") && words.next() == Some(pool.as_os_str().as_encoded_bytes())
+    };
+    entries
+        .filter(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| is_ours(&line)))
+        .filter_map(|entry| rustix::process::Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+        .collect()
+}

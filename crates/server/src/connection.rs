@@ -1,0 +1,133 @@
+//! Connections of clients, which are reset instead of closed once an answer on them was cut short.
+//!
+//! HTTP/1.1 has no other way to say that a body broke off. Clients of several releases take the ordinary end of a
+//! connection for a fault of their own and never ask whether the sandbox is still there; a reset they recognise
+//! (contract: envd, section 9.1).
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use http_body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Whether an answer on a connection was cut short; clones are of the same connection.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CutShort(Arc<AtomicBool>);
+
+impl CutShort {
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// The body of an answer whose connection is reset when the body ends in an error. Without a connection, as on HTTP/2,
+/// hyper resets the stream alone.
+pub(crate) struct Resetting<B> {
+    body: B,
+    connection: Option<CutShort>,
+}
+
+impl<B> Resetting<B> {
+    pub(crate) fn new(body: B, connection: Option<CutShort>) -> Self {
+        Self { body, connection }
+    }
+}
+
+impl<B: Body + Unpin> Body for Resetting<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.get_mut();
+        let frame = Pin::new(&mut this.body).poll_frame(context);
+        if let (Poll::Ready(Some(Err(_))), Some(connection)) = (&frame, &this.connection) {
+            connection.0.store(true, Ordering::Release);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A client's connection.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    cut_short: CutShort,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self { stream, cut_short: CutShort::default() }
+    }
+
+    pub(crate) fn cut_short(&self) -> CutShort {
+        self.cut_short.clone()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.cut_short.get()
+            && let Err(err) = self.stream.set_zero_linger()
+        {
+            tracing::debug!(error = %err, "connection could not be reset");
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A FIN before the reset would be the ordinary end that clients misread.
+        if self.cut_short.get() {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

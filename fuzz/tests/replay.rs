@@ -1,0 +1,35 @@
+//! Every fuzzing program holds for the inputs that were collected for it.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+use std::process::Command;
+
+fn replay(program: &str, target: &str) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let inputs: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!inputs.is_empty());
+    let ran = Command::new(program).args(&inputs).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+    assert_eq!(said.matches("Executed ").count(), inputs.len(), "{said}");
+}
+
+#[test]
+fn envelopes_hold() {
+    replay(env!("CARGO_BIN_EXE_envelope"), "envelope");
+}
+
+#[test]
+fn hosts_hold() {
+    replay(env!("CARGO_BIN_EXE_host"), "host");
+}
+
+#[test]
+fn multipart_bodies_hold() {
+    replay(env!("CARGO_BIN_EXE_multipart"), "multipart");
+}
+
+#[test]
+fn paths_hold() {
+    replay(env!("CARGO_BIN_EXE_path"), "path");
+}

@@ -1,0 +1,149 @@
+"""Starts that fail, `sandcove down --all` and `sandcove purge` leave nothing of a server on its host."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import requests
+from e2b import Sandbox, Volume
+
+from durability import running, stored
+from harness.server import ADMIN_TOKEN, Server, instance_of
+
+
+def traces() -> dict[str, set[str]]:
+    """What servers have on this host outside their directories, except for what comes and goes with sandboxes of others."""
+    loops = set()
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            loops.add(backing.read_text().strip())
+        except OSError:
+            continue
+    return {
+        "tables": set(subprocess.run(["nft", "list", "tables"], check=True, capture_output=True, text=True).stdout.splitlines()),
+        "groups": {at for at, _, _ in os.walk("/sys/fs/cgroup") if Path(at).name.startswith("sandcove")},
+        "mounts": {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()},
+        "loops": loops,
+        "claims": {f"{path.name} {path.read_text()}" for path in Path("/run/sandcove").glob("*")},
+    }
+
+
+def new_traces(before) -> dict[str, set[str]]:
+    now = traces()
+    return {kind: now[kind] - before[kind] for kind in now if now[kind] - before[kind]}
+
+
+def sandcove(binary, *arguments, **options):
+    return subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=180, **options)
+
+
+@pytest.fixture
+def directory():
+    """A data directory of the test's own."""
+    directory = Path(f"/var/lib/sandcove-test-purge-{os.getpid()}")
+    assert not directory.exists()
+    yield directory
+    if (directory / "server.lock").exists():
+        sandcove(Server(directory).binary, "purge", "--data-dir", directory, "--yes")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.with_suffix(".log").unlink(missing_ok=True)
+
+
+def test_a_pool_that_is_too_small_is_said_in_one_sentence(server, directory):
+    before = traces()
+    given_up = sandcove(server.binary, "serve", "--data-dir", directory, "--listen", "127.0.0.1:0", "--pool-size-gib", "1")
+    assert given_up.returncode == 1
+    error, hint = given_up.stderr.strip().splitlines()
+    assert error.startswith("error: the templates need 2900 MiB in ") and error.endswith("MiB left")
+    assert hint.startswith("hint: ") and "--pool-size-gib 5" in hint
+    left = new_traces(before)
+    # The number stays with the directory.
+    assert left.pop("claims") == {f"{instance_of(directory)} {directory}"} and not left
+    purged = sandcove(server.binary, "purge", "--data-dir", directory, "--yes")
+    assert purged.returncode == 0, purged.stderr
+    assert not directory.exists() and not new_traces(before)
+
+
+def with_layers_of(server, directory: Path) -> Server:
+    """A server on an empty directory that finds its templates built."""
+    directory.mkdir(mode=0o700)
+    image = directory / "pool.img"
+    with image.open("wb") as file:
+        file.truncate(8 << 30)
+    subprocess.run(["mkfs.btrfs", "--quiet", image], check=True, stdout=subprocess.DEVNULL)
+    pool = directory / "pool"
+    pool.mkdir()
+    subprocess.run(["mount", "-o", "loop", image, pool], check=True)
+    try:
+        subprocess.run(["cp", "-a", server.data_dir / "pool/layers", pool], check=True)
+    finally:
+        subprocess.run(["umount", pool], check=True)
+    other = Server(directory)
+    # The directory holds nothing but what servers keep there.
+    other.log = directory.with_suffix(".log")
+    # Nothing is built while it runs.
+    other.variables = {"SANDCOVE_LANGUAGES": "lean"}
+    return other
+
+
+@pytest.mark.parametrize("database", ["there", "gone"])
+def test_everything_ends(server, directory, monkeypatch, database):
+    before = traces()
+    other = with_layers_of(server, directory)
+    other.start()
+    for name, value in other.env.items():
+        monkeypatch.setenv(name, value)
+    running(), stored()
+    paused = running()
+    paused.create_snapshot()
+    paused.pause()
+    volume = Volume.create("kept")
+    volume.write_file("file", "text")
+    assert new_traces(before).keys() >= {"tables", "groups", "mounts", "loops", "claims"}
+    if database == "gone":
+        other.kill9()
+        for path in directory.glob("sandcove.db*"):
+            path.unlink()
+
+    unasked = sandcove(other.binary, "purge", "--data-dir", directory, stdin=subprocess.DEVNULL)
+    assert unasked.returncode == 1 and "say `--yes`" in unasked.stderr
+    assert Path(directory / "pool/sandboxes").exists()
+    purged = sandcove(other.binary, "purge", "--data-dir", directory, "--yes")
+    assert purged.returncode == 0, purged.stderr
+    assert not directory.exists()
+    assert not new_traces(before)
+    if other.process.poll() is None:
+        other.process.wait(30)
+
+
+def test_down_all_ends_the_sandboxes_of_every_team(server, directory, monkeypatch):
+    before = traces()
+    other = with_layers_of(server, directory)
+    other.start()
+    for name, value in other.env.items():
+        monkeypatch.setenv(name, value)
+    running(), stored()
+    answer = requests.post(f"{other.url}/admin/teams", headers={"X-Admin-Token": ADMIN_TOKEN}, json={"name": "Another"})
+    key = requests.post(
+        f"{other.url}/admin/teams/{answer.json()['id']}/api-keys", headers={"X-Admin-Token": ADMIN_TOKEN}, json={"name": "k"}
+    ).json()["key"]
+    assert Sandbox.create(timeout=600, api_key=key).is_running()
+    (directory / "server.json").exists() or pytest.fail("the server says how it is reached")
+    stopped = sandcove(other.binary, "down", "--all", "--data-dir", directory)
+    assert stopped.returncode == 0, stopped.stderr
+    assert other.process.wait(10) == 0
+    left = new_traces(before)
+    assert left.pop("claims") and not left
+    other.start()
+    assert not Sandbox.list().next_items() and not Sandbox.list(api_key=key).next_items()
+    other.stop()
+    assert sandcove(other.binary, "purge", "--data-dir", directory, "--yes").returncode == 0
+
+
+def test_only_data_directories_are_purged(server, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    purged = sandcove(server.binary, "purge", "--data-dir", tmp_path, "--yes")
+    assert purged.returncode == 1 and "is not the data directory of a server" in purged.stderr
+    assert (tmp_path / "file").read_text() == "mine"
