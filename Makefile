@@ -7,22 +7,21 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := up
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
-# The programs for the inside of sandboxes run in any template, so they must not need its libraries.
-GUEST_TRIPLE := $(shell uname -m)-unknown-linux-gnu
 export SANDCOVE_GUEST_DIR := $(TARGET)/guest-bin
 export CARGO_TERM_COLOR ?= auto
 # `make test PROFILE=dev` takes less time to build, and tests what is slower.
 PROFILE ?= release
-SANDCOVE := $(TARGET)/$(PROFILE:dev=debug)/sandcove
-# A development build is of the whole workspace, as that of the tests is: what both need is then built once.
+BUILT := $(TARGET)/$(PROFILE:dev=debug)
+SANDCOVE := $(BUILT)/sandcove
 # Where `make install` puts the command.
 PREFIX ?= /usr/local
-PACKAGES := $(if $(filter dev,$(PROFILE)),--workspace,--package sandcove-cli)
+# A development build is of the whole workspace, as that of the tests is: what both need is then built once.
+PACKAGES := --workspace $(if $(filter dev,$(PROFILE)),,--exclude xtask --exclude sandcove-fuzz)
 
 TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
   make:make tar:tar debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: up down install build guest test check fmt bench clean tools
+.PHONY: up down install build test check fmt bench clean tools
 
 up: install
 	@$(SANDCOVE) up
@@ -56,24 +55,22 @@ tools:
 	fi; \
 	command -v cargo >/dev/null || { echo "please install Rust: https://rustup.rs" >&2; exit 1; }
 
-build: guest
-	@cargo build --locked --profile $(PROFILE) $(PACKAGES)
-
-guest: tools
-	@[ -e $(SANDCOVE) ] || \
-	  echo "building Sandcove: first the programs for the inside of sandboxes, then the server (README.md says how long it takes)" >&2
-	@RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile guest \
-	  --target $(GUEST_TRIPLE) --package sandcove-agent --package sandcove-interpreter
+# First what both sides of the wall are made of and the programs for the inside of sandboxes, then the command, which embeds those.
+# The same packages are named in both steps but for the command's: features are then the same, and nothing is compiled twice.
+build: tools
+	@[ -e $(SANDCOVE) ] || echo "building Sandcove (README.md says how long it takes)" >&2
+	@cargo build --locked --profile $(PROFILE) $(PACKAGES) --exclude sandcove-cli
 	@mkdir -p $(SANDCOVE_GUEST_DIR)/python
 	@for program in sandcove-agent sandcove-interpreter; do \
-	  cmp --silent $(TARGET)/$(GUEST_TRIPLE)/guest/$$program $(SANDCOVE_GUEST_DIR)/$$program || \
-	    install -m 0755 $(TARGET)/$(GUEST_TRIPLE)/guest/$$program $(SANDCOVE_GUEST_DIR)/$$program; \
+	  cmp --silent $(BUILT)/$$program $(SANDCOVE_GUEST_DIR)/$$program || \
+	    install -m 0755 $(BUILT)/$$program $(SANDCOVE_GUEST_DIR)/$$program; \
 	done
 	@if ! diff --recursive --brief --exclude=__pycache__ crates/interpreter/python/sandcove_kernel \
 	    $(SANDCOVE_GUEST_DIR)/python/sandcove_kernel >/dev/null 2>&1; then \
 	  rm -rf $(SANDCOVE_GUEST_DIR)/python/sandcove_kernel; \
 	  cp --recursive crates/interpreter/python/sandcove_kernel $(SANDCOVE_GUEST_DIR)/python/; \
 	fi
+	@cargo build --locked --profile $(PROFILE) $(PACKAGES)
 
 test: build
 	@SANDCOVE_BIN=$(SANDCOVE) tests/run

@@ -1,6 +1,7 @@
 //! Chores that need logic: `cargo xtask codegen` writes the envd message types from `crates/wire/proto`,
 //! `cargo xtask check-deps` refuses a crate that imports what its place in the house forbids, and dependencies that `deny.toml` does
-//! not allow.
+//! not allow. `cargo xtask rooms [crate]` prints the modules of each crate and what they import;
+//! `cargo xtask words` refuses phrases and doc comments that readers stumble over.
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +10,19 @@ use anyhow::{Context, Result, bail};
 mod codegen;
 mod deps;
 mod licenses;
+mod rooms;
 mod spec;
+mod words;
 
 fn main() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?;
     match std::env::args().nth(1).as_deref() {
         Some("codegen") => codegen::write(root, &root.join("crates/wire/src/envd")),
         Some("codegen-check") => codegen::check(root),
-        Some("check-deps") => deps::check(root).and_then(|()| licenses::check(root)),
-        other => bail!("unknown chore {other:?}: use codegen, codegen-check or check-deps"),
+        Some("check-deps") => deps::check(root).and_then(|()| rooms::check(root)).and_then(|()| licenses::check(root)),
+        Some("words") => words::check(root),
+        Some("rooms") => rooms::print(root, std::env::args().nth(2).as_deref()),
+        other => bail!("unknown chore {other:?}: use codegen, codegen-check, check-deps, words or rooms"),
     }
 }
 

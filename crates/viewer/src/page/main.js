@@ -13,9 +13,19 @@ import * as table from "./table.js";
 let page = null;
 let scores = { id: "", counts: [] };
 let turns = 0;
+/** Requests for the run that is shown. */
+let reading = null;
+/** Whether the run that is shown is being deleted: nothing more of it is read then. */
+let deleting = false;
 
 /** Reads the page again and shows it. */
-async function load() {
+function load() {
+  const found = renew();
+  reading = Promise.allSettled([reading, found]);
+  return found;
+}
+
+async function renew() {
   const turn = ++turns;
   document.body.classList.add("loading");
   try {
@@ -103,10 +113,11 @@ function drawCharts() {
   const id = state.id;
   // Every score is read for this, so the table does not wait for it.
   scores = { id, counts: [] };
-  api.scores(id).then((counts) => {
+  const counted = api.scores(id).then((counts) => {
     scores = { id, counts };
     if (state.id === id && taste.charts) charts.show(container, page.table.head.prompts, counts, page.totalCount);
   }, () => {});
+  reading = Promise.allSettled([reading, counted]);
 }
 
 /** Other rows are wanted. */
@@ -170,7 +181,17 @@ async function copy() {
 async function forget() {
   const name = page.description || page.id;
   if (!(await confirmed("Delete this run?", `${name} and its ${table.number(page.totalCount)} tests cannot be brought back.`, "Delete"))) return;
-  await does(() => api.forget(state.id).then(() => openRun("")), "Deleted.");
+  await does(async () => {
+    deleting = true;
+    try {
+      for (let last = null; last !== reading;) await (last = reading);
+      await api.forget(state.id);
+      state.id = "";
+    } finally {
+      deleting = false;
+    }
+    await openRun("");
+  }, "Deleted.");
 }
 
 async function does(what, done) {
@@ -252,6 +273,8 @@ prefer({});
 read();
 load().then(openNamed);
 listen(() => {
+  // The run that comes after the deleted one is read anyway.
+  if (deleting) return;
   scores = { id: "", counts: [] };
   load();
 });
