@@ -33,6 +33,16 @@ def run(command, **options):
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
+def install(command) -> subprocess.CompletedProcess[str]:
+    """Runs an installer, again when it hangs: npm at times waits for ever, with no connection open."""
+    for _ in range(2):
+        try:
+            return run(command, timeout=180)
+        except subprocess.TimeoutExpired:
+            pass
+    return run(command, timeout=180)
+
+
 def released(language: str) -> list[tuple[int, ...]]:
     if language == "python":
         out = run([sys.executable, "-m", "pip", "index", "versions", "e2b", "--json"])
@@ -96,7 +106,7 @@ def forwarded_sandbox():
 def python_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     place = CACHE / f"python-{version}"
     if not (place / "done").exists():
-        made = run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), f"e2b=={version}"])
+        made = install([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), f"e2b=={version}"])
         if made.returncode:
             return made
         (place / "done").touch()
@@ -108,7 +118,7 @@ def js_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     place = CACHE / f"js-{version}"
     if not (place / "done").exists():
         place.mkdir(parents=True, exist_ok=True)
-        made = run(["npm", "install", "--silent", "--no-save", "--prefix", str(place), f"e2b@{version}"])
+        made = install(["npm", "install", "--silent", "--no-save", "--prefix", str(place), f"e2b@{version}"])
         if made.returncode:
             return made
         (place / "done").touch()
