@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::fake::{self, Fake};
 use crate::namespaces::{self, Namespaces};
-use crate::{Blueprint, ExitReason, Known, NetworkPolicy, Record, Result, SandboxSpec, Usage};
+use crate::{Blueprint, ExitReason, Known, NetworkPolicy, Record, Result, SandboxSpec, SweepReport, Usage};
 
 /// A way to run sandboxes. Clones share the same host resources.
 #[derive(Clone)]
@@ -17,15 +17,6 @@ pub enum Backend {
     Namespaces(Namespaces),
     /// In memory, scripted: for tests of what sits above, without root.
     Fake(Fake),
-}
-
-/// What [`Backend::sweep`] or [`Backend::stop`] removed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SweepReport {
-    /// Names of the sandboxes of which something was left and is now gone.
-    pub removed: Vec<String>,
-    /// What could not be removed, and why; tried again at the next start.
-    pub failed: Vec<String>,
 }
 
 impl Backend {

@@ -11,8 +11,9 @@ use sandcove_wire::id::SandboxId;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
-use crate::backend::SweepReport;
-use crate::{Error, ExitReason, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, Usage};
+use crate::{
+    Error, ExitReason, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, SweepReport, Usage,
+};
 
 /// What can be made to fail or can be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

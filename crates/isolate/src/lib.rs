@@ -12,17 +12,19 @@ mod instance;
 mod jail;
 pub mod namespaces;
 mod net;
+mod packet;
 mod pool;
 mod spawner;
 mod spec;
 mod sys;
 pub mod volume;
 
-pub use backend::{Backend, Handle, SweepReport};
+pub use backend::{Backend, Handle};
 pub use disk::{DiskSpace, disk_space};
 pub use error::{Error, Result};
 pub use namespaces::{Config, purge};
 pub use spawner::spawner_main;
 pub use spec::{
-    Blueprint, ExitReason, Files, Known, Limits, Mount, NetworkPolicy, Record, SandboxSpec, Usage,
+    Blueprint, ExitReason, Files, Known, Limits, Mount, NetworkPolicy, Record, SandboxSpec, SweepReport,
+    Usage,
 };

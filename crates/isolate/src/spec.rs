@@ -58,6 +58,15 @@ pub struct Known {
     pub snapshots: HashSet<String>,
 }
 
+/// What a sweep removed from the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Names of the leftovers that were removed: sandboxes, snapshots, slots, interfaces.
+    pub removed: Vec<String>,
+    /// Names of the leftovers that could not be removed. The next sweep tries them again.
+    pub failed: Vec<String>,
+}
+
 impl Blueprint {
     /// Whether sandboxes get a fork of a warm interpreter.
     pub fn wants_warm(&self) -> bool {

@@ -5,16 +5,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::builder::ID_COUNT;
 use super::counters;
-use crate::spawner::{BuildRequest, Failure, Kind, receive, send};
+use super::handover::{BuildRequest, Failure, ID_COUNT, JailKind};
+use crate::packet::{pair, receive, send};
 use crate::sys::{self, CloneFlags, Forked};
 
-/// What the midwife tells the builder.
+/// Report of the intermediate process to the builder: the host pid of the first process.
 type Report = Result<u32, Failure>;
 
 /// Clones the future first process, which waits on `theirs`, and returns its host pid. With `parent`, the new user
-/// namespace is made inside that one, by a midwife: a process cannot come back from a user namespace.
+/// namespace is made inside that one, by an intermediate process: a process cannot come back from a user namespace.
 pub(super) fn give(
     request: &BuildRequest,
     parent: Option<OwnedFd>,
@@ -25,21 +25,21 @@ pub(super) fn give(
     let Some(parent) = parent else {
         return clone(request, may_lift, ours, theirs);
     };
-    let (report, midwife_end) = super::builder::pair().map_err(Failure::at("socketpair"))?;
+    let (report, their_report) = pair().map_err(Failure::at("socketpair"))?;
     match sys::fork().map_err(Failure::at("fork"))? {
         Forked::Child => {
             drop(report);
             let outcome =
                 enter(&parent).and_then(|()| clone(request, may_lift, ours, theirs)).map(|(pid, _)| pid);
-            let _ = send(&midwife_end, &outcome, &[]);
+            let _ = send(&their_report, &outcome, &[]);
             sys::exit_now(0);
         }
         Forked::Parent { .. } => {}
     }
-    drop((midwife_end, theirs));
+    drop((their_report, theirs));
     let outcome = receive::<Report>(&report).map_err(Failure::at("wait for birth"))?;
-    let (pid, _) =
-        outcome.ok_or_else(|| Failure { step: "birth".into(), reason: "the midwife died".into() })?;
+    let (pid, _) = outcome
+        .ok_or_else(|| Failure { step: "birth".into(), reason: "the intermediate process died".into() })?;
     Ok((pid?, ours))
 }
 
@@ -59,8 +59,8 @@ fn clone(
     theirs: OwnedFd,
 ) -> Result<(u32, OwnedFd), Failure> {
     let flags = match request.kind {
-        Kind::Sandbox => CloneFlags::SANDBOX,
-        Kind::Warm { .. } => CloneFlags::WARM,
+        JailKind::Sandbox => CloneFlags::SANDBOX,
+        JailKind::Warm { .. } => CloneFlags::WARM,
     };
     let lifted =
         counters::before_birth(request.kind, may_lift).map_err(Failure::at("set the namespace's limits"))?;
@@ -78,7 +78,7 @@ fn clone(
     };
     sys::set_effective_user(0).map_err(Failure::at("take back the identity"))?;
     let mut map = format!("0 {} {ID_COUNT}\n", request.id_base);
-    if let Kind::Warm { sandboxes_from, sandboxes_count } = request.kind {
+    if let JailKind::Warm { sandboxes_from, sandboxes_count } = request.kind {
         map.push_str(&format!("{sandboxes_from} {sandboxes_from} {sandboxes_count}\n"));
     }
     for file in ["uid_map", "gid_map"] {

@@ -9,14 +9,11 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
     fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::UnshareFlags;
 
-use crate::spawner::{BuildRequest, Failure, Kind, Launch, Reply, Volume, receive, send};
+use super::handover::{BuildRequest, Failure, JailKind, LAYERS, Launch, Reply, UPPER, VolumeMount};
+use crate::packet::{pair, receive, send};
 use crate::sys;
-
-/// Ids in a sandbox's range.
-pub(crate) const ID_COUNT: u32 = 65_536;
 
 /// Builds one sandbox and reports to the server over `server`. If the server goes away meanwhile, so does the shell:
 /// its PID 1 sees the socket between them close.
@@ -38,8 +35,8 @@ fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) -> R
     let root = mount_root(&launch, pid, request.id_base)?;
     let volumes = mount_volumes(&launch, pid)?;
     let processes = match launch.kind {
-        Kind::Sandbox => None,
-        Kind::Warm { .. } => Some(own_processes().map_err(Failure::at("mount /proc"))?),
+        JailKind::Sandbox => None,
+        JailKind::Warm { .. } => Some(own_processes().map_err(Failure::at("mount /proc"))?),
     };
     let all: Vec<_> = fds.iter().chain(&processes).chain(&volumes).chain([&root]).map(AsFd::as_fd).collect();
     send(&ours, &launch, &all).map_err(Failure::at("hand over the root"))?;
@@ -51,10 +48,6 @@ fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) -> R
     }
 }
 
-pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(Into::into)
-}
-
 /// The volumes, attached nowhere, with their files belonging to the sandbox's ids. Set-user-id files of one sandbox give
 /// nothing to users of another.
 fn mount_volumes(launch: &Launch, pid: u32) -> Result<Vec<OwnedFd>, Failure> {
@@ -62,7 +55,7 @@ fn mount_volumes(launch: &Launch, pid: u32) -> Result<Vec<OwnedFd>, Failure> {
         return Ok(Vec::new());
     }
     let user_namespace = user_namespace(pid)?;
-    let mount = |volume: &Volume| {
+    let mount = |volume: &VolumeMount| {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = open_tree(CWD, &volume.source, flags)?;
         sys::idmap_mount(tree.as_fd(), user_namespace.as_fd(), sys::MountRights::Data)?;
@@ -84,7 +77,7 @@ fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failur
 
     let mut lower = String::new();
     for (index, layer) in launch.layers.iter().enumerate() {
-        let target = format!("{}/{index}", crate::spawner::LAYERS);
+        let target = format!("{}/{index}", LAYERS);
         attach_idmapped(layer, &target, &user_namespace, sys::MountRights::ReadOnly)
             .map_err(Failure::at("attach layer"))?;
         if index > 0 {
@@ -92,14 +85,13 @@ fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failur
         }
         lower.push_str(&target);
     }
-    let upper = crate::spawner::UPPER;
-    attach_idmapped(&launch.upper, upper, &user_namespace, sys::MountRights::Programs)
+    attach_idmapped(&launch.upper, UPPER, &user_namespace, sys::MountRights::Programs)
         .map_err(Failure::at("attach upper"))?;
 
     // overlayfs does its own bookkeeping with the identity that mounts it, and on an idmapped upper only ids of the
     // sandbox's range exist: so that identity must own files as the sandbox's root, with all of the host's rights.
     super::capabilities::own_files_as(id_base).map_err(Failure::at("take file identity"))?;
-    overlay(&lower, upper).map_err(Failure::at("mount overlay"))
+    overlay(&lower, UPPER).map_err(Failure::at("mount overlay"))
 }
 
 /// A view of `/proc` for a warm process, which shares process numbers with the host: only its own are in it. Mounted here,

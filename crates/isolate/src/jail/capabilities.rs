@@ -8,7 +8,7 @@ use rustix::thread::{
     set_capabilities, set_capabilities_secure_bits,
 };
 
-use crate::spawner::Kind;
+use super::handover::JailKind;
 
 /// Rights of root inside; each is confined to what the sandbox's own namespaces hold. What is missing is missing for a
 /// reason: no mounts, namespaces or devices (`SYS_ADMIN`), no packet filters or routes (`NET_ADMIN`), no modules, raw
@@ -36,11 +36,11 @@ fn kept() -> CapabilitySet {
     KEPT.iter().fold(CapabilitySet::empty(), |all, (one, _)| all | *one)
 }
 
-fn kept_by(kind: Kind) -> CapabilitySet {
+fn kept_by(kind: JailKind) -> CapabilitySet {
     match kind {
-        Kind::Sandbox => kept(),
+        JailKind::Sandbox => kept(),
         // To enter the namespaces of its sandboxes; what it forks into one gives that up there.
-        Kind::Warm { .. } => kept() | CapabilitySet::SYS_ADMIN,
+        JailKind::Warm { .. } => kept() | CapabilitySet::SYS_ADMIN,
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn kept_mask() -> u64 {
 
 /// Gives up everything that is not kept, for this process and all it will ever start. The last rights go when the
 /// agent is executed, so this process may still finish its own set-up.
-pub(super) fn limit_bounding_set(kind: Kind) -> io::Result<()> {
+pub(super) fn limit_bounding_set(kind: JailKind) -> io::Result<()> {
     for index in 0..64 {
         let Some(one) = CapabilitySet::from_bits(1 << index) else { continue };
         if kept_by(kind).contains(one) {
@@ -67,7 +67,7 @@ pub(super) fn limit_bounding_set(kind: Kind) -> io::Result<()> {
 }
 
 /// Gives up the same rights in the calling process itself.
-pub(super) fn drop_rights(kind: Kind) -> io::Result<()> {
+pub(super) fn drop_rights(kind: JailKind) -> io::Result<()> {
     let kept = kept_by(kind);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(Into::into)

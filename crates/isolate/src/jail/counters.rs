@@ -10,15 +10,17 @@ use std::io;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::spawner::Kind;
+use super::handover::JailKind;
 
 /// The most a sandbox may have, and where a user namespace keeps that for each user in it.
-const INOTIFY: [(&str, u32); 2] =
-    [("/proc/sys/user/max_inotify_instances", INSTANCES), ("/proc/sys/user/max_inotify_watches", WATCHES)];
+const INOTIFY: [(&str, u32); 2] = [
+    ("/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES),
+    ("/proc/sys/user/max_inotify_watches", INOTIFY_WATCHES),
+];
 /// Inotify instances of a sandbox; eight times what the kernel gives a desktop's user.
-pub(crate) const INSTANCES: u32 = 1024;
+pub(crate) const INOTIFY_INSTANCES: u32 = 1024;
 /// Inotify watches of a sandbox.
-pub(crate) const WATCHES: u32 = 131_072;
+pub(crate) const INOTIFY_WATCHES: u32 = 131_072;
 
 /// Resource limits that a new user namespace makes its own limits for all of its users together.
 const COUNTED: [Resource; 4] = [Resource::Nproc, Resource::Sigpending, Resource::Msgqueue, Resource::Memlock];
@@ -36,10 +38,10 @@ pub(super) fn may_lift() -> io::Result<bool> {
 
 /// Sets the limits that the user namespace about to be made takes over: none for a warm process, below which each sandbox
 /// has its own.
-pub(super) fn before_birth(kind: Kind, may_lift: bool) -> io::Result<Lifted> {
+pub(super) fn before_birth(kind: JailKind, may_lift: bool) -> io::Result<Lifted> {
     let mut lifted = Vec::new();
     match kind {
-        Kind::Sandbox => {
+        JailKind::Sandbox => {
             for (resource, most, part) in SHARES {
                 let now = getrlimit(resource);
                 let share = now
@@ -48,13 +50,13 @@ pub(super) fn before_birth(kind: Kind, may_lift: bool) -> io::Result<Lifted> {
                 setrlimit(resource, Rlimit { current: Some(share), maximum: Some(share) })?;
             }
         }
-        Kind::Warm { .. } if may_lift => {
+        JailKind::Warm { .. } if may_lift => {
             for resource in COUNTED {
                 lifted.push((resource, getrlimit(resource)));
                 setrlimit(resource, Rlimit { current: None, maximum: None })?;
             }
         }
-        Kind::Warm { .. } => {}
+        JailKind::Warm { .. } => {}
     }
     Ok(Lifted(lifted))
 }
@@ -71,7 +73,7 @@ pub(super) fn limit_inotify() -> io::Result<()> {
     for (path, most) in INOTIFY {
         match std::fs::write(path, most.to_string()) {
             // A kernel without inotify.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorJailKind::NotFound => {}
             other => other?,
         }
     }

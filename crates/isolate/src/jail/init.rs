@@ -13,8 +13,9 @@ use rustix::thread::UnshareFlags;
 use sandcove_wire::boot::{BOOT_FD, CONTROL_FD, ZYGOTE_FD};
 
 use super::counters::{self, Lifted};
+use super::handover::{Failure, JailKind, Launch};
 use super::{capabilities, mounts, seccomp};
-use crate::spawner::{Failure, Kind, Launch, receive, send};
+use crate::packet::{receive, send};
 use crate::sys;
 
 /// The interface to the outside.
@@ -56,8 +57,8 @@ fn start(builder: &OwnedFd, lifted: Lifted) -> Result<(), Failure> {
     network(launch.address)?;
 
     let processes = match launch.kind {
-        Kind::Sandbox => None,
-        Kind::Warm { .. } => fds.next_back(),
+        JailKind::Sandbox => None,
+        JailKind::Warm { .. } => fds.next_back(),
     };
     let mut volumes: Vec<OwnedFd> = launch.volumes.iter().filter_map(|_| fds.next_back()).collect();
     volumes.reverse();

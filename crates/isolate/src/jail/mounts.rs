@@ -11,7 +11,7 @@ use rustix::mount::{
 use rustix::process::{chdir, pivot_root};
 use sandcove_wire::boot::LIBEXEC;
 
-use crate::spawner::{DEVICES, Failure, Launch, NEW_ROOT};
+use super::handover::{DEVICES, Failure, Launch, NEW_ROOT};
 
 /// Files of `/proc` that tell about the host or reach it; covered by an empty device.
 const MASKED_FILES: [&str; 10] = [

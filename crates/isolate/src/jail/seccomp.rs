@@ -9,7 +9,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use crate::spawner::{Failure, Kind};
+use super::handover::{Failure, JailKind};
 use crate::sys;
 
 /// Refused by name, whoever asks: each manages something that is shared with the host, or makes a namespace in which
@@ -168,18 +168,18 @@ const NETLINK_PROTOCOLS: [i32; 5] = [
 const TERMINAL_INJECTION: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
 /// Loads the filters for this process and all it will start. Needs `CAP_SYS_ADMIN`, see [`sys::install_filter`].
-pub(super) fn load(kind: Kind) -> Result<(), Failure> {
+pub(super) fn load(kind: JailKind) -> Result<(), Failure> {
     let install = |program: Result<BpfProgram, BackendError>| {
         sys::install_filter(&program.map_err(Failure::at("compile seccomp"))?)
             .map_err(Failure::at("load seccomp"))
     };
     match kind {
-        Kind::Sandbox => {
+        JailKind::Sandbox => {
             install(allow_list(&[]))?;
             // Last: of two refusals the kernel reports the newest filter's.
             install(refuse(|_| true))
         }
-        Kind::Warm { .. } => {
+        JailKind::Warm { .. } => {
             install(allow_list(&ENTERING))?;
             install(refuse(|call| !ENTERING.contains(&call)))
         }

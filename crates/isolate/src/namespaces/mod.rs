@@ -24,13 +24,12 @@ use sandcove_wire::id::SandboxId;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::SweepReport;
 use crate::cgroup::Cgroups;
 use crate::instance::Instance;
 use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
 use crate::spawner::{Spawner, SpawnerConfig};
-use crate::{Blueprint, Error, Known, Result, SandboxSpec, crash, jail};
+use crate::{Blueprint, Error, Known, Result, SandboxSpec, SweepReport, crash, jail};
 
 pub use handle::Handle;
 pub use purge::purge;

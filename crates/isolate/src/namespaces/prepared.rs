@@ -18,7 +18,8 @@ use tokio::net::UnixStream;
 use super::handle::{Leaving, blocking};
 use super::warm::Warm;
 use super::{Host, process};
-use crate::spawner::{BuildRequest, Kind, Launch, Launcher, Volume};
+use crate::jail::{BuildRequest, JailKind, Launch, VolumeMount};
+use crate::spawner::Launcher;
 use crate::{Blueprint, Error, Files, Mount, Result, SandboxSpec, sys};
 
 /// How long an agent may take until it is ready.
@@ -135,7 +136,7 @@ async fn build(host: &Arc<Host>, purpose: Purpose<'_>, slot: u32, name: SandboxI
     let (blueprint, spare) = (purpose.blueprint(), purpose.is_spare());
     let wants_warm = blueprint.wants_warm() && !host.pool.replaces(purpose.files(), &name, &WARM_SOURCES);
     let warm = if wants_warm { host.warm.get(&blueprint.layers) } else { None };
-    let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: Kind::Sandbox };
+    let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: JailKind::Sandbox };
     let (launcher, pid) = host.spawner.begin(&request, warm.as_deref().map(Warm::user_namespace)).await?;
     host.cgroups.create(slot)?;
     // Everything it starts later is counted and limited.
@@ -201,7 +202,7 @@ async fn launch(
         libexec: host.config.libexec.clone(),
         address: Some((host.addresses.guest(slot), host.addresses.gateway(slot))),
         tmpfs_mib: (blueprint.limits.memory_mib / 2).max(16),
-        kind: Kind::Sandbox,
+        kind: JailKind::Sandbox,
         command: vec![format!("{LIBEXEC}/sandcove-agent")],
     };
     let mut fds = vec![&files.log_file, &files.control, &files.guest];
@@ -210,9 +211,9 @@ async fn launch(
 }
 
 /// A volume that was deleted while its sandbox had no processes is no longer seen.
-fn volume(host: &Host, mount: &Mount) -> Option<Volume> {
+fn volume(host: &Host, mount: &Mount) -> Option<VolumeMount> {
     let source = host.pool.volumes().join(&mount.volume).join("content");
-    source.exists().then(|| Volume { source, target: mount.path.clone() })
+    source.exists().then(|| VolumeMount { source, target: mount.path.clone() })
 }
 
 /// What the sandbox is handed, and where it keeps its data.
@@ -271,7 +272,7 @@ async fn enter(host: &Host, warm: &Warm, slot: u32, pid: u32) -> Option<OwnedFd>
 
 async fn try_enter(host: &Host, warm: &Warm, slot: u32, pid: u32) -> Result<OwnedFd> {
     let failed = |source| kernel("enter a sandbox", source);
-    let (socket, serving) = super::warm::seqpacket()?;
+    let (socket, serving) = super::warm::nonblocking_pair()?;
     let pidfd = process::open(pid).map_err(failed)?;
     warm.enter(host, slot, pidfd.as_fd(), &serving).map_err(failed)?;
     drop(serving);

@@ -7,12 +7,11 @@ use futures_util::{StreamExt, stream};
 
 use super::handle::blocking;
 use super::sweep::note;
-use crate::backend::SweepReport;
 use crate::cgroup::Cgroups;
 use crate::instance::Instance;
 use crate::net::{Firewall, Links, link_prefix};
 use crate::pool::Pool;
-use crate::{Error, Result};
+use crate::{Error, Result, SweepReport};
 
 /// Slots emptied at once.
 const AT_ONCE: usize = 16;

@@ -9,8 +9,7 @@ use sandcove_wire::id::SandboxId;
 
 use super::handle::Leaving;
 use super::{Handle, Host, purge, record};
-use crate::backend::SweepReport;
-use crate::{Known, NetworkPolicy, Result};
+use crate::{Known, NetworkPolicy, Result, SweepReport};
 
 /// What names of warm processes and spares begin with; ids of sandboxes begin with an `i`.
 pub(super) const MADE_AHEAD: [&str; 2] = ["warm", "spare"];

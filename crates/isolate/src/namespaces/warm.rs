@@ -6,18 +6,12 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
-    socketpair,
-};
 use sandcove_wire::boot::WARM_COMMAND;
 use sandcove_wire::id::SandboxId;
 use serde::Serialize;
@@ -25,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::handle::Leaving;
 use super::{Handle, Host, process, record};
+use crate::jail::{BuildRequest, JailKind, Launch};
 use crate::net::SLOTS_PER_INSTANCE;
-use crate::spawner::{BuildRequest, Kind, Launch};
-use crate::{Blueprint, Error, Limits, NetworkPolicy, Record, Result, jail, sys};
+use crate::{Blueprint, Error, Limits, NetworkPolicy, Record, Result, jail, packet, sys};
 
 /// A warm process to keep running.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,15 +126,8 @@ impl Warm {
         };
         let fds: Vec<BorrowedFd<'_>> =
             [pidfd, socket.as_fd()].into_iter().chain(groups.iter().map(AsFd::as_fd)).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(std::io::ErrorKind::InvalidInput.into());
-        }
-        // Never waits: a process that does not take its messages is as good as dead.
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        sendmsg(&self.control, &[IoSlice::new(&serde_json::to_vec(&message)?)], &mut control, flags)?;
-        Ok(())
+        // The socket does not block: a process that does not take its messages is as good as dead.
+        packet::send(&self.control, &message, &fds)
     }
 }
 
@@ -191,7 +178,7 @@ async fn start(host: &Arc<Host>, spec: &WarmSpec, round: u32) -> Result<(Handle,
 }
 
 async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> Result<(Handle, Warm)> {
-    let kind = Kind::Warm {
+    let kind = JailKind::Warm {
         sandboxes_from: host.addresses.id_base(0),
         sandboxes_count: SLOTS_PER_INSTANCE * jail::ID_COUNT,
     };
@@ -223,7 +210,7 @@ async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> R
         path: log_path.clone(),
         source,
     })?;
-    let (control, theirs) = seqpacket()?;
+    let (control, theirs) = nonblocking_pair()?;
     let launch = Launch {
         hostname: "warm".into(),
         layers: spec.layers.clone(),
@@ -256,10 +243,9 @@ async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> R
     }
 }
 
-/// A socket pair that keeps message boundaries; ours does not block.
-pub(super) fn seqpacket() -> Result<(OwnedFd, OwnedFd)> {
-    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|error| kernel("make a socket pair", error.into()))?;
+/// Creates a pair of packet sockets of which the first, the server's, does not block.
+pub(super) fn nonblocking_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let pair = packet::pair().map_err(|source| kernel("make a socket pair", source))?;
     rustix::io::ioctl_fionbio(&pair.0, true).map_err(|error| kernel("prepare a socket", error.into()))?;
     Ok(pair)
 }

@@ -8,11 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::message::{BuildRequest, Greeting, Launch, Reply, receive, send};
+use super::greeting::Greeting;
+use crate::jail::{BuildRequest, Launch, Reply};
+use crate::packet::{pair, receive, send};
 use crate::{Error, Result};
 
 /// How long a spawner may take to be ready.
@@ -184,8 +185,4 @@ impl Launcher {
             Ok(None) | Err(_) => Err(Error::SpawnerGone),
         }
     }
-}
-
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(Into::into)
 }

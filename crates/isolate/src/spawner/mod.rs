@@ -13,10 +13,8 @@
 //! ```
 
 mod client;
-mod message;
+mod greeting;
 mod process;
 
 pub(crate) use client::{Launcher, Spawner, SpawnerConfig};
-pub(crate) use message::{BuildRequest, Failure, Kind, Launch, Reply, Volume, receive, send};
 pub use process::spawner_main;
-pub(crate) use process::{DEVICES, LAYERS, NEW_ROOT, UPPER};

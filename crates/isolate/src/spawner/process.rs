@@ -13,20 +13,10 @@ use rustix::mount::{
 use rustix::process::{WaitOptions, chdir, pivot_root, set_child_subreaper, setsid, wait};
 use rustix::thread::UnshareFlags;
 
-use super::message::{BuildRequest, Failure, Greeting, receive, send};
-use crate::jail;
+use super::greeting::Greeting;
+use crate::jail::{self, BuildRequest, DEVICES, Failure, LAYERS, MAX_LAYERS, NEW_ROOT, Reply, UPPER};
+use crate::packet::{receive, send};
 use crate::sys::{self, Forked};
-
-/// Devices a sandbox may use, all without state that could leak from one to another.
-pub(crate) const DEVICES: [&str; 7] = ["null", "zero", "full", "random", "urandom", "tty", "fuse"];
-/// Where PID 1 mounts its future root, in the spawner's own small tree.
-pub(crate) const NEW_ROOT: &str = "/newroot";
-/// Where builders attach idmapped layers.
-pub(crate) const LAYERS: &str = "/layers";
-/// Where builders attach the idmapped upper.
-pub(crate) const UPPER: &str = "/upper";
-/// Most layers a template may have.
-pub(crate) const MAX_LAYERS: usize = 64;
 
 /// Entry of `sandcove __spawner <pool> <libexec>`, with the server's socket as standard input. Returns when the server and
 /// every sandbox are gone, or when the server has been told why there is no spawner.
@@ -145,8 +135,8 @@ fn start_builder(request: &BuildRequest, mut fds: Vec<OwnedFd>) {
         }
         Ok(Forked::Parent { .. }) => {}
         Err(error) => {
-            let failure = super::Failure { step: "fork".into(), reason: error.to_string() };
-            let _ = super::send(&reply, &super::Reply::Failed(failure), &[]);
+            let failure = Failure { step: "fork".into(), reason: error.to_string() };
+            let _ = send(&reply, &Reply::Failed(failure), &[]);
         }
     }
 }
