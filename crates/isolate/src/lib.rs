@@ -17,7 +17,6 @@ mod pool;
 mod spawner;
 mod spec;
 mod sys;
-pub mod volume;
 
 pub use backend::{Backend, Handle};
 pub use disk::{DiskSpace, disk_space};
