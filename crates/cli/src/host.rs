@@ -93,7 +93,7 @@ impl Host {
             dns: settings.dns.clone(),
             max_sandboxes: settings.max_sandboxes,
             pool_size_gib: settings.pool_size_gib,
-            spares: settings.spares,
+            pooled_sandboxes: settings.spares,
         })
         .await
         .context("failed to prepare this host for sandboxes: `sandcove doctor` shows what is missing")?;

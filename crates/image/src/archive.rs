@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use crate::builder::Tail;
-use crate::{Error, LayerId, Result, lines};
+use crate::lines::{self, Tail};
+use crate::{Error, LayerId, Result};
 
 /// What a tarball must keep beyond tar's defaults: ids as numbers, and overlayfs's own marks on deleted directories.
 const KEEP: [&str; 5] =

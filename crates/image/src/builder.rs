@@ -1,11 +1,11 @@
 //! Making the layers of a template that are not there yet.
 
-use std::collections::VecDeque;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use crate::lines::Tail;
 use crate::store::Staging;
 use crate::{
     Error, File, Layer, LayerId, LayerStore, Origin, Result, StepRoot, StepRunner, Template, archive,
@@ -14,8 +14,6 @@ use crate::{
 
 /// A file system with less room than this, MiB, is why a build on it failed.
 const FULL_MIB: u64 = 64;
-/// How many lines of a failed program its error shows.
-const LINES_IN_ERROR: usize = 30;
 
 /// Where building gets things from.
 #[derive(Debug, Clone, Default)]
@@ -139,23 +137,6 @@ impl<R: StepRunner> Builder<R> {
         };
         let ended = self.runner.run(&root, recipe.script, &mut output).await;
         check(layer, "the provisioning script", ended, &last)
-    }
-}
-
-/// The last lines a build wrote, for its error.
-#[derive(Default)]
-pub(crate) struct Tail(VecDeque<String>);
-
-impl Tail {
-    pub(crate) fn text(&self) -> String {
-        self.0.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
-    }
-
-    pub(crate) fn push(&mut self, line: &str) {
-        if self.0.len() == LINES_IN_ERROR {
-            self.0.pop_front();
-        }
-        self.0.push_back(line.to_owned());
     }
 }
 

@@ -1,8 +1,8 @@
-//! Warm processes: per template one interpreter that has done its imports, waiting in a jail of its own to be forked into
-//! new sandboxes. What starting an interpreter costs (a second and more) is paid once, ahead of any request.
+//! Warm processes: per template one interpreter that has done its imports and waits in a jail of its own to be forked into
+//! new sandboxes. The start of an interpreter, a second or more, is paid once, before any request.
 //!
-//! Its user namespace is the parent of its sandboxes', so it may enter theirs and nobody else's. If it dies, sandboxes
-//! start their interpreters cold until there is a new one.
+//! The user namespace of a warm process is the parent of its sandboxes' user namespaces, so it may enter these and no others.
+//! When a warm process dies, sandboxes start their interpreters cold until it is replaced.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -17,8 +17,9 @@ use sandcove_wire::id::SandboxId;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::handle::Leaving;
-use super::{Handle, Host, process, record};
+use super::running::Keep;
+use super::sweep::WARM_PREFIX;
+use super::{Host, RunningSandbox, process, record};
 use crate::jail::{BuildRequest, JailKind, Launch};
 use crate::net::SLOTS_PER_INSTANCE;
 use crate::{Blueprint, Error, Limits, NetworkPolicy, Record, Result, jail, packet, sys};
@@ -26,36 +27,36 @@ use crate::{Blueprint, Error, Limits, NetworkPolicy, Record, Result, jail, packe
 /// A warm process to keep running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WarmSpec {
-    /// The template's layers, topmost first: sandboxes of exactly these get forks of it.
+    /// Layers of the template, topmost first: sandboxes of exactly these layers get forks of the process.
     layers: Vec<PathBuf>,
-    /// Program and arguments. Descriptor 3 is its control socket: it writes one byte when it is warm, then forks for every
-    /// message (see [`Enter`]).
+    /// Program and arguments. Descriptor 3 is the control socket: the process writes one byte when it is warm, then forks for
+    /// every message (see [`Enter`]).
     command: Vec<String>,
 }
 
 impl WarmSpec {
-    /// The one that sandboxes of `blueprint` are forks of.
+    /// Describes the warm process for sandboxes of `blueprint`.
     pub(super) fn of(blueprint: &Blueprint) -> Self {
         Self { layers: blueprint.layers.clone(), command: WARM_COMMAND.map(str::to_owned).to_vec() }
     }
 }
 
-/// The processes that are warm now, by their layers.
+/// The warm processes, by layers.
 #[derive(Default)]
-pub(super) struct WarmSet {
-    /// Each with what ends it.
+pub(super) struct WarmProcesses {
+    /// Processes that are kept running, each with the token that ends it.
     kept: Mutex<Vec<(WarmSpec, CancellationToken)>>,
-    ready: Mutex<HashMap<Vec<PathBuf>, Arc<Warm>>>,
+    ready: Mutex<HashMap<Vec<PathBuf>, Arc<WarmProcess>>>,
 }
 
-/// One that is ready.
-pub(super) struct Warm {
+/// A warm process that is ready.
+pub(super) struct WarmProcess {
     user_namespace: OwnedFd,
     control: OwnedFd,
 }
 
-/// The message to a warm process: fork, enter the jail, serve. Descriptors: its first process as a pidfd, the control socket
-/// to serve there, and the `cgroup.procs` files to write oneself into.
+/// Message to a warm process: fork, enter the jail, serve. Descriptors: the pidfd of the jail's first process, the control
+/// socket to serve there, and the `cgroup.procs` files for the fork to join.
 #[derive(Debug, Serialize)]
 struct Enter {
     /// Bit mask of the capabilities to keep.
@@ -64,18 +65,18 @@ struct Enter {
     seccomp: String,
 }
 
-/// Limits of a warm process itself.
+/// Resource limits of a warm process.
 const LIMITS: Limits = Limits { memory_mib: 4096, cpus: 2, pids: 256, disk_mib: 256 };
-/// How long warming up may take.
-const WARM_DEADLINE: Duration = Duration::from_secs(120);
+/// Timeout for a warm process to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-impl WarmSet {
-    /// The warm process for `layers`, if it is there and ready.
-    pub(super) fn get(&self, layers: &[PathBuf]) -> Option<Arc<Warm>> {
+impl WarmProcesses {
+    /// The warm process for `layers`, if it is ready.
+    pub(super) fn get(&self, layers: &[PathBuf]) -> Option<Arc<WarmProcess>> {
         self.lock().get(layers).cloned()
     }
 
-    /// What ends the process for `spec`, if nobody keeps one yet; from now on somebody does.
+    /// Registers the process for `spec` and returns the token that ends it; `None` when it is registered already.
     pub(super) fn begin(&self, spec: &WarmSpec) -> Option<CancellationToken> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.iter().any(|(known, _)| known == spec) {
@@ -86,26 +87,26 @@ impl WarmSet {
         Some(end)
     }
 
-    /// Ends the process for these layers, for good.
-    pub(super) fn forget(&self, layers: &[PathBuf]) {
+    /// Ends the process for these layers for good.
+    pub(super) fn remove(&self, layers: &[PathBuf]) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, end) in kept.extract_if(.., |(spec, _)| spec.layers == layers) {
             end.cancel();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<PathBuf>, Arc<Warm>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<PathBuf>, Arc<WarmProcess>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Warm {
-    /// Where its sandboxes' user namespaces are made.
+impl WarmProcess {
+    /// The user namespace that its sandboxes' user namespaces are created in.
     pub(super) fn user_namespace(&self) -> &OwnedFd {
         &self.user_namespace
     }
 
-    /// Forks it into a jail. What it serves there is at the other end of `socket`, which closes if this goes wrong.
+    /// Asks the process to fork into a jail and serve `socket` there. The socket closes if the fork fails.
     pub(super) fn enter(
         &self,
         host: &Host,
@@ -131,58 +132,66 @@ impl Warm {
     }
 }
 
-/// Keeps a warm process for `spec` until `end`; a dead one is replaced, with growing pauses.
+/// Keeps a warm process for `spec` running until `end`. A dead one is replaced, with growing pauses.
 pub(super) async fn keep(host: Arc<Host>, spec: WarmSpec, end: CancellationToken) {
     const FIRST_PAUSE: Duration = Duration::from_secs(1);
-    const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+    const MAX_PAUSE: Duration = Duration::from_secs(60);
     let mut pause = FIRST_PAUSE;
     let mut round = 0_u32;
     loop {
         match start(&host, &spec, round).await {
-            Ok((handle, warm)) => {
-                tracing::info!(command = ?spec.command, "warm");
-                host.warm.lock().insert(spec.layers.clone(), Arc::new(warm));
-                let died = end.run_until_cancelled(handle.wait()).await.is_some();
-                host.warm.lock().remove(&spec.layers);
+            Ok((sandbox, warm)) => {
+                tracing::info!(command = ?spec.command, "warm process ready");
+                host.warm_processes.lock().insert(spec.layers.clone(), Arc::new(warm));
+                let died = end.run_until_cancelled(sandbox.wait()).await.is_some();
+                host.warm_processes.lock().remove(&spec.layers);
                 if died {
                     tracing::warn!(command = ?spec.command, "the warm process died");
                 }
-                let _ = handle.destroy().await;
+                let _ = sandbox.destroy().await;
                 pause = FIRST_PAUSE;
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "could not warm up, trying again");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to start a warm process, trying again"
+                );
             }
         }
         if end.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
         round = round.wrapping_add(1);
     }
 }
 
-async fn start(host: &Arc<Host>, spec: &WarmSpec, round: u32) -> Result<(Handle, Warm)> {
+async fn start(host: &Arc<Host>, spec: &WarmSpec, round: u32) -> Result<(RunningSandbox, WarmProcess)> {
     let slot = host.slots.take()?;
-    // Named like a sandbox, so that a later server sweeps it like one.
-    let name = format!("warm{}x{slot}x{round}", std::process::id());
+    // In the form of a sandbox id, so that a later server sweeps these directories like those of a sandbox.
+    let name = format!("{WARM_PREFIX}{}x{slot}x{round}", std::process::id());
     let id: SandboxId =
         name.parse().map_err(|_| kernel("name a warm process", std::io::ErrorKind::InvalidInput.into()))?;
     match build(host, spec, slot, id.clone()).await {
         Ok(started) => Ok(started),
         Err(error) => {
-            let _ = host.release(&[&id], slot, Leaving::Nothing).await;
+            let _ = host.release(&[&id], slot, Keep::Nothing).await;
             Err(error)
         }
     }
 }
 
-async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> Result<(Handle, Warm)> {
+async fn build(
+    host: &Arc<Host>,
+    spec: &WarmSpec,
+    slot: u32,
+    id: SandboxId,
+) -> Result<(RunningSandbox, WarmProcess)> {
     let kind = JailKind::Warm {
         sandboxes_from: host.addresses.id_base(0),
         sandboxes_count: SLOTS_PER_INSTANCE * jail::ID_COUNT,
     };
-    // Its own ids lie outside of the range it hands to its sandboxes.
+    // Its own ids lie outside the range of its sandboxes.
     let id_base = host.addresses.warm_id_base(slot);
     let (launcher, pid) = host.spawner.begin(&BuildRequest { id_base, kind }, None).await?;
     let upper = host.pool.create(&id, LIMITS.disk_mib)?;
@@ -199,7 +208,7 @@ async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> R
     let record =
         Record { id: id.clone(), slot, pid, start_ticks, limits: LIMITS, network: NetworkPolicy::default() };
     record::write(&run_dir, &record)?;
-    let handle = Handle::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
+    let sandbox = RunningSandbox::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
 
     let user_namespace =
         open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -228,16 +237,16 @@ async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> R
     let mut byte = [0];
     let read = watched
         .async_io(tokio::io::Interest::READABLE, |fd| rustix::io::read(fd, &mut byte).map_err(Into::into));
-    match tokio::time::timeout(WARM_DEADLINE, read).await {
-        Ok(Ok(1)) => Ok((handle, Warm { user_namespace, control: watched.into_inner() })),
+    match tokio::time::timeout(READY_TIMEOUT, read).await {
+        Ok(Ok(1)) => Ok((sandbox, WarmProcess { user_namespace, control: watched.into_inner() })),
         read => {
-            let happened = match read {
+            let problem = match read {
                 Ok(_) => "it ended before it was ready".to_owned(),
-                Err(_) => format!("it was not ready within {} s", WARM_DEADLINE.as_secs()),
+                Err(_) => format!("it was not ready within {} s", READY_TIMEOUT.as_secs()),
             };
             let log = super::log::tail(&log_path);
-            let _ = handle.destroy().await;
-            let reason = format!("{happened}; the end of its log: {log}");
+            let _ = sandbox.destroy().await;
+            let reason = format!("{problem}; the end of its log: {log}");
             Err(Error::Tool { tool: "warm process", reason })
         }
     }

@@ -1,4 +1,4 @@
-//! A running sandbox, as the server holds it.
+//! A running sandbox of this backend, and the release of its resources.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -15,16 +15,16 @@ use tokio::sync::Mutex;
 use super::{Host, process, record};
 use crate::{Error, ExitReason, Files, NetworkPolicy, Record, Result, Usage};
 
-/// How long killed processes may take to be gone.
-const KILL_DEADLINE: Duration = Duration::from_secs(15);
+/// Timeout for killed processes to end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A sandbox of this backend; see [`crate::Handle`].
+/// A running sandbox of this backend; see [`crate::Handle`].
 #[derive(Clone)]
-pub struct Handle {
-    live: Arc<Live>,
+pub struct RunningSandbox {
+    inner: Arc<Inner>,
 }
 
-struct Live {
+struct Inner {
     host: Arc<Host>,
     record: Record,
     pidfd: AsyncFd<OwnedFd>,
@@ -32,13 +32,13 @@ struct Live {
     ended: Mutex<bool>,
 }
 
-impl Handle {
-    /// Opens what `record` describes; `None` when that process has ended.
+impl RunningSandbox {
+    /// Opens the sandbox that `record` describes; `None` when its PID 1 has ended.
     ///
     /// # Errors
-    /// When it cannot be told, or the process is not where it belongs: that is no proof that it has ended.
+    /// When this cannot be determined, or PID 1 is not in its control group: that is no proof that it has ended.
     pub(super) fn open(host: Arc<Host>, record: Record) -> Result<Option<Self>> {
-        let failed = |source| Error::Kernel { action: format!("look at process {}", record.pid), source };
+        let failed = |source| Error::Kernel { action: format!("inspect process {}", record.pid), source };
         let Some(pidfd) = process::find(record.pid, record.start_ticks).map_err(failed)? else {
             return Ok(None);
         };
@@ -48,7 +48,7 @@ impl Handle {
                     id: record.id.to_string(),
                     reason: format!("process {} runs, but not in control group s{}", record.pid, record.slot),
                 }),
-                // Another process, which started in the same tick of another boot.
+                // Another process that started in the same tick of another boot.
                 Ok(_) => Ok(None),
                 Err(error) if process::is_gone(&error) => Ok(None),
                 Err(error) => Err(failed(error)),
@@ -64,61 +64,61 @@ impl Handle {
         };
         let pidfd = crate::sys::watch(pidfd).map_err(failed)?;
         let ended = Mutex::new(false);
-        Ok(Some(Self { live: Arc::new(Live { host, record, pidfd, network_namespace, ended }) }))
+        Ok(Some(Self { inner: Arc::new(Inner { host, record, pidfd, network_namespace, ended }) }))
     }
 
     pub(crate) fn record(&self) -> &Record {
-        &self.live.record
+        &self.inner.record
     }
 
     pub(crate) async fn connect(&self, port: u16) -> std::io::Result<TcpStream> {
-        self.live.host.dialer.connect(&self.live.network_namespace, port).await
+        self.inner.host.dialer.connect(&self.inner.network_namespace, port).await
     }
 
     pub(crate) fn control_socket(&self) -> PathBuf {
-        self.live.host.run_dir(&self.live.record.id).join("control.sock")
+        self.inner.host.run_dir(&self.inner.record.id).join("control.sock")
     }
 
     pub(crate) async fn wait(&self) -> ExitReason {
         // A process descriptor turns readable when the process ends, and stays so.
-        let _ = self.live.pidfd.readable().await;
+        let _ = self.inner.pidfd.readable().await;
         ExitReason::Gone
     }
 
     pub(crate) async fn usage(&self) -> Result<Usage> {
-        let live = self.live.clone();
+        let inner = self.inner.clone();
         blocking(move || {
-            let mut usage = live.host.cgroups.usage(live.record.slot)?;
-            usage.disk_bytes = live.host.pool.used_bytes(&live.record.id);
+            let mut usage = inner.host.cgroups.usage(inner.record.slot)?;
+            usage.disk_bytes = inner.host.pool.used_bytes(&inner.record.id);
             Ok(usage)
         })
         .await
     }
 
     pub(crate) async fn set_network(&self, policy: NetworkPolicy) -> Result<()> {
-        let Live { host, record, .. } = &*self.live;
+        let Inner { host, record, .. } = &*self.inner;
         host.firewall.set(record.slot, &policy).await?;
         record::write(&host.run_dir(&record.id), &Record { network: policy, ..record.clone() })
     }
 
     pub(super) fn host(&self) -> &Arc<Host> {
-        &self.live.host
+        &self.inner.host
     }
 
-    /// Whether its processes are gone and all it held was given back, or will be.
+    /// Whether the processes have ended and the resources are released, or are being released.
     pub(super) fn ended(&self) -> &Mutex<bool> {
-        &self.live.ended
+        &self.inner.ended
     }
 
-    /// Kills everything in it and waits until nothing runs.
+    /// Kills all processes and waits for them to end.
     pub(super) async fn end_processes(&self) -> Result<()> {
-        let Live { host, record, pidfd, .. } = &*self.live;
+        let Inner { host, record, pidfd, .. } = &*self.inner;
         host.cgroups.kill(record.slot);
         // The kernel ends every process of a PID namespace with its first one.
         let _ = pidfd_send_signal(pidfd.get_ref().as_fd(), Signal::KILL);
         // Version 1: a frozen process does not die before it is thawed.
         let _ = host.cgroups.freeze(record.slot, false);
-        if tokio::time::timeout(KILL_DEADLINE, self.wait()).await.is_err() {
+        if tokio::time::timeout(KILL_TIMEOUT, self.wait()).await.is_err() {
             return Err(Error::Kernel {
                 action: format!("kill process {}", record.pid),
                 source: std::io::ErrorKind::TimedOut.into(),
@@ -128,64 +128,59 @@ impl Handle {
     }
 
     pub(crate) async fn destroy(self) -> Result<()> {
-        let mut ended = self.live.ended.lock().await;
+        let mut ended = self.inner.ended.lock().await;
         if *ended {
             return Ok(());
         }
         let killed = self.end_processes().await;
         *ended = true;
-        // That nothing runs any more is what a caller waits for. Giving back what it held takes the kernel tens of
-        // milliseconds (it waits for every processor to forget the interface), and an overloaded host longer than a caller
-        // is asked to wait; a crash or a stop meanwhile is a sweep's work.
-        let handle = self.clone();
+        // The caller waits for the processes only. Releasing the resources takes tens of milliseconds, because the kernel waits
+        // for every processor to drop the interface, and on an overloaded host longer than a caller should wait. After a crash
+        // or a stop meanwhile, a sweep releases them.
+        let sandbox = self.clone();
         self.host().tasks.spawn(async move {
-            let (host, id, slot) = (handle.host(), &handle.record().id, handle.record().slot);
+            let (host, id, slot) = (sandbox.host(), &sandbox.record().id, sandbox.record().slot);
             tokio::select! {
                 biased;
-                _ = handle.wait() => {}
+                _ = sandbox.wait() => {}
                 () = host.stopping.cancelled() => return,
             }
-            if let Err(error) = host.release(&[id], slot, Leaving::Nothing).await {
-                tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "not all was given back");
+            if let Err(error) = host.release(&[id], slot, Keep::Nothing).await {
+                tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "failed to release the resources of a sandbox");
             }
         });
         killed
     }
 }
 
-/// What stays of a sandbox whose processes are gone.
+/// What a release keeps of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leaving {
+pub(super) enum Keep {
     Nothing,
-    /// What it wrote.
+    /// The files it wrote.
     Files,
 }
 
 impl Files {
-    /// What a start that fails leaves of them.
-    pub(super) fn leaving(&self) -> Leaving {
+    /// What a failed start keeps of these files.
+    pub(super) fn kept_on_failure(&self) -> Keep {
         match self {
-            Self::Own => Leaving::Files,
-            Self::Empty | Self::Snapshot(_) => Leaving::Nothing,
+            Self::Own => Keep::Files,
+            Self::Empty | Self::Snapshot(_) => Keep::Nothing,
         }
     }
 }
 
 impl Host {
-    /// Ends whatever runs in `slot` and gives back what was held in it under any of the names `ids`, but what is `leaving`. The
-    /// slot is free again only when nothing is left in it.
-    pub(super) async fn release(
-        self: &Arc<Self>,
-        ids: &[&SandboxId],
-        slot: u32,
-        leaving: Leaving,
-    ) -> Result<()> {
+    /// Ends all processes in `slot` and releases the resources held in it under any of the names `ids`, except what `keep` names.
+    /// The slot is free again only when everything is cleaned up.
+    pub(super) async fn release(self: &Arc<Self>, ids: &[&SandboxId], slot: u32, keep: Keep) -> Result<()> {
         let ids: Vec<SandboxId> = ids.iter().map(|id| (*id).clone()).collect();
         let link = async {
             self.links.delete(&self.addresses.link(slot)).await?;
             let policy =
                 ids.iter().find_map(|id| record::read(&self.run_dir(id)).ok()).map(|record| record.network);
-            // Only a record says that there was no policy; when in doubt, clear it.
+            // Only a record proves that there was no policy; without one, the rules are cleared.
             if policy.is_some_and(|policy| policy == NetworkPolicy::default()) {
                 return Ok(());
             }
@@ -195,16 +190,16 @@ impl Host {
             let (host, ids) = (self.clone(), ids.clone());
             blocking(move || {
                 host.cgroups.remove(slot)?;
-                match leaving {
-                    Leaving::Nothing => ids.iter().try_for_each(|id| host.pool.delete(id)),
-                    Leaving::Files => Ok(()),
+                match keep {
+                    Keep::Nothing => ids.iter().try_for_each(|id| host.pool.delete(id)),
+                    Keep::Files => Ok(()),
                 }
             })
         };
         let (link, files) = tokio::join!(link, files);
         link?;
         files?;
-        // Last: as long as this directory is there, a sweep knows that something may be left.
+        // Last: a sweep looks for leftovers of every sandbox that has this directory.
         for run_dir in ids.iter().map(|id| self.run_dir(id)) {
             match std::fs::remove_dir_all(&run_dir) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -218,7 +213,7 @@ impl Host {
     }
 }
 
-/// Runs file work off the async threads.
+/// Runs blocking work on a thread for it.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

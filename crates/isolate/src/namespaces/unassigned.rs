@@ -1,5 +1,5 @@
-//! Sandboxes that are ready, and nobody's: born, mounted, connected, their agent and services up. Making one is nearly all the
-//! work of a start, and none of it depends on whom it is for.
+//! Unassigned sandboxes: running, mounted, connected, with agent and services up, but without an id, token or variables.
+//! Creating one is nearly all the work of a start, and none of it depends on the client.
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,133 +15,145 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-use super::handle::{Leaving, blocking};
-use super::warm::Warm;
+use super::running::{Keep, blocking};
+use super::sweep::POOLED_PREFIX;
+use super::warm::WarmProcess;
 use super::{Host, process};
 use crate::jail::{BuildRequest, JailKind, Launch, VolumeMount};
 use crate::spawner::Launcher;
 use crate::{Blueprint, Error, Files, Mount, Result, SandboxSpec, sys};
 
-/// How long an agent may take until it is ready.
-const READY_DEADLINE: Duration = Duration::from_secs(30);
-/// How long an agent that is ready may take to answer.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a forked interpreter may take to be in place.
-const ENTER_DEADLINE: Duration = Duration::from_secs(5);
+/// Timeout for an agent to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for a ready agent to acknowledge a message.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for a forked interpreter to enter its sandbox.
+const ENTER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why one is made.
+/// Reason why an unassigned sandbox is created.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose<'a> {
-    /// Somebody waits for this sandbox.
-    For(&'a SandboxSpec),
-    /// It is made ahead: it yields the processors to everybody else, and there is time for it to rehearse.
-    Spare(&'a Blueprint),
+    /// A client waits for this sandbox.
+    Start(&'a SandboxSpec),
+    /// The pool is filled: the sandbox has the lowest CPU priority, and there is time for a warm-up.
+    Pool(&'a Blueprint),
 }
 
 impl<'a> Purpose<'a> {
     fn blueprint(self) -> &'a Blueprint {
         match self {
-            Self::For(spec) => &spec.blueprint,
-            Self::Spare(blueprint) => blueprint,
+            Self::Start(spec) => &spec.blueprint,
+            Self::Pool(blueprint) => blueprint,
         }
     }
 
-    fn is_spare(self) -> bool {
-        matches!(self, Self::Spare(_))
+    fn is_pool(self) -> bool {
+        matches!(self, Self::Pool(_))
     }
 
     fn mounts(self) -> &'a [Mount] {
         match self {
-            Self::For(spec) => &spec.mounts,
-            Self::Spare(_) => &[],
+            Self::Start(spec) => &spec.mounts,
+            Self::Pool(_) => &[],
         }
     }
 
     fn files(self) -> &'a Files {
         match self {
-            Self::For(spec) => &spec.files,
-            Self::Spare(_) => &Files::Empty,
+            Self::Start(spec) => &spec.files,
+            Self::Pool(_) => &Files::Empty,
         }
     }
 
-    /// What its directories are called. Files that are there already are not renamed: they are to be found whatever happens.
+    /// Name of the sandbox's directories. Files that exist already keep their name, so that they are found after any failure.
     fn name(self, slot: u32) -> Result<SandboxId> {
         match self {
-            Self::For(SandboxSpec { id, files: Files::Own, .. }) => Ok(id.clone()),
-            Self::For(_) | Self::Spare(_) => new_name(slot),
+            Self::Start(SandboxSpec { id, files: Files::Own, .. }) => Ok(id.clone()),
+            Self::Start(_) | Self::Pool(_) => new_name(slot),
         }
     }
 }
 
-/// One of them. When this is dropped it ends by itself, but what it holds must be released.
-pub(super) struct Prepared {
-    /// What its directories are called until it gets an id.
+/// A sandbox without an id. Dropping it ends its processes; its slot and directories must be released with
+/// [`UnassignedSandbox::discard`].
+pub(super) struct UnassignedSandbox {
+    /// Name of its directories until it gets an id.
     pub(super) name: SandboxId,
-    /// The slot it holds.
+    /// Slot of the sandbox.
     pub(super) slot: u32,
-    /// Its PID 1.
+    /// Host pid of PID 1.
     pub(super) pid: u32,
-    spare: bool,
+    pooled: bool,
     agent: UnixStream,
 }
 
-impl Prepared {
-    /// Makes one; on an error everything it took is given back.
-    pub(super) async fn make(host: &Arc<Host>, purpose: Purpose<'_>) -> Result<Self> {
+impl UnassignedSandbox {
+    /// Creates an unassigned sandbox; on an error everything is cleaned up.
+    pub(super) async fn create(host: &Arc<Host>, purpose: Purpose<'_>) -> Result<Self> {
         let slot = host.slots.take()?;
         let name = purpose.name(slot)?;
         match build(host, purpose, slot, name.clone()).await {
-            Ok(prepared) => Ok(prepared),
+            Ok(sandbox) => Ok(sandbox),
             Err(error) => {
-                // What is left can only be swept later; the cause is what the caller has to know.
-                if let Err(left) = host.release(&[&name], slot, purpose.files().leaving()).await {
-                    tracing::error!(%name, error = &left as &dyn std::error::Error, "half-made sandbox left behind");
+                // The caller needs the cause; leftovers are removed by a sweep.
+                if let Err(left) = host.release(&[&name], slot, purpose.files().kept_on_failure()).await {
+                    tracing::error!(%name, error = &left as &dyn std::error::Error, "failed to clean up after a failed start");
                 }
                 Err(error)
             }
         }
     }
 
-    /// Sends its agent one message and waits until it has been acted upon. [`Error::SpawnerGone`] when it is dead.
-    pub(super) async fn tell<T: Serialize>(&mut self, message: &T) -> Result<()> {
-        tell(&mut self.agent, message, ANSWER_DEADLINE).await.map_err(|_| Error::SpawnerGone)
+    /// Sends one message to the agent and waits for the agent to acknowledge it. [`Error::SpawnerGone`] when the agent is dead.
+    pub(super) async fn send<T: Serialize>(&mut self, message: &T) -> Result<()> {
+        send(&mut self.agent, message, ACKNOWLEDGE_TIMEOUT).await.map_err(|_| Error::SpawnerGone)
     }
 
-    /// Whether it was made ahead.
-    pub(super) fn was_spare(&self) -> bool {
-        self.spare
+    /// Whether the sandbox was created for the pool.
+    pub(super) fn is_pooled(&self) -> bool {
+        self.pooled
     }
 
-    /// Ends it and gives back what it held.
+    /// Ends the sandbox and releases its resources.
     pub(super) async fn discard(self, host: &Arc<Host>) {
         let Self { name, slot, agent, .. } = self;
         drop(agent);
-        if let Err(error) = host.release(&[&name], slot, Leaving::Nothing).await {
-            // The slot stays taken until a restart sweeps it.
-            tracing::warn!(slot, error = &error as &dyn std::error::Error, "a spare was not cleared away");
+        if let Err(error) = host.release(&[&name], slot, Keep::Nothing).await {
+            // The slot stays taken until a sweep after a restart.
+            tracing::warn!(
+                slot,
+                error = &error as &dyn std::error::Error,
+                "failed to release a pooled sandbox"
+            );
         }
     }
 }
 
-/// Named like a sandbox, so that a later server sweeps it like one.
+/// Creates a name in the form of a sandbox id, so that a later server sweeps these directories like those of a sandbox.
 fn new_name(slot: u32) -> Result<SandboxId> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let name = format!("spare{}x{slot}x{number}", std::process::id());
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{POOLED_PREFIX}{}x{slot}x{number}", std::process::id());
     name.parse().map_err(|_| kernel("name a sandbox", std::io::ErrorKind::InvalidInput.into()))
 }
 
-async fn build(host: &Arc<Host>, purpose: Purpose<'_>, slot: u32, name: SandboxId) -> Result<Prepared> {
+async fn build(
+    host: &Arc<Host>,
+    purpose: Purpose<'_>,
+    slot: u32,
+    name: SandboxId,
+) -> Result<UnassignedSandbox> {
     let started = Instant::now();
-    let (blueprint, spare) = (purpose.blueprint(), purpose.is_spare());
+    let (blueprint, pooled) = (purpose.blueprint(), purpose.is_pool());
     let wants_warm = blueprint.wants_warm() && !host.pool.replaces(purpose.files(), &name, &WARM_SOURCES);
-    let warm = if wants_warm { host.warm.get(&blueprint.layers) } else { None };
+    let warm = if wants_warm { host.warm_processes.get(&blueprint.layers) } else { None };
     let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: JailKind::Sandbox };
-    let (launcher, pid) = host.spawner.begin(&request, warm.as_deref().map(Warm::user_namespace)).await?;
+    let (launcher, pid) =
+        host.spawner.begin(&request, warm.as_deref().map(WarmProcess::user_namespace)).await?;
     host.cgroups.create(slot)?;
-    // Everything it starts later is counted and limited.
+    // Before PID 1 starts anything, so that every process is counted and limited.
     host.cgroups.attach(slot, pid)?;
-    if spare {
+    if pooled {
         host.cgroups.yield_processors(slot, true)?;
     }
     let files = {
@@ -149,7 +161,7 @@ async fn build(host: &Arc<Host>, purpose: Purpose<'_>, slot: u32, name: SandboxI
             (host.clone(), name.clone(), blueprint.limits, purpose.files().clone());
         blocking(move || {
             host.cgroups.limit(slot, &limits)?;
-            Place::prepare(&host, &name, &files, limits.disk_mib)
+            SandboxFiles::create(&host, &name, &files, limits.disk_mib)
         })
     };
     let network = async {
@@ -161,18 +173,18 @@ async fn build(host: &Arc<Host>, purpose: Purpose<'_>, slot: u32, name: SandboxI
     };
     let (files, zygote) = tokio::join!(files, network);
     let (files, zygote) = (files?, zygote?);
-    let born = started.elapsed();
+    let cloned = started.elapsed();
 
-    let mut boot = Boot { zygote: zygote.is_some(), rehearse: spare, ..blueprint.boot.clone() };
+    let mut boot = Boot { zygote: zygote.is_some(), rehearse: pooled, ..blueprint.boot.clone() };
     if boot.nameservers.is_empty() {
-        // The firewall sends questions to the gateway on to the real resolver.
+        // The firewall forwards DNS queries from the gateway to the resolver.
         boot.nameservers = vec![host.addresses.gateway(slot).into()];
     }
     launch(host, purpose, slot, &launcher, &files, zygote).await?;
     let launched = started.elapsed();
-    let Place { mut agent, log, .. } = files;
-    if let Err(error) = tell(&mut agent, &boot, READY_DEADLINE).await {
-        tracing::debug!(%error, "the agent did not answer");
+    let SandboxFiles { mut agent, log, .. } = files;
+    if let Err(error) = send(&mut agent, &boot, READY_TIMEOUT).await {
+        tracing::debug!(%error, "the agent did not acknowledge the boot message");
         let waited_ms = started.elapsed().as_millis() as u64;
         let log = super::log::tail(&log);
         return Err(match error.kind() {
@@ -181,8 +193,8 @@ async fn build(host: &Arc<Host>, purpose: Purpose<'_>, slot: u32, name: SandboxI
         });
     }
     let ready = started.elapsed();
-    tracing::debug!(%name, spare, warm = boot.zygote, ?born, ?launched, ?ready, "sandbox prepared");
-    Ok(Prepared { name, slot, pid, spare, agent })
+    tracing::debug!(%name, pooled, warm = boot.zygote, ?cloned, ?launched, ?ready, "unassigned sandbox ready");
+    Ok(UnassignedSandbox { name, slot, pid, pooled, agent })
 }
 
 async fn launch(
@@ -190,7 +202,7 @@ async fn launch(
     purpose: Purpose<'_>,
     slot: u32,
     launcher: &Launcher,
-    files: &Place,
+    files: &SandboxFiles,
     zygote: Option<OwnedFd>,
 ) -> Result<()> {
     let blueprint = purpose.blueprint();
@@ -210,14 +222,14 @@ async fn launch(
     launcher.launch(&launch, &fds.into_iter().map(AsFd::as_fd).collect::<Vec<BorrowedFd<'_>>>()).await
 }
 
-/// A volume that was deleted while its sandbox had no processes is no longer seen.
+/// Mount of a volume; `None` for a volume that was deleted while its sandbox had no processes.
 fn volume(host: &Host, mount: &Mount) -> Option<VolumeMount> {
     let source = host.pool.volumes().join(&mount.volume).join("content");
     source.exists().then(|| VolumeMount { source, target: mount.path.clone() })
 }
 
-/// What the sandbox is handed, and where it keeps its data.
-struct Place {
+/// Directories, sockets and log of a sandbox that is being created.
+struct SandboxFiles {
     upper: PathBuf,
     control: OwnedFd,
     agent: UnixStream,
@@ -226,8 +238,8 @@ struct Place {
     log_file: OwnedFd,
 }
 
-impl Place {
-    fn prepare(host: &Host, name: &SandboxId, files: &Files, disk_mib: u64) -> Result<Self> {
+impl SandboxFiles {
+    fn create(host: &Host, name: &SandboxId, files: &Files, disk_mib: u64) -> Result<Self> {
         let upper = match files {
             Files::Empty => host.pool.create(name, disk_mib)?,
             Files::Snapshot(snapshot) => host.pool.create_from(snapshot, name, disk_mib)?,
@@ -239,7 +251,7 @@ impl Place {
         let control = UnixListener::bind(&socket).map_err(at("bind", &socket))?;
         let log = host.pool.agent_log(name);
         let log_file = OpenOptions::new().create(true).append(true).open(&log).map_err(at("create", &log))?;
-        // The messages hold secrets, which do not belong on disk.
+        // A socket and not a file: the messages hold secrets, which must not be on disk.
         let pair = || {
             let (ours, theirs) = StdUnixStream::pair()?;
             ours.set_nonblocking(true)?;
@@ -257,20 +269,23 @@ impl Place {
     }
 }
 
-/// Forks the warm process into a sandbox that is being made, and waits until it is in place. It gets to see the sandbox's own
-/// root when PID 1 changes to it: the kernel takes along everybody whose root it was, so nobody may be on the way then.
-/// Without it, the sandbox starts its interpreter cold.
-async fn enter(host: &Host, warm: &Warm, slot: u32, pid: u32) -> Option<OwnedFd> {
+/// Forks the warm process into a sandbox that is being created, and waits until the fork is in place. The fork gets the
+/// sandbox's root when PID 1 pivots: the kernel moves every process that has the old root, so the fork must not be entering
+/// just then. When this fails, the sandbox starts its interpreter cold.
+async fn enter(host: &Host, warm: &WarmProcess, slot: u32, pid: u32) -> Option<OwnedFd> {
     match try_enter(host, warm, slot, pid).await {
         Ok(socket) => Some(socket),
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "no warm start");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to fork the warm process into a sandbox; its interpreter starts cold"
+            );
             None
         }
     }
 }
 
-async fn try_enter(host: &Host, warm: &Warm, slot: u32, pid: u32) -> Result<OwnedFd> {
+async fn try_enter(host: &Host, warm: &WarmProcess, slot: u32, pid: u32) -> Result<OwnedFd> {
     let failed = |source| kernel("enter a sandbox", source);
     let (socket, serving) = super::warm::nonblocking_pair()?;
     let pidfd = process::open(pid).map_err(failed)?;
@@ -279,7 +294,7 @@ async fn try_enter(host: &Host, warm: &Warm, slot: u32, pid: u32) -> Result<Owne
     let socket = sys::watch(socket).map_err(failed)?;
     let mut byte = [0];
     let read = socket.async_io(Interest::READABLE, |fd| rustix::io::read(fd, &mut byte).map_err(Into::into));
-    match tokio::time::timeout(ENTER_DEADLINE, read).await {
+    match tokio::time::timeout(ENTER_TIMEOUT, read).await {
         Ok(Ok(1)) => Ok(socket.into_inner()),
         Ok(Ok(_)) => Err(failed(std::io::ErrorKind::UnexpectedEof.into())),
         Ok(Err(error)) => Err(failed(error)),
@@ -287,14 +302,15 @@ async fn try_enter(host: &Host, warm: &Warm, slot: u32, pid: u32) -> Result<Owne
     }
 }
 
-async fn tell<T: Serialize>(agent: &mut UnixStream, message: &T, patience: Duration) -> std::io::Result<()> {
+/// Writes one JSON line and waits for the agent's acknowledgement.
+async fn send<T: Serialize>(agent: &mut UnixStream, message: &T, timeout: Duration) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     let answer = async {
         agent.write_all(&line).await?;
         agent.read_u8().await
     };
-    match tokio::time::timeout(patience, answer).await {
+    match tokio::time::timeout(timeout, answer).await {
         Ok(Ok(READY)) => Ok(()),
         Ok(Ok(_)) => Err(std::io::ErrorKind::InvalidData.into()),
         Ok(Err(error)) => Err(error),
