@@ -8,6 +8,8 @@ pub mod crash;
 mod disk;
 mod error;
 pub mod fake;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod instance;
 mod jail;
 pub mod namespaces;

@@ -63,7 +63,7 @@ async fn try_assign(
     };
     let files = {
         let (host, name, record) = (host.clone(), sandbox.name.clone(), record.clone());
-        let yields = sandbox.is_pooled();
+        let pooled = sandbox.is_pooled();
         running::blocking(move || {
             let (from, to) = (host.run_dir(&name), host.run_dir(&record.id));
             if name != record.id {
@@ -76,7 +76,7 @@ async fn try_assign(
             }
             crash::point("create.files");
             record::write(&to, &record)?;
-            if yields { host.cgroups.yield_processors(slot, false) } else { Ok(()) }
+            if pooled { host.cgroups.set_low_priority(slot, false) } else { Ok(()) }
         })
     };
     let assignment = Assignment { sandbox_id: spec.id.clone(), settings: spec.settings.clone() };

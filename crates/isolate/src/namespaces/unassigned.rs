@@ -154,7 +154,7 @@ async fn build(
     // Before PID 1 starts anything, so that every process is counted and limited.
     host.cgroups.attach(slot, pid)?;
     if pooled {
-        host.cgroups.yield_processors(slot, true)?;
+        host.cgroups.set_low_priority(slot, true)?;
     }
     let files = {
         let (host, name, limits, files) =

@@ -34,7 +34,7 @@ fn prepare(pool: &Path, libexec: &Path) -> Result<(), Failure> {
     let _ = setsid();
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::at("adopt orphans"))?;
     // The kernel reaps children at once: a control group is not empty before its last process is reaped.
-    sys::collect_children(false).map_err(Failure::at("collect children"))?;
+    sys::set_reaps_children(false).map_err(Failure::at("have children reaped"))?;
     for path in [pool, libexec] {
         std::fs::metadata(path).map_err(Failure::at(&format!("find `{}`", path.display())))?;
     }
