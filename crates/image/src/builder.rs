@@ -1,4 +1,4 @@
-//! Making the layers of a template that are not there yet.
+//! Building the missing layers of templates.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,30 +12,30 @@ use crate::{
     bootstrap,
 };
 
-/// A file system with less room than this, MiB, is why a build on it failed.
+/// Free space, MiB, below which a failed build is reported as a full disk.
 const FULL_MIB: u64 = 64;
 
-/// Where building gets things from.
+/// Sources of a build.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// URL of a Debian mirror; Debian's own when `None`.
+    /// URL of a Debian mirror; `None` stands for Debian's own.
     pub mirror: Option<String>,
-    /// A directory with finished layers as tarballs, read before building and filled after.
+    /// Directory of finished layers as tarballs, read before a build and filled after it.
     pub cache: Option<PathBuf>,
 }
 
-/// What a build tells whoever watches it.
+/// Progress of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A layer is missing and is now made.
+    /// The build of a missing layer begins.
     Building(&'a LayerId),
-    /// A line some program wrote.
+    /// A program of the build has written a line.
     Output(&'a str),
-    /// The layer is in place.
+    /// The layer is finished; the duration of its build.
     Ready(&'a LayerId, Duration),
 }
 
-/// Makes layers.
+/// Builder of layers.
 #[derive(Debug)]
 pub struct Builder<R> {
     store: LayerStore,
@@ -44,15 +44,15 @@ pub struct Builder<R> {
 }
 
 impl<R: StepRunner> Builder<R> {
-    /// Builds into `store`; scripts run through `runner`.
+    /// Creates a builder for `store` that runs scripts through `runner`.
     pub fn new(store: LayerStore, runner: R, sources: Sources) -> Self {
         Self { store, runner, sources }
     }
 
-    /// Makes what `templates` need and the store lacks. Does nothing, and takes no lock, when nothing is missing.
+    /// Builds the layers of `templates` that the store lacks. Takes no lock when none is missing.
     ///
     /// # Errors
-    /// When a layer cannot be built; layers finished before stay.
+    /// When a layer cannot be built; layers that were finished before stay.
     pub async fn ensure(
         &self,
         templates: &[Template],
@@ -76,7 +76,7 @@ impl<R: StepRunner> Builder<R> {
             let started = Instant::now();
             progress(Event::Building(&layer.id));
             let built = self.build(layer, below, progress).await;
-            // Programs say so in many ways, some at great length.
+            // Programs report a full disk in many ways.
             if built.is_err() && self.store.free_mib().is_ok_and(|free| free < FULL_MIB) {
                 return Err(self.store.no_room(layer.recipe.size_mib));
             }
@@ -140,7 +140,7 @@ impl<R: StepRunner> Builder<R> {
     }
 }
 
-/// The layers bottom-up, each with what is below it.
+/// Iterates over the layers from the bottom, each with the layers below it.
 fn stacked(layers: &[Layer]) -> impl Iterator<Item = (&Layer, &[Layer])> + Clone {
     layers.iter().enumerate().map(|(index, layer)| (layer, &layers[..index]))
 }
@@ -158,8 +158,8 @@ fn check(layer: &Layer, what: &str, ended: std::io::Result<ExitStatus>, last: &T
     })
 }
 
-/// Writes one file of a recipe. The tree holds nothing but packages of the distribution at this point, so its directories
-/// can be trusted not to lead out of it.
+/// Writes one file of a recipe. The tree holds only packages of the distribution at this point, so no link in it leads out of
+/// the tree.
 fn place(tree: &Path, file: &File) -> Result<()> {
     let path = tree.join(&file.path);
     if let Some(parent) = path.parent() {

@@ -63,7 +63,7 @@ pub enum Error {
     /// The spawner did not become ready.
     #[error("the spawner failed to start: {0}")]
     Spawner(String),
-    /// It cannot be determined whether a sandbox is alive.
+    /// A sandbox could neither be proven alive nor dead.
     #[error("failed to determine whether sandbox {id} is alive: {reason}")]
     Unproven {
         /// Id of the sandbox.

@@ -8,7 +8,7 @@ use sandcove_wire::boot::{Boot, Settings};
 use sandcove_wire::id::SandboxId;
 use serde::{Deserialize, Serialize};
 
-/// Everything needed to start a sandbox.
+/// Specification of a sandbox to start.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
     /// Id of the sandbox; every host resource is named after it.
@@ -47,7 +47,7 @@ pub enum Files {
     Own,
 }
 
-/// Everything that a server knows and a sweep must not remove.
+/// Sandboxes and snapshots that a server knows and a sweep must not remove.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     /// Sandboxes with processes, running or frozen.
@@ -58,7 +58,7 @@ pub struct Known {
     pub snapshots: HashSet<String>,
 }
 
-/// What a sweep removed from the host.
+/// Report of a sweep: the leftovers on the host that were removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Names of the leftovers that were removed: sandboxes, snapshots, slots, interfaces.

@@ -25,7 +25,7 @@ pub(crate) fn run(request: &BuildRequest, server: &OwnedFd, parent: Option<Owned
 
 fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) -> Result<(), Failure> {
     let (ours, theirs) = pair().map_err(Failure::at("socketpair"))?;
-    let (pid, ours) = super::birth::clone_first(request, parent, ours, theirs)?;
+    let (pid, ours) = super::clone::clone_first(request, parent, ours, theirs)?;
     send(server, &Reply::Cloned { pid }, &[]).map_err(Failure::at("report clone"))?;
 
     // None: the server gave up the start. The sockets close, and PID 1 exits.

@@ -1,5 +1,5 @@
-//! What is handed to a jail while it is built: the messages of server, builder, intermediate process and PID 1, and the
-//! names both sides of the spawner's own file system go by. The sequence is drawn in [`crate::spawner`].
+//! The messages that server, builder and PID 1 exchange while a jail is built, and the directories of the spawner's file system
+//! that they agree on. The sequence is drawn in [`crate::spawner`].
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
-//! A jail is built out of a process, step by step: [`builder`] runs outside with the host's rights, [`birth`] clones the
+//! A jail is built out of a process, step by step: [`builder`] runs outside with the host's rights, [`clone`] clones the
 //! first process, [`init`] is that first process inside. All of them are single-threaded, block, and never touch an async
 //! runtime. [`crate::spawner`] shows how they talk to each other.
 
-mod birth;
 pub(crate) mod builder;
 mod capabilities;
+mod clone;
 mod counters;
 mod handover;
 mod init;

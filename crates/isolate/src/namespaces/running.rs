@@ -153,7 +153,7 @@ impl RunningSandbox {
     }
 }
 
-/// What a release keeps of a sandbox.
+/// Parts of a sandbox that a release keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     Nothing,
@@ -162,7 +162,7 @@ pub(super) enum Keep {
 }
 
 impl Files {
-    /// What a failed start keeps of these files.
+    /// Parts of the sandbox that a failed start keeps.
     pub(super) fn kept_on_failure(&self) -> Keep {
         match self {
             Self::Own => Keep::Files,

@@ -10,7 +10,7 @@
 //! | server | [`crate::namespaces`], `client.rs` | the operator | root of the host, async, many threads | when stopped |
 //! | spawner | `process.rs` | the server, once: `sandcove __spawner` | root of the host, one thread, own mount namespace | after the server and the last sandbox |
 //! | builder | [`crate::jail`], `builder.rs` | the spawner, per jail: `fork` | as the spawner | when PID 1 has executed the agent, or a step has failed |
-//! | intermediate process | [`crate::jail`], `birth.rs` | the builder, only below a warm process: `fork` | root of the warm process's user namespace | when it has cloned PID 1 |
+//! | intermediate process | [`crate::jail`], `clone.rs` | the builder, only below a warm process: `fork` | root of the warm process's user namespace | when it has cloned PID 1 |
 //! | PID 1 | [`crate::jail`], `init.rs`, then the agent | the builder or the intermediate process: `clone3` with new user, mount, PID, network, IPC and UTS namespaces | root of the sandbox | with the sandbox |
 //!
 //! A warm process ([`crate::namespaces`], `warm.rs`) is started the same way, without a PID namespace of its own.
