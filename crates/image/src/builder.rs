@@ -158,8 +158,8 @@ fn check(layer: &Layer, what: &str, ended: std::io::Result<ExitStatus>, last: &T
     })
 }
 
-/// Writes one file of a recipe. The tree holds only packages of the distribution at this point, so no link in it leads out of
-/// the tree.
+/// Writes one file of a recipe. The tree holds only packages of the distribution at this point, so no link in it leads
+/// out of the tree.
 fn place(tree: &Path, file: &File) -> Result<()> {
     let path = tree.join(&file.path);
     if let Some(parent) = path.parent() {

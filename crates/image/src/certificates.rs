@@ -1,5 +1,5 @@
-//! Certificate authorities that the host's administrator has added. Behind a company's intercepting proxy, a sandbox can reach a
-//! registry only if it trusts them too.
+//! Certificate authorities that the host's administrator has added. Behind a company's intercepting proxy, a sandbox
+//! can reach a registry only if it trusts them too.
 
 use std::path::Path;
 

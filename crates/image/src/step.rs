@@ -14,11 +14,11 @@ pub struct StepRoot {
     pub scratch: PathBuf,
 }
 
-/// Runner of steps. A step has the network, `/proc`, a minimal `/dev`, an empty `/tmp` and a resolver configuration, and cannot
-/// change files of the host. When the future is dropped, or this process ends, the step is killed.
+/// Runner of steps. A step has the network, `/proc`, a minimal `/dev`, an empty `/tmp` and a resolver configuration,
+/// and cannot change files of the host. When the future is dropped, or this process ends, the step is killed.
 pub trait StepRunner {
-    /// Runs the Bash script `script` as root inside, with only `PATH`, `HOME` and `LANG` in its environment. Passes every line of
-    /// its output to `output`, and returns its exit status.
+    /// Runs the Bash script `script` as root inside, with only `PATH`, `HOME` and `LANG` in its environment. Passes
+    /// every line of its output to `output`, and returns its exit status.
     ///
     /// # Errors
     /// When the step cannot be started or waited for.

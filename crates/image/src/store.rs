@@ -1,5 +1,5 @@
-//! The directory of layers. A layer is added atomically, by a rename after its files are on disk, and removed atomically, by a
-//! rename before its files are deleted.
+//! The directory of layers. A layer is added atomically, by a rename after its files are on disk, and removed
+//! atomically, by a rename before its files are deleted.
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File, TryLockError};
@@ -63,8 +63,8 @@ impl LayerStore {
         Ok(StoreLock { _file: file })
     }
 
-    /// Removes the layers that are not in `used`, and the leftovers of killed builds and removals. Returns the names of the removed
-    /// layers. Takes no lock when there is nothing to remove.
+    /// Removes the layers that are not in `used`, and the leftovers of killed builds and removals. Returns the names of
+    /// the removed layers. Takes no lock when there is nothing to remove.
     ///
     /// # Errors
     /// [`Error::Busy`] when another process is building here; another error when something cannot be removed.

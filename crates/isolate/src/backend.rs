@@ -30,8 +30,8 @@ impl Backend {
         Namespaces::start(config).await.map(Self::Namespaces)
     }
 
-    /// Starts a sandbox and waits for its agent to become ready; on an error everything is cleaned up. Cancelling the call does
-    /// not cancel the start.
+    /// Starts a sandbox and waits for its agent to become ready; on an error everything is cleaned up. Cancelling the
+    /// call does not cancel the start.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Handle> {
         match self {
             Self::Namespaces(backend) => backend.create(spec).await.map(Handle::Namespaces),
@@ -56,8 +56,8 @@ impl Backend {
         }
     }
 
-    /// Stops keeping pooled sandboxes of these layers and ends their warm interpreter. Running sandboxes of these layers keep
-    /// running, and new ones can be created.
+    /// Stops keeping pooled sandboxes of these layers and ends their warm interpreter. Running sandboxes of these
+    /// layers keep running, and new ones can be created.
     pub fn stop_keeping(&self, layers: &[PathBuf]) {
         match self {
             Self::Namespaces(backend) => backend.stop_keeping(layers),
@@ -85,7 +85,8 @@ impl Backend {
         }
     }
 
-    /// Removes everything on this host that is not in `known`, including processes of sandboxes of which only files are kept.
+    /// Removes everything on this host that is not in `known`, including processes of sandboxes of which only files are
+    /// kept.
     pub async fn sweep(&self, known: &Known) -> SweepReport {
         match self {
             Self::Namespaces(backend) => backend.sweep(known).await,
@@ -141,8 +142,8 @@ impl Backend {
         }
     }
 
-    /// Releases what no sandbox needs, before this server ends: pooled sandboxes, warm processes, and, when no sandbox is left,
-    /// the firewall and the parent control groups. No sandbox can be created afterwards.
+    /// Releases what no sandbox needs, before this server ends: pooled sandboxes, warm processes, and, when no sandbox
+    /// is left, the firewall and the parent control groups. No sandbox can be created afterwards.
     pub async fn stop(&self) -> SweepReport {
         match self {
             Self::Namespaces(backend) => backend.stop().await,
@@ -150,8 +151,8 @@ impl Backend {
         }
     }
 
-    /// Undoes [`Backend::start`] when the rest of the server's start has failed. Resources that an earlier server's sandboxes
-    /// need, or may need, stay.
+    /// Undoes [`Backend::start`] when the rest of the server's start has failed. Resources that an earlier server's
+    /// sandboxes need, or may need, stay.
     pub async fn abandon(&self) {
         match self {
             Self::Namespaces(backend) => backend.abandon().await,
@@ -239,7 +240,8 @@ impl Handle {
         }
     }
 
-    /// Freezes every process without writing files to disk, for a sandbox that was paused before and whose files are on disk.
+    /// Freezes every process without writing files to disk, for a sandbox that was paused before and whose files are on
+    /// disk.
     pub async fn freeze(&self) -> Result<()> {
         match self {
             Self::Namespaces(handle) => handle.freeze().await,
@@ -255,8 +257,8 @@ impl Handle {
         }
     }
 
-    /// Takes a snapshot `name` of the files, for [`crate::Files::Snapshot`]. The processes are frozen meanwhile; the returned
-    /// duration says for how long. The snapshot is on disk when this returns; on an error there is none.
+    /// Takes a snapshot `name` of the files, for [`crate::Files::Snapshot`]. The processes are frozen meanwhile; the
+    /// returned duration says for how long. The snapshot is on disk when this returns; on an error there is none.
     pub async fn snapshot(&self, name: &str) -> Result<Duration> {
         match self {
             Self::Namespaces(handle) => handle.snapshot(name).await,
@@ -272,8 +274,8 @@ impl Handle {
         }
     }
 
-    /// Kills all processes, writes the files to disk, and releases all other resources. Afterwards the sandbox can be started
-    /// again from [`crate::Files::Own`]. Idempotent.
+    /// Kills all processes, writes the files to disk, and releases all other resources. Afterwards the sandbox can be
+    /// started again from [`crate::Files::Own`]. Idempotent.
     pub async fn shut_down(self) -> Result<()> {
         match self {
             Self::Namespaces(handle) => handle.shut_down().await,

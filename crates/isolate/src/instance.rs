@@ -1,5 +1,5 @@
-//! Instance numbers of the servers on a host. Slots, addresses and interface names are unique on a host, so each data directory
-//! claims a number of its own and keeps it over restarts.
+//! Instance numbers of the servers on a host. Slots, addresses and interface names are unique on a host, so each data
+//! directory claims a number of its own and keeps it over restarts.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -25,8 +25,9 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Claims the number of `data_dir`: the one it had, else a free one. The caller holds the lock of the directory, so a claim
-    /// that is still held belongs to a server that is ending. Waits for it, because sandboxes are found by this number.
+    /// Claims the number of `data_dir`: the one it had, else a free one. The caller holds the lock of the directory, so
+    /// a claim that is still held belongs to a server that is ending. Waits for it, because sandboxes are found by this
+    /// number.
     pub(crate) fn claim(data_dir: &Path) -> Result<Self> {
         let directory = PathBuf::from(DIRECTORY);
         std::fs::create_dir_all(&directory).map_err(|source| Error::Path {

@@ -1,5 +1,5 @@
-//! The host side of a sandbox: namespaces, cgroups, network slots, storage pool. The crate takes a [`SandboxSpec`] and returns
-//! a [`Handle`]; it knows nothing of HTTP, teams or the database.
+//! The host side of a sandbox: namespaces, cgroups, network slots, storage pool. The crate takes a [`SandboxSpec`] and
+//! returns a [`Handle`]; it knows nothing of HTTP, teams or the database.
 #![deny(unsafe_code)]
 
 mod backend;

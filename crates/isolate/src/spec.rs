@@ -96,8 +96,8 @@ pub struct Limits {
     pub disk_mib: u64,
 }
 
-/// Network policy of a sandbox (contract: control-plane, section 6.3). Private, link-local and host addresses are unreachable
-/// under any policy.
+/// Network policy of a sandbox (contract: control-plane, section 6.3). Private, link-local and host addresses are
+/// unreachable under any policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkPolicy {
     /// Whether all outgoing traffic is denied except what is allowed below.

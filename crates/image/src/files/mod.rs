@@ -210,7 +210,8 @@ fn names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|name| !name.is_empty() && *name != ".")
 }
 
-/// Fills in the owner of files created from outside: the first ordinary user of a template, as for most files created inside.
+/// Fills in the owner of files created from outside: the first ordinary user of a template, as for most files created
+/// inside.
 fn owned(attributes: Attributes) -> Attributes {
     const USER: u32 = 1000;
     Attributes {

@@ -127,8 +127,8 @@ impl Cgroups {
         }
     }
 
-    /// Asks the kernel to reclaim memory of `slot`: cached files, and with swap everything else. Returns the bytes that are no
-    /// longer charged.
+    /// Asks the kernel to reclaim memory of `slot`: cached files, and with swap everything else. Returns the bytes that
+    /// are no longer charged.
     pub(crate) fn reclaim(&self, slot: u32) -> Result<u64> {
         let before = self.usage(slot)?.memory_bytes;
         match self {

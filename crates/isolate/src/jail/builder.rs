@@ -15,8 +15,8 @@ use super::handover::{BuildRequest, Failure, JailKind, LAYERS, Launch, Reply, UP
 use crate::packet::{pair, receive, send};
 use crate::sys;
 
-/// Builds one jail and reports to the server over the socket `server`. If the server ends meanwhile, the builder ends too, and
-/// PID 1 with it, because the socket between them closes.
+/// Builds one jail and reports to the server over the socket `server`. If the server ends meanwhile, the builder ends
+/// too, and PID 1 with it, because the socket between them closes.
 pub(crate) fn run(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) {
     if let Err(failure) = build(request, server, parent) {
         let _ = send(server, &Reply::Failed(failure), &[]);
@@ -48,8 +48,8 @@ fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) -> R
     }
 }
 
-/// Opens detached mounts of the volumes that map their files to the sandbox's ids. The mounts ignore set-user-id bits, so that a
-/// file of one sandbox gives no rights to users of another.
+/// Opens detached mounts of the volumes that map their files to the sandbox's ids. The mounts ignore set-user-id bits,
+/// so that a file of one sandbox gives no rights to users of another.
 fn mount_volumes(launch: &Launch, pid: u32) -> Result<Vec<OwnedFd>, Failure> {
     if launch.volumes.is_empty() {
         return Ok(Vec::new());
@@ -88,14 +88,14 @@ fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failur
     attach_idmapped(&launch.upper, UPPER, &user_namespace, sys::MountRights::Programs)
         .map_err(Failure::at("attach upper"))?;
 
-    // overlayfs creates files with the identity that mounts it, and on an idmapped upper only ids of the sandbox's range exist.
-    // So that identity must own files as the sandbox's root, with all of the host's rights.
+    // overlayfs creates files with the identity that mounts it, and on an idmapped upper only ids of the sandbox's
+    // range exist. So that identity must own files as the sandbox's root, with all of the host's rights.
     super::capabilities::own_files_as(id_base).map_err(Failure::at("take file identity"))?;
     overlay(&lower, UPPER).map_err(Failure::at("mount overlay"))
 }
 
-/// Mounts a `/proc` for a warm process that shows only its own processes: a warm process shares the PID namespace of the host.
-/// The builder mounts it, because this takes rights over the host's PID namespace.
+/// Mounts a `/proc` for a warm process that shows only its own processes: a warm process shares the PID namespace of
+/// the host. The builder mounts it, because this takes rights over the host's PID namespace.
 fn own_processes() -> io::Result<OwnedFd> {
     let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "hidepid", "invisible")?;

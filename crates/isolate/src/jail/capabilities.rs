@@ -10,9 +10,9 @@ use rustix::thread::{
 
 use super::handover::JailKind;
 
-/// Capabilities of root inside, with the reason for each; they apply within the sandbox's own namespaces. All others are left out:
-/// no mounts, namespaces or devices (`SYS_ADMIN`), no packet filters or routes (`NET_ADMIN`), no modules, raw I/O, clock,
-/// reboot, kernel log, BPF, performance counters or higher limits.
+/// Capabilities of root inside, with the reason for each; they apply within the sandbox's own namespaces. All others
+/// are left out: no mounts, namespaces or devices (`SYS_ADMIN`), no packet filters or routes (`NET_ADMIN`), no modules,
+/// raw I/O, clock, reboot, kernel log, BPF, performance counters or higher limits.
 const KEPT: [(CapabilitySet, &str); 16] = [
     (CapabilitySet::CHOWN, "package managers and sudo change owners"),
     (CapabilitySet::DAC_OVERRIDE, "root reads and writes any file of the sandbox"),
@@ -49,8 +49,8 @@ pub(crate) fn kept_mask() -> u64 {
     kept().bits()
 }
 
-/// Removes all other capabilities from the bounding set. The process itself keeps them until the program is executed, so that it
-/// can finish its set-up.
+/// Removes all other capabilities from the bounding set. The process itself keeps them until the program is executed,
+/// so that it can finish its set-up.
 pub(super) fn limit_bounding_set(kind: JailKind) -> io::Result<()> {
     for index in 0..64 {
         let Some(one) = CapabilitySet::from_bits(1 << index) else { continue };

@@ -66,8 +66,8 @@ fn clone(
     };
     let raised =
         counters::before_clone(request.kind, may_raise).map_err(Failure::at("set the namespace's limits"))?;
-    // The kernel charges the creator of a user namespace for its use. Each one is created, and owned, by the first id of its own
-    // range, so that no sandbox uses up the limits of the host's root.
+    // The kernel charges the creator of a user namespace for its use. Each one is created, and owned, by the first id
+    // of its own range, so that no sandbox uses up the limits of the host's root.
     super::capabilities::keep_rights().map_err(Failure::at("keep rights"))?;
     sys::set_effective_user(request.id_base).map_err(Failure::at("take the sandbox's identity"))?;
     set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Failure::at("stay visible"))?;

@@ -1,9 +1,9 @@
 //! Limits of resources that the kernel counts per user and not per control group: queued signals, message queues, inotify.
 //!
-//! The kernel charges the user inside, then the owner of that user namespace in the namespace above, and so on up to the host.
-//! Each sandbox's namespace has an owner of its own, so sandboxes directly below the host share no count. Sandboxes of a warm
-//! process share the count of its owner on the host: that count must have room for all of them, and each sandbox needs a limit
-//! one level below, in the warm process's namespace.
+//! The kernel charges the user inside, then the owner of that user namespace in the namespace above, and so on up to
+//! the host. Each sandbox's namespace has an owner of its own, so sandboxes directly below the host share no count.
+//! Sandboxes of a warm process share the count of its owner on the host: that count must have room for all of them, and
+//! each sandbox needs a limit one level below, in the warm process's namespace.
 
 use std::io;
 
@@ -36,7 +36,8 @@ pub(super) fn may_raise() -> io::Result<bool> {
     Ok(capabilities(None)?.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
-/// Sets the limits that the next user namespace takes over. A warm process gets none, because each sandbox below it has its own.
+/// Sets the limits that the next user namespace takes over. A warm process gets none, because each sandbox below it has
+/// its own.
 pub(super) fn before_clone(kind: JailKind, may_raise: bool) -> io::Result<RaisedLimits> {
     let mut raised = Vec::new();
     match kind {
@@ -67,8 +68,8 @@ impl RaisedLimits {
     }
 }
 
-/// Limits the inotify use of each user of the calling process's user namespace. In that of a warm process, each sandbox is one
-/// user.
+/// Limits the inotify use of each user of the calling process's user namespace. In that of a warm process, each sandbox
+/// is one user.
 pub(super) fn limit_inotify() -> io::Result<()> {
     for (path, maximum) in INOTIFY {
         match std::fs::write(path, maximum.to_string()) {

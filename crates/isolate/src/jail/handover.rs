@@ -1,5 +1,5 @@
-//! The messages that server, builder and PID 1 exchange while a jail is built, and the directories of the spawner's file system
-//! that they agree on. The sequence is drawn in [`crate::spawner`].
+//! The messages that server, builder and PID 1 exchange while a jail is built, and the directories of the spawner's
+//! file system that they agree on. The sequence is drawn in [`crate::spawner`].
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;

@@ -46,8 +46,8 @@ const OLD_ROOT: &str = "run/old";
 
 const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 
-/// Attaches `root`, mounts the kernel's file systems in it, pivots to it, and detaches the old root. `processes` is a `/proc`
-/// for a process that may not mount one.
+/// Attaches `root`, mounts the kernel's file systems in it, pivots to it, and detaches the old root. `processes` is a
+/// `/proc` for a process that may not mount one.
 pub(super) fn enter(root: &OwnedFd, processes: Option<&OwnedFd>, launch: &Launch) -> Result<(), Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(Failure::at("unshare mounts"))?;
@@ -68,7 +68,8 @@ pub(super) fn enter(root: &OwnedFd, processes: Option<&OwnedFd>, launch: &Launch
     memory_backed("run", "mode=755", launch)?;
     guest_programs(launch)?;
 
-    // Not on top of the new root, as is often done: a process that enters the namespaces at that moment would get the old root.
+    // Not on top of the new root, as is often done: a process that enters the namespaces at that moment would get the
+    // old root.
     mkdirat(CWD, OLD_ROOT, Mode::from_raw_mode(0o700))
         .map_err(Failure::at("create the mount point of the old root"))?;
     pivot_root(".", OLD_ROOT).map_err(Failure::at("pivot root"))?;

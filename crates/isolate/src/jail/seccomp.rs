@@ -1,5 +1,5 @@
-//! The system calls of a jail, as an allow-list. Calls that are not listed return "not implemented", so that programs fall back to
-//! older calls; calls that affect the host or other namespaces return "not permitted".
+//! The system calls of a jail, as an allow-list. Calls that are not listed return "not implemented", so that programs
+//! fall back to older calls; calls that affect the host or other namespaces return "not permitted".
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use seccompiler::{
 use super::handover::{Failure, JailKind};
 use crate::sys;
 
-/// Calls that are refused to every process: each manages something that is shared with the host, or creates a namespace in which
-/// the kernel exposes far more of its code to the caller.
+/// Calls that are refused to every process: each manages something that is shared with the host, or creates a namespace
+/// in which the kernel exposes far more of its code to the caller.
 const REFUSED: &[c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -55,8 +55,8 @@ const REFUSED: &[c_long] = &[
     libc::SYS_setdomainname,
 ];
 
-/// Calls that are allowed with any arguments. Kernel AIO is not among them: all sandboxes and the host share one count of its requests
-/// (`fs.aio-max-nr`), and programs that use it fall back.
+/// Calls that are allowed with any arguments. Kernel AIO is not among them: all sandboxes and the host share one count
+/// of its requests (`fs.aio-max-nr`), and programs that use it fall back.
 #[rustfmt::skip]
 const ALLOWED: &[c_long] = &[
     // Files and directories.

@@ -35,7 +35,8 @@ pub(super) async fn adopt(host: &Arc<Host>, id: &SandboxId) -> Result<Option<Run
     Ok(None)
 }
 
-/// Waits until the control group of a sandbox whose PID 1 has ended is empty: the kernel kills the other processes with PID 1.
+/// Waits until the control group of a sandbox whose PID 1 has ended is empty: the kernel kills the other processes with
+/// PID 1.
 fn wait_until_empty(host: &Host, id: &SandboxId, slot: u32) -> Result<()> {
     let deadline = Instant::now() + END_TIMEOUT;
     loop {

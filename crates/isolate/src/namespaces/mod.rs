@@ -158,9 +158,9 @@ impl Namespaces {
 
     pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<RunningSandbox> {
         let host = self.host.clone();
-        // A task of its own makes this call safe to cancel: a future that is dropped midway would leave a slot, a control group
-        // and half a sandbox behind. The server's task around this call guards what follows it, the row, the idempotency key
-        // and the driver, which a client that hangs up must not prevent.
+        // A task of its own makes this call safe to cancel: a future that is dropped midway would leave a slot, a
+        // control group and half a sandbox behind. The server's task around this call guards what follows it, the row,
+        // the idempotency key and the driver, which a client that hangs up must not prevent.
         let task = tokio::spawn(async move { create::create(host, spec).await });
         match task.await {
             Ok(result) => result,
@@ -278,8 +278,8 @@ impl Namespaces {
     }
 }
 
-/// Raises the limit of open files: every sandbox takes a few descriptors of the server. The spawner and the sandboxes keep the
-/// limit they were started with.
+/// Raises the limit of open files: every sandbox takes a few descriptors of the server. The spawner and the sandboxes
+/// keep the limit they were started with.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };

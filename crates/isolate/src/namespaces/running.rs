@@ -134,9 +134,9 @@ impl RunningSandbox {
         }
         let killed = self.end_processes().await;
         *ended = true;
-        // The caller waits for the processes only. Releasing the resources takes tens of milliseconds, because the kernel waits
-        // for every processor to drop the interface, and on an overloaded host longer than a caller should wait. After a crash
-        // or a stop meanwhile, a sweep releases them.
+        // The caller waits for the processes only. Releasing the resources takes tens of milliseconds, because the
+        // kernel waits for every processor to drop the interface, and on an overloaded host longer than a caller should
+        // wait. After a crash or a stop meanwhile, a sweep releases them.
         let sandbox = self.clone();
         self.host().tasks.spawn(async move {
             let (host, id, slot) = (sandbox.host(), &sandbox.record().id, sandbox.record().slot);
@@ -172,8 +172,8 @@ impl Files {
 }
 
 impl Host {
-    /// Ends all processes in `slot` and releases the resources held in it under any of the names `ids`, except what `keep` names.
-    /// The slot is free again only when everything is cleaned up.
+    /// Ends all processes in `slot` and releases the resources held in it under any of the names `ids`, except what
+    /// `keep` names. The slot is free again only when everything is cleaned up.
     pub(super) async fn release(self: &Arc<Self>, ids: &[&SandboxId], slot: u32, keep: Keep) -> Result<()> {
         let ids: Vec<SandboxId> = ids.iter().map(|id| (*id).clone()).collect();
         let link = async {

@@ -7,7 +7,8 @@ use crate::{Result, crash};
 
 /// Duration of a write-back after which little is left to write while the processes are frozen.
 const SHORT_WRITE_BACK: Duration = Duration::from_millis(10);
-/// Maximum number of write-backs before a freeze: processes may write faster than the disk, and are frozen for the rest then.
+/// Maximum number of write-backs before a freeze: processes may write faster than the disk, and are frozen for the rest
+/// then.
 const MAX_WRITE_BACKS: u32 = 4;
 
 impl RunningSandbox {

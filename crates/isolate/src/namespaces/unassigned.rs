@@ -65,7 +65,8 @@ impl<'a> Purpose<'a> {
         }
     }
 
-    /// Name of the sandbox's directories. Files that exist already keep their name, so that they are found after any failure.
+    /// Name of the sandbox's directories. Files that exist already keep their name, so that they are found after any
+    /// failure.
     fn name(self, slot: u32) -> Result<SandboxId> {
         match self {
             Self::Start(SandboxSpec { id, files: Files::Own, .. }) => Ok(id.clone()),
@@ -104,7 +105,8 @@ impl UnassignedSandbox {
         }
     }
 
-    /// Sends one message to the agent and waits for the agent to acknowledge it. [`Error::SpawnerGone`] when the agent is dead.
+    /// Sends one message to the agent and waits for the agent to acknowledge it. [`Error::SpawnerGone`] when the agent
+    /// is dead.
     pub(super) async fn send<T: Serialize>(&mut self, message: &T) -> Result<()> {
         send(&mut self.agent, message, ACKNOWLEDGE_TIMEOUT).await.map_err(|_| Error::SpawnerGone)
     }

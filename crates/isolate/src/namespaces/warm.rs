@@ -1,8 +1,8 @@
 //! Warm processes: per template one interpreter that has done its imports and waits in a jail of its own to be forked into
 //! new sandboxes. The start of an interpreter, a second or more, is paid once, before any request.
 //!
-//! The user namespace of a warm process is the parent of its sandboxes' user namespaces, so it may enter these and no others.
-//! When a warm process dies, sandboxes start their interpreters cold until it is replaced.
+//! The user namespace of a warm process is the parent of its sandboxes' user namespaces, so it may enter these and no
+//! others. When a warm process dies, sandboxes start their interpreters cold until it is replaced.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -29,8 +29,8 @@ use crate::{Blueprint, Error, Limits, NetworkPolicy, Record, Result, jail, packe
 pub(super) struct WarmSpec {
     /// Layers of the template, topmost first: sandboxes of exactly these layers get forks of the process.
     layers: Vec<PathBuf>,
-    /// Program and arguments. Descriptor 3 is the control socket: the process writes one byte when it is warm, then forks for
-    /// every message (see [`Enter`]).
+    /// Program and arguments. Descriptor 3 is the control socket: the process writes one byte when it is warm, then
+    /// forks for every message (see [`Enter`]).
     command: Vec<String>,
 }
 

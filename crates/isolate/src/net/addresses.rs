@@ -9,8 +9,8 @@ pub(crate) const SLOTS_PER_INSTANCE: u32 = 2048;
 /// Maximum number of instances on a host.
 pub(crate) const INSTANCES: u32 = 8;
 
-/// The networks of one instance's sandboxes: four addresses per slot, of which the second is the host's end and the third the
-/// sandbox's end.
+/// The networks of one instance's sandboxes: four addresses per slot, of which the second is the host's end and the
+/// third the sandbox's end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Addresses {
     first: u32,

@@ -1,7 +1,7 @@
 //! The server name of a TLS ClientHello. A hello may be spread over several records, and any byte may be wrong.
 //!
-//! This reader takes no more of TLS than the name, so that hellos of all versions are read, and refuses what servers might read
-//! differently. Why it is not a TLS library's: decision page 10.
+//! This reader takes no more of TLS than the name, so that hellos of all versions are read, and refuses what servers
+//! might read differently. Why it is not a TLS library's: decision page 10.
 
 /// Record type of TLS handshakes.
 pub(super) const HANDSHAKE: u8 = 0x16;

@@ -1,5 +1,5 @@
-//! DNS messages: the query for the IPv4 addresses of a name, and the reading of its answer. An answer comes from a server that
-//! a user may have chosen, so any byte may be wrong. Why no library reads it: decision page 10.
+//! DNS messages: the query for the IPv4 addresses of a name, and the reading of its answer. An answer comes from a
+//! server that a user may have chosen, so any byte may be wrong. Why no library reads it: decision page 10.
 
 use std::io;
 use std::net::Ipv4Addr;

@@ -1,6 +1,6 @@
-//! The egress proxy of a sandbox whose network policy has host names. TCP connections that no address rule covers are redirected
-//! to it. The proxy reads the requested host from the first bytes, checks it against the policy, resolves it, and connects to
-//! the result. The address that the sandbox dialled does not count.
+//! The egress proxy of a sandbox whose network policy has host names. TCP connections that no address rule covers are
+//! redirected to it. The proxy reads the requested host from the first bytes, checks it against the policy, resolves
+//! it, and connects to the result. The address that the sandbox dialled does not count.
 //!
 //! Each sandbox has a proxy of its own, at the host's end of its network pair, so connections need no further attribution.
 
@@ -39,8 +39,8 @@ const MAX_PER_SANDBOX: usize = 256;
 /// Pause after a connection could not be accepted, most likely for lack of descriptors.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Limits on the open connections of all egress proxies. A connection takes two descriptors of the server; half of all descriptors
-/// are for other things.
+/// Limits on the open connections of all egress proxies. A connection takes two descriptors of the server; half of all
+/// descriptors are for other things.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionLimits {
     total: Arc<Semaphore>,
@@ -205,7 +205,8 @@ async fn read_request(stream: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
     Err(io::Error::new(io::ErrorKind::InvalidData, "the connection names no host"))
 }
 
-/// Connects to the first address that answers. The firewall refuses these sockets the addresses that sandboxes must not reach.
+/// Connects to the first address that answers. The firewall refuses these sockets the addresses that sandboxes must not
+/// reach.
 async fn connect(addresses: &[Ipv4Addr], port: u16) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses.iter().take(MAX_ATTEMPTS) {

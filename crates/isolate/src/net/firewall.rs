@@ -1,5 +1,5 @@
-//! The firewall of sandboxes, by nftables. Each instance has one table. Every rule starts from the interface a packet arrives at,
-//! so that no content of a packet chooses its rule.
+//! The firewall of sandboxes, by nftables. Each instance has one table. Every rule starts from the interface a packet
+//! arrives at, so that no content of a packet chooses its rule.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -35,8 +35,9 @@ pub(crate) struct Firewall {
 }
 
 impl Firewall {
-    /// Installs the table, replacing that of an earlier server, and enables packet forwarding on the host. The policies of an
-    /// earlier server's sandboxes, `held`, apply from the first moment; their egress proxies wait for [`Firewall::set`].
+    /// Installs the table, replacing that of an earlier server, and enables packet forwarding on the host. The policies
+    /// of an earlier server's sandboxes, `held`, apply from the first moment; their egress proxies wait for
+    /// [`Firewall::set`].
     pub(crate) async fn install(
         instance: u32,
         addresses: Addresses,
@@ -74,11 +75,12 @@ impl Firewall {
 
     /// Writes the whole table. A policy comes before established connections, so that a new policy cuts them.
     ///
-    /// Denied packets are answered, so that programs do not wait, but the answers reveal nothing about the host. Whether an
-    /// address belongs to the host, to another sandbox or to nobody, TCP is reset in the name of that address, and all else is
-    /// prohibited in the name of the sandbox's gateway. Packets other than TCP are therefore denied before they are routed:
-    /// the kernel would answer in the name of an address that belongs to the host. Packets with forged sources are dropped
-    /// first, so no answer goes to them. Answers are limited, because the kernel has one limit of such messages for everybody.
+    /// Denied packets are answered, so that programs do not wait, but the answers reveal nothing about the host.
+    /// Whether an address belongs to the host, to another sandbox or to nobody, TCP is reset in the name of that
+    /// address, and all else is prohibited in the name of the sandbox's gateway. Packets other than TCP are therefore
+    /// denied before they are routed: the kernel would answer in the name of an address that belongs to the host.
+    /// Packets with forged sources are dropped first, so no answer goes to them. Answers are limited, because the
+    /// kernel has one limit of such messages for everybody.
     ///
     /// Adding before deleting makes the replacement one transaction that also works the first time.
     fn ruleset(&self) -> String {

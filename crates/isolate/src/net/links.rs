@@ -26,7 +26,8 @@ impl Links {
         Ok(Self { handle, mtu: upstream_mtu().unwrap_or(1500) })
     }
 
-    /// Creates the pair `name` on the host and `eth0` in the network namespace of `pid`, and gives the host's end its address.
+    /// Creates the pair `name` on the host and `eth0` in the network namespace of `pid`, and gives the host's end its
+    /// address.
     pub(crate) async fn create(&self, name: &str, pid: u32, address: Ipv4Addr) -> Result<()> {
         let failed = |error| netlink(format!("create network pair {name}"), error);
         let peer = LinkUnspec::new_with_name("eth0").mtu(self.mtu).setns_by_pid(pid).build();

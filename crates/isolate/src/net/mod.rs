@@ -21,6 +21,6 @@ pub(crate) use {
     requested_host::{RequestedHost, host_name},
 };
 
-/// Mark of sockets that the server opens on behalf of a sandbox. The firewall refuses them the addresses that sandboxes must not
-/// reach.
+/// Mark of sockets that the server opens on behalf of a sandbox. The firewall refuses them the addresses that sandboxes
+/// must not reach.
 const GUARDED_MARK: u32 = 0x53;

@@ -1,13 +1,13 @@
-//! The nftables rules of one sandbox's network policy: a chain for outgoing packets, one for the translation of destinations,
-//! and one for the sandbox's egress proxy, each found by the interface a packet arrives at.
+//! The nftables rules of one sandbox's network policy: a chain for outgoing packets, one for the translation of
+//! destinations, and one for the sandbox's egress proxy, each found by the interface a packet arrives at.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 use crate::{Error, NetworkPolicy, Result};
 
-/// Maximum number of connections of a sandbox with the outside. The host shares the kernel's connection table with all sandboxes:
-/// a full one would cut off everybody.
+/// Maximum number of connections of a sandbox with the outside. The host shares the kernel's connection table with all
+/// sandboxes: a full one would cut off everybody.
 pub(super) const MAX_CONNECTIONS: u32 = 4096;
 
 /// Maps of the table, and the prefixes of the chains they lead to; the slot's number follows.
@@ -26,7 +26,8 @@ pub(super) struct RuleTarget<'a> {
 }
 
 impl RuleTarget<'_> {
-    /// Writes the script that replaces the rules by those of `policy`, in one transaction. `proxy` is the port of the egress proxy.
+    /// Writes the script that replaces the rules by those of `policy`, in one transaction. `proxy` is the port of the
+    /// egress proxy.
     pub(super) fn script(&self, policy: &NetworkPolicy, proxy: Option<u16>) -> Result<String> {
         let mut script = String::new();
         let rules = [self.policy(policy)?, self.translations(policy, proxy)?, self.egress(proxy)];

@@ -1,5 +1,5 @@
-//! The host that a connection requests in its first bytes: the server name of a TLS ClientHello, or the `Host` of a plain HTTP
-//! request. The bytes come from a sandbox, so anything may be in them.
+//! The host that a connection requests in its first bytes: the server name of a TLS ClientHello, or the `Host` of a
+//! plain HTTP request. The bytes come from a sandbox, so anything may be in them.
 
 use std::net::Ipv4Addr;
 

@@ -1,5 +1,5 @@
-//! The mark of a pool: a file in the pool and one beside it hold the same name. Without a mark, a disk that is not mounted looks
-//! like a pool in which every sandbox has died.
+//! The mark of a pool: a file in the pool and one beside it hold the same name. Without a mark, a disk that is not
+//! mounted looks like a pool in which every sandbox has died.
 
 use std::fs::File;
 use std::io::{self, Write};

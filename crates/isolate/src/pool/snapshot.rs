@@ -11,8 +11,9 @@ use super::{FileSystem, Pool, at, delete_subvolume, full_or, open};
 use crate::{Error, Files, Result, sys};
 
 impl Pool {
-    /// Copies the upper of a sandbox whose processes are frozen. The snapshot is on disk when this returns; on an error there is
-    /// none. Data of the snapshot no longer counts against `disk_mib`, because deleting it in the sandbox frees no space.
+    /// Copies the upper of a sandbox whose processes are frozen. The snapshot is on disk when this returns; on an error
+    /// there is none. Data of the snapshot no longer counts against `disk_mib`, because deleting it in the sandbox
+    /// frees no space.
     pub(crate) fn take_snapshot(&self, id: &SandboxId, name: &str, disk_mib: u64) -> Result<()> {
         let FileSystem::Btrfs { limits } = self.file_system else { return Err(Error::NoSnapshots) };
         let path = self.snapshots().join(name);

@@ -124,7 +124,8 @@ impl Spawner {
         Ok((launcher, pid))
     }
 
-    /// Replaces a spawner that was killed; returns whether it did. Sandboxes of a killed spawner become children of the host's init.
+    /// Replaces a spawner that was killed; returns whether it did. Sandboxes of a killed spawner become children of the
+    /// host's init.
     fn replace_if_dead(&self) -> Result<bool> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(process.child.try_wait(), Ok(None)) {

@@ -1,5 +1,5 @@
-//! The spawner: the process that forks the builders of jails. It is small and single-threaded, and lives in a mount namespace
-//! that holds nothing of the host but the storage pool and the guest programs.
+//! The spawner: the process that forks the builders of jails. It is small and single-threaded, and lives in a mount
+//! namespace that holds nothing of the host but the storage pool and the guest programs.
 //!
 //! The spawner outlives its server while sandboxes run, so that a killed server leaves no orphans to the host's init.
 //!
@@ -17,7 +17,8 @@
 //!
 //! # The sequence of a start
 //!
-//! Arrows are packets ([`crate::packet`]) of the messages in [`crate::jail`], unless they say otherwise. `+` marks descriptors.
+//! Arrows are packets ([`crate::packet`]) of the messages in [`crate::jail`], unless they say otherwise. `+` marks
+//! descriptors.
 //!
 //! ```text
 //!  server                spawner             builder             intermediate          PID 1

@@ -18,8 +18,8 @@ use crate::jail::{self, BuildRequest, DEVICES, Failure, LAYERS, MAX_LAYERS, NEW_
 use crate::packet::{receive, send};
 use crate::sys::{self, Forked};
 
-/// Runs `sandcove __spawner <pool> <libexec>`, with the server's socket as standard input. Returns after the server and every
-/// sandbox have ended, or after a failure has been reported to the server.
+/// Runs `sandcove __spawner <pool> <libexec>`, with the server's socket as standard input. Returns after the server and
+/// every sandbox have ended, or after a failure has been reported to the server.
 pub fn spawner_main(pool: &Path, libexec: &Path) -> io::Result<()> {
     let socket = server_socket()?;
     if let Err(failure) = prepare(pool, libexec) {

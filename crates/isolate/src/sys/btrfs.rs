@@ -1,5 +1,5 @@
-//! btrfs subvolumes and quotas, by ioctl: creating or deleting a subvolume takes well under a millisecond; starting a tool for it
-//! would take longer than the sandbox. Structure layouts and numbers: `linux/btrfs.h`.
+//! btrfs subvolumes and quotas, by ioctl: creating or deleting a subvolume takes well under a millisecond; starting a
+//! tool for it would take longer than the sandbox. Structure layouts and numbers: `linux/btrfs.h`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -92,8 +92,8 @@ pub(crate) fn delete_subvolume(parent: BorrowedFd<'_>, name: &str) -> io::Result
     ioctl(parent, iow(15, size_of::<VolArgs>()), &mut args)
 }
 
-/// Copies the subvolume `source` to `name` in `parent`, sharing all data. The copy and all data written before are on disk when
-/// this returns: the kernel flushes the subvolume and commits.
+/// Copies the subvolume `source` to `name` in `parent`, sharing all data. The copy and all data written before are on
+/// disk when this returns: the kernel flushes the subvolume and commits.
 pub(crate) fn copy_subvolume(
     source: BorrowedFd<'_>,
     parent: BorrowedFd<'_>,

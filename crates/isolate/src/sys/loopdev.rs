@@ -38,8 +38,8 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// Binds `image` to a free loop device, which is freed with its last user (by an unmount). Returns the path and the open device,
-/// which must stay open until the mount holds it.
+/// Binds `image` to a free loop device, which is freed with its last user (by an unmount). Returns the path and the
+/// open device, which must stay open until the mount holds it.
 pub(crate) fn attach(image: &Path) -> io::Result<(PathBuf, File)> {
     let backing = OpenOptions::new().read(true).write(true).open(image)?;
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;

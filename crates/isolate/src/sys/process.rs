@@ -138,8 +138,8 @@ pub(crate) fn become_root() -> io::Result<()> {
     Ok(())
 }
 
-/// Chooses who reaps the calling process's children: the process itself (`SIGCHLD` is delivered), or the kernel (it is ignored).
-/// An executed program inherits an ignored signal.
+/// Chooses who reaps the calling process's children: the process itself (`SIGCHLD` is delivered), or the kernel (it is
+/// ignored). An executed program inherits an ignored signal.
 pub(crate) fn set_reaps_children(by_itself: bool) -> io::Result<()> {
     let action = if by_itself { libc::SIG_DFL } else { libc::SIG_IGN };
     // SAFETY: neither disposition runs code of ours.
