@@ -11,8 +11,8 @@ pub enum Error {
     /// All slots (id range and network pair) are taken.
     #[error("all {0} sandbox slots are in use")]
     NoSlot(u32),
-    /// Too many servers share this host.
-    #[error("all {0} server slots of this host are taken by other data directories: see /run/sandcove")]
+    /// All instance numbers of the host are in use.
+    #[error("all {0} instance numbers of this host are used by other data directories: see /run/sandcove")]
     NoInstance(u32),
     /// A file operation failed.
     #[error("failed to {action} `{path}`")]
