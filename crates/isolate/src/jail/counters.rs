@@ -74,7 +74,7 @@ pub(super) fn limit_inotify() -> io::Result<()> {
     for (path, maximum) in INOTIFY {
         match std::fs::write(path, maximum.to_string()) {
             // The kernel has no inotify.
-            Err(error) if error.kind() == io::ErrorJailKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }
     }
