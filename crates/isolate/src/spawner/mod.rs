@@ -5,15 +5,19 @@
 //!
 //! # The processes of a start
 //!
-//! | process | code | started by | runs as | ends |
-//! | --- | --- | --- | --- | --- |
-//! | server | [`crate::namespaces`], `client.rs` | the operator | root of the host, async, many threads | when stopped |
-//! | spawner | `process.rs` | the server, once: `sandcove __spawner` | root of the host, one thread, own mount namespace | after the server and the last sandbox |
-//! | builder | [`crate::jail`], `builder.rs` | the spawner, per jail: `fork` | as the spawner | when PID 1 has executed the agent, or a step has failed |
-//! | intermediate process | [`crate::jail`], `clone.rs` | the builder, only below a warm process: `fork` | root of the warm process's user namespace | when it has cloned PID 1 |
-//! | PID 1 | [`crate::jail`], `init.rs`, then the agent | the builder or the intermediate process: `clone3` with new user, mount, PID, network, IPC and UTS namespaces | root of the sandbox | with the sandbox |
+//! | process | code | started by | ends |
+//! | --- | --- | --- | --- |
+//! | server | `namespaces/`, `spawner/client.rs` | the operator | when it is stopped |
+//! | spawner | `spawner/process.rs` | the server: `sandcove __spawner` | after the server and the last sandbox |
+//! | builder | `jail/builder.rs` | the spawner, per jail: `fork` | when PID 1 has executed the agent |
+//! | intermediate | `jail/clone.rs` | the builder, below a warm process: `fork` | when it has cloned PID 1 |
+//! | PID 1 | `jail/init.rs`, then the agent | builder or intermediate: `clone3` | with the sandbox |
 //!
-//! A warm process ([`crate::namespaces`], `warm.rs`) is started the same way, without a PID namespace of its own.
+//! The first three run as root of the host. Only the server has threads. The intermediate process runs as root of the
+//! warm process's user namespace; it exists because a process cannot come back from a user namespace. PID 1 starts in
+//! new user, mount, PID, network, IPC and UTS namespaces and is root there.
+//!
+//! A warm process (`namespaces/warm.rs`) is started like PID 1, by the builder and without a PID namespace of its own.
 //!
 //! # The sequence of a start
 //!
