@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use sandcove_wire::id::SandboxId;
 
-use super::{Host, RunningSandbox, record, running};
+use super::host::{Host, blocking};
+use super::record;
+use super::running::RunningSandbox;
 use crate::{Error, Result};
 
 /// Timeout for the last processes of a dead sandbox to end.
@@ -31,7 +33,7 @@ pub(super) async fn adopt(host: &Arc<Host>, id: &SandboxId) -> Result<Option<Run
         return Err(unproven(id, format!("slot {slot} is recorded for another sandbox too")));
     }
     let (waiting, id) = (host.clone(), id.clone());
-    running::blocking(move || wait_until_empty(&waiting, &id, slot)).await?;
+    blocking(move || wait_until_empty(&waiting, &id, slot)).await?;
     Ok(None)
 }
 

@@ -6,8 +6,11 @@ use std::time::Instant;
 use sandcove_wire::boot::Assignment;
 use tracing::Instrument;
 
-use super::unassigned::{Purpose, UnassignedSandbox};
-use super::{Host, RunningSandbox, process, record, running};
+use super::host::{Host, blocking};
+use super::prepare::{Purpose, prepare};
+use super::running::RunningSandbox;
+use super::unassigned::UnassignedSandbox;
+use super::{process, record};
 use crate::{Error, Files, NetworkPolicy, Record, Result, SandboxSpec, crash};
 
 /// Starts a sandbox; on an error everything is cleaned up.
@@ -24,13 +27,13 @@ pub(super) async fn create(host: Arc<Host>, spec: SandboxSpec) -> Result<Running
     }
     let _pause = host.sandbox_pool.pause_refill();
     let span = tracing::info_span!("prepare", sandbox_id = %spec.id);
-    let fresh = UnassignedSandbox::create(&host, Purpose::Start(&spec)).instrument(span).await?;
+    let fresh = prepare(&host, Purpose::Start(&spec)).instrument(span).await?;
     assign(&host, &spec, fresh).await
 }
 
 async fn assign(host: &Arc<Host>, spec: &SandboxSpec, sandbox: UnassignedSandbox) -> Result<RunningSandbox> {
     let (name, slot) = (sandbox.name.clone(), sandbox.slot);
-    let span = tracing::info_span!("assign", sandbox_id = %spec.id, pooled = sandbox.is_pooled());
+    let span = tracing::info_span!("assign", sandbox_id = %spec.id, pooled = sandbox.pooled);
     match try_assign(host, spec, sandbox).instrument(span).await {
         Ok(handle) => Ok(handle),
         Err(error) => {
@@ -63,8 +66,8 @@ async fn try_assign(
     };
     let files = {
         let (host, name, record) = (host.clone(), sandbox.name.clone(), record.clone());
-        let pooled = sandbox.is_pooled();
-        running::blocking(move || {
+        let pooled = sandbox.pooled;
+        blocking(move || {
             let (from, to) = (host.run_dir(&name), host.run_dir(&record.id));
             if name != record.id {
                 host.pool.rename(&name, &record.id)?;
@@ -85,6 +88,6 @@ async fn try_assign(
     acknowledged?;
     crash::point("create.ready");
     let running = RunningSandbox::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
-    tracing::debug!(sandbox_id = %spec.id, took = ?started.elapsed(), pooled = sandbox.is_pooled(), "sandbox assigned");
+    tracing::debug!(sandbox_id = %spec.id, took = ?started.elapsed(), pooled = sandbox.pooled, "sandbox assigned");
     Ok(running)
 }

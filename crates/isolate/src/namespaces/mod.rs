@@ -2,10 +2,14 @@
 
 mod adopt;
 mod create;
+mod host;
+mod keep_warm;
 mod log;
+mod prepare;
 mod process;
 mod purge;
 mod record;
+mod refill;
 mod running;
 mod sandbox_pool;
 mod slots;
@@ -14,7 +18,6 @@ mod sweep;
 mod unassigned;
 mod warm;
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +34,8 @@ use crate::pool::Pool;
 use crate::spawner::{Spawner, SpawnerConfig};
 use crate::{Blueprint, Error, Known, Result, SandboxSpec, SweepReport, crash, jail};
 
+pub use host::Config;
+use host::{Host, blocking};
 pub use purge::purge;
 pub use running::RunningSandbox;
 use sandbox_pool::SandboxPool;
@@ -40,54 +45,10 @@ use warm::{WarmProcesses, WarmSpec};
 /// Slots beyond the maximum number of sandboxes, for pooled sandboxes and warm processes.
 const EXTRA_SLOTS: u32 = 64;
 
-/// Configuration of the backend.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Directory of everything durable.
-    pub data_dir: PathBuf,
-    /// Directory with `sandcove-agent` and the other guest programs.
-    pub libexec: PathBuf,
-    /// Path of the `sandcove` program, which is started again as spawner.
-    pub program: PathBuf,
-    /// IPv4 network of 65,536 addresses that sandboxes get theirs from, e.g. `10.213.0.0/16`.
-    pub network: String,
-    /// Name servers; the host's own when `None`.
-    pub dns: Option<Vec<IpAddr>>,
-    /// Maximum number of sandboxes.
-    pub max_sandboxes: u32,
-    /// Size of a new pool image, GiB; most of the free space when `None`.
-    pub pool_size_gib: Option<u64>,
-    /// Number of pooled sandboxes for each template.
-    pub pooled_sandboxes: usize,
-}
-
 /// The namespaces backend. Clones share everything.
 #[derive(Clone)]
 pub struct Namespaces {
     host: Arc<Host>,
-}
-
-/// Resources that all sandboxes of this server share.
-pub(crate) struct Host {
-    config: Config,
-    addresses: Addresses,
-    pool: Pool,
-    cgroups: Cgroups,
-    firewall: Firewall,
-    links: Links,
-    dialer: Dialer,
-    spawner: Spawner,
-    slots: Slots,
-    warm_processes: WarmProcesses,
-    sandbox_pool: SandboxPool,
-    pool_started: AtomicBool,
-    /// Instance number: tells the servers of one host apart.
-    number: u32,
-    /// Tasks that fill the sandbox pool, keep warm processes, and release resources.
-    tasks: TaskTracker,
-    /// Cancelled when these tasks are to end.
-    stopping: CancellationToken,
-    _instance: Instance,
 }
 
 impl Namespaces {
@@ -176,7 +137,7 @@ impl Namespaces {
         if blueprint.wants_warm()
             && let Some(end) = self.host.warm_processes.begin(&spec)
         {
-            self.spawn(warm::keep(self.host.clone(), spec, end));
+            self.spawn(keep_warm::keep(self.host.clone(), spec, end));
         }
         self.host.sandbox_pool.add(blueprint);
     }
@@ -192,7 +153,7 @@ impl Namespaces {
         let (host, pooled) = (self.host.clone(), self.host.sandbox_pool.remove(layers));
         self.spawn(async move {
             for sandbox in pooled {
-                sandbox.discard(&host).await;
+                host.discard(sandbox).await;
             }
         });
     }
@@ -213,7 +174,7 @@ impl Namespaces {
         let report = sweep::sweep(&self.host, known).await;
         // Not before the first sweep, which takes pooled sandboxes for leftovers of an earlier server.
         if !self.host.pool_started.swap(true, Ordering::Relaxed) {
-            self.spawn(SandboxPool::keep_filled(Arc::downgrade(&self.host)));
+            self.spawn(refill::keep_filled(Arc::downgrade(&self.host)));
         }
         report
     }
@@ -224,7 +185,7 @@ impl Namespaces {
         host.tasks.close();
         host.tasks.wait().await;
         for sandbox in host.sandbox_pool.drain() {
-            sandbox.discard(host).await;
+            host.discard(sandbox).await;
         }
         sweep::all_but_sandboxes(host).await
     }
@@ -251,12 +212,12 @@ impl Namespaces {
 
     pub(crate) async fn discard(&self, id: &SandboxId) -> Result<()> {
         let (host, id) = (self.host.clone(), id.clone());
-        running::blocking(move || host.pool.delete(&id)).await
+        blocking(move || host.pool.delete(&id)).await
     }
 
     pub(crate) async fn delete_snapshot(&self, name: &str) -> Result<()> {
         let (host, name) = (self.host.clone(), name.to_owned());
-        running::blocking(move || host.pool.delete_snapshot(&name)).await
+        blocking(move || host.pool.delete_snapshot(&name)).await
     }
 
     pub(crate) fn layer_dir(&self) -> PathBuf {
@@ -265,12 +226,12 @@ impl Namespaces {
 
     pub(crate) async fn create_volume(&self, name: &str, size_mib: u64) -> Result<()> {
         let (host, name) = (self.host.clone(), name.to_owned());
-        running::blocking(move || host.pool.create_volume(&name, size_mib)).await
+        blocking(move || host.pool.create_volume(&name, size_mib)).await
     }
 
     pub(crate) async fn delete_volume(&self, name: &str) -> Result<()> {
         let (host, name) = (self.host.clone(), name.to_owned());
-        running::blocking(move || host.pool.delete_volume(&name)).await
+        blocking(move || host.pool.delete_volume(&name)).await
     }
 
     pub(crate) fn volume_dir(&self) -> PathBuf {
@@ -306,12 +267,5 @@ fn raise_inotify_limits() {
         {
             tracing::warn!(%error, limit, "failed to raise an inotify limit");
         }
-    }
-}
-
-impl Host {
-    /// Directory of the sandbox's record and control socket.
-    fn run_dir(&self, id: &SandboxId) -> PathBuf {
-        self.config.data_dir.join("run").join(id.as_str())
     }
 }

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 
-use super::running::blocking;
-use super::sweep::note;
+use super::host::blocking;
 use crate::cgroup::Cgroups;
 use crate::instance::Instance;
 use crate::net::{Firewall, Links, link_prefix};
@@ -78,6 +77,17 @@ pub async fn purge(data_dir: &Path) -> Result<SweepReport> {
         note(&mut report, "pool".into(), blocking(move || Pool::erase(&directory)).await);
     }
     Ok(report)
+}
+
+/// Adds the outcome of one removal to `report`.
+pub(super) fn note(report: &mut SweepReport, name: String, result: Result<()>) {
+    match result {
+        Ok(()) => report.removed.push(name),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, leftover = %name, "failed to remove a leftover");
+            report.failed.push(name);
+        }
+    }
 }
 
 /// Waits for the spawners of this pool to exit, and kills those that do not: they keep the pool mounted.

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Signal, pidfd_send_signal};
-use sandcove_wire::id::SandboxId;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-use super::{Host, process, record};
-use crate::{Error, ExitReason, Files, NetworkPolicy, Record, Result, Usage};
+use super::host::{Host, Keep, blocking};
+use super::{process, record};
+use crate::{Error, ExitReason, NetworkPolicy, Record, Result, Usage};
 
 /// Timeout for killed processes to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -150,78 +150,5 @@ impl RunningSandbox {
             }
         });
         killed
-    }
-}
-
-/// Parts of a sandbox that a release keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
-    Nothing,
-    /// The files it wrote.
-    Files,
-}
-
-impl Files {
-    /// Parts of the sandbox that a failed start keeps.
-    pub(super) fn kept_on_failure(&self) -> Keep {
-        match self {
-            Self::Own => Keep::Files,
-            Self::Empty | Self::Snapshot(_) => Keep::Nothing,
-        }
-    }
-}
-
-impl Host {
-    /// Ends all processes in `slot` and releases the resources held in it under any of the names `ids`, except what
-    /// `keep` names. The slot is free again only when everything is cleaned up.
-    pub(super) async fn release(self: &Arc<Self>, ids: &[&SandboxId], slot: u32, keep: Keep) -> Result<()> {
-        let ids: Vec<SandboxId> = ids.iter().map(|id| (*id).clone()).collect();
-        let link = async {
-            self.links.delete(&self.addresses.link(slot)).await?;
-            let policy =
-                ids.iter().find_map(|id| record::read(&self.run_dir(id)).ok()).map(|record| record.network);
-            // Only a record proves that there was no policy; without one, the rules are cleared.
-            if policy.is_some_and(|policy| policy == NetworkPolicy::default()) {
-                return Ok(());
-            }
-            self.firewall.set(slot, &NetworkPolicy::default()).await
-        };
-        let files = {
-            let (host, ids) = (self.clone(), ids.clone());
-            blocking(move || {
-                host.cgroups.remove(slot)?;
-                match keep {
-                    Keep::Nothing => ids.iter().try_for_each(|id| host.pool.delete(id)),
-                    Keep::Files => Ok(()),
-                }
-            })
-        };
-        let (link, files) = tokio::join!(link, files);
-        link?;
-        files?;
-        // Last: a sweep looks for leftovers of every sandbox that has this directory.
-        for run_dir in ids.iter().map(|id| self.run_dir(id)) {
-            match std::fs::remove_dir_all(&run_dir) {
-                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::Path { action: "delete", path: run_dir, source });
-                }
-                _ => {}
-            }
-        }
-        self.slots.release(slot);
-        Ok(())
-    }
-}
-
-/// Runs blocking work on a thread for it.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(Error::Kernel {
-            action: "run a blocking task".into(),
-            source: std::io::Error::other(error.to_string()),
-        }),
     }
 }

@@ -3,24 +3,18 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::Host;
-use super::unassigned::{Purpose, UnassignedSandbox};
-use crate::{Blueprint, Result};
+use super::unassigned::UnassignedSandbox;
+use super::warm::WarmProcesses;
+use crate::Blueprint;
 
 /// Time after the last start before a pool that is at least half full is refilled: the first requests of a new sandbox get
 /// the processors.
 const REFILL_DELAY: Duration = Duration::from_millis(250);
-/// Interval at which a waiting refill looks again, and its pause after each round.
-const PAUSE: Duration = Duration::from_millis(20);
-/// Pause after a pooled sandbox could not be created.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// Interval at which the pool is checked without a start.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pooled sandboxes, by blueprint.
 pub(super) struct SandboxPool {
@@ -105,54 +99,25 @@ impl SandboxPool {
         self.with(|buckets| buckets.drain(..).flat_map(|bucket| bucket.ready).collect())
     }
 
-    /// Keeps the pool filled for as long as the host exists.
-    pub(super) async fn keep_filled(host: Weak<Host>) {
-        loop {
-            let Some(host) = host.upgrade() else { return };
-            let pause = match host.sandbox_pool.fill(&host).await {
-                Ok(()) => {
-                    let taken = host.sandbox_pool.taken.notified();
-                    // A warm process that becomes ready is noticed at the next start, or after this interval.
-                    let _ = tokio::time::timeout(CHECK_INTERVAL, taken).await;
-                    PAUSE
-                }
-                Err(error) => {
-                    tracing::debug!(
-                        error = &error as &dyn std::error::Error,
-                        "failed to create a pooled sandbox"
-                    );
-                    PAUSE_AFTER_FAILURE
-                }
-            };
-            drop(host);
-            tokio::time::sleep(pause).await;
-        }
+    /// Waits for a start to take a sandbox, for at most `timeout`.
+    pub(super) async fn wait_for_start(&self, timeout: Duration) {
+        let _ = tokio::time::timeout(timeout, self.taken.notified()).await;
     }
 
-    async fn fill(&self, host: &Arc<Host>) -> Result<()> {
-        while let Some(blueprint) = self.missing(host) {
-            while self.should_wait() {
-                tokio::time::sleep(PAUSE).await;
+    /// Adds a sandbox of `blueprint`; returns it when that blueprint is no longer kept.
+    pub(super) fn put(&self, blueprint: &Blueprint, sandbox: UnassignedSandbox) -> Option<UnassignedSandbox> {
+        self.with(|buckets| match buckets.iter_mut().find(|bucket| bucket.blueprint == *blueprint) {
+            Some(bucket) => {
+                bucket.ready.push(sandbox);
+                None
             }
-            let sandbox = UnassignedSandbox::create(host, Purpose::Pool(&blueprint)).await?;
-            let unwanted =
-                self.with(|buckets| match buckets.iter_mut().find(|bucket| bucket.blueprint == blueprint) {
-                    Some(bucket) => {
-                        bucket.ready.push(sandbox);
-                        None
-                    }
-                    None => Some(sandbox),
-                });
-            if let Some(sandbox) = unwanted {
-                sandbox.discard(host).await;
-            }
-        }
-        Ok(())
+            None => Some(sandbox),
+        })
     }
 
     /// Whether the processors are needed elsewhere: by a start that creates its own sandbox, or, while the pool is at least
     /// half full, by a sandbox that has just been taken.
-    fn should_wait(&self) -> bool {
+    pub(super) fn should_wait(&self) -> bool {
         let half_full =
             self.with(|buckets| buckets.iter().all(|bucket| bucket.ready.len() * 2 >= self.target));
         let idle = self.last_taken.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= REFILL_DELAY;
@@ -161,12 +126,11 @@ impl SandboxPool {
 
     /// Blueprint with the fewest ready sandboxes below the target. A blueprint whose warm process is not ready waits for it:
     /// a cold start takes longer than that.
-    fn missing(&self, host: &Host) -> Option<Blueprint> {
+    pub(super) fn missing(&self, warm: &WarmProcesses) -> Option<Blueprint> {
         self.with(|buckets| {
             let can_be_filled = |bucket: &&Bucket| {
                 bucket.ready.len() < self.target
-                    && (!bucket.blueprint.wants_warm()
-                        || host.warm_processes.get(&bucket.blueprint.layers).is_some())
+                    && (!bucket.blueprint.wants_warm() || warm.get(&bucket.blueprint.layers).is_some())
             };
             buckets
                 .iter()

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::running::{Keep, RunningSandbox, blocking};
+use super::host::{Keep, blocking};
+use super::running::RunningSandbox;
 use crate::{Result, crash};
 
 /// Duration of a write-back after which little is left to write while the processes are frozen.

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use sandcove_wire::id::SandboxId;
 
-use super::running::Keep;
-use super::{Host, RunningSandbox, purge, record};
+use super::host::{Host, Keep};
+use super::purge::{self, note};
+use super::record;
+use super::running::RunningSandbox;
+use super::unassigned::POOLED_PREFIX;
+use super::warm::WARM_PREFIX;
 use crate::{Known, NetworkPolicy, Result, SweepReport};
 
-/// Prefix of the directory names of warm processes; ids of sandboxes begin with an `i`.
-pub(super) const WARM_PREFIX: &str = "warm";
-/// Prefix of the directory names of unassigned sandboxes. Earlier versions used it too, so it stays.
-pub(super) const POOLED_PREFIX: &str = "spare";
 /// Number of sandboxes removed at a time.
 const MAX_CONCURRENT: usize = 16;
 
@@ -156,17 +156,6 @@ async fn free_slots(host: &Host, report: &mut SweepReport) {
         let slot = link.strip_prefix(&prefix).and_then(|slot| slot.parse().ok());
         if slot.is_none_or(|slot| !host.slots.is_taken(slot)) {
             note(report, link.clone(), host.links.delete(&link).await);
-        }
-    }
-}
-
-/// Adds the outcome of one removal to `report`.
-pub(super) fn note(report: &mut SweepReport, name: String, result: Result<()>) {
-    match result {
-        Ok(()) => report.removed.push(name),
-        Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, leftover = %name, "failed to remove a leftover");
-            report.failed.push(name);
         }
     }
 }

@@ -17,7 +17,7 @@
 //! warm process's user namespace; it exists because a process cannot come back from a user namespace. PID 1 starts in
 //! new user, mount, PID, network, IPC and UTS namespaces and is root there.
 //!
-//! A warm process (`namespaces/warm.rs`) is started like PID 1, by the builder and without a PID namespace of its own.
+//! A warm process (`namespaces/keep_warm.rs`) is started like PID 1, by the builder and without a PID namespace of its own.
 //!
 //! # The sequence of a start
 //!
