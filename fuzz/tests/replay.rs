@@ -25,6 +25,16 @@ fn hosts_hold() {
 }
 
 #[test]
+fn dns_answers_hold() {
+    replay(env!("CARGO_BIN_EXE_dns_answer"), "dns_answer");
+}
+
+#[test]
+fn requested_hosts_hold() {
+    replay(env!("CARGO_BIN_EXE_requested_host"), "requested_host");
+}
+
+#[test]
 fn multipart_bodies_hold() {
     replay(env!("CARGO_BIN_EXE_multipart"), "multipart");
 }

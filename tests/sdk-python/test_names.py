@@ -306,7 +306,7 @@ while True:
 
 
 def test_one_sandbox_does_not_take_all_connections(server):
-    wait_until(lambda: not gates(server), 30, "earlier sandboxes are gone")
+    wait_until(lambda: not proxies(server), 30, "earlier sandboxes are gone")
     before = open_descriptors(server.pid)
     with sandbox(["example.com"]) as greedy, sandbox(["example.com"]) as other:
         greedy.files.write(
@@ -330,8 +330,8 @@ time.sleep(600)
     wait_until(lambda: open_descriptors(server.pid) - before < 64, 60, "connections of a killed sandbox are closed")
 
 
-def gates(server):
-    """Where the server listens for connections by name."""
+def proxies(server):
+    """Addresses of the egress proxies."""
     found = set()
     for line in Path(f"/proc/{server.pid}/net/tcp").read_text().splitlines()[1:]:
         (address, port), state = line.split()[1].split(":"), line.split()[3]
@@ -347,13 +347,13 @@ def rules(internet):
     return [line for line in listed.splitlines() if "jump " in line]
 
 
-def test_a_gate_is_its_sandboxs_own_and_gone_with_it(server, internet):
-    wait_until(lambda: not gates(server) and not rules(internet), 30, "earlier sandboxes have left nothing")
+def test_an_egress_proxy_is_its_sandboxs_own_and_gone_with_it(server, internet):
+    wait_until(lambda: not proxies(server) and not rules(internet), 30, "earlier sandboxes have left nothing")
     with sandbox(["example.com"]) as box, sandbox([]) as other:
-        [(address, port)] = gates(server)
+        [(address, port)] = proxies(server)
         url = f"http://{address}:{port}"
         assert closed(box, url, "-H 'Host: example.com'"), "it takes only what was meant for others"
         assert closed(other, url, "-H 'Host: example.com'"), "and only its own sandbox's"
         there = subprocess.run([*internet.command, "curl", "-s", "--max-time", "20", "-H", "Host: example.com", url])
         assert there.returncode != 0, "not even the host's own"
-    wait_until(lambda: not gates(server) and not rules(internet), 30, "gates and rules are gone")
+    wait_until(lambda: not proxies(server) and not rules(internet), 30, "egress proxies and rules are gone")

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use sandcove_image::{Builder, HostCertificates, Languages, LayerStore, Sources, Template, templates};
+use sandcove_image::{
+    Builder, ChrootRunner, HostCertificates, Languages, LayerStore, Sources, Template, templates,
+};
 use sandcove_isolate::Backend;
 use sandcove_server::App;
 use sandcove_server::templates::TemplateRecord;
@@ -15,7 +17,6 @@ use sandcove_wire::boot::ENVD_VERSION;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::chroot::ChrootRunner;
 use crate::data_dir::{Lock, ServerFile};
 use crate::guest;
 use crate::languages::{State, Upgrade};
@@ -92,7 +93,7 @@ impl Host {
             dns: settings.dns.clone(),
             max_sandboxes: settings.max_sandboxes,
             pool_size_gib: settings.pool_size_gib,
-            spares: settings.spares,
+            pooled_sandboxes: settings.spares,
         })
         .await
         .context("failed to prepare this host for sandboxes: `sandcove doctor` shows what is missing")?;

@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use sandcove_image::{Builder, Event, LayerStore, Sources, Template};
+use sandcove_image::{Builder, ChrootRunner, Event, LayerStore, Sources, Template};
 use sandcove_isolate::Backend;
 use sandcove_server::App;
 use sandcove_server::templates::TemplateRecord;
 use serde::{Deserialize, Serialize};
-
-use crate::chroot::ChrootRunner;
 
 /// How long new sandboxes go on without the languages until the first can be made quickly with them.
 const WARM_DEADLINE: Duration = Duration::from_secs(60);

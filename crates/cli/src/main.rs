@@ -4,7 +4,6 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod bench;
-mod chroot;
 mod commands;
 mod data_dir;
 mod doctor;

@@ -1,13 +1,13 @@
-//! Layers as tarballs in a directory the operator keeps: a machine that has one does not build it again.
+//! A cache of layers as tarballs in a directory of the operator: a layer in the cache is unpacked and not built.
 
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use crate::builder::Tail;
-use crate::{Error, LayerId, Result, lines};
+use crate::lines::{self, Tail};
+use crate::{Error, LayerId, Result};
 
-/// What a tarball must keep beyond tar's defaults: ids as numbers, and overlayfs's own marks on deleted directories.
+/// Options of tar that keep ids as numbers and extended attributes, in which overlayfs marks deleted directories.
 const KEEP: [&str; 5] =
     ["--numeric-owner", "--xattrs", "--xattrs-include=*", "--acls", "--use-compress-program=zstd -T0 -3"];
 
@@ -15,7 +15,7 @@ fn file(cache: &Path, id: &LayerId) -> PathBuf {
     cache.join(format!("{id}.tar.zst"))
 }
 
-/// Unpacks the layer from `cache` into `tree`; false when the cache does not have it.
+/// Unpacks the layer from `cache` into `tree`; returns false when the cache lacks it.
 pub(crate) async fn unpack(cache: &Path, id: &LayerId, tree: &Path) -> Result<bool> {
     let file = file(cache, id);
     if !file.is_file() {
@@ -28,7 +28,7 @@ pub(crate) async fn unpack(cache: &Path, id: &LayerId, tree: &Path) -> Result<bo
     Ok(true)
 }
 
-/// Keeps a finished layer in `cache`, whole or not at all.
+/// Adds a finished layer to `cache` atomically.
 pub(crate) async fn pack(cache: &Path, id: &LayerId, tree: &Path) -> Result<()> {
     std::fs::create_dir_all(cache).map_err(Error::path("create", cache))?;
     let file = file(cache, id);
@@ -36,14 +36,14 @@ pub(crate) async fn pack(cache: &Path, id: &LayerId, tree: &Path) -> Result<()> 
     let mut command = tar_command();
     command.args(KEEP).arg("--create").arg("--file").arg(&unfinished).arg("--directory").arg(tree).arg(".");
     if let Err(error) = tar(command, id).await {
-        // The tarball is a convenience: the half-written one must not stay, whether or not it can be removed now.
+        // The error is reported whether or not the unfinished tarball can be deleted.
         let _ = std::fs::remove_file(&unfinished);
         return Err(error);
     }
     std::fs::rename(&unfinished, &file).map_err(Error::path("publish", &file))
 }
 
-/// A `tar` that dies with this process, however suddenly: the next server removes what it wrote.
+/// A command for `tar` that is killed when this process ends in any way; the next server deletes its output.
 fn tar_command() -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "tar"]);

@@ -1,12 +1,12 @@
-//! A fresh Debian system in a directory, by mmdebstrap.
+//! Installs a Debian system into a directory, by mmdebstrap.
 
 use std::path::Path;
 use std::process::ExitStatus;
 
 use crate::{contained, lines};
 
-/// Files of a package that nobody reads in a sandbox; licences stay.
-const LEFT_OUT: [&str; 4] = [
+/// Options of dpkg that leave out documentation and translations; licences stay.
+const EXCLUDED: [&str; 4] = [
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/doc/*",
@@ -15,17 +15,17 @@ const LEFT_OUT: [&str; 4] = [
 
 fn arguments(suite: &str, packages: &[String], target: &Path, mirror: Option<&str>) -> Vec<String> {
     let mut arguments = vec![
-        // Root mode: files get the ids they will have inside.
+        // Root mode: files get the ids they have inside a sandbox.
         "--mode=root".to_owned(),
         "--variant=minbase".to_owned(),
-        // The target is an empty directory of our own; mmdebstrap would refuse it because it exists.
+        // The target is an empty directory of ours; mmdebstrap refuses directories that exist.
         "--skip=check/empty".to_owned(),
         format!("--include={}", packages.join(",")),
     ];
-    arguments.extend(LEFT_OUT.map(|rule| format!("--dpkgopt={rule}")));
+    arguments.extend(EXCLUDED.map(|rule| format!("--dpkgopt={rule}")));
     arguments.push(suite.to_owned());
     arguments.push(target.display().to_string());
-    // Without one, mmdebstrap takes Debian's own, with its updates and security fixes.
+    // Without a mirror, mmdebstrap takes Debian's own, with its updates and security fixes.
     arguments.extend(mirror.map(str::to_owned));
     arguments
 }

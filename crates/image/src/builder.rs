@@ -1,43 +1,41 @@
-//! Making the layers of a template that are not there yet.
+//! Building the missing layers of templates.
 
-use std::collections::VecDeque;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use crate::lines::Tail;
 use crate::store::Staging;
 use crate::{
     Error, File, Layer, LayerId, LayerStore, Origin, Result, StepRoot, StepRunner, Template, archive,
     bootstrap,
 };
 
-/// A file system with less room than this, MiB, is why a build on it failed.
+/// Free space, MiB, below which a failed build is reported as a full disk.
 const FULL_MIB: u64 = 64;
-/// How many lines of a failed program its error shows.
-const LINES_IN_ERROR: usize = 30;
 
-/// Where building gets things from.
+/// Sources of a build.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// URL of a Debian mirror; Debian's own when `None`.
+    /// URL of a Debian mirror; `None` stands for Debian's own.
     pub mirror: Option<String>,
-    /// A directory with finished layers as tarballs, read before building and filled after.
+    /// Directory of finished layers as tarballs, read before a build and filled after it.
     pub cache: Option<PathBuf>,
 }
 
-/// What a build tells whoever watches it.
+/// Progress of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A layer is missing and is now made.
+    /// The build of a missing layer begins.
     Building(&'a LayerId),
-    /// A line some program wrote.
+    /// A program of the build has written a line.
     Output(&'a str),
-    /// The layer is in place.
+    /// The layer is finished; the duration of its build.
     Ready(&'a LayerId, Duration),
 }
 
-/// Makes layers.
+/// Builder of layers.
 #[derive(Debug)]
 pub struct Builder<R> {
     store: LayerStore,
@@ -46,15 +44,15 @@ pub struct Builder<R> {
 }
 
 impl<R: StepRunner> Builder<R> {
-    /// Builds into `store`; scripts run through `runner`.
+    /// Creates a builder for `store` that runs scripts through `runner`.
     pub fn new(store: LayerStore, runner: R, sources: Sources) -> Self {
         Self { store, runner, sources }
     }
 
-    /// Makes what `templates` need and the store lacks. Does nothing, and takes no lock, when nothing is missing.
+    /// Builds the layers of `templates` that the store lacks. Takes no lock when none is missing.
     ///
     /// # Errors
-    /// When a layer cannot be built; layers finished before stay.
+    /// When a layer cannot be built; layers that were finished before stay.
     pub async fn ensure(
         &self,
         templates: &[Template],
@@ -78,7 +76,7 @@ impl<R: StepRunner> Builder<R> {
             let started = Instant::now();
             progress(Event::Building(&layer.id));
             let built = self.build(layer, below, progress).await;
-            // Programs say so in many ways, some at great length.
+            // Programs report a full disk in many ways.
             if built.is_err() && self.store.free_mib().is_ok_and(|free| free < FULL_MIB) {
                 return Err(self.store.no_room(layer.recipe.size_mib));
             }
@@ -142,24 +140,7 @@ impl<R: StepRunner> Builder<R> {
     }
 }
 
-/// The last lines a build wrote, for its error.
-#[derive(Default)]
-pub(crate) struct Tail(VecDeque<String>);
-
-impl Tail {
-    pub(crate) fn text(&self) -> String {
-        self.0.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
-    }
-
-    pub(crate) fn push(&mut self, line: &str) {
-        if self.0.len() == LINES_IN_ERROR {
-            self.0.pop_front();
-        }
-        self.0.push_back(line.to_owned());
-    }
-}
-
-/// The layers bottom-up, each with what is below it.
+/// Iterates over the layers from the bottom, each with the layers below it.
 fn stacked(layers: &[Layer]) -> impl Iterator<Item = (&Layer, &[Layer])> + Clone {
     layers.iter().enumerate().map(|(index, layer)| (layer, &layers[..index]))
 }
@@ -177,8 +158,8 @@ fn check(layer: &Layer, what: &str, ended: std::io::Result<ExitStatus>, last: &T
     })
 }
 
-/// Writes one file of a recipe. The tree holds nothing but packages of the distribution at this point, so its directories
-/// can be trusted not to lead out of it.
+/// Writes one file of a recipe. The tree holds only packages of the distribution at this point, so no link in it leads
+/// out of the tree.
 fn place(tree: &Path, file: &File) -> Result<()> {
     let path = tree.join(&file.path);
     if let Some(parent) = path.parent() {

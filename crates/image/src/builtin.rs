@@ -1,4 +1,4 @@
-//! The templates that come with Sandcove.
+//! The built-in templates.
 
 use std::collections::BTreeMap;
 
@@ -7,31 +7,31 @@ use sha2::{Digest, Sha256};
 
 use crate::{File, HostCertificates, Layer, Origin, Recipe};
 
-/// A template that comes with Sandcove.
+/// A built-in template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// The name clients ask for.
+    /// Name that clients request.
     pub name: &'static str,
-    /// Its id, the same on every installation.
+    /// Id of the template, the same on every installation.
     pub template_id: &'static str,
-    /// Its layers, lowest first.
+    /// Layers, lowest first.
     pub layers: Vec<Layer>,
-    /// Programs the agent keeps running in every sandbox of it.
+    /// Programs that the agent keeps running in every sandbox.
     pub services: Vec<Service>,
-    /// The account of requests that name none.
+    /// User of requests that name none.
     pub default_user: &'static str,
-    /// The directory of processes that name none; without it, their account's home.
+    /// Working directory of processes that name none; `None` stands for the home of their user.
     pub default_workdir: Option<&'static str>,
-    /// CPUs of a sandbox.
+    /// Number of CPUs of a sandbox.
     pub cpu_count: u32,
     /// Memory of a sandbox, MiB.
     pub memory_mib: u64,
-    /// Space for what a sandbox writes, MiB.
+    /// Disk space for the files a sandbox writes, MiB.
     pub disk_mib: u64,
 }
 
 impl Template {
-    /// The build's id: a UUID that follows from the topmost layer, so that it changes when the contents do.
+    /// Computes the build id: a UUID derived from the layers, so that it changes with the contents.
     pub fn build_id(&self) -> String {
         let mut digest = Sha256::new();
         for layer in &self.layers {
@@ -47,23 +47,23 @@ impl Template {
     }
 }
 
-/// Which languages the code interpreter has.
+/// Languages of the code interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Languages {
     /// Python, JavaScript, TypeScript, Bash and C++.
     Lean,
-    /// The lean ones, while the layer with the others is being built.
+    /// The lean languages, while the layer with the others is being built.
     Building,
-    /// R, Java and Ruby too.
+    /// The lean languages, R, Java and Ruby.
     All,
 }
 
 impl Languages {
-    /// Short name of the layer that holds those beyond the lean ones.
+    /// Short name of the layer with the languages beyond the lean ones.
     pub const LAYER: &str = "languages";
 }
 
-/// All of them, those that others are made from first.
+/// Lists all built-in templates; a template comes after those it is built on.
 pub fn templates(certificates: &HostCertificates, languages: Languages) -> [Template; 2] {
     let base = Layer::new(base(certificates), None);
     let interpreter = Layer::new(code_interpreter(), Some(&base.id));

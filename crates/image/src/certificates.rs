@@ -1,5 +1,5 @@
-//! The certificate authorities the host's administrator added. A sandbox behind a company's intercepting proxy can only
-//! reach a registry if it trusts them as well.
+//! Certificate authorities that the host's administrator has added. Behind a company's intercepting proxy, a sandbox
+//! can reach a registry only if it trusts them too.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::{Error, Result};
 pub struct HostCertificates(pub(crate) Vec<(String, String)>);
 
 impl HostCertificates {
-    /// Where Debian and its kin keep them.
+    /// Directory of these certificates on Debian and its derivatives.
     pub const DIRECTORY: &str = "/usr/local/share/ca-certificates";
 
-    /// Reads the `.crt` files of `directory`; none when it does not exist.
+    /// Reads the `.crt` files of `directory`; a missing directory has none.
     ///
     /// # Errors
     /// When the directory or a certificate in it cannot be read.
@@ -36,7 +36,7 @@ impl HostCertificates {
         Ok(Self(found))
     }
 
-    /// Whether the host has none.
+    /// Whether the host has no extra authorities.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

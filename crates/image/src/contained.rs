@@ -1,9 +1,9 @@
-//! Programs that leave nothing behind.
+//! Programs whose processes and mounts are cleaned up in any case.
 
 use tokio::process::Command;
 
-/// A command for `program` in pid, mount, ipc and uts namespaces of its own: when it ends, or this process does, however
-/// suddenly, everything it started is killed and everything it mounted is gone. Needs root.
+/// Creates a command for `program` in PID, mount, IPC and UTS namespaces of its own. When the program or this process
+/// ends in any way, the kernel kills its descendants and unmounts its mounts. Needs root.
 pub fn command(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]);

@@ -1,4 +1,4 @@
-//! What can go wrong while a template is prepared.
+//! Errors of template builds.
 
 use std::path::{Path, PathBuf};
 
@@ -11,53 +11,53 @@ pub enum Error {
     /// A file operation failed.
     #[error("failed to {action} `{path}`")]
     Path {
-        /// What was tried, e.g. `create`.
+        /// Action that failed, such as `create`.
         action: &'static str,
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// A program the build needs could not be started.
+    /// A program of the build could not be started.
     #[error("failed to run `{program}`: is it installed?")]
     Tool {
-        /// Its name.
+        /// Name of the program.
         program: String,
-        /// Why.
+        /// Error of the kernel.
         source: std::io::Error,
     },
     /// A program or step ended with an error.
     #[error("building layer `{layer}` failed: {what} {status}\n{output}")]
     Failed {
-        /// The layer that was being built.
+        /// Id of the layer.
         layer: String,
-        /// The program or step.
+        /// Program or step that failed.
         what: String,
-        /// How it ended, e.g. `exit status: 1`.
+        /// Exit status, such as `exit status: 1`.
         status: String,
-        /// The last lines it wrote.
+        /// Last lines of its output.
         output: String,
     },
-    /// The file system of the layers has too little room.
+    /// The file system of the layers has too little space.
     #[error("the templates need {needed_mib} MiB in `{path}`, which has {free_mib} MiB left")]
     NoRoom {
-        /// What making the missing layers takes, MiB.
+        /// Space that building the missing layers takes, MiB.
         needed_mib: u64,
-        /// What there is, MiB.
+        /// Free space, MiB.
         free_mib: u64,
-        /// Where layers are kept.
+        /// Directory of the layers.
         path: PathBuf,
     },
-    /// The layer directory was being written by somebody else for too long.
+    /// Another process is building in the layer directory.
     #[error("`{path}` is in use by another build")]
     Busy {
-        /// The lock file.
+        /// Path of the lock file.
         path: PathBuf,
     },
 }
 
 impl Error {
-    /// For `map_err` on a file operation.
+    /// Wraps the error of a file operation, for `map_err`.
     pub(crate) fn path(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::Path { action, path: path.to_owned(), source }
     }

@@ -1,16 +1,20 @@
-//! Running a program and handing on what it writes, line by line.
+//! Runs a program and passes on its output, line by line.
 
+use std::collections::VecDeque;
 use std::process::{ExitStatus, Stdio};
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::Command;
 
-/// Runs `command` to its end. Lines of both its streams go to `output` as they come; bytes that are not UTF-8 are
-/// replaced. Dropping the future kills the program.
+/// Maximum number of output lines that an error shows.
+const MAX_LINES: usize = 30;
+
+/// Runs `command` to its end and passes each line of both output streams to `output` as it arrives. Bytes that are not
+/// UTF-8 are replaced. Dropping the future kills the program.
 ///
 /// # Errors
-/// When it could not be started or waited for.
-pub async fn run(
+/// When the program cannot be started or waited for.
+pub(crate) async fn run(
     command: &mut Command,
     output: &mut (dyn FnMut(&str) + Send),
 ) -> std::io::Result<ExitStatus> {
@@ -47,6 +51,25 @@ pub async fn run(
         output(&line);
     }
     child.wait().await
+}
+
+/// The last lines of a program's output, for its error.
+#[derive(Default)]
+pub(crate) struct Tail(VecDeque<String>);
+
+impl Tail {
+    /// The lines, joined.
+    pub(crate) fn text(&self) -> String {
+        self.0.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Adds a line and drops the oldest one when there are too many.
+    pub(crate) fn push(&mut self, line: &str) {
+        if self.0.len() == MAX_LINES {
+            self.0.pop_front();
+        }
+        self.0.push_back(line.to_owned());
+    }
 }
 
 #[cfg(test)]

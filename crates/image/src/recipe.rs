@@ -1,18 +1,18 @@
-//! What a layer is made from, and the name that follows from it.
+//! Recipes of layers, and the layer ids derived from them.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// Raised when the way recipes are carried out changes, so that layers built the old way are not taken for new ones.
+/// Version of the build process. Raise it when the process changes, so that layers built the old way are not reused.
 const FORMAT: u32 = 1;
 
-/// A stored layer: `<recipe name>-<first 16 hex digits of the recipe's SHA-256>`.
+/// Id of a layer: `<recipe name>-<first 16 hex digits of the recipe's SHA-256>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayerId(String);
 
 impl LayerId {
-    /// The directory name.
+    /// Name of the layer's directory.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -24,60 +24,60 @@ impl fmt::Display for LayerId {
     }
 }
 
-/// What a layer starts from.
+/// Origin of a layer's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A fresh Debian system.
     Debian {
-        /// The release's code name.
+        /// Code name of the release.
         suite: &'static str,
-        /// Packages beside the essential ones.
+        /// Packages to install beside the essential ones.
         packages: Vec<String>,
     },
     /// The layer below it in its template.
     LayerBelow,
 }
 
-/// A file a recipe puts in place before its script runs.
+/// A file that a recipe writes before its script runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Where, relative to the root.
+    /// Path relative to the root.
     pub path: String,
     /// Permission bits; the owner is root.
     pub mode: u32,
-    /// What it holds.
+    /// Contents of the file.
     pub contents: String,
 }
 
-/// How a layer is made: an origin, files, then a script.
+/// Instructions for building a layer: an origin, files, then a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
-    /// Short name of `[a-z0-9-]`; also the name of the tarball in a cache.
+    /// Short name of `[a-z0-9-]`; layer ids begin with it.
     pub name: &'static str,
-    /// What it starts from.
+    /// Origin of the files.
     pub origin: Origin,
-    /// Files put in place.
+    /// Files to write.
     pub files: Vec<File>,
-    /// A bash script that runs as root inside.
+    /// Bash script that runs as root inside.
     pub script: &'static str,
-    /// Disk space that making the layer takes at its peak, MiB; not part of its identity.
+    /// Peak disk space of the build, MiB; not part of the layer's identity.
     pub size_mib: u64,
 }
 
-/// A recipe with its place in a template: everything below it is part of its identity.
+/// A recipe with its id, which depends on the recipe and on the layers below.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
-    /// Its name in the store.
+    /// Id in the store.
     pub id: LayerId,
-    /// How to make it.
+    /// Recipe of the layer.
     pub recipe: Recipe,
 }
 
 impl Layer {
-    /// Names `recipe` on top of `below`.
+    /// Creates the layer of `recipe` on top of `below`.
     pub fn new(recipe: Recipe, below: Option<&LayerId>) -> Self {
         let mut digest = Sha256::new();
-        // Each part carries its length, so that no two recipes can run together into the same bytes.
+        // Each part is preceded by its length, so that no two recipes give the same bytes.
         let mut part = |text: &str| {
             digest.update((text.len() as u64).to_le_bytes());
             digest.update(text);

@@ -1,26 +1,27 @@
-//! The seam between building and isolation: who runs a script inside a half-made layer.
+//! The interface between template builds and isolation: running a script inside an unfinished layer.
 
 use std::future::Future;
 use std::path::PathBuf;
 
-/// The root file system a step sees.
+/// Root file system of a step.
 #[derive(Debug, Clone)]
 pub struct StepRoot {
-    /// Read-only layers, topmost first. None: `upper` is the root itself.
+    /// Read-only layers, topmost first. Without layers, `upper` is the root itself.
     pub lowers: Vec<PathBuf>,
-    /// Where every change goes, in overlayfs's own form.
+    /// Directory for all changes, in the format of overlayfs.
     pub upper: PathBuf,
-    /// An empty directory beside `upper` that the runner may use as it likes.
+    /// Empty directory beside `upper` for the runner's own use.
     pub scratch: PathBuf,
 }
 
-/// Runs steps. The step has the network, `/proc`, a minimal `/dev`, an empty `/tmp` and a resolver configuration, and
-/// cannot change a file of the host. When the future is dropped, or this process dies, the step dies with it.
+/// Runner of steps. A step has the network, `/proc`, a minimal `/dev`, an empty `/tmp` and a resolver configuration,
+/// and cannot change files of the host. When the future is dropped, or this process ends, the step is killed.
 pub trait StepRunner {
-    /// Runs `script`, which is Bash, as root inside; it sees `PATH`, `HOME` and `LANG` only. Hands every line it writes to `output`, and returns how it ended.
+    /// Runs the Bash script `script` as root inside, with only `PATH`, `HOME` and `LANG` in its environment. Passes
+    /// every line of its output to `output`, and returns its exit status.
     ///
     /// # Errors
-    /// When the step could not be started or waited for.
+    /// When the step cannot be started or waited for.
     fn run(
         &self,
         root: &StepRoot,

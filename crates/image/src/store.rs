@@ -1,5 +1,5 @@
-//! The directory of layers. A layer appears in it whole, by one rename after its bytes are on disk, or not at all; and it
-//! goes by one rename as well, before its bytes do.
+//! The directory of layers. A layer is added atomically, by a rename after its files are on disk, and removed
+//! atomically, by a rename before its files are deleted.
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File, TryLockError};
@@ -11,18 +11,18 @@ use crate::{Error, LayerId, Result};
 const STAGING_PREFIX: &str = ".building-";
 const REMOVING_PREFIX: &str = ".removing-";
 
-/// The layers of one pool.
+/// The layer directory of one pool.
 #[derive(Debug, Clone)]
 pub struct LayerStore {
     directory: PathBuf,
 }
 
 impl LayerStore {
-    /// Opens `directory`, which is made if missing. Nobody but root may enter it: the trees hold set-uid programs and
-    /// world-writable directories that mean something only inside a sandbox.
+    /// Opens `directory`; creates it when it is missing. Only root may enter it: the trees hold set-user-id programs and
+    /// world-writable directories, which are meant for the inside of a sandbox.
     ///
     /// # Errors
-    /// When it cannot be created or closed to others.
+    /// When the directory cannot be created or closed to other users.
     pub fn open(directory: &Path) -> Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -34,7 +34,7 @@ impl LayerStore {
         Ok(Self { directory: directory.to_owned() })
     }
 
-    /// Where the layer is or will be.
+    /// Path of the layer, whether it exists or not.
     pub fn path(&self, id: &LayerId) -> PathBuf {
         self.directory.join(id.as_str())
     }
@@ -44,7 +44,7 @@ impl LayerStore {
         self.path(id).is_dir()
     }
 
-    /// Takes the right to write, and removes what a killed build left behind.
+    /// Locks the store for writing, and deletes the leftovers of killed builds.
     ///
     /// # Errors
     /// [`Error::Busy`] when another process is building here.
@@ -56,28 +56,28 @@ impl LayerStore {
             Err(TryLockError::WouldBlock) => return Err(Error::Busy { path }),
             Err(TryLockError::Error(error)) => return Err(Error::path("lock", &path)(error)),
         }
-        for name in self.names()?.iter().filter(|name| is_left_over(name)) {
+        for name in self.names()?.iter().filter(|name| is_leftover(name)) {
             let path = self.directory.join(name);
             std::fs::remove_dir_all(&path).map_err(Error::path("remove", &path))?;
         }
         Ok(StoreLock { _file: file })
     }
 
-    /// Removes the layers that are not in `used`, and what killed builds and removals left. Gives the names of those
-    /// layers. Takes no lock when there is nothing to do.
+    /// Removes the layers that are not in `used`, and the leftovers of killed builds and removals. Returns the names of
+    /// the removed layers. Takes no lock when there is nothing to remove.
     ///
     /// # Errors
-    /// [`Error::Busy`] when another process is building here; when something cannot be removed.
+    /// [`Error::Busy`] when another process is building here; another error when something cannot be removed.
     pub fn collect(&self, used: &HashSet<String>) -> Result<Vec<String>> {
         let is_unused = |name: &String| !name.starts_with('.') && !used.contains(name);
         let names = self.names()?;
-        if !names.iter().any(|name| is_unused(name) || is_left_over(name)) {
+        if !names.iter().any(|name| is_unused(name) || is_leftover(name)) {
             return Ok(Vec::new());
         }
         let _lock = self.lock()?;
         let unused: Vec<String> = names.into_iter().filter(is_unused).collect();
         for name in &unused {
-            // Out of sight first: half a layer must never be taken for a whole one.
+            // Renamed first: a partly deleted layer must never be taken for a complete one.
             let (path, hidden) =
                 (self.directory.join(name), self.directory.join(format!("{REMOVING_PREFIX}{name}")));
             std::fs::rename(&path, &hidden).map_err(Error::path("remove", &path))?;
@@ -87,14 +87,14 @@ impl LayerStore {
         Ok(unused)
     }
 
-    /// Room that is left for layers, MiB.
+    /// Free space for layers, MiB.
     pub(crate) fn free_mib(&self) -> Result<u64> {
         let disk = rustix::fs::statvfs(&self.directory)
             .map_err(|error| Error::path("inspect", &self.directory)(error.into()))?;
         Ok((disk.f_bavail * disk.f_frsize) >> 20)
     }
 
-    /// The error for layers that need `needed_mib` and have not found it.
+    /// Error for layers that need `needed_mib`, which is not free.
     pub(crate) fn no_room(&self, needed_mib: u64) -> Error {
         let free_mib = self.free_mib().unwrap_or_default();
         Error::NoRoom { needed_mib, free_mib, path: self.directory.clone() }
@@ -104,7 +104,7 @@ impl LayerStore {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.directory).map_err(Error::path("read", &self.directory))? {
             let name = entry.map_err(Error::path("read", &self.directory))?.file_name();
-            // A name that is no text is none of ours.
+            // Names of layers are UTF-8; other names are ignored.
             names.extend(name.into_string());
         }
         Ok(names)
@@ -115,7 +115,7 @@ impl LayerStore {
         directory.sync_all().map_err(Error::path("sync", &self.directory))
     }
 
-    /// Starts a layer, out of sight.
+    /// Creates the directories of an unfinished layer, which is not visible yet.
     pub(crate) fn stage(&self, id: &LayerId) -> Result<Staging> {
         let directory = self.directory.join(format!("{STAGING_PREFIX}{id}"));
         let staging = Staging { tree: directory.join("tree"), scratch: directory.join("scratch"), directory };
@@ -138,23 +138,23 @@ impl LayerStore {
     }
 }
 
-fn is_left_over(name: &str) -> bool {
+fn is_leftover(name: &str) -> bool {
     name.starts_with(STAGING_PREFIX) || name.starts_with(REMOVING_PREFIX)
 }
 
-/// Held while layers are written.
+/// Lock of the store, held while layers are written.
 #[derive(Debug)]
 pub(crate) struct StoreLock {
     _file: File,
 }
 
-/// A layer in the making; what is not published is removed by the next [`LayerStore::lock`].
+/// An unfinished layer. The next [`LayerStore::lock`] deletes it unless it has been published.
 #[derive(Debug)]
 pub(crate) struct Staging {
     directory: PathBuf,
-    /// The tree that will be the layer.
+    /// Tree that becomes the layer.
     pub tree: PathBuf,
-    /// Room for the step runner, on the same file system.
+    /// Directory for the step runner, on the same file system.
     pub scratch: PathBuf,
 }
 

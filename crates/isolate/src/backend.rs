@@ -6,40 +6,32 @@ use std::time::Duration;
 use sandcove_wire::id::SandboxId;
 use tokio::net::TcpStream;
 
-use crate::fake::{self, Fake};
-use crate::namespaces::{self, Namespaces};
-use crate::{Blueprint, ExitReason, Known, NetworkPolicy, Record, Result, SandboxSpec, Usage};
+use crate::fake::{Fake, FakeSandbox};
+use crate::namespaces::{self, Namespaces, RunningSandbox};
+use crate::{Blueprint, ExitReason, Known, NetworkPolicy, Record, Result, SandboxSpec, SweepReport, Usage};
 
-/// A way to run sandboxes. Clones share the same host resources.
+/// An isolation backend, which runs sandboxes. Clones share the same host resources.
 #[derive(Clone)]
 pub enum Backend {
-    /// Linux namespaces, cgroups, overlayfs: the real one.
+    /// The real backend: Linux namespaces, cgroups, overlayfs.
     Namespaces(Namespaces),
-    /// In memory, scripted: for tests of what sits above, without root.
+    /// A scripted backend in memory, for tests of the layers above without root.
     Fake(Fake),
 }
 
-/// What [`Backend::sweep`] or [`Backend::stop`] removed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SweepReport {
-    /// Names of the sandboxes of which something was left and is now gone.
-    pub removed: Vec<String>,
-    /// What could not be removed, and why; tried again at the next start.
-    pub failed: Vec<String>,
-}
-
 impl Backend {
-    /// An in-memory backend; see [`Fake`] for how to script it.
+    /// Creates an in-memory backend; see [`Fake`] for how to script it.
     pub fn fake() -> Self {
         Self::Fake(Fake::default())
     }
 
-    /// Prepares the host for the real backend: pool mounted, firewall in place, spawner running.
+    /// Prepares the host for the real backend: mounts the pool, installs the firewall, starts the spawner.
     pub async fn start(config: namespaces::Config) -> Result<Self> {
         Namespaces::start(config).await.map(Self::Namespaces)
     }
 
-    /// Starts a sandbox. Its agent is ready when this returns; on an error nothing is left behind.
+    /// Starts a sandbox and waits for its agent to become ready; on an error everything is cleaned up. Cancelling the
+    /// call does not cancel the start.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Handle> {
         match self {
             Self::Namespaces(backend) => backend.create(spec).await.map(Handle::Namespaces),
@@ -47,8 +39,8 @@ impl Backend {
         }
     }
 
-    /// Keeps sandboxes of `blueprint` made ahead from now on, and an interpreter warm for them if they have one. Call this
-    /// after [`Backend::sweep`].
+    /// Keeps pooled sandboxes of `blueprint` from now on, and a warm interpreter for them if they have one. Call this after
+    /// [`Backend::sweep`].
     pub fn keep_ready(&self, blueprint: Blueprint) {
         match self {
             Self::Namespaces(backend) => backend.keep_ready(blueprint),
@@ -56,7 +48,7 @@ impl Backend {
         }
     }
 
-    /// Whether a sandbox of `blueprint` that is made now is made quickly.
+    /// Whether a pooled sandbox of `blueprint`, and its warm interpreter, are ready.
     pub fn is_ready(&self, blueprint: &Blueprint) -> bool {
         match self {
             Self::Namespaces(backend) => backend.is_ready(blueprint),
@@ -64,8 +56,8 @@ impl Backend {
         }
     }
 
-    /// Makes no more sandboxes of these layers ahead, and ends the interpreter that was warm for them. Sandboxes of them that run go
-    /// on, and new ones can be made.
+    /// Stops keeping pooled sandboxes of these layers and ends their warm interpreter. Running sandboxes of these
+    /// layers keep running, and new ones can be created.
     pub fn stop_keeping(&self, layers: &[PathBuf]) {
         match self {
             Self::Namespaces(backend) => backend.stop_keeping(layers),
@@ -73,11 +65,11 @@ impl Backend {
         }
     }
 
-    /// Finds a sandbox that an earlier server started; `None` when it is dead for certain: its PID 1 has ended and its control
-    /// group is empty.
+    /// Adopts a sandbox that an earlier server started; `None` when the sandbox is proven dead: its PID 1 has ended and its
+    /// control group is empty.
     ///
     /// # Errors
-    /// When that cannot be told; the sandbox may be alive.
+    /// When this cannot be determined; the sandbox may be alive.
     pub async fn adopt(&self, id: &SandboxId) -> Result<Option<Handle>> {
         match self {
             Self::Namespaces(backend) => Ok(backend.adopt(id).await?.map(Handle::Namespaces)),
@@ -85,7 +77,7 @@ impl Backend {
         }
     }
 
-    /// Whether there are sandboxes, snapshots or volumes of an earlier server.
+    /// Whether sandboxes, snapshots or volumes of an earlier server exist.
     pub fn holds_anything(&self) -> bool {
         match self {
             Self::Namespaces(backend) => backend.holds_anything(),
@@ -93,7 +85,8 @@ impl Backend {
         }
     }
 
-    /// Removes everything on this host that is not in `known`: also the processes of sandboxes that are only stored.
+    /// Removes everything on this host that is not in `known`, including processes of sandboxes of which only files are
+    /// kept.
     pub async fn sweep(&self, known: &Known) -> SweepReport {
         match self {
             Self::Namespaces(backend) => backend.sweep(known).await,
@@ -101,7 +94,7 @@ impl Backend {
         }
     }
 
-    /// Whether the files of a sandbox are there, so that it can be started from [`crate::Files::Own`].
+    /// Whether the files of a sandbox exist, so that it can be started from [`crate::Files::Own`].
     pub fn has_files(&self, id: &SandboxId) -> bool {
         match self {
             Self::Namespaces(backend) => backend.has_files(id),
@@ -125,7 +118,7 @@ impl Backend {
         }
     }
 
-    /// Makes an empty volume of `size_mib`. `name` is a plain file name.
+    /// Creates an empty volume of `size_mib`. `name` is a plain file name.
     pub async fn create_volume(&self, name: &str, size_mib: u64) -> Result<()> {
         match self {
             Self::Namespaces(backend) => backend.create_volume(name, size_mib).await,
@@ -133,7 +126,7 @@ impl Backend {
         }
     }
 
-    /// Deletes a volume; nothing there is fine. Sandboxes that mount it see it empty.
+    /// Deletes a volume; a missing one is no error. Sandboxes that mount it see it empty.
     pub async fn delete_volume(&self, name: &str) -> Result<()> {
         match self {
             Self::Namespaces(backend) => backend.delete_volume(name).await,
@@ -141,7 +134,7 @@ impl Backend {
         }
     }
 
-    /// Where volumes are kept, each in a directory of its name.
+    /// Directory of all volumes, each in a directory of its name.
     pub fn volume_dir(&self) -> PathBuf {
         match self {
             Self::Namespaces(backend) => backend.volume_dir(),
@@ -149,8 +142,8 @@ impl Backend {
         }
     }
 
-    /// Gives back what no sandbox needs, ahead of the end of this server: spare shells, warm processes, and, when there is no
-    /// sandbox left, the firewall and the parent control groups. Nothing can be created any more.
+    /// Releases what no sandbox needs, before this server ends: pooled sandboxes, warm processes, and, when no sandbox
+    /// is left, the firewall and the parent control groups. No sandbox can be created afterwards.
     pub async fn stop(&self) -> SweepReport {
         match self {
             Self::Namespaces(backend) => backend.stop().await,
@@ -158,8 +151,8 @@ impl Backend {
         }
     }
 
-    /// Takes back what [`Backend::start`] made, when the rest of a start has failed. What an earlier server's sandboxes need
-    /// stays, and so does what may belong to one.
+    /// Undoes [`Backend::start`] when the rest of the server's start has failed. Resources that an earlier server's
+    /// sandboxes need, or may need, stay.
     pub async fn abandon(&self) {
         match self {
             Self::Namespaces(backend) => backend.abandon().await,
@@ -167,7 +160,7 @@ impl Backend {
         }
     }
 
-    /// Where template layers are kept; a layer's directory name is below it.
+    /// Directory of all template layers, each in a directory of its id.
     pub fn layer_dir(&self) -> PathBuf {
         match self {
             Self::Namespaces(backend) => backend.layer_dir(),
@@ -176,22 +169,22 @@ impl Backend {
     }
 }
 
-/// A running (or frozen) sandbox. Clones are cheap and mean the same sandbox; dropping one changes nothing.
+/// A running (or frozen) sandbox. Clones are cheap and refer to the same sandbox; dropping one changes nothing.
 #[derive(Clone)]
 pub enum Handle {
-    /// Of [`Backend::Namespaces`].
-    Namespaces(namespaces::Handle),
-    /// Of [`Backend::Fake`].
-    Fake(fake::Handle),
+    /// A sandbox of [`Backend::Namespaces`].
+    Namespaces(RunningSandbox),
+    /// A sandbox of [`Backend::Fake`].
+    Fake(FakeSandbox),
 }
 
 impl Handle {
-    /// Which sandbox this is.
+    /// Id of the sandbox.
     pub fn id(&self) -> &SandboxId {
         &self.record().id
     }
 
-    /// What is written down about it.
+    /// Record of the sandbox.
     pub fn record(&self) -> &Record {
         match self {
             Self::Namespaces(handle) => handle.record(),
@@ -207,7 +200,7 @@ impl Handle {
         }
     }
 
-    /// The unix socket of the agent's control routes; HTTP/1.1.
+    /// Path of the unix socket of the agent's control routes; HTTP/1.1.
     pub fn control_socket(&self) -> PathBuf {
         match self {
             Self::Namespaces(handle) => handle.control_socket(),
@@ -215,7 +208,7 @@ impl Handle {
         }
     }
 
-    /// Resolves when the sandbox's PID 1 is gone. Cancellation-safe.
+    /// Waits for the sandbox's PID 1 to end. Cancellation-safe.
     pub async fn wait(&self) -> ExitReason {
         match self {
             Self::Namespaces(handle) => handle.wait().await,
@@ -223,7 +216,7 @@ impl Handle {
         }
     }
 
-    /// Reads what the sandbox uses.
+    /// Samples the sandbox's resource usage.
     pub async fn usage(&self) -> Result<Usage> {
         match self {
             Self::Namespaces(handle) => handle.usage().await,
@@ -231,7 +224,7 @@ impl Handle {
         }
     }
 
-    /// Replaces what the sandbox may reach.
+    /// Replaces the sandbox's network policy.
     pub async fn set_network(&self, policy: NetworkPolicy) -> Result<()> {
         match self {
             Self::Namespaces(handle) => handle.set_network(policy).await,
@@ -239,7 +232,7 @@ impl Handle {
         }
     }
 
-    /// Freezes every process and puts on disk what they wrote; a second call changes nothing. On an error they run.
+    /// Freezes every process and writes its files to disk; a second call changes nothing. On an error the processes run.
     pub async fn pause(&self) -> Result<()> {
         match self {
             Self::Namespaces(handle) => handle.pause().await,
@@ -247,7 +240,8 @@ impl Handle {
         }
     }
 
-    /// Freezes every process and no more: for a sandbox that is found paused, whose files are on disk.
+    /// Freezes every process without writing files to disk, for a sandbox that was paused before and whose files are on
+    /// disk.
     pub async fn freeze(&self) -> Result<()> {
         match self {
             Self::Namespaces(handle) => handle.freeze().await,
@@ -263,9 +257,8 @@ impl Handle {
         }
     }
 
-    /// Keeps the files as they are at one moment under `name`, for [`crate::Files::Snapshot`]. Processes are frozen for
-    /// that moment, whose length is given, and run before and afterwards. The snapshot is on disk when this returns; on an
-    /// error there is none.
+    /// Takes a snapshot `name` of the files, for [`crate::Files::Snapshot`]. The processes are frozen meanwhile; the
+    /// returned duration says for how long. The snapshot is on disk when this returns; on an error there is none.
     pub async fn snapshot(&self, name: &str) -> Result<Duration> {
         match self {
             Self::Namespaces(handle) => handle.snapshot(name).await,
@@ -273,7 +266,7 @@ impl Handle {
         }
     }
 
-    /// Has the kernel take back what memory it can; bytes.
+    /// Asks the kernel to reclaim memory of the sandbox; returns the reclaimed bytes.
     pub async fn reclaim(&self) -> Result<u64> {
         match self {
             Self::Namespaces(handle) => handle.reclaim().await,
@@ -281,8 +274,8 @@ impl Handle {
         }
     }
 
-    /// Kills everything in the sandbox, puts on disk what it wrote, and gives back all else it held. It can be started
-    /// again from [`crate::Files::Own`] when this has returned. Idempotent.
+    /// Kills all processes, writes the files to disk, and releases all other resources. Afterwards the sandbox can be
+    /// started again from [`crate::Files::Own`]. Idempotent.
     pub async fn shut_down(self) -> Result<()> {
         match self {
             Self::Namespaces(handle) => handle.shut_down().await,
@@ -290,8 +283,8 @@ impl Handle {
         }
     }
 
-    /// Kills everything in the sandbox and gives back all it held; the last of it (interface, disk space) shortly after
-    /// this returns. Idempotent.
+    /// Kills all processes and releases all resources, some of them (interface, disk space) shortly after this returns.
+    /// Idempotent.
     pub async fn destroy(self) -> Result<()> {
         match self {
             Self::Namespaces(handle) => handle.destroy().await,

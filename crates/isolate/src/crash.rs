@@ -1,8 +1,8 @@
-//! Deaths at chosen points, for tests: what was acknowledged must be there after any of them, and nothing else.
+//! Crash points, for tests: after a crash at any of them, everything that was acknowledged must exist, and nothing else.
 //!
-//! A server that is started with `SANDCOVE_CRASH_FILE` dies by SIGKILL at the point whose name that file holds at that
-//! moment. Where it holds `wait` and the name, the server writes `there` into it and goes on when that is gone, so that the
-//! world may change meanwhile. Without the variable a point is one look at a value in memory.
+//! A server that is started with `SANDCOVE_CRASH_FILE` kills itself with SIGKILL at the point whose name is in that file at
+//! that moment. If the file holds `wait` and the name, the server writes `there` into it and waits until the test removes
+//! that. Without the variable, a point costs one read of a value in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Dies here if a test wants it.
+/// Kills this process, or waits, if the crash file names this point.
 pub fn point(name: &str) {
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let Some(file) = FILE.get_or_init(|| std::env::var_os("SANDCOVE_CRASH_FILE").map(PathBuf::from)) else {
@@ -18,11 +18,11 @@ pub fn point(name: &str) {
     };
     let wanted = std::fs::read_to_string(file).unwrap_or_default();
     match wanted.trim().strip_prefix("wait ") {
-        // Others of this thread go on.
+        // Other tasks of this thread go on.
         Some(wanted) if wanted == name => tokio::task::block_in_place(|| wait(file)),
         None if wanted.trim() == name => {
             let _ = kill_process(getpid(), Signal::KILL);
-            // The signal is on its way: nothing of what follows may happen.
+            // Nothing may happen until the signal arrives.
             loop {
                 std::thread::park();
             }

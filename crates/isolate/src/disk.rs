@@ -1,4 +1,4 @@
-//! How full a disk is.
+//! Disk usage.
 
 use std::path::{Path, PathBuf};
 
@@ -7,25 +7,25 @@ use crate::{Error, Result};
 /// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// Where it is mounted.
+    /// Mount point.
     pub mount_point: PathBuf,
-    /// What is mounted.
+    /// Mounted device.
     pub device: String,
-    /// Its kind.
+    /// File system type.
     pub kind: String,
-    /// Bytes.
+    /// Used space, bytes.
     pub used_bytes: u64,
-    /// Bytes.
+    /// Size, bytes.
     pub total_bytes: u64,
 }
 
-/// The file system that `path` is on.
+/// Inspects the file system that `path` is on.
 pub fn disk_space(path: &Path) -> Result<DiskSpace> {
     let at = |source: std::io::Error| Error::Path { action: "inspect", path: path.to_owned(), source };
     let disk = rustix::fs::statvfs(path).map_err(|errno| at(errno.into()))?;
     let real = path.canonicalize().map_err(at)?;
     let mounts = std::fs::read_to_string("/proc/self/mounts").map_err(at)?;
-    // The longest mount point above it; of several on one place, the last one covers the others.
+    // The longest mount point above the path; of several at one mount point, the last one covers the others.
     let mount = mounts
         .lines()
         .filter_map(|line| {

@@ -1,4 +1,4 @@
-//! What can go wrong on the host side of a sandbox.
+//! Errors of the host side of a sandbox.
 
 use std::path::PathBuf;
 
@@ -8,78 +8,78 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// A failure, named for what was being done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Every slot (id range and network pair) is taken.
+    /// All slots (id range and network pair) are taken.
     #[error("all {0} sandbox slots are in use")]
     NoSlot(u32),
-    /// Too many servers share this host.
-    #[error("all {0} server slots of this host are taken by other data directories: see /run/sandcove")]
+    /// All instance numbers of the host are in use.
+    #[error("all {0} instance numbers of this host are used by other data directories: see /run/sandcove")]
     NoInstance(u32),
     /// A file operation failed.
     #[error("failed to {action} `{path}`")]
     Path {
-        /// What was tried, e.g. `create`.
+        /// Action that failed, such as `create`.
         action: &'static str,
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the kernel.
         source: std::io::Error,
     },
     /// A kernel request failed.
     #[error("failed to {action}")]
     Kernel {
-        /// What was tried.
+        /// Action that failed.
         action: String,
-        /// Why.
+        /// Error of the kernel.
         source: std::io::Error,
     },
     /// The jail builder or the future PID 1 reported a failed step.
     #[error("sandbox could not be started: step `{step}`: {reason}")]
     Jail {
-        /// The step's name.
+        /// Name of the step.
         step: String,
-        /// The errno text.
+        /// Text of the error.
         reason: String,
     },
-    /// The agent was not ready in time, which on a busy host is nobody's fault; the tail of its log.
+    /// The agent was not ready in time, as may happen on a busy host.
     #[error(
         "the agent of the sandbox was not ready within {waited_ms} ms, the host may be too busy: try again later; the end of its log: {log}"
     )]
     AgentSlow {
-        /// How long it was waited for, in milliseconds.
+        /// Time waited, milliseconds.
         waited_ms: u64,
-        /// The last lines of its log.
+        /// End of the agent's log.
         log: String,
     },
-    /// The agent ended before it was ready; the tail of its log.
+    /// The agent ended before it was ready.
     #[error(
         "the agent of the sandbox ended after {waited_ms} ms, before it was ready: the end of its log says why, `sandcove doctor` what this host lacks: {log}"
     )]
     AgentEnded {
-        /// How long it was waited for until then, in milliseconds.
+        /// Time until then, milliseconds.
         waited_ms: u64,
-        /// The last lines of its log.
+        /// End of the agent's log.
         log: String,
     },
-    /// The spawner did not get ready.
-    #[error("the spawner cannot work: {0}")]
+    /// The spawner did not become ready.
+    #[error("the spawner failed to start: {0}")]
     Spawner(String),
-    /// What is there of a sandbox does not say whether it is alive.
-    #[error("cannot tell whether sandbox {id} is alive: {reason}")]
+    /// A sandbox could neither be proven alive nor dead.
+    #[error("failed to determine whether sandbox {id} is alive: {reason}")]
     Unproven {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: String,
-        /// What speaks for each.
+        /// Findings that contradict each other.
         reason: String,
     },
-    /// The pool is another one than before, or is not there.
+    /// The pool is missing, or is not the one that was used before.
     #[error(
-        "`{path}` is not the storage pool this data directory has used: is its file system mounted? To begin with an empty pool, \
+        "`{path}` is not the storage pool this data directory has used: is its file system mounted? To start with an empty pool, \
          remove `{mark}`"
     )]
     OtherPool {
-        /// Where the pool is expected.
+        /// Path where the pool is expected.
         path: PathBuf,
-        /// The file that names it.
+        /// File that holds the name of the pool.
         mark: PathBuf,
     },
     /// The spawner process is gone.
@@ -88,21 +88,21 @@ pub enum Error {
     /// A tool the host needs is missing or failed.
     #[error("`{tool}` failed: {reason}")]
     Tool {
-        /// Program name.
+        /// Name of the program.
         tool: &'static str,
-        /// What it said.
+        /// Message of the program.
         reason: String,
     },
-    /// The pool has no room left.
+    /// The pool is full.
     #[error("the storage pool is full")]
     PoolFull,
-    /// The pool cannot copy files in one step.
+    /// The pool is on a file system without snapshots.
     #[error("the storage pool is not on btrfs, which snapshots need: `sandcove doctor` says why")]
     NoSnapshots,
 }
 
 impl Error {
-    /// Whether a disk had no room: the pool's, or that of the data directory.
+    /// Whether the disk of the pool or of the data directory is full.
     pub fn is_full(&self) -> bool {
         match self {
             Self::PoolFull => true,

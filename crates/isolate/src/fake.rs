@@ -1,5 +1,5 @@
-//! A backend without a kernel: sandboxes are entries in a map, their ports are whatever listeners the test points them
-//! at. It lives beside the real one so that everything above `isolate` can be tested, faults included, without root.
+//! A backend without a kernel: sandboxes are entries in a map, and their ports lead to listeners of the test. With it,
+//! everything above `isolate` is tested without root, faults included.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -11,29 +11,30 @@ use sandcove_wire::id::SandboxId;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
-use crate::backend::SweepReport;
-use crate::{Error, ExitReason, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, Usage};
+use crate::{
+    Error, ExitReason, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, SweepReport, Usage,
+};
 
-/// What can be made to fail or can be held.
+/// Operations of the backend that a test can fail or hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// [`crate::Backend::create`]
+    /// Creation: [`crate::Backend::create`].
     Create,
-    /// [`crate::Backend::adopt`]
+    /// Adoption: [`crate::Backend::adopt`].
     Adopt,
-    /// [`crate::Handle::pause`]
+    /// Pausing: [`crate::Handle::pause`].
     Pause,
-    /// [`crate::Handle::resume`]
+    /// Resuming: [`crate::Handle::resume`].
     Resume,
-    /// [`crate::Handle::snapshot`]
+    /// Taking a snapshot: [`crate::Handle::snapshot`].
     Snapshot,
-    /// [`crate::Handle::shut_down`]
+    /// Shutting down: [`crate::Handle::shut_down`].
     ShutDown,
-    /// [`crate::Handle::set_network`]
+    /// Replacing the network policy: [`crate::Handle::set_network`].
     SetNetwork,
-    /// [`crate::Handle::destroy`]
+    /// Destroying: [`crate::Handle::destroy`].
     Destroy,
-    /// [`crate::Backend::delete_volume`]
+    /// Deleting a volume: [`crate::Backend::delete_volume`].
     DeleteVolume,
 }
 
@@ -45,21 +46,21 @@ pub struct Fake {
 
 #[derive(Default)]
 struct Shared {
-    sandboxes: BTreeMap<SandboxId, Handle>,
+    sandboxes: BTreeMap<SandboxId, FakeSandbox>,
     /// Names of the files each sandbox has written, with processes or without.
     files: BTreeMap<SandboxId, BTreeSet<String>>,
     snapshots: BTreeMap<String, BTreeSet<String>>,
     listeners: HashMap<u16, SocketAddr>,
     failing: HashMap<Operation, u32>,
-    gates: HashMap<Operation, Arc<Gate>>,
+    held: HashMap<Operation, Arc<HoldPoint>>,
     refused: Arc<Notify>,
     next_slot: u32,
     volumes: PathBuf,
 }
 
-/// A fake sandbox.
+/// A sandbox of the in-memory backend.
 #[derive(Clone)]
-pub struct Handle {
+pub struct FakeSandbox {
     backend: Fake,
     record: Arc<Record>,
     spec: Arc<SandboxSpec>,
@@ -74,16 +75,16 @@ struct State {
     usage: Usage,
 }
 
-/// Where uses of an operation wait.
+/// Point where uses of a held operation wait.
 #[derive(Debug, Default)]
-struct Gate {
+struct HoldPoint {
     reached: Notify,
     open: watch::Sender<bool>,
 }
 
-/// An operation that is held: every use of it waits until this is dropped.
+/// Guard of a held operation: every use of the operation waits until the guard is dropped.
 #[derive(Debug)]
-pub struct Hold(Arc<Gate>);
+pub struct Hold(Arc<HoldPoint>);
 
 impl Hold {
     /// Waits until a use of the operation is held.
@@ -109,16 +110,16 @@ impl Fake {
         self.lock().listeners.remove(&port);
     }
 
-    /// Makes the next `times` uses of `operation` fail.
+    /// Fails the next `times` uses of `operation`.
     pub fn fail_next(&self, operation: Operation, times: u32) {
         self.lock().failing.insert(operation, times);
     }
 
     /// Holds every use of `operation` that begins before the returned hold is dropped.
     pub fn hold(&self, operation: Operation) -> Hold {
-        let gate = Arc::<Gate>::default();
-        self.lock().gates.insert(operation, gate.clone());
-        Hold(gate)
+        let point = Arc::<HoldPoint>::default();
+        self.lock().held.insert(operation, point.clone());
+        Hold(point)
     }
 
     /// Waits until a connection to a closed port has been refused.
@@ -127,7 +128,7 @@ impl Fake {
         refused.notified().await;
     }
 
-    /// Keeps volumes in `directory`; without one there can be none.
+    /// Keeps volumes in `directory`. Without a directory no volume can be created.
     pub fn keep_volumes_in(&self, directory: PathBuf) {
         self.lock().volumes = directory;
     }
@@ -164,41 +165,41 @@ impl Fake {
         self.lock().sandboxes.keys().cloned().collect()
     }
 
-    /// What a sandbox was made from.
+    /// Specification that a sandbox was created from.
     pub fn spec(&self, id: &SandboxId) -> Option<Arc<SandboxSpec>> {
-        self.lock().sandboxes.get(id).map(|handle| handle.spec.clone())
+        self.lock().sandboxes.get(id).map(|sandbox| sandbox.spec.clone())
     }
 
-    /// The slot a sandbox's processes are in: another one after every start.
+    /// Slot of a sandbox; each start gets another one.
     pub fn slot(&self, id: &SandboxId) -> Option<u32> {
-        self.lock().sandboxes.get(id).map(|handle| handle.record.slot)
+        self.lock().sandboxes.get(id).map(|sandbox| sandbox.record.slot)
     }
 
     /// Whether a sandbox exists and is frozen.
     pub fn is_frozen(&self, id: &SandboxId) -> bool {
-        self.lock().sandboxes.get(id).is_some_and(|handle| handle.state.borrow().frozen)
+        self.lock().sandboxes.get(id).is_some_and(|sandbox| sandbox.state.borrow().frozen)
     }
 
-    /// What a sandbox may reach now.
+    /// Current network policy of a sandbox.
     pub fn network(&self, id: &SandboxId) -> Option<NetworkPolicy> {
-        self.lock().sandboxes.get(id).map(|handle| handle.state.borrow().network.clone())
+        self.lock().sandboxes.get(id).map(|sandbox| sandbox.state.borrow().network.clone())
     }
 
-    /// Sets what [`crate::Handle::usage`] reads.
+    /// Sets the usage that [`crate::Handle::usage`] returns.
     pub fn set_usage(&self, id: &SandboxId, usage: Usage) {
-        if let Some(handle) = self.lock().sandboxes.get(id) {
-            handle.state.send_modify(|state| state.usage = usage);
+        if let Some(sandbox) = self.lock().sandboxes.get(id) {
+            sandbox.state.send_modify(|state| state.usage = usage);
         }
     }
 
-    /// Has a sandbox write a file.
+    /// Writes a file in a sandbox.
     pub fn write(&self, id: &SandboxId, name: &str) {
         if let Some(files) = self.lock().files.get_mut(id) {
             files.insert(name.to_owned());
         }
     }
 
-    /// Names of the files a sandbox has written; `None` when it has no place for any.
+    /// Names of the files a sandbox has written; `None` for an unknown sandbox.
     pub fn files(&self, id: &SandboxId) -> Option<Vec<String>> {
         self.lock().files.get(id).map(|files| files.iter().cloned().collect())
     }
@@ -210,12 +211,12 @@ impl Fake {
 
     /// Ends a sandbox's PID 1 as a crash would.
     pub fn crash(&self, id: &SandboxId) {
-        if let Some(handle) = self.lock().sandboxes.get(id) {
-            handle.state.send_modify(|state| state.alive = false);
+        if let Some(sandbox) = self.lock().sandboxes.get(id) {
+            sandbox.state.send_modify(|state| state.alive = false);
         }
     }
 
-    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<Handle> {
+    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<FakeSandbox> {
         self.step(Operation::Create).await?;
         let mut shared = self.lock();
         let missing = || Error::Jail { step: "files".into(), reason: "not there".into() };
@@ -239,19 +240,19 @@ impl Fake {
         };
         let state =
             State { alive: true, frozen: false, network: spec.network.clone(), usage: Usage::default() };
-        let handle = Handle {
+        let sandbox = FakeSandbox {
             backend: self.clone(),
             record: Arc::new(record),
             spec: Arc::new(spec),
             state: watch::Sender::new(state),
         };
-        shared.sandboxes.insert(handle.record.id.clone(), handle.clone());
-        Ok(handle)
+        shared.sandboxes.insert(sandbox.record.id.clone(), sandbox.clone());
+        Ok(sandbox)
     }
 
-    pub(crate) async fn adopt(&self, id: &SandboxId) -> Result<Option<Handle>> {
+    pub(crate) async fn adopt(&self, id: &SandboxId) -> Result<Option<FakeSandbox>> {
         self.step(Operation::Adopt).await?;
-        Ok(self.lock().sandboxes.get(id).filter(|handle| handle.state.borrow().alive).cloned())
+        Ok(self.lock().sandboxes.get(id).filter(|sandbox| sandbox.state.borrow().alive).cloned())
     }
 
     pub(crate) fn holds_anything(&self) -> bool {
@@ -286,11 +287,11 @@ impl Fake {
     }
 
     async fn step(&self, operation: Operation) -> Result<()> {
-        let gate = self.lock().gates.get(&operation).cloned();
-        if let Some(gate) = gate {
-            gate.reached.notify_one();
-            // The sender lives as long as the gate.
-            let _ = gate.open.subscribe().wait_for(|open| *open).await;
+        let point = self.lock().held.get(&operation).cloned();
+        if let Some(point) = point {
+            point.reached.notify_one();
+            // The sender lives as long as the hold point.
+            let _ = point.open.subscribe().wait_for(|open| *open).await;
         }
         match self.lock().failing.get_mut(&operation) {
             Some(times) if *times > 0 => {
@@ -306,7 +307,7 @@ impl Fake {
     }
 }
 
-impl Handle {
+impl FakeSandbox {
     pub(crate) fn record(&self) -> &Record {
         &self.record
     }

@@ -1,4 +1,4 @@
-//! Which of the servers on this host this is. Slots, addresses and interface names are a property of the host, so each data
+//! Instance numbers of the servers on a host. Slots, addresses and interface names are unique on a host, so each data
 //! directory claims a number of its own and keeps it over restarts.
 
 use std::fs::{File, OpenOptions};
@@ -13,11 +13,11 @@ use crate::{Error, Result};
 
 const DIRECTORY: &str = "/run/sandcove";
 
-/// How long the claim of a server that is ending may take to be free.
-const HANDOVER: Duration = Duration::from_secs(20);
+/// Timeout for an ending server to release its claim.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
-/// A claimed number; given back when dropped, but not to another data directory as long as this one exists.
+/// A claimed number. Dropping it releases the claim, but as long as the data directory exists, no other one gets the number.
 #[derive(Debug)]
 pub(crate) struct Instance {
     number: u32,
@@ -25,8 +25,9 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Claims the number of `data_dir`: the one it had, else a free one. The caller has the directory for itself, so a claim
-    /// of it that is still held is held by a server that is ending: waited for, because sandboxes are found by this number.
+    /// Claims the number of `data_dir`: the one it had, else a free one. The caller holds the lock of the directory, so
+    /// a claim that is still held belongs to a server that is ending. Waits for it, because sandboxes are found by this
+    /// number.
     pub(crate) fn claim(data_dir: &Path) -> Result<Self> {
         let directory = PathBuf::from(DIRECTORY);
         std::fs::create_dir_all(&directory).map_err(|source| Error::Path {
@@ -37,7 +38,7 @@ impl Instance {
         let claims = (0..INSTANCES).map(|number| (number, directory.join(number.to_string())));
         let failed = |path: PathBuf| move |source| Error::Path { action: "claim", path, source };
         if let Some((number, path)) = claims.clone().find(|(_, path)| is_of(path, data_dir)) {
-            let deadline = Instant::now() + HANDOVER;
+            let deadline = Instant::now() + RELEASE_TIMEOUT;
             loop {
                 match try_claim(&path, data_dir).map_err(failed(path.clone()))? {
                     Some(lock) => return Ok(Self { number, _lock: lock }),
@@ -56,7 +57,7 @@ impl Instance {
         Err(Error::NoInstance(INSTANCES))
     }
 
-    /// The number that `data_dir` has, without claiming it.
+    /// Looks up the number of `data_dir` without claiming it.
     pub(crate) fn of(data_dir: &Path) -> Option<u32> {
         (0..INSTANCES).find(|number| is_of(&Path::new(DIRECTORY).join(number.to_string()), data_dir))
     }
@@ -80,7 +81,7 @@ fn is_of(path: &Path, data_dir: &Path) -> bool {
                 && std::fs::canonicalize(&owner).is_ok_and(|owner| owner == data_dir))
 }
 
-/// Takes the claim at `path` for `data_dir`, if it is its own or free, and nobody holds it.
+/// Claims the number at `path` for `data_dir`, if the number is free or its own and the claim is not held.
 fn try_claim(path: &Path, data_dir: &Path) -> std::io::Result<Option<File>> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {

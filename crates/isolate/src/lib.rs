@@ -1,5 +1,5 @@
-//! The host side of a sandbox: namespaces, cgroups, network slots, storage pool. It takes a [`SandboxSpec`] and gives a
-//! [`Handle`]; it knows nothing of HTTP, teams or rows.
+//! The host side of a sandbox: namespaces, cgroups, network slots, storage pool. The crate takes a [`SandboxSpec`] and
+//! returns a [`Handle`]; it knows nothing of HTTP, teams or the database.
 #![deny(unsafe_code)]
 
 mod backend;
@@ -8,21 +8,24 @@ pub mod crash;
 mod disk;
 mod error;
 pub mod fake;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod instance;
 mod jail;
 pub mod namespaces;
 mod net;
+mod packet;
 mod pool;
 mod spawner;
 mod spec;
 mod sys;
-pub mod volume;
 
-pub use backend::{Backend, Handle, SweepReport};
+pub use backend::{Backend, Handle};
 pub use disk::{DiskSpace, disk_space};
 pub use error::{Error, Result};
 pub use namespaces::{Config, purge};
 pub use spawner::spawner_main;
 pub use spec::{
-    Blueprint, ExitReason, Files, Known, Limits, Mount, NetworkPolicy, Record, SandboxSpec, Usage,
+    Blueprint, ExitReason, Files, Known, Limits, Mount, NetworkPolicy, Record, SandboxSpec, SweepReport,
+    Usage,
 };

@@ -1,4 +1,4 @@
-//! What a sandbox is made from, and what is known about a running one.
+//! Descriptions of sandboxes: the specification of a new one, the record and the usage of a running one.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -8,46 +8,46 @@ use sandcove_wire::boot::{Boot, Settings};
 use sandcove_wire::id::SandboxId;
 use serde::{Deserialize, Serialize};
 
-/// Everything needed to start a sandbox.
+/// Specification of a sandbox to start.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
-    /// Its id; every host resource is named after it.
+    /// Id of the sandbox; every host resource is named after it.
     pub id: SandboxId,
-    /// What it is made from.
+    /// Template, limits and boot message.
     pub blueprint: Blueprint,
-    /// What it finds on top of the layers.
+    /// Files on top of the layers.
     pub files: Files,
-    /// Volumes it sees.
+    /// Volumes to mount.
     pub mounts: Vec<Mount>,
-    /// What it may reach.
+    /// Network policy.
     pub network: NetworkPolicy,
-    /// What its agent is told when it becomes this sandbox.
+    /// Settings that the agent gets with the id.
     pub settings: Settings,
 }
 
-/// What sandboxes have in common that may be made ahead, before anybody asks for one.
+/// The part of a specification that pooled sandboxes share: it does not depend on the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blueprint {
     /// Read-only template layers, topmost first.
     pub layers: Vec<PathBuf>,
     /// Resource limits.
     pub limits: Limits,
-    /// What the agent is told at boot.
+    /// Message that the agent gets at boot.
     pub boot: Boot,
 }
 
-/// Where the files that a sandbox finds on top of its layers come from.
+/// Origin of the files on top of a sandbox's layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Files {
-    /// There are none.
+    /// No files.
     Empty,
-    /// From a snapshot, of which it gets a copy of its own.
+    /// A copy of the snapshot with this name.
     Snapshot(String),
-    /// It wrote them itself, before it was shut down. They stay when it cannot be started.
+    /// The files that the sandbox had when it was shut down. They are kept when a start fails.
     Own,
 }
 
-/// What a server knows, and a sweep must not remove.
+/// Sandboxes and snapshots that a server knows and a sweep must not remove.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     /// Sandboxes with processes, running or frozen.
@@ -58,6 +58,15 @@ pub struct Known {
     pub snapshots: HashSet<String>,
 }
 
+/// Report of a sweep: the leftovers on the host that were removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Names of the leftovers that were removed: sandboxes, snapshots, slots, interfaces.
+    pub removed: Vec<String>,
+    /// Names of the leftovers that could not be removed. The next sweep tries them again.
+    pub failed: Vec<String>,
+}
+
 impl Blueprint {
     /// Whether sandboxes get a fork of a warm interpreter.
     pub fn wants_warm(&self) -> bool {
@@ -65,80 +74,80 @@ impl Blueprint {
     }
 }
 
-/// A volume and where a sandbox sees it.
+/// A volume and its mount point in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// Name of the volume, as it was created with.
+    /// Name that the volume was created with.
     pub volume: String,
-    /// Absolute path inside; made when it is not there.
+    /// Absolute path inside; created when it is missing.
     pub path: String,
 }
 
 /// Resource limits of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Memory, MiB.
+    /// Maximum memory, MiB.
     pub memory_mib: u64,
-    /// Whole CPUs.
+    /// Number of CPUs.
     pub cpus: u32,
-    /// Processes and threads.
+    /// Maximum number of processes and threads.
     pub pids: u32,
-    /// Space on the pool for everything the sandbox writes, MiB.
+    /// Maximum space on the pool for everything the sandbox writes, MiB.
     pub disk_mib: u64,
 }
 
-/// What a sandbox may reach (contract: control-plane, section 6.3). Private, link-local and host addresses are never
-/// reachable, whatever the policy says.
+/// Network policy of a sandbox (contract: control-plane, section 6.3). Private, link-local and host addresses are
+/// unreachable under any policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkPolicy {
-    /// No traffic out at all but what `allow_out` names.
+    /// Whether all outgoing traffic is denied except what is allowed below.
     pub deny_all: bool,
-    /// Networks (CIDR or address) that may be reached although denied.
+    /// Networks (CIDR or address) that are allowed although denied otherwise.
     pub allow_out: Vec<String>,
-    /// Networks (CIDR or address) that may not be reached.
+    /// Networks (CIDR or address) that are denied.
     pub deny_out: Vec<String>,
-    /// Hosts that may be reached over TLS or plain HTTP although denied, in small letters: `name`, `*.name` for all below
-    /// it, `*` for every one.
+    /// Host names that are allowed over TLS and plain HTTP although denied otherwise, in lowercase: `name`, `*.name` for its
+    /// subdomains, `*` for all.
     #[serde(default)]
     pub allow_names: Vec<String>,
-    /// With such names: the name servers it asks, which it may reach whatever is denied. The server's own when `None`.
+    /// Name servers for a policy with host names; they are always reachable. `None` stands for the server's own.
     #[serde(default)]
     pub dns: Option<Vec<Ipv4Addr>>,
 }
 
-/// What a restarted server needs to find a running sandbox again; written to `run/<id>/jail.json`.
+/// Record of a running sandbox, by which a restarted server adopts it; written to `run/<id>/jail.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The sandbox.
+    /// Id of the sandbox.
     pub id: SandboxId,
-    /// Its slot.
+    /// Slot of the sandbox.
     pub slot: u32,
-    /// Host pid of its PID 1.
+    /// Host pid of PID 1.
     pub pid: u32,
     /// Start time of that pid in clock ticks since boot, so that a reused pid is not mistaken for it.
     pub start_ticks: u64,
-    /// Its limits.
+    /// Resource limits.
     pub limits: Limits,
-    /// Its network policy.
+    /// Network policy.
     pub network: NetworkPolicy,
 }
 
-/// Why a sandbox ended by itself.
+/// Reason why a sandbox ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExitReason {
-    /// PID 1 is gone; its wait status is not known to a server that did not start it.
+    /// PID 1 has ended. Its wait status is unknown to a server that did not start it.
     Gone,
 }
 
-/// A reading of a sandbox's resources.
+/// A sample of a sandbox's resource usage.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     /// CPU time since start, microseconds.
     pub cpu_us: u64,
-    /// Memory charged, bytes.
+    /// Memory charged to the sandbox, bytes.
     pub memory_bytes: u64,
-    /// Of that, page cache, bytes.
+    /// Page cache among the charged memory, bytes.
     pub cache_bytes: u64,
-    /// Disk written to the pool and still held, bytes.
+    /// Disk space used on the pool, bytes.
     pub disk_bytes: u64,
 }

@@ -143,7 +143,7 @@ pub enum Error {
     WebhookNotFound(uuid::Uuid),
     /// A file operation in a volume was not done.
     #[error(transparent)]
-    VolumeFiles(sandcove_isolate::volume::VolumeError),
+    VolumeFiles(sandcove_image::files::FileError),
     /// The host could not make a volume.
     #[error("failed to {action} a volume")]
     Volume {
@@ -269,10 +269,10 @@ impl From<sqlx::Error> for Error {
 impl Error {
     /// A failed file operation in a volume.
     pub(crate) fn from_volume(action: &'static str, source: std::io::Error) -> Self {
-        use sandcove_isolate::volume::VolumeError;
+        use sandcove_image::files::FileError;
         Self::VolumeFiles(match source.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => VolumeError::Full,
-            _ => VolumeError::Io { action, source },
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => FileError::Full,
+            _ => FileError::Io { action, source },
         })
     }
 }

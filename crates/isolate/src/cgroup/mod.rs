@@ -21,17 +21,17 @@ use crate::{Error, Limits, Result, Usage};
 /// CPU bandwidth period, microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
 
-/// The hierarchies of this host that sandboxes are put into.
+/// The control group hierarchies of this host.
 #[derive(Debug, Clone)]
 pub(crate) enum Cgroups {
-    /// Version 2 with its controllers.
+    /// Version 2 with all controllers.
     V2(v2::Hierarchy),
-    /// Version 1 controllers, with an empty version 2 beside them where there is one.
+    /// Version 1 controllers, with a version 2 hierarchy without controllers beside them where the host has one.
     V1(v1::Hierarchies),
 }
 
 impl Cgroups {
-    /// Finds the hierarchies and makes the parent group `name` in each.
+    /// Finds the hierarchies and creates the parent group `name` in each.
     pub(crate) fn open(name: &str) -> Result<Self> {
         let mut this = Self::find(name)?;
         match &mut this {
@@ -42,7 +42,7 @@ impl Cgroups {
         Ok(this)
     }
 
-    /// Finds the hierarchies, and changes nothing: the parent groups `name` may be there or not.
+    /// Finds the hierarchies without changing them; the parent groups `name` may be missing.
     pub(crate) fn find(name: &str) -> Result<Self> {
         let mounts = mounts::read().map_err(|source| Error::Path {
             action: "read",
@@ -59,12 +59,12 @@ impl Cgroups {
         Ok(Self::V2(v2::Hierarchy::at(unified, name)))
     }
 
-    /// Whether it is certain that nothing runs in any slot.
+    /// Whether it is certain that no processes run in any slot.
     pub(crate) fn are_empty(&self) -> bool {
         self.slots().into_iter().all(|slot| self.pids(slot).is_ok_and(|pids| pids.is_empty()))
     }
 
-    /// Groups of an earlier server may be there while none can be made or changed any more.
+    /// Checks that groups can be created: those of an earlier server may exist on a host that now forbids changes.
     fn require_writable(&self) -> Result<()> {
         for parent in self.parents() {
             let probe = parent.join("probe");
@@ -74,7 +74,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Makes the group of `slot`, without limits.
+    /// Creates the group of `slot`, without limits.
     pub(crate) fn create(&self, slot: u32) -> Result<()> {
         self.all(slot).iter().try_for_each(|group| make_directory(group))
     }
@@ -87,11 +87,11 @@ impl Cgroups {
         }
     }
 
-    /// Lets everybody else have the processors first, or stops doing so.
-    pub(crate) fn yield_processors(&self, slot: u32, yields: bool) -> Result<()> {
+    /// Gives the group the lowest CPU priority, or the default one.
+    pub(crate) fn set_low_priority(&self, slot: u32, low: bool) -> Result<()> {
         match self {
-            Self::V2(group) => group.yield_processors(slot, yields),
-            Self::V1(groups) => groups.yield_processors(slot, yields),
+            Self::V2(group) => group.set_low_priority(slot, low),
+            Self::V1(groups) => groups.set_low_priority(slot, low),
         }
     }
 
@@ -100,7 +100,7 @@ impl Cgroups {
         self.all(slot).into_iter().try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
     }
 
-    /// Stops or continues every process of `slot`; returns when it has happened.
+    /// Freezes or thaws every process of `slot`, and waits until this is done.
     pub(crate) fn freeze(&self, slot: u32, frozen: bool) -> Result<()> {
         match self {
             Self::V2(group) => group.freeze(slot, frozen),
@@ -108,7 +108,7 @@ impl Cgroups {
         }
     }
 
-    /// Kills every process of `slot` where the kernel can do that in one step.
+    /// Kills every process of `slot`, where the kernel can do this atomically.
     pub(crate) fn kill(&self, slot: u32) {
         let unified = match self {
             Self::V2(group) => Some(group.path(slot)),
@@ -119,7 +119,7 @@ impl Cgroups {
         }
     }
 
-    /// Reads counters.
+    /// Reads the resource counters of `slot`.
     pub(crate) fn usage(&self, slot: u32) -> Result<Usage> {
         match self {
             Self::V2(group) => group.usage(slot),
@@ -127,8 +127,8 @@ impl Cgroups {
         }
     }
 
-    /// Has the kernel give back what memory it can of `slot`: cached files, and everything else where there is swap.
-    /// Gives the bytes that are no longer charged.
+    /// Asks the kernel to reclaim memory of `slot`: cached files, and with swap everything else. Returns the bytes that
+    /// are no longer charged.
     pub(crate) fn reclaim(&self, slot: u32) -> Result<u64> {
         let before = self.usage(slot)?.memory_bytes;
         match self {
@@ -142,10 +142,10 @@ impl Cgroups {
     pub(crate) fn remove(&self, slot: u32) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {
-            // Again and again: a fork of a warm process may have been on its way in.
+            // Repeated, because a fork of a warm process may be entering the group.
             self.kill_all(slot);
             match self.all(slot).into_iter().try_for_each(|group| remove_directory(&group)) {
-                // Dead processes count until their parent has collected them.
+                // Dead processes count until their parent has reaped them.
                 Err(Error::Path { source, .. })
                     if source.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
                 {
@@ -165,7 +165,7 @@ impl Cgroups {
         let _ = self.freeze(slot, false);
     }
 
-    /// Removes the parent groups, unless something is left in them.
+    /// Removes the parent groups, unless they still contain groups.
     pub(crate) fn close(&self) {
         for parent in self.parents() {
             if let Err(error) = std::fs::remove_dir(&parent) {
@@ -174,7 +174,7 @@ impl Cgroups {
         }
     }
 
-    /// Slots that have a group.
+    /// Lists the slots that have a group.
     pub(crate) fn slots(&self) -> Vec<u32> {
         let mut slots: Vec<u32> = self
             .parents()
@@ -188,22 +188,22 @@ impl Cgroups {
         slots
     }
 
-    /// The files a process writes 0 into to join the group of `slot`.
+    /// Paths of the files that a process writes 0 to in order to join the group of `slot`.
     pub(crate) fn procs_files(&self, slot: u32) -> Vec<PathBuf> {
         self.all(slot).into_iter().map(|group| group.join("cgroup.procs")).collect()
     }
 
-    /// Processes of `slot`, in order; a group that is not there has none.
+    /// Lists the processes of `slot`, sorted; a missing group has none.
     ///
     /// # Errors
-    /// When a group that is there cannot be read: then nobody knows what runs in it.
+    /// When an existing group cannot be read, so that its processes are unknown.
     pub(crate) fn pids(&self, slot: u32) -> Result<Vec<i32>> {
         let mut pids = Vec::new();
         for group in self.all(slot) {
             let path = group.join("cgroup.procs");
             match std::fs::read_to_string(&path) {
                 Ok(text) => pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok())),
-                // The second is what the kernel says of a group that is removed while it is read.
+                // ENODEV: the group is removed while it is read.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {}
                 Err(source) => return Err(Error::Path { action: "read", path, source }),
             }
@@ -213,10 +213,10 @@ impl Cgroups {
         Ok(pids)
     }
 
-    /// Whether `pid` sits in the group of `slot`.
+    /// Whether `pid` is in the group of `slot`.
     ///
     /// # Errors
-    /// As for [`Cgroups::pids`].
+    /// When the processes cannot be listed; see [`Cgroups::pids`].
     pub(crate) fn contains(&self, slot: u32, pid: u32) -> Result<bool> {
         Ok(self.pids(slot)?.iter().any(|one| u32::try_from(*one) == Ok(pid)))
     }
@@ -247,7 +247,7 @@ fn read_number(path: &Path) -> Result<u64> {
     text.trim().parse().map_err(|_| failed(io::ErrorKind::InvalidData.into()))
 }
 
-/// A value of a `key value` file such as `memory.stat`; 0 when the key is missing.
+/// Reads a value of a `key value` file such as `memory.stat`; 0 when the key is missing.
 fn read_key(path: &Path, key: &str) -> u64 {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines()
@@ -273,7 +273,7 @@ fn remove_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Reads `path` until `done` likes it, for at most five seconds.
+/// Reads `path` until `done` accepts the text, for at most five seconds.
 fn wait_for(path: &Path, done: impl Fn(&str) -> bool) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {

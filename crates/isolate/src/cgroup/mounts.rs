@@ -1,15 +1,15 @@
-//! Where the cgroup hierarchies are mounted.
+//! Mount points of the cgroup hierarchies.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-/// Mount points of this host.
+/// Mount points of the hierarchies of this host.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CgroupMounts {
-    /// Version 1 controller to mount point, for the controllers used here.
+    /// Mount points of the version 1 controllers used here.
     pub(super) v1: BTreeMap<&'static str, PathBuf>,
-    /// Version 2.
+    /// Mount point of version 2.
     pub(super) v2: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Version 1: a hierarchy per controller, and possibly an empty version 2 beside them.
+//! Version 1: a hierarchy per controller, and possibly a version 2 hierarchy without controllers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::{Limits, Result, Usage};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Hierarchies {
-    /// Controller to parent group.
+    /// Parent groups by controller.
     parents: BTreeMap<&'static str, PathBuf>,
     unified: Option<PathBuf>,
 }
@@ -20,13 +20,13 @@ impl Hierarchies {
         Self { parents: parents.collect(), unified: mounts.v2.map(|point| point.join(name)) }
     }
 
-    /// Makes the parent groups. Without the empty version 2, everything works a little slower.
+    /// Creates the parent groups. Without a version 2 hierarchy, killing takes a little longer.
     pub(super) fn make(&mut self) -> Result<()> {
         self.unified.take_if(|parent| make_directory(parent).is_err());
         self.parents().iter().try_for_each(|parent| make_directory(parent))
     }
 
-    /// Every distinct parent group; controllers mounted together have one.
+    /// Lists the distinct parent groups; controllers that are mounted together share one.
     pub(super) fn parents(&self) -> Vec<PathBuf> {
         let mut all: Vec<_> = self.parents.values().chain(&self.unified).cloned().collect();
         all.sort();
@@ -53,9 +53,9 @@ impl Hierarchies {
         set("cpu", "cpu.cfs_quota_us", u64::from(limits.cpus) * CPU_PERIOD_US)
     }
 
-    pub(super) fn yield_processors(&self, slot: u32, yields: bool) -> Result<()> {
-        // The kernel's least and default.
-        let shares = if yields { "2" } else { "1024" };
+    pub(super) fn set_low_priority(&self, slot: u32, low: bool) -> Result<()> {
+        // Minimum and default of the kernel.
+        let shares = if low { "2" } else { "1024" };
         match self.group("cpu", slot) {
             Some(group) => write(&group.join("cpu.shares"), shares),
             None => Ok(()),
@@ -77,7 +77,7 @@ impl Hierarchies {
 
     pub(super) fn reclaim(&self, slot: u32) {
         if let Some(group) = self.group("memory", slot) {
-            // Says busy when something is left, which is usual.
+            // The kernel reports "busy" when some memory stays, which is usual.
             let _ = std::fs::write(group.join("memory.force_empty"), "1");
         }
     }

@@ -23,8 +23,8 @@ impl Hierarchy {
         for group in [&self.mount, &self.parent] {
             let available = std::fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
             for controller in CONTROLLERS {
-                // A controller that cannot be had (a container host that did not delegate it) costs that limit, which
-                // `sandcove doctor` reports; it does not keep sandboxes from running.
+                // Without a controller, which a container host may not delegate, there is no such limit. `sandcove doctor`
+                // reports this; sandboxes run all the same.
                 if available.split_whitespace().any(|one| one == controller) {
                     let _ = write(&group.join("cgroup.subtree_control"), &format!("+{controller}"));
                 }
@@ -53,10 +53,10 @@ impl Hierarchy {
         set("cpu.max", format!("{} {CPU_PERIOD_US}", u64::from(limits.cpus) * CPU_PERIOD_US))
     }
 
-    pub(super) fn yield_processors(&self, slot: u32, yields: bool) -> Result<()> {
+    pub(super) fn set_low_priority(&self, slot: u32, low: bool) -> Result<()> {
         let weight = self.path(slot).join("cpu.weight");
-        // The kernel's least and default. Absent without the controller.
-        if weight.exists() { write(&weight, if yields { "1" } else { "100" }) } else { Ok(()) }
+        // Minimum and default of the kernel. The file is missing without the controller.
+        if weight.exists() { write(&weight, if low { "1" } else { "100" }) } else { Ok(()) }
     }
 
     pub(super) fn freeze(&self, slot: u32, frozen: bool) -> Result<()> {
@@ -67,7 +67,7 @@ impl Hierarchy {
     }
 
     pub(super) fn reclaim(&self, slot: u32, bytes: u64) {
-        // Says so when it was less than asked for, which is usual; Linux before 6.0 does not have it.
+        // The kernel reports an error when it reclaims less than requested, which is usual; Linux before 6.0 lacks the file.
         let _ = std::fs::write(self.path(slot).join("memory.reclaim"), bytes.to_string());
     }
 

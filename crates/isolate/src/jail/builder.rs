@@ -1,4 +1,4 @@
-//! The builder: forked by the spawner for one sandbox, gone when its PID 1 runs the agent.
+//! The builder: forked by the spawner for one jail, ended when PID 1 has executed its program.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,17 +9,14 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
     fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::UnshareFlags;
 
-use crate::spawner::{BuildRequest, Failure, Kind, Launch, Reply, Volume, receive, send};
+use super::handover::{BuildRequest, Failure, JailKind, LAYERS, Launch, Reply, UPPER, VolumeMount};
+use crate::packet::{pair, receive, send};
 use crate::sys;
 
-/// Ids in a sandbox's range.
-pub(crate) const ID_COUNT: u32 = 65_536;
-
-/// Builds one sandbox and reports to the server over `server`. If the server goes away meanwhile, so does the shell:
-/// its PID 1 sees the socket between them close.
+/// Builds one jail and reports to the server over the socket `server`. If the server ends meanwhile, the builder ends
+/// too, and PID 1 with it, because the socket between them closes.
 pub(crate) fn run(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) {
     if let Err(failure) = build(request, server, parent) {
         let _ = send(server, &Reply::Failed(failure), &[]);
@@ -28,41 +25,37 @@ pub(crate) fn run(request: &BuildRequest, server: &OwnedFd, parent: Option<Owned
 
 fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) -> Result<(), Failure> {
     let (ours, theirs) = pair().map_err(Failure::at("socketpair"))?;
-    let (pid, ours) = super::birth::give(request, parent, ours, theirs)?;
+    let (pid, ours) = super::clone::clone_first(request, parent, ours, theirs)?;
     send(server, &Reply::Cloned { pid }, &[]).map_err(Failure::at("report clone"))?;
 
-    // None: the server changed its mind, and closing our sockets ends the shell.
+    // None: the server gave up the start. The sockets close, and PID 1 exits.
     let Some((launch, fds)) = receive::<Launch>(server).map_err(Failure::at("receive launch"))? else {
         return Ok(());
     };
     let root = mount_root(&launch, pid, request.id_base)?;
     let volumes = mount_volumes(&launch, pid)?;
     let processes = match launch.kind {
-        Kind::Sandbox => None,
-        Kind::Warm { .. } => Some(own_processes().map_err(Failure::at("mount /proc"))?),
+        JailKind::Sandbox => None,
+        JailKind::Warm { .. } => Some(own_processes().map_err(Failure::at("mount /proc"))?),
     };
     let all: Vec<_> = fds.iter().chain(&processes).chain(&volumes).chain([&root]).map(AsFd::as_fd).collect();
     send(&ours, &launch, &all).map_err(Failure::at("hand over the root"))?;
     drop(fds);
-    // PID 1 reports a failed step; its end closes by itself on exec.
+    // PID 1 reports a failed step; its socket closes on exec.
     match receive::<Failure>(&ours).map_err(Failure::at("wait for exec"))? {
         Some((failure, _)) => Err(failure),
         None => send(server, &Reply::Launched, &[]).map_err(Failure::at("report launch")),
     }
 }
 
-pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(Into::into)
-}
-
-/// The volumes, attached nowhere, with their files belonging to the sandbox's ids. Set-user-id files of one sandbox give
-/// nothing to users of another.
+/// Opens detached mounts of the volumes that map their files to the sandbox's ids. The mounts ignore set-user-id bits,
+/// so that a file of one sandbox gives no rights to users of another.
 fn mount_volumes(launch: &Launch, pid: u32) -> Result<Vec<OwnedFd>, Failure> {
     if launch.volumes.is_empty() {
         return Ok(Vec::new());
     }
     let user_namespace = user_namespace(pid)?;
-    let mount = |volume: &Volume| {
+    let mount = |volume: &VolumeMount| {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = open_tree(CWD, &volume.source, flags)?;
         sys::idmap_mount(tree.as_fd(), user_namespace.as_fd(), sys::MountRights::Data)?;
@@ -77,14 +70,14 @@ fn user_namespace(pid: u32) -> Result<OwnedFd, Failure> {
         .map_err(Failure::at("open user namespace"))
 }
 
-/// Mounts the sandbox's root and returns it, attached nowhere.
+/// Mounts the sandbox's root and returns it as a detached mount.
 fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failure> {
     sys::unshare(UnshareFlags::NEWNS).map_err(Failure::at("unshare mounts"))?;
     let user_namespace = user_namespace(pid)?;
 
     let mut lower = String::new();
     for (index, layer) in launch.layers.iter().enumerate() {
-        let target = format!("{}/{index}", crate::spawner::LAYERS);
+        let target = format!("{}/{index}", LAYERS);
         attach_idmapped(layer, &target, &user_namespace, sys::MountRights::ReadOnly)
             .map_err(Failure::at("attach layer"))?;
         if index > 0 {
@@ -92,18 +85,17 @@ fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failur
         }
         lower.push_str(&target);
     }
-    let upper = crate::spawner::UPPER;
-    attach_idmapped(&launch.upper, upper, &user_namespace, sys::MountRights::Programs)
+    attach_idmapped(&launch.upper, UPPER, &user_namespace, sys::MountRights::Programs)
         .map_err(Failure::at("attach upper"))?;
 
-    // overlayfs does its own bookkeeping with the identity that mounts it, and on an idmapped upper only ids of the
-    // sandbox's range exist: so that identity must own files as the sandbox's root, with all of the host's rights.
+    // overlayfs creates files with the identity that mounts it, and on an idmapped upper only ids of the sandbox's
+    // range exist. So that identity must own files as the sandbox's root, with all of the host's rights.
     super::capabilities::own_files_as(id_base).map_err(Failure::at("take file identity"))?;
-    overlay(&lower, upper).map_err(Failure::at("mount overlay"))
+    overlay(&lower, UPPER).map_err(Failure::at("mount overlay"))
 }
 
-/// A view of `/proc` for a warm process, which shares process numbers with the host: only its own are in it. Mounted here,
-/// because that takes rights over the host's process numbers.
+/// Mounts a `/proc` for a warm process that shows only its own processes: a warm process shares the PID namespace of
+/// the host. The builder mounts it, because this takes rights over the host's PID namespace.
 fn own_processes() -> io::Result<OwnedFd> {
     let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "hidepid", "invisible")?;
@@ -133,7 +125,7 @@ fn overlay(lower: &str, upper: &str) -> io::Result<OwnedFd> {
     fsconfig_set_string(context, "lowerdir", lower)?;
     fsconfig_set_string(context, "upperdir", format!("{upper}/upper"))?;
     fsconfig_set_string(context, "workdir", format!("{upper}/work"))?;
-    // A directory of the template can be renamed in one step, as on a plain disk.
+    // A directory of the template can be renamed as on a plain disk.
     fsconfig_set_string(context, "redirect_dir", "on")?;
     fsconfig_create(context)?;
     fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV).map_err(Into::into)

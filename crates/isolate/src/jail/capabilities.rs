@@ -1,4 +1,4 @@
-//! Which of root's rights root has inside, and the file identity of the overlay's mounter.
+//! Capabilities of root inside a jail, and the file identity of the process that mounts the overlay.
 
 use std::io;
 
@@ -8,11 +8,11 @@ use rustix::thread::{
     set_capabilities, set_capabilities_secure_bits,
 };
 
-use crate::spawner::Kind;
+use super::handover::JailKind;
 
-/// Rights of root inside; each is confined to what the sandbox's own namespaces hold. What is missing is missing for a
-/// reason: no mounts, namespaces or devices (`SYS_ADMIN`), no packet filters or routes (`NET_ADMIN`), no modules, raw
-/// I/O, clock, reboot, kernel log, BPF, performance counters or limits beyond the given ones.
+/// Capabilities of root inside, with the reason for each; they apply within the sandbox's own namespaces. All others
+/// are left out: no mounts, namespaces or devices (`SYS_ADMIN`), no packet filters or routes (`NET_ADMIN`), no modules,
+/// raw I/O, clock, reboot, kernel log, BPF, performance counters or higher limits.
 const KEPT: [(CapabilitySet, &str); 16] = [
     (CapabilitySet::CHOWN, "package managers and sudo change owners"),
     (CapabilitySet::DAC_OVERRIDE, "root reads and writes any file of the sandbox"),
@@ -36,29 +36,29 @@ fn kept() -> CapabilitySet {
     KEPT.iter().fold(CapabilitySet::empty(), |all, (one, _)| all | *one)
 }
 
-fn kept_by(kind: Kind) -> CapabilitySet {
+fn kept_by(kind: JailKind) -> CapabilitySet {
     match kind {
-        Kind::Sandbox => kept(),
-        // To enter the namespaces of its sandboxes; what it forks into one gives that up there.
-        Kind::Warm { .. } => kept() | CapabilitySet::SYS_ADMIN,
+        JailKind::Sandbox => kept(),
+        // To enter the namespaces of its sandboxes; a fork drops it there.
+        JailKind::Warm { .. } => kept() | CapabilitySet::SYS_ADMIN,
     }
 }
 
-/// The rights kept inside, as the kernel numbers them.
+/// Bit mask of the capabilities kept inside.
 pub(crate) fn kept_mask() -> u64 {
     kept().bits()
 }
 
-/// Gives up everything that is not kept, for this process and all it will ever start. The last rights go when the
-/// agent is executed, so this process may still finish its own set-up.
-pub(super) fn limit_bounding_set(kind: Kind) -> io::Result<()> {
+/// Removes all other capabilities from the bounding set. The process itself keeps them until the program is executed,
+/// so that it can finish its set-up.
+pub(super) fn limit_bounding_set(kind: JailKind) -> io::Result<()> {
     for index in 0..64 {
         let Some(one) = CapabilitySet::from_bits(1 << index) else { continue };
         if kept_by(kind).contains(one) {
             continue;
         }
         match remove_capability_from_bounding_set(one) {
-            // EINVAL: this kernel does not know so high a number.
+            // EINVAL: this kernel has no capability with this number.
             Ok(()) | Err(rustix::io::Errno::INVAL) => {}
             Err(error) => return Err(error.into()),
         }
@@ -66,19 +66,19 @@ pub(super) fn limit_bounding_set(kind: Kind) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up the same rights in the calling process itself.
-pub(super) fn drop_rights(kind: Kind) -> io::Result<()> {
+/// Drops the same capabilities in the calling process.
+pub(super) fn drop_rights(kind: JailKind) -> io::Result<()> {
     let kept = kept_by(kind);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(Into::into)
 }
 
-/// Keeps this process's rights over changes of identity. A new user namespace starts without this.
+/// Keeps the capabilities of this process over changes of identity. A new user namespace starts without this setting.
 pub(super) fn keep_rights() -> io::Result<()> {
     set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP).map_err(Into::into)
 }
 
-/// Makes new files of this process belong to `id` on the host, without losing any right over files.
+/// Lets new files of this process belong to `id` on the host, without dropping capabilities.
 pub(super) fn own_files_as(id: u32) -> io::Result<()> {
     keep_rights()?;
     crate::sys::set_file_identity(Uid::from_raw(id), Gid::from_raw(id))

@@ -1,76 +1,79 @@
-//! What the kernel counts for users and not for control groups: queued signals, message queues, inotify.
+//! Limits of resources that the kernel counts per user and not per control group: queued signals, message queues, inotify.
 //!
-//! A thing is counted for the user inside, then for the owner of that user namespace in the one above, and so on up to the
-//! host. Each sandbox's namespace has an owner of its own, so sandboxes that are born directly below the host share nothing.
-//! Those of a warm process meet in the count of its owner on the host: there must be room for all of them there, and each
-//! needs a limit one level below, in the warm process's namespace.
+//! The kernel charges the user inside, then the owner of that user namespace in the namespace above, and so on up to
+//! the host. Each sandbox's namespace has an owner of its own, so sandboxes directly below the host share no count.
+//! Sandboxes of a warm process share the count of its owner on the host: that count must have room for all of them, and
+//! each sandbox needs a limit one level below, in the warm process's namespace.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::spawner::Kind;
+use super::handover::JailKind;
 
-/// The most a sandbox may have, and where a user namespace keeps that for each user in it.
-const INOTIFY: [(&str, u32); 2] =
-    [("/proc/sys/user/max_inotify_instances", INSTANCES), ("/proc/sys/user/max_inotify_watches", WATCHES)];
-/// Inotify instances of a sandbox; eight times what the kernel gives a desktop's user.
-pub(crate) const INSTANCES: u32 = 1024;
-/// Inotify watches of a sandbox.
-pub(crate) const WATCHES: u32 = 131_072;
+/// Maxima of a sandbox, and the files in which a user namespace keeps them for each of its users.
+const INOTIFY: [(&str, u32); 2] = [
+    ("/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES),
+    ("/proc/sys/user/max_inotify_watches", INOTIFY_WATCHES),
+];
+/// Maximum number of inotify instances of a sandbox; eight times the kernel's default for a user.
+pub(crate) const INOTIFY_INSTANCES: u32 = 1024;
+/// Maximum number of inotify watches of a sandbox.
+pub(crate) const INOTIFY_WATCHES: u32 = 131_072;
 
-/// Resource limits that a new user namespace makes its own limits for all of its users together.
+/// Resource limits that a new user namespace takes over as limits for all of its users together.
 const COUNTED: [Resource; 4] = [Resource::Nproc, Resource::Sigpending, Resource::Msgqueue, Resource::Memlock];
-/// What a sandbox gets of some of them, and its part of what there is where that cannot be lifted for all.
+/// Limits of a sandbox, and its share of the host's limit (one in so many) where that cannot be raised.
 const SHARES: [(Resource, u64, u64); 2] =
     [(Resource::Sigpending, 16_384, 64), (Resource::Msgqueue, 819_200, 4)];
 
-/// The limits of this process from before a birth.
-pub(super) struct Lifted(Vec<(Resource, Rlimit)>);
+/// Limits of this process that were raised for a clone.
+pub(super) struct RaisedLimits(Vec<(Resource, Rlimit)>);
 
-/// Whether this process may lift limits. To be asked before it enters another user namespace.
-pub(super) fn may_lift() -> io::Result<bool> {
+/// Whether this process may raise limits. Call this before it enters another user namespace.
+pub(super) fn may_raise() -> io::Result<bool> {
     Ok(capabilities(None)?.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
-/// Sets the limits that the user namespace about to be made takes over: none for a warm process, below which each sandbox
-/// has its own.
-pub(super) fn before_birth(kind: Kind, may_lift: bool) -> io::Result<Lifted> {
-    let mut lifted = Vec::new();
+/// Sets the limits that the next user namespace takes over. A warm process gets none, because each sandbox below it has
+/// its own.
+pub(super) fn before_clone(kind: JailKind, may_raise: bool) -> io::Result<RaisedLimits> {
+    let mut raised = Vec::new();
     match kind {
-        Kind::Sandbox => {
-            for (resource, most, part) in SHARES {
+        JailKind::Sandbox => {
+            for (resource, maximum, part) in SHARES {
                 let now = getrlimit(resource);
-                let share = now
-                    .maximum
-                    .map_or(most, |all| if may_lift { most.min(all) } else { most.min(all / part) });
+                let share = now.maximum.map_or(maximum, |all| {
+                    if may_raise { maximum.min(all) } else { maximum.min(all / part) }
+                });
                 setrlimit(resource, Rlimit { current: Some(share), maximum: Some(share) })?;
             }
         }
-        Kind::Warm { .. } if may_lift => {
+        JailKind::Warm { .. } if may_raise => {
             for resource in COUNTED {
-                lifted.push((resource, getrlimit(resource)));
+                raised.push((resource, getrlimit(resource)));
                 setrlimit(resource, Rlimit { current: None, maximum: None })?;
             }
         }
-        Kind::Warm { .. } => {}
+        JailKind::Warm { .. } => {}
     }
-    Ok(Lifted(lifted))
+    Ok(RaisedLimits(raised))
 }
 
-impl Lifted {
-    /// Gives this process its limits back; the namespace keeps those it was born with.
-    pub(super) fn put_back(self) -> io::Result<()> {
+impl RaisedLimits {
+    /// Restores the limits of this process; the namespace keeps those it was created with.
+    pub(super) fn restore(self) -> io::Result<()> {
         self.0.into_iter().try_for_each(|(resource, limit)| setrlimit(resource, limit).map_err(Into::into))
     }
 }
 
-/// Limits what each user of the calling process's user namespace may have; in that of a warm process, each sandbox is one.
+/// Limits the inotify use of each user of the calling process's user namespace. In that of a warm process, each sandbox
+/// is one user.
 pub(super) fn limit_inotify() -> io::Result<()> {
-    for (path, most) in INOTIFY {
-        match std::fs::write(path, most.to_string()) {
-            // A kernel without inotify.
+    for (path, maximum) in INOTIFY {
+        match std::fs::write(path, maximum.to_string()) {
+            // The kernel has no inotify.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }

@@ -1,5 +1,5 @@
-//! The first process of a jail, from its first instruction in new namespaces to its program's: a sandbox's future PID 1,
-//! or a template's warm process.
+//! The first process of a jail, from its first instruction in new namespaces to the execution of its program: the PID 1 of a
+//! sandbox, or a warm process.
 
 use std::ffi::CString;
 use std::net::Ipv4Addr;
@@ -12,31 +12,32 @@ use rustix::system::sethostname;
 use rustix::thread::UnshareFlags;
 use sandcove_wire::boot::{BOOT_FD, CONTROL_FD, ZYGOTE_FD};
 
-use super::counters::{self, Lifted};
+use super::counters::{self, RaisedLimits};
+use super::handover::{Failure, JailKind, Launch};
 use super::{capabilities, mounts, seccomp};
-use crate::spawner::{Failure, Kind, Launch, receive, send};
+use crate::packet::{receive, send};
 use crate::sys;
 
-/// The interface to the outside.
+/// Name of the network interface.
 const INTERFACE: &str = "eth0";
-/// Every network is a pair of addresses: ours and the gateway's.
+/// Netmask of a network: it holds two addresses, the sandbox's and the gateway's.
 const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 252);
-/// Address of the sandbox's own metadata service (contract: envd, section 6), held by the loopback interface.
+/// Address of the sandbox's metadata service (contract: envd, section 6), on the loopback interface.
 const METADATA_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// Never returns: execs its program, or reports the failed step to `builder` and ends.
-pub(super) fn run(builder: &OwnedFd, lifted: Lifted) -> ! {
-    // Kept above the numbers the agent gets, so that whatever fails can still be told.
+/// Executes the program, or reports the failed step to `builder` and exits. Never returns.
+pub(super) fn run(builder: &OwnedFd, limits: RaisedLimits) -> ! {
+    // Above the numbers of the agent's descriptors, so that every failure can be reported.
     if let Ok(builder) = rustix::io::fcntl_dupfd_cloexec(builder, 64)
-        && let Err(failure) = start(&builder, lifted)
+        && let Err(failure) = start(&builder, limits)
     {
         let _ = send(&builder, &failure, &[]);
     }
     sys::exit_now(1)
 }
 
-fn start(builder: &OwnedFd, lifted: Lifted) -> Result<(), Failure> {
-    // Nobody there any more: the request was given up, and this shell with it.
+fn start(builder: &OwnedFd, limits: RaisedLimits) -> Result<(), Failure> {
+    // None: the builder has ended, so the start was given up.
     let Some((launch, fds)) = receive::<Launch>(builder).map_err(Failure::at("receive launch"))? else {
         return Ok(());
     };
@@ -45,19 +46,19 @@ fn start(builder: &OwnedFd, lifted: Lifted) -> Result<(), Failure> {
         return Err(Failure { step: "receive launch".into(), reason: "missing descriptors".into() });
     };
 
-    lifted.put_back().map_err(Failure::at("put limits back"))?;
+    limits.restore().map_err(Failure::at("restore limits"))?;
     sys::become_root().map_err(Failure::at("become root"))?;
     counters::limit_inotify().map_err(Failure::at("limit inotify"))?;
     setsid().map_err(Failure::at("setsid"))?;
-    sys::collect_children(true).map_err(Failure::at("reset SIGCHLD"))?;
-    // From here on /proc/self/cgroup says `/`: the host has put us into our cgroup before it sent the launch.
+    sys::set_reaps_children(true).map_err(Failure::at("reset SIGCHLD"))?;
+    // From here on /proc/self/cgroup reads `/`: the server has put this process into its control group before the launch.
     sys::unshare(UnshareFlags::NEWCGROUP).map_err(Failure::at("unshare cgroup"))?;
     sethostname(launch.hostname.as_bytes()).map_err(Failure::at("set host name"))?;
     network(launch.address)?;
 
     let processes = match launch.kind {
-        Kind::Sandbox => None,
-        Kind::Warm { .. } => fds.next_back(),
+        JailKind::Sandbox => None,
+        JailKind::Warm { .. } => fds.next_back(),
     };
     let mut volumes: Vec<OwnedFd> = launch.volumes.iter().filter_map(|_| fds.next_back()).collect();
     volumes.reverse();
@@ -65,7 +66,7 @@ fn start(builder: &OwnedFd, lifted: Lifted) -> Result<(), Failure> {
     mounts::attach(&volumes, &launch)?;
     drop((root, processes, volumes));
     umask(Mode::from_raw_mode(0o022));
-    limits()?;
+    limit_core_files()?;
 
     let command: Vec<CString> = launch
         .command
@@ -108,7 +109,7 @@ fn network(address: Option<(Ipv4Addr, Ipv4Addr)>) -> Result<(), Failure> {
     sys::add_default_route(socket, gateway).map_err(Failure::at("set route"))
 }
 
-fn limits() -> Result<(), Failure> {
+fn limit_core_files() -> Result<(), Failure> {
     // No core files: they would fill the sandbox's disk with what is mostly library code.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
         .map_err(Failure::at("limit core files"))

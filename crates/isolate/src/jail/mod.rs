@@ -1,15 +1,20 @@
-//! Making a sandbox out of a process, step by step: [`builder`] runs with the host's rights outside, [`init`] is the
-//! future PID 1 inside. Both are single-threaded, block, and never touch an async runtime.
+//! A jail is built out of a process, step by step: [`builder`] runs outside with the host's rights, [`clone`] clones the
+//! first process, [`init`] is that first process inside. All of them are single-threaded, block, and never touch an async
+//! runtime. [`crate::spawner`] shows how they talk to each other.
 
-mod birth;
 pub(crate) mod builder;
 mod capabilities;
+mod clone;
 mod counters;
+mod handover;
 mod init;
 mod mounts;
 mod seccomp;
 
-pub(crate) use builder::ID_COUNT;
 pub(crate) use capabilities::kept_mask;
-pub(crate) use counters::{INSTANCES as INOTIFY_INSTANCES, WATCHES as INOTIFY_WATCHES};
+pub(crate) use counters::{INOTIFY_INSTANCES, INOTIFY_WATCHES};
+pub(crate) use handover::{
+    BuildRequest, DEVICES, Failure, ID_COUNT, JailKind, LAYERS, Launch, MAX_LAYERS, NEW_ROOT, Reply, UPPER,
+    VolumeMount,
+};
 pub(crate) use seccomp::refusals;

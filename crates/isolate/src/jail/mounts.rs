@@ -1,4 +1,4 @@
-//! What a sandbox sees of file systems.
+//! The file systems that a sandbox sees.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,9 +11,9 @@ use rustix::mount::{
 use rustix::process::{chdir, pivot_root};
 use sandcove_wire::boot::LIBEXEC;
 
-use crate::spawner::{DEVICES, Failure, Launch, NEW_ROOT};
+use super::handover::{DEVICES, Failure, Launch, NEW_ROOT};
 
-/// Files of `/proc` that tell about the host or reach it; covered by an empty device.
+/// Files of `/proc` that reveal or reach the host; covered by an empty device.
 const MASKED_FILES: [&str; 10] = [
     "/proc/cmdline",
     "/proc/interrupts",
@@ -26,7 +26,7 @@ const MASKED_FILES: [&str; 10] = [
     "/proc/timer_list",
     "/proc/kallsyms",
 ];
-/// Directories covered by an empty read-only one.
+/// Directories that are covered by an empty read-only one.
 const MASKED_DIRECTORIES: [&str; 8] = [
     "/proc/acpi",
     "/proc/scsi",
@@ -35,19 +35,19 @@ const MASKED_DIRECTORIES: [&str; 8] = [
     "/sys/fs",
     "/sys/module",
     "/sys/block",
-    // Counters of energy, from which other sandboxes' work can be read.
+    // Energy counters, from which the work of other sandboxes can be inferred.
     "/sys/devices/virtual/powercap",
 ];
-/// Parts of `/proc` that may be read only.
+/// Directories of `/proc` that are read-only.
 const READ_ONLY: [&str; 4] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"];
 
-/// Where the old root is for a moment, below the new one.
+/// Temporary mount point of the old root, below the new one.
 const OLD_ROOT: &str = "run/old";
 
 const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 
-/// Attaches `root`, fills in what only the kernel can provide, makes it the root, and lets go of the old one. `processes` is
-/// a ready `/proc`, for who may not mount one.
+/// Attaches `root`, mounts the kernel's file systems in it, pivots to it, and detaches the old root. `processes` is a
+/// `/proc` for a process that may not mount one.
 pub(super) fn enter(root: &OwnedFd, processes: Option<&OwnedFd>, launch: &Launch) -> Result<(), Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(Failure::at("unshare mounts"))?;
@@ -68,33 +68,34 @@ pub(super) fn enter(root: &OwnedFd, processes: Option<&OwnedFd>, launch: &Launch
     memory_backed("run", "mode=755", launch)?;
     guest_programs(launch)?;
 
-    // Not on top of the new root, as is often done: who enters these namespaces just then would get the old one.
+    // Not on top of the new root, as is often done: a process that enters the namespaces at that moment would get the
+    // old root.
     mkdirat(CWD, OLD_ROOT, Mode::from_raw_mode(0o700))
-        .map_err(Failure::at("make a place for the old root"))?;
+        .map_err(Failure::at("create the mount point of the old root"))?;
     pivot_root(".", OLD_ROOT).map_err(Failure::at("pivot root"))?;
     chdir("/").map_err(Failure::at("enter new root"))?;
-    unmount(OLD_ROOT, UnmountFlags::DETACH).map_err(Failure::at("let go of old root"))?;
-    unlinkat(CWD, OLD_ROOT, AtFlags::REMOVEDIR).map_err(Failure::at("remove the place of the old root"))?;
+    unmount(OLD_ROOT, UnmountFlags::DETACH).map_err(Failure::at("detach the old root"))?;
+    unlinkat(CWD, OLD_ROOT, AtFlags::REMOVEDIR)
+        .map_err(Failure::at("remove the mount point of the old root"))?;
     mask()?;
-    // On top of a part of `/proc` that was just bound anew.
+    // After masking, because the file is below a directory that was just bound again.
     boot_id()
 }
 
-/// Every start has an id of its own, as every start of a machine has: the host's would be the same in all sandboxes, and
-/// after a cold start.
+/// Gives the sandbox a boot id of its own. The host's would be the same in all sandboxes and after a cold start.
 fn boot_id() -> Result<(), Failure> {
     let (source, target) = ("/run/boot_id", "/proc/sys/kernel/random/boot_id");
-    let fresh = std::fs::read("/proc/sys/kernel/random/uuid").map_err(Failure::at("make up a boot id"))?;
+    let fresh = std::fs::read("/proc/sys/kernel/random/uuid").map_err(Failure::at("create a boot id"))?;
     std::fs::write(source, fresh).map_err(Failure::at("write the boot id"))?;
     chmod(source, Mode::from_raw_mode(0o444)).map_err(Failure::at("write the boot id"))?;
     mount_bind(source, target).map_err(Failure::at("show the boot id"))?;
     unlinkat(CWD, source, AtFlags::empty()).map_err(Failure::at("hide the boot id's file"))
 }
 
-/// Attaches the volumes. The old root is gone by now, so no link of the template or of a volume leads to it.
+/// Attaches the volumes. The old root is detached by now, so no link of the template or of a volume leads to it.
 pub(super) fn attach(volumes: &[OwnedFd], launch: &Launch) -> Result<(), Failure> {
     for (tree, volume) in volumes.iter().zip(&launch.volumes) {
-        std::fs::create_dir_all(&volume.target).map_err(Failure::at("make a place for a volume"))?;
+        std::fs::create_dir_all(&volume.target).map_err(Failure::at("create the mount point of a volume"))?;
         move_mount(tree, "", CWD, &volume.target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .map_err(Failure::at("attach a volume"))?;
     }

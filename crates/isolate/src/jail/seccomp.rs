@@ -1,5 +1,5 @@
-//! Which system calls exist inside. An allow-list: what is not named answers "not implemented", so that programs fall
-//! back to older calls; what would reach for the host or for other namespaces answers "not permitted".
+//! The system calls of a jail, as an allow-list. Calls that are not listed return "not implemented", so that programs
+//! fall back to older calls; calls that affect the host or other namespaces return "not permitted".
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use crate::spawner::{Failure, Kind};
+use super::handover::{Failure, JailKind};
 use crate::sys;
 
-/// Refused by name, whoever asks: each manages something that is shared with the host, or makes a namespace in which
-/// the kernel would trust the caller with far more of its own code.
+/// Calls that are refused to every process: each manages something that is shared with the host, or creates a namespace
+/// in which the kernel exposes far more of its code to the caller.
 const REFUSED: &[c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -55,8 +55,8 @@ const REFUSED: &[c_long] = &[
     libc::SYS_setdomainname,
 ];
 
-/// Allowed with any arguments. Kernel AIO is not: all sandboxes and the host share one count of its requests
-/// (`fs.aio-max-nr`), and programs that use it fall back.
+/// Calls that are allowed with any arguments. Kernel AIO is not among them: all sandboxes and the host share one count
+/// of its requests (`fs.aio-max-nr`), and programs that use it fall back.
 #[rustfmt::skip]
 const ALLOWED: &[c_long] = &[
     // Files and directories.
@@ -121,7 +121,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_mq_notify, libc::SYS_mq_getsetattr,
 ];
 
-/// Calls that only older processor families still have.
+/// Calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const ALLOWED_HERE: &[c_long] = &[
@@ -136,7 +136,7 @@ const ALLOWED_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[c_long] = &[];
 
-/// Any of the namespaces a `clone` can make.
+/// Flags of `clone` that create namespaces.
 const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -145,17 +145,17 @@ const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
-/// What a warm process needs to enter a sandbox; what it forks into one loses that there.
+/// Calls that a warm process needs to enter a sandbox; a fork loses them there.
 const ENTERING: [c_long; 2] = [libc::SYS_setns, libc::SYS_unshare];
 
-/// Types of IPv4 and IPv6 sockets. Not `SOCK_PACKET`, by which the kernel makes a packet socket of an IPv4 one.
+/// Types of IPv4 and IPv6 sockets. Not `SOCK_PACKET`, which makes an IPv4 socket a packet socket.
 const INTERNET_TYPES: [i32; 3] = [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW];
-/// The bits of a type that are no flags.
+/// Bits of a socket type without its flags.
 const TYPE_BITS: u64 = 0xf;
-/// Transports that nothing inside needs and whose module a socket would load into the kernel that all share.
+/// Transports that no program needs and whose module a socket would load into the shared kernel.
 const REFUSED_TRANSPORTS: [i32; 3] = [libc::IPPROTO_DCCP, libc::IPPROTO_SCTP, L2TP];
 const L2TP: i32 = 115;
-/// What is there of netlink: for tools that list interfaces and sockets, for sudo's audit records, for device events.
+/// Netlink protocols for tools that list interfaces and sockets, for sudo's audit records, and for device events.
 const NETLINK_PROTOCOLS: [i32; 5] = [
     libc::NETLINK_ROUTE,
     libc::NETLINK_SOCK_DIAG,
@@ -164,30 +164,29 @@ const NETLINK_PROTOCOLS: [i32; 5] = [
     libc::NETLINK_GENERIC,
 ];
 
-/// Terminal requests that would type into somebody else's terminal.
+/// Terminal requests that inject input into another terminal.
 const TERMINAL_INJECTION: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
-/// Loads the filters for this process and all it will start. Needs `CAP_SYS_ADMIN`, see [`sys::install_filter`].
-pub(super) fn load(kind: Kind) -> Result<(), Failure> {
+/// Loads the filters for this process and its descendants. Needs `CAP_SYS_ADMIN`, see [`sys::install_filter`].
+pub(super) fn load(kind: JailKind) -> Result<(), Failure> {
     let install = |program: Result<BpfProgram, BackendError>| {
         sys::install_filter(&program.map_err(Failure::at("compile seccomp"))?)
             .map_err(Failure::at("load seccomp"))
     };
     match kind {
-        Kind::Sandbox => {
+        JailKind::Sandbox => {
             install(allow_list(&[]))?;
-            // Last: of two refusals the kernel reports the newest filter's.
+            // Last: of two refusals the kernel reports that of the newest filter.
             install(refuse(|_| true))
         }
-        Kind::Warm { .. } => {
+        JailKind::Warm { .. } => {
             install(allow_list(&ENTERING))?;
             install(refuse(|call| !ENTERING.contains(&call)))
         }
     }
 }
 
-/// The filter that what a warm process forks into a sandbox loads there, on top of those it has: byte for byte as the
-/// kernel takes it.
+/// The filter that a fork of a warm process loads in a sandbox on top of its own, byte for byte as the kernel takes it.
 pub(crate) fn refusals() -> Result<Vec<u8>, BackendError> {
     let program = refuse(|_| true)?;
     Ok(program
@@ -209,7 +208,7 @@ fn allow_list(more: &[c_long]) -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(allowed, not_implemented, SeccompAction::Allow, architecture()?)?.try_into()
 }
 
-/// The sockets that can be made: argument 0 is the family, 1 the type with flags, 2 the protocol.
+/// Rules for the sockets that can be created: argument 0 is the family, 1 the type with flags, 2 the protocol.
 fn sockets() -> Result<Vec<SeccompRule>, BackendError> {
     let mut rules = vec![rule(&[is(0, libc::AF_UNIX)])?];
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -230,7 +229,7 @@ fn sockets() -> Result<Vec<SeccompRule>, BackendError> {
     Ok(rules)
 }
 
-/// A condition on one argument: its position, how much of it counts, how it is compared, and with what.
+/// A condition on one argument: position, length, comparison, value.
 type Condition = (u8, SeccompCmpArgLen, SeccompCmpOp, u64);
 
 fn is(argument: u8, value: i32) -> Condition {
@@ -273,7 +272,7 @@ mod tests {
         use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket, socketpair};
 
         const PACKET_TYPE: u32 = 10;
-        // The filter holds for one thread. Where nobody has to be root, it asks for this instead.
+        // The filter applies to one thread. `no_new_privs` lets it load without root.
         let tried = std::thread::spawn(|| {
             rustix::thread::set_no_new_privs(true).unwrap();
             sys::install_filter(&allow_list(&[]).unwrap()).unwrap();

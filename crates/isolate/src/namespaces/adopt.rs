@@ -1,5 +1,5 @@
-//! Finding a sandbox of an earlier server again. A sandbox is given up only on proof that it is dead: its PID 1 has ended,
-//! and nothing runs in its control group. A missing answer is an error and never counts as a death.
+//! Adopting a sandbox of an earlier server. A sandbox counts as dead only on proof: its PID 1 has ended, and nothing runs in
+//! its control group. When this cannot be determined, adoption is an error.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,35 +7,38 @@ use std::time::{Duration, Instant};
 
 use sandcove_wire::id::SandboxId;
 
-use super::{Handle, Host, handle, record};
+use super::host::{Host, blocking};
+use super::record;
+use super::running::RunningSandbox;
 use crate::{Error, Result};
 
-/// How long the last processes of a dead sandbox may take to be gone.
+/// Timeout for the last processes of a dead sandbox to end.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(2);
 
-/// The sandbox `id` if it lives; `None` if it is dead.
-pub(super) async fn adopt(host: &Arc<Host>, id: &SandboxId) -> Result<Option<Handle>> {
+/// Opens the sandbox `id`; `None` if it is dead.
+pub(super) async fn adopt(host: &Arc<Host>, id: &SandboxId) -> Result<Option<RunningSandbox>> {
     let run_dir = host.run_dir(id);
     let record = match record::read(&run_dir) {
         Ok(record) => record,
-        // The run directory is the last thing that is removed of a sandbox.
+        // The run directory is removed last.
         Err(_) if is_missing(&run_dir)? => return Ok(None),
         Err(error) => return unrecorded(host, id, &error).map(|()| None),
     };
     let slot = record.slot;
-    if let Some(handle) = Handle::open(host.clone(), record)? {
+    if let Some(sandbox) = RunningSandbox::open(host.clone(), record)? {
         if host.slots.mark(slot) {
-            return Ok(Some(handle));
+            return Ok(Some(sandbox));
         }
-        return Err(unproven(id, format!("slot {slot} is recorded for another sandbox, too")));
+        return Err(unproven(id, format!("slot {slot} is recorded for another sandbox too")));
     }
     let (waiting, id) = (host.clone(), id.clone());
-    handle::blocking(move || wait_until_empty(&waiting, &id, slot)).await?;
+    blocking(move || wait_until_empty(&waiting, &id, slot)).await?;
     Ok(None)
 }
 
-/// Waits until nothing runs in the group of a sandbox whose PID 1 has ended: the kernel has killed the rest with it.
+/// Waits until the control group of a sandbox whose PID 1 has ended is empty: the kernel kills the other processes with
+/// PID 1.
 fn wait_until_empty(host: &Host, id: &SandboxId, slot: u32) -> Result<()> {
     let deadline = Instant::now() + END_TIMEOUT;
     loop {
@@ -55,8 +58,8 @@ fn wait_until_empty(host: &Host, id: &SandboxId, slot: u32) -> Result<()> {
     }
 }
 
-/// Decides about a sandbox whose record cannot be read, as after a power cut: it is dead, unless processes run in a control
-/// group that no record names.
+/// Checks that a sandbox whose record cannot be read, as after a power failure, is dead: no processes run in a control group
+/// that no record names.
 fn unrecorded(host: &Host, id: &SandboxId, error: &Error) -> Result<()> {
     let run = host.config.data_dir.join("run");
     let recorded: HashSet<u32> = record::all(&run).into_iter().map(|record| record.slot).collect();
@@ -64,7 +67,7 @@ fn unrecorded(host: &Host, id: &SandboxId, error: &Error) -> Result<()> {
         if !host.cgroups.pids(slot)?.is_empty() {
             return Err(unproven(
                 id,
-                format!("{error}, and control group s{slot} holds processes of no record"),
+                format!("{error}, and control group s{slot} holds processes that no record names"),
             ));
         }
     }

@@ -2,19 +2,22 @@
 
 mod adopt;
 mod create;
-mod handle;
+mod host;
+mod keep_warm;
 mod log;
-mod prepared;
+mod prepare;
 mod process;
 mod purge;
 mod record;
+mod refill;
+mod running;
+mod sandbox_pool;
 mod slots;
-mod spares;
 mod suspend;
 mod sweep;
+mod unassigned;
 mod warm;
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,79 +27,36 @@ use sandcove_wire::id::SandboxId;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::SweepReport;
 use crate::cgroup::Cgroups;
 use crate::instance::Instance;
 use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
 use crate::spawner::{Spawner, SpawnerConfig};
-use crate::{Blueprint, Error, Known, Result, SandboxSpec, crash, jail};
+use crate::{Blueprint, Error, Known, Result, SandboxSpec, SweepReport, crash, jail};
 
-pub use handle::Handle;
+pub use host::Config;
+use host::{Host, blocking};
 pub use purge::purge;
+pub use running::RunningSandbox;
+use sandbox_pool::SandboxPool;
 use slots::Slots;
-use spares::Spares;
-use warm::{WarmSet, WarmSpec};
+use warm::{WarmProcesses, WarmSpec};
 
-/// Slots beyond the most sandboxes, for spares and warm processes.
-const MORE_SLOTS: u32 = 64;
+/// Slots beyond the maximum number of sandboxes, for pooled sandboxes and warm processes.
+const EXTRA_SLOTS: u32 = 64;
 
-/// What the backend needs to know of the host.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Everything durable is below it.
-    pub data_dir: PathBuf,
-    /// Directory with `sandcove-agent` and the other programs for the inside.
-    pub libexec: PathBuf,
-    /// The `sandcove` program, started again as spawner.
-    pub program: PathBuf,
-    /// IPv4 network of 65,536 addresses that sandboxes get theirs from, e.g. `10.213.0.0/16`.
-    pub network: String,
-    /// Name servers; the host's own when `None`.
-    pub dns: Option<Vec<IpAddr>>,
-    /// Most sandboxes at once.
-    pub max_sandboxes: u32,
-    /// Size of a new pool image, GiB; most of the free space when `None`.
-    pub pool_size_gib: Option<u64>,
-    /// Sandboxes made ahead for each template.
-    pub spares: usize,
-}
-
-/// The backend. Clones share everything.
+/// The namespaces backend. Clones share everything.
 #[derive(Clone)]
 pub struct Namespaces {
     host: Arc<Host>,
 }
 
-/// What all sandboxes of this server share.
-pub(crate) struct Host {
-    config: Config,
-    addresses: Addresses,
-    pool: Pool,
-    cgroups: Cgroups,
-    firewall: Firewall,
-    links: Links,
-    dialer: Dialer,
-    spawner: Spawner,
-    slots: Slots,
-    warm: WarmSet,
-    spares: Spares,
-    spares_kept: AtomicBool,
-    /// Instance number: tells the servers of one host apart.
-    number: u32,
-    /// Keepers of spares and warm processes, and what is being given back.
-    tasks: TaskTracker,
-    /// Cancelled when nothing is to be kept up any more.
-    stopping: CancellationToken,
-    _instance: Instance,
-}
-
 impl Namespaces {
-    /// Prepares the host: pool mounted, firewall in place, spawner running. Sandboxes of an earlier server are not
+    /// Prepares the host: mounts the pool, installs the firewall, starts the spawner. Sandboxes of an earlier server are not
     /// touched; adopt them, then sweep. The paths of `config` are absolute and without symbolic links.
     ///
     /// # Errors
-    /// When any of it is missing; what was made until then is taken back, unless an earlier server's sandboxes need it.
+    /// When a step fails. The steps before it are undone, unless an earlier server's sandboxes need them.
     pub async fn start(config: Config) -> Result<Self> {
         let instance = Instance::claim(&config.data_dir)?;
         let (number, data_dir) = (instance.number(), config.data_dir.clone());
@@ -104,7 +64,7 @@ impl Namespaces {
         if started.is_err()
             && let Ok(cgroups) = Cgroups::find(&purge::group_name(number))
         {
-            purge::give_back(&data_dir, number, &cgroups, &mut SweepReport::default()).await;
+            purge::remove_shared(&data_dir, number, &cgroups, &mut SweepReport::default()).await;
         }
         started
     }
@@ -125,7 +85,7 @@ impl Namespaces {
         let dialer =
             Dialer::start().map_err(|source| Error::Kernel { action: "start a thread".into(), source })?;
         crash::point("start.prepared");
-        // After the pool is mounted: the spawner takes its own view of it.
+        // After the pool is mounted: the spawner keeps a mount of its own.
         let spawner = Spawner::start(SpawnerConfig {
             program: config.program.clone(),
             pool: pool.root().to_owned(),
@@ -134,8 +94,8 @@ impl Namespaces {
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
         raise_inotify_limits();
         raise_descriptor_limit();
-        let slots = Slots::new(config.max_sandboxes + MORE_SLOTS);
-        let spares = Spares::new(config.spares);
+        let slots = Slots::new(config.max_sandboxes + EXTRA_SLOTS);
+        let sandbox_pool = SandboxPool::new(config.pooled_sandboxes);
         let host = Host {
             config,
             addresses,
@@ -146,9 +106,9 @@ impl Namespaces {
             dialer,
             spawner,
             slots,
-            warm: WarmSet::default(),
-            spares,
-            spares_kept: AtomicBool::new(false),
+            warm_processes: WarmProcesses::default(),
+            sandbox_pool,
+            pool_started: AtomicBool::new(false),
             number,
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -157,9 +117,11 @@ impl Namespaces {
         Ok(Self { host: Arc::new(host) })
     }
 
-    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<Handle> {
+    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<RunningSandbox> {
         let host = self.host.clone();
-        // A task of its own: a caller that goes away must not leave half a sandbox behind.
+        // A task of its own makes this call safe to cancel: a future that is dropped midway would leave a slot, a
+        // control group and half a sandbox behind. The server's task around this call guards what follows it, the row,
+        // the idempotency key and the driver, which a client that hangs up must not prevent.
         let task = tokio::spawn(async move { create::create(host, spec).await });
         match task.await {
             Ok(result) => result,
@@ -173,46 +135,46 @@ impl Namespaces {
     pub(crate) fn keep_ready(&self, blueprint: Blueprint) {
         let spec = WarmSpec::of(&blueprint);
         if blueprint.wants_warm()
-            && let Some(end) = self.host.warm.begin(&spec)
+            && let Some(end) = self.host.warm_processes.begin(&spec)
         {
-            self.keep_up(warm::keep(self.host.clone(), spec, end));
+            self.spawn(keep_warm::keep(self.host.clone(), spec, end));
         }
-        self.host.spares.want(blueprint);
+        self.host.sandbox_pool.add(blueprint);
     }
 
     pub(crate) fn is_ready(&self, blueprint: &Blueprint) -> bool {
-        let Host { spares, warm, .. } = &*self.host;
-        spares.has(blueprint) && (!blueprint.wants_warm() || warm.get(&blueprint.layers).is_some())
+        let Host { sandbox_pool, warm_processes, .. } = &*self.host;
+        sandbox_pool.has(blueprint)
+            && (!blueprint.wants_warm() || warm_processes.get(&blueprint.layers).is_some())
     }
 
     pub(crate) fn stop_keeping(&self, layers: &[PathBuf]) {
-        self.host.warm.forget(layers);
-        let (host, spares) = (self.host.clone(), self.host.spares.forget(layers));
-        self.keep_up(async move {
-            for spare in spares {
-                spare.discard(&host).await;
+        self.host.warm_processes.remove(layers);
+        let (host, pooled) = (self.host.clone(), self.host.sandbox_pool.remove(layers));
+        self.spawn(async move {
+            for sandbox in pooled {
+                host.discard(sandbox).await;
             }
         });
     }
 
-    pub(crate) async fn adopt(&self, id: &SandboxId) -> Result<Option<Handle>> {
+    pub(crate) async fn adopt(&self, id: &SandboxId) -> Result<Option<RunningSandbox>> {
         adopt::adopt(&self.host, id).await
     }
 
     pub(crate) fn holds_anything(&self) -> bool {
         let Host { config, pool, .. } = &*self.host;
-        let made_ahead = |id: &SandboxId| sweep::MADE_AHEAD.iter().any(|name| id.as_str().starts_with(name));
         let records = record::all(&config.data_dir.join("run")).into_iter().map(|record| record.id);
-        records.chain(pool.ids()).any(|id| !made_ahead(&id))
+        records.chain(pool.ids()).any(|id| !sweep::is_precreated(&id))
             || !pool.snapshot_names().is_empty()
             || std::fs::read_dir(pool.volumes()).is_ok_and(|mut volumes| volumes.next().is_some())
     }
 
     pub(crate) async fn sweep(&self, known: &Known) -> SweepReport {
         let report = sweep::sweep(&self.host, known).await;
-        // Not before: until now, what an earlier server left looks like what this one makes.
-        if !self.host.spares_kept.swap(true, Ordering::Relaxed) {
-            self.keep_up(Spares::keep(Arc::downgrade(&self.host)));
+        // Not before the first sweep, which takes pooled sandboxes for leftovers of an earlier server.
+        if !self.host.pool_started.swap(true, Ordering::Relaxed) {
+            self.spawn(refill::keep_filled(Arc::downgrade(&self.host)));
         }
         report
     }
@@ -222,8 +184,8 @@ impl Namespaces {
         host.stopping.cancel();
         host.tasks.close();
         host.tasks.wait().await;
-        for spare in host.spares.drain() {
-            spare.discard(host).await;
+        for sandbox in host.sandbox_pool.drain() {
+            host.discard(sandbox).await;
         }
         sweep::all_but_sandboxes(host).await
     }
@@ -234,11 +196,12 @@ impl Namespaces {
         host.tasks.close();
         host.tasks.wait().await;
         if host.cgroups.are_empty() {
-            sweep::give_back_all(host, &mut SweepReport::default()).await;
+            sweep::remove_shared(host, &mut SweepReport::default()).await;
         }
     }
 
-    fn keep_up(&self, work: impl Future<Output = ()> + Send + 'static) {
+    /// Runs `work` in a task that ends when the backend stops.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let stopping = self.host.stopping.clone();
         self.host.tasks.spawn(async move { stopping.run_until_cancelled_owned(work).await });
     }
@@ -249,12 +212,12 @@ impl Namespaces {
 
     pub(crate) async fn discard(&self, id: &SandboxId) -> Result<()> {
         let (host, id) = (self.host.clone(), id.clone());
-        handle::blocking(move || host.pool.delete(&id)).await
+        blocking(move || host.pool.delete(&id)).await
     }
 
     pub(crate) async fn delete_snapshot(&self, name: &str) -> Result<()> {
         let (host, name) = (self.host.clone(), name.to_owned());
-        handle::blocking(move || host.pool.delete_snapshot(&name)).await
+        blocking(move || host.pool.delete_snapshot(&name)).await
     }
 
     pub(crate) fn layer_dir(&self) -> PathBuf {
@@ -263,12 +226,12 @@ impl Namespaces {
 
     pub(crate) async fn create_volume(&self, name: &str, size_mib: u64) -> Result<()> {
         let (host, name) = (self.host.clone(), name.to_owned());
-        handle::blocking(move || host.pool.create_volume(&name, size_mib)).await
+        blocking(move || host.pool.create_volume(&name, size_mib)).await
     }
 
     pub(crate) async fn delete_volume(&self, name: &str) -> Result<()> {
         let (host, name) = (self.host.clone(), name.to_owned());
-        handle::blocking(move || host.pool.delete_volume(&name)).await
+        blocking(move || host.pool.delete_volume(&name)).await
     }
 
     pub(crate) fn volume_dir(&self) -> PathBuf {
@@ -276,21 +239,22 @@ impl Namespaces {
     }
 }
 
-/// Every sandbox takes a few descriptors of the server. The spawner and all sandboxes keep the limit they were started with.
+/// Raises the limit of open files: every sandbox takes a few descriptors of the server. The spawner and the sandboxes
+/// keep the limit they were started with.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
     if limit.current != limit.maximum
         && let Err(error) = setrlimit(Resource::Nofile, raised)
     {
-        tracing::warn!(%error, "the limit of open files was not raised");
+        tracing::warn!(%error, "failed to raise the limit of open files");
     }
 }
 
-/// What the kernel gives a user is meant for a desktop's; here one user may be all sandboxes of a template together, each
-/// with a limit of its own and with what it uses counted as its memory. Not worth failing for.
+/// Raises the inotify limits of a user. The defaults are meant for one desktop user; here one user may be all sandboxes of a
+/// template together, each of which has a limit of its own and is charged for the memory. A failure is only logged.
 fn raise_inotify_limits() {
-    /// Sandboxes there must be room for.
+    /// Number of sandboxes that the limits must suffice for.
     const SANDBOXES: u32 = 1024;
     for (limit, each) in
         [("max_user_instances", jail::INOTIFY_INSTANCES), ("max_user_watches", jail::INOTIFY_WATCHES)]
@@ -301,14 +265,7 @@ fn raise_inotify_limits() {
         if now.is_some_and(|now| now < wanted)
             && let Err(error) = std::fs::write(&path, wanted.to_string())
         {
-            tracing::warn!(%error, limit, "a limit of inotify was not raised");
+            tracing::warn!(%error, limit, "failed to raise an inotify limit");
         }
-    }
-}
-
-impl Host {
-    /// The sandbox's directory for what is not its own data.
-    fn run_dir(&self, id: &SandboxId) -> PathBuf {
-        self.config.data_dir.join("run").join(id.as_str())
     }
 }

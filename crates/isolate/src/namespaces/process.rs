@@ -1,4 +1,4 @@
-//! A process by number that cannot be mistaken for a later one of the same number.
+//! Processes identified by pid and start time, so that a reused pid is not mistaken for them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Start time of `pid` in clock ticks since boot: field 22 of `/proc/<pid>/stat`.
+/// Reads the start time of `pid` in clock ticks since boot: field 22 of `/proc/<pid>/stat`.
 pub(super) fn start_ticks(pid: u32) -> io::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name in field 2 may hold spaces and parentheses; the last `)` ends it.
@@ -17,29 +17,29 @@ pub(super) fn start_ticks(pid: u32) -> io::Result<u64> {
         .ok_or(io::ErrorKind::InvalidData.into())
 }
 
-/// A descriptor for `pid`, not passed on by exec.
+/// Opens a descriptor for `pid`, closed on exec.
 pub(super) fn open(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(Into::into)
 }
 
-/// A descriptor for the process `pid` that started at `ticks`; `None` when it has ended.
+/// Opens a descriptor for the process `pid` that started at `ticks`; `None` when that process has ended.
 ///
 /// # Errors
-/// When that cannot be found out, for want of descriptors for example.
+/// When this cannot be determined, for lack of descriptors for example.
 pub(super) fn find(pid: u32, ticks: u64) -> io::Result<Option<OwnedFd>> {
     let descriptor = match open(pid) {
         Err(error) if is_gone(&error) => return Ok(None),
         opened => opened?,
     };
-    // Checked after the descriptor is held: from then on the number cannot change its meaning.
+    // Checked after the descriptor is open: from then on the pid cannot be reused.
     match start_ticks(pid) {
         Ok(now) if now != ticks => return Ok(None),
         Ok(_) => {}
         Err(error) if is_gone(&error) => return Ok(None),
         Err(error) => return Err(error),
     }
-    // It is readable when nothing of the process runs any more, also if nobody has collected it.
+    // Readable when the process has ended, also before its parent has reaped it.
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let ended = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now))? > 0;
     Ok((!ended).then_some(descriptor))
@@ -50,7 +50,7 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// The user that `pid` runs as, in numbers of the host.
+/// Reads the user id, on the host, that `pid` runs as.
 pub(super) fn user(pid: u32) -> io::Result<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));

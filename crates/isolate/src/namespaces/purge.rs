@@ -1,32 +1,35 @@
-//! Taking back what servers of a data directory hold on this host, with a database or without.
+//! Releasing the resources that servers of a data directory hold on this host, with a database or without.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 
-use super::handle::blocking;
-use super::sweep::note;
-use crate::backend::SweepReport;
+use super::host::blocking;
 use crate::cgroup::Cgroups;
 use crate::instance::Instance;
 use crate::net::{Firewall, Links, link_prefix};
 use crate::pool::Pool;
-use crate::{Error, Result};
+use crate::{Error, Result, SweepReport};
 
-/// Slots emptied at once.
-const AT_ONCE: usize = 16;
-/// How long spawners may take to leave when their sandboxes have ended.
+/// Number of slots emptied at a time.
+const MAX_CONCURRENT: usize = 16;
+/// Timeout for spawners to exit after their sandboxes have ended.
 const SPAWNER_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(5);
 
-/// The parent control group of an instance.
+/// Name of the parent control group of an instance.
 pub(super) fn group_name(instance: u32) -> String {
     format!("sandcove{instance}")
 }
 
-/// Takes the firewall, the parent control groups and the mounted pool away, if nothing runs that needs them.
-pub(super) async fn give_back(data_dir: &Path, instance: u32, cgroups: &Cgroups, report: &mut SweepReport) {
+/// Removes the firewall and the parent control groups and unmounts the pool, unless a sandbox needs them.
+pub(super) async fn remove_shared(
+    data_dir: &Path,
+    instance: u32,
+    cgroups: &Cgroups,
+    report: &mut SweepReport,
+) {
     if !cgroups.are_empty() {
         return;
     }
@@ -36,12 +39,12 @@ pub(super) async fn give_back(data_dir: &Path, instance: u32, cgroups: &Cgroups,
     note(report, "pool mount".into(), blocking(move || Pool::close(&data_dir)).await);
 }
 
-/// Ends every process of every sandbox of `data_dir` and removes all it has on this host: interfaces, control groups,
-/// firewall, mounts, loop device, and what is in the pool. The caller has the directory for itself. `data_dir` is absolute
-/// and without symbolic links.
+/// Ends every process of every sandbox of `data_dir` and removes all its resources on this host: interfaces, control groups,
+/// firewall, mounts, loop device, and the contents of the pool. The caller holds the lock of the directory. `data_dir` is
+/// absolute and without symbolic links.
 ///
 /// # Errors
-/// When something runs on or cannot be removed; a second call goes on from there.
+/// When a process does not end or something cannot be removed; a second call continues from there.
 pub async fn purge(data_dir: &Path) -> Result<SweepReport> {
     let mut report = SweepReport::default();
     if Instance::of(data_dir).is_some() {
@@ -53,7 +56,7 @@ pub async fn purge(data_dir: &Path) -> Result<SweepReport> {
                 let cgroups = cgroups.clone();
                 async move { (slot, blocking(move || cgroups.remove(slot)).await) }
             })
-            .buffer_unordered(AT_ONCE);
+            .buffer_unordered(MAX_CONCURRENT);
         while let Some((slot, result)) = emptied.next().await {
             note(&mut report, format!("slot {slot}"), result);
         }
@@ -63,7 +66,7 @@ pub async fn purge(data_dir: &Path) -> Result<SweepReport> {
         }
         let pool = data_dir.join("pool");
         blocking(move || end_spawners(&pool)).await?;
-        give_back(data_dir, number, &cgroups, &mut report).await;
+        remove_shared(data_dir, number, &cgroups, &mut report).await;
         if report.failed.is_empty() {
             let path = Path::new("/run/sandcove").join(number.to_string());
             instance.give_up().map_err(|source| Error::Path { action: "remove", path, source })?;
@@ -76,7 +79,18 @@ pub async fn purge(data_dir: &Path) -> Result<SweepReport> {
     Ok(report)
 }
 
-/// Waits until the spawners of this pool have left, and ends those that do not: they keep it mounted.
+/// Adds the outcome of one removal to `report`.
+pub(super) fn note(report: &mut SweepReport, name: String, result: Result<()>) {
+    match result {
+        Ok(()) => report.removed.push(name),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, leftover = %name, "failed to remove a leftover");
+            report.failed.push(name);
+        }
+    }
+}
+
+/// Waits for the spawners of this pool to exit, and kills those that do not: they keep the pool mounted.
 fn end_spawners(pool: &Path) -> Result<()> {
     let deadline = Instant::now() + SPAWNER_TIMEOUT;
     loop {

@@ -1,4 +1,4 @@
-//! `run/<id>/jail.json`: what a restarted server needs to find a sandbox again.
+//! The record of a sandbox, `run/<id>/jail.json`: a restarted server adopts the sandbox by it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,13 +15,13 @@ pub(super) fn read(run_dir: &Path) -> Result<Record> {
     serde_json::from_slice(&text).map_err(|error| Error::Path { action: "parse", path, source: error.into() })
 }
 
-/// The records of all there are below `run`.
+/// Reads all records below `run`; unreadable ones are left out.
 pub(super) fn all(run: &Path) -> Vec<Record> {
     let entries = std::fs::read_dir(run).into_iter().flatten();
     entries.filter_map(|entry| read(&entry.ok()?.path()).ok()).collect()
 }
 
-/// Replaces the record in one step. It is not synced: it describes processes, which do not survive a power cut either.
+/// Replaces the record atomically. The record is not synced: it describes processes, which do not survive a power failure.
 pub(super) fn write(run_dir: &Path, record: &Record) -> Result<()> {
     let (path, fresh) = (run_dir.join(NAME), run_dir.join("jail.json.new"));
     let written: io::Result<()> = (|| {

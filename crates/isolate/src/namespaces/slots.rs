@@ -1,4 +1,4 @@
-//! The slots of an instance.
+//! Allocation of an instance's slots.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,8 +11,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new(most: u32) -> Self {
-        Self { taken: Mutex::new(vec![false; most.min(SLOTS_PER_INSTANCE) as usize]) }
+    pub(super) fn new(count: u32) -> Self {
+        Self { taken: Mutex::new(vec![false; count.min(SLOTS_PER_INSTANCE) as usize]) }
     }
 
     /// Takes the lowest free slot.
@@ -28,8 +28,8 @@ impl Slots {
         }
     }
 
-    /// Takes a given slot, of a sandbox that is already there; false when it is taken. A slot beyond the configured most
-    /// (the limit was lowered) is fine: it is simply not given out again.
+    /// Takes the given slot for a sandbox that exists already; false when it is taken. A slot beyond the configured maximum,
+    /// which was lowered, is accepted and not allocated again.
     pub(super) fn mark(&self, slot: u32) -> bool {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         match taken.get_mut(slot as usize) {
@@ -38,7 +38,7 @@ impl Slots {
         }
     }
 
-    /// Takes exactly `kept`, whatever was taken before.
+    /// Takes the slots `kept` and releases all others.
     pub(super) fn keep_only(&self, kept: &[u32]) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         for (slot, taken) in (0..).zip(taken.iter_mut()) {

@@ -1,21 +1,23 @@
-//! Stopping a sandbox so that it can go on: frozen, copied, or shut down with its files kept.
+//! Suspending a sandbox: pausing, taking a snapshot, and shutting it down with its files kept.
 
 use std::time::{Duration, Instant};
 
-use super::handle::{Handle, Leaving, blocking};
+use super::host::{Keep, blocking};
+use super::running::RunningSandbox;
 use crate::{Result, crash};
 
-/// Writing back as short as this leaves next to nothing for the moment in which processes stand still.
-const LITTLE_LEFT: Duration = Duration::from_millis(10);
-/// Processes may write faster than the disk takes it: then they do stand still for the rest.
-const MOST_PASSES: u32 = 4;
+/// Duration of a write-back after which little is left to write while the processes are frozen.
+const SHORT_WRITE_BACK: Duration = Duration::from_millis(10);
+/// Maximum number of write-backs before a freeze: processes may write faster than the disk, and are frozen for the rest
+/// then.
+const MAX_WRITE_BACKS: u32 = 4;
 
-impl Handle {
+impl RunningSandbox {
     pub(crate) async fn pause(&self) -> Result<()> {
         self.freeze().await?;
         crash::point("pause.frozen");
         let (host, id) = (self.host().clone(), self.record().id.clone());
-        // The files have to be there even if the host goes down, and the memory with it.
+        // The files must survive a crash of the host, which takes the memory along.
         let synced = blocking(move || host.pool.sync(&id)).await;
         self.thawed_on_error(synced).await
     }
@@ -29,7 +31,7 @@ impl Handle {
         self.set_frozen(false).await
     }
 
-    /// Gives how long the processes stood still.
+    /// Takes a snapshot and returns how long the processes were frozen.
     pub(crate) async fn snapshot(&self, name: &str) -> Result<Duration> {
         self.write_back().await?;
         let began = Instant::now();
@@ -37,7 +39,7 @@ impl Handle {
         crash::point("snapshot.frozen");
         let taken = {
             let (host, record, name) = (self.host().clone(), self.record().clone(), name.to_owned());
-            // Frozen processes are in no system call, so that overlayfs is in the middle of nothing.
+            // Frozen processes are in no system call, so overlayfs is not in the middle of an operation.
             blocking(move || host.pool.take_snapshot(&record.id, &name, record.limits.disk_mib)).await
         };
         crash::point("snapshot.taken");
@@ -45,19 +47,19 @@ impl Handle {
         let frozen = began.elapsed();
         if let (Ok(()), Err(_)) = (&taken, &thawed) {
             let (host, name) = (self.host().clone(), name.to_owned());
-            // What is left of it is swept.
+            // Leftovers are removed by a sweep.
             let _ = blocking(move || host.pool.delete_snapshot(&name)).await;
         }
         taken.and(thawed).map(|()| frozen)
     }
 
-    /// Puts on disk what the processes wrote while they go on, and what they wrote meanwhile, until little is left: a copy
-    /// of the files that has to write nothing first is a matter of milliseconds.
+    /// Writes dirty data to disk while the processes run, repeatedly until little is left: then the copy of the files, which
+    /// flushes first, takes milliseconds.
     async fn write_back(&self) -> Result<()> {
-        for _ in 0..MOST_PASSES {
+        for _ in 0..MAX_WRITE_BACKS {
             let (host, id, began) = (self.host().clone(), self.record().id.clone(), Instant::now());
             blocking(move || host.pool.sync(&id)).await?;
-            if began.elapsed() < LITTLE_LEFT {
+            if began.elapsed() < SHORT_WRITE_BACK {
                 break;
             }
         }
@@ -78,7 +80,7 @@ impl Handle {
         crash::point("shutdown.killed");
         let (host, id) = (self.host().clone(), self.record().id.clone());
         let synced = blocking(move || host.pool.sync(&id)).await;
-        self.host().release(&[&self.record().id], self.record().slot, Leaving::Files).await?;
+        self.host().release(&[&self.record().id], self.record().slot, Keep::Files).await?;
         *ended = true;
         synced
     }
@@ -88,7 +90,7 @@ impl Handle {
         blocking(move || host.cgroups.freeze(slot, frozen)).await
     }
 
-    /// Half a freeze is none.
+    /// Thaws the processes when `result` is an error: a freeze is whole or undone.
     async fn thawed_on_error(&self, result: Result<()>) -> Result<()> {
         if result.is_err() {
             let _ = self.set_frozen(false).await;

@@ -1,5 +1,5 @@
-//! Removing what belongs to no known sandbox: after a crash of the server, at any point of any operation, and before a
-//! normal stop.
+//! Removing leftovers that belong to no known sandbox: after a crash of the server at any point of any operation, and before
+//! a normal stop.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,19 +7,26 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use sandcove_wire::id::SandboxId;
 
-use super::handle::Leaving;
-use super::{Handle, Host, purge, record};
-use crate::backend::SweepReport;
-use crate::{Known, NetworkPolicy, Result};
+use super::host::{Host, Keep};
+use super::purge::{self, note};
+use super::record;
+use super::running::RunningSandbox;
+use super::unassigned::POOLED_PREFIX;
+use super::warm::WARM_PREFIX;
+use crate::{Known, NetworkPolicy, Result, SweepReport};
 
-/// What names of warm processes and spares begin with; ids of sandboxes begin with an `i`.
-pub(super) const MADE_AHEAD: [&str; 2] = ["warm", "spare"];
-/// Sandboxes removed at once.
-const AT_ONCE: usize = 16;
+/// Number of sandboxes removed at a time.
+const MAX_CONCURRENT: usize = 16;
 
+/// Whether these are the directories of a warm process or an unassigned sandbox.
+pub(super) fn is_precreated(id: &SandboxId) -> bool {
+    [WARM_PREFIX, POOLED_PREFIX].iter().any(|prefix| id.as_str().starts_with(prefix))
+}
+
+/// Removes everything that is not in `known`.
 pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
     let mut report = SweepReport::default();
-    // Whole sandboxes first, by their record. Slots of all that run are taken before the first is ended.
+    // Whole sandboxes first, by their records. The slots of all that run are taken before the first is ended.
     let orphans: Vec<_> = run_ids(host)
         .into_iter()
         .filter(|id| !known.live.contains(id))
@@ -27,22 +34,22 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
         .collect();
     let mut cleared = stream::iter(orphans)
         .map(|(found, id)| async {
-            let leaving = if known.stored.contains(&id) { Leaving::Files } else { Leaving::Nothing };
+            let keep = if known.stored.contains(&id) { Keep::Files } else { Keep::Nothing };
             let result = match found {
-                Ok(found) => clear(host, &id, found, leaving).await,
+                Ok(found) => clear(host, &id, found, keep).await,
                 Err(error) => Err(error),
             };
             (id, result)
         })
-        .buffer_unordered(AT_ONCE);
-    let mut on_their_way = HashSet::new();
+        .buffer_unordered(MAX_CONCURRENT);
+    let mut cleared_ids = HashSet::new();
     while let Some((id, result)) = cleared.next().await {
         note(&mut report, id.to_string(), result);
-        on_their_way.insert(id);
+        cleared_ids.insert(id);
     }
-    // Then parts that no record speaks of.
+    // Then parts that no record names.
     let is_known =
-        |id: &SandboxId| known.live.contains(id) || known.stored.contains(id) || on_their_way.contains(id);
+        |id: &SandboxId| known.live.contains(id) || known.stored.contains(id) || cleared_ids.contains(id);
     for id in host.pool.ids().into_iter().filter(|id| !is_known(id)) {
         note(&mut report, id.to_string(), host.pool.delete(&id));
     }
@@ -51,37 +58,37 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
         note(&mut report, format!("snapshot {name}"), result);
     }
     free_slots(host, &mut report).await;
-    // The firewall was made anew at start: sandboxes that live on get their ways out by name back.
+    // The firewall was replaced at the start: sandboxes that keep running get their egress proxies back.
     for id in &known.live {
         if let Ok(record) = record::read(&host.run_dir(id))
             && record.network != NetworkPolicy::default()
             && let Err(error) = host.firewall.set(record.slot, &record.network).await
         {
-            tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "network policy not restored");
+            tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "failed to restore a network policy");
         }
     }
     report
 }
 
-/// What there is of a sandbox that is to go.
+/// State of a sandbox that is to be removed.
 enum Found {
-    /// Its processes. Nobody else gets its slot until all of it is given back.
-    Running(Handle),
-    /// The slot it had.
+    /// Processes run. The slot stays taken until all resources are released.
+    Running(RunningSandbox),
+    /// The processes have ended; the slot they had.
     Dead(u32),
-    /// It died before its record was written: its parts are found later.
+    /// No record was written; the parts are found later.
     Unrecorded,
 }
 
 impl Found {
-    /// Nobody else gets the slot of what runs, or may run, before it is known to have ended.
+    /// Inspects the sandbox `id`. The slot of processes that run, or may run, is taken until they are known to have ended.
     fn of(host: &Arc<Host>, id: &SandboxId) -> Result<Self> {
         let Ok(record) = record::read(&host.run_dir(id)) else { return Ok(Self::Unrecorded) };
         let slot = record.slot;
-        match Handle::open(host.clone(), record) {
-            Ok(Some(handle)) => {
+        match RunningSandbox::open(host.clone(), record) {
+            Ok(Some(sandbox)) => {
                 host.slots.mark(slot);
-                Ok(Self::Running(handle))
+                Ok(Self::Running(sandbox))
             }
             Ok(None) => Ok(Self::Dead(slot)),
             Err(error) => {
@@ -92,52 +99,52 @@ impl Found {
     }
 }
 
-/// Removes a whole sandbox, but what is `leaving`; the last of one that runs is given back in the background.
-async fn clear(host: &Arc<Host>, id: &SandboxId, found: Found, leaving: Leaving) -> Result<()> {
-    match (found, leaving) {
-        (Found::Running(handle), Leaving::Nothing) => handle.destroy().await,
-        (Found::Running(handle), Leaving::Files) => handle.shut_down().await,
-        (Found::Dead(slot), _) if !host.slots.is_taken(slot) => host.release(&[id], slot, leaving).await,
-        (Found::Dead(_) | Found::Unrecorded, _) => forget(host, id, leaving),
+/// Removes a sandbox, except what `keep` names. The resources of a running one are released in the background.
+async fn clear(host: &Arc<Host>, id: &SandboxId, found: Found, keep: Keep) -> Result<()> {
+    match (found, keep) {
+        (Found::Running(sandbox), Keep::Nothing) => sandbox.destroy().await,
+        (Found::Running(sandbox), Keep::Files) => sandbox.shut_down().await,
+        (Found::Dead(slot), _) if !host.slots.is_taken(slot) => host.release(&[id], slot, keep).await,
+        (Found::Dead(_) | Found::Unrecorded, _) => remove_files(host, id, keep),
     }
 }
 
-/// Before a normal stop, when nothing is made any more: removes everything that is no sandbox.
+/// Removes everything but the clients' sandboxes, before a normal stop, when no sandbox is created any more.
 pub(super) async fn all_but_sandboxes(host: &Arc<Host>) -> SweepReport {
     let mut report = SweepReport::default();
-    let (mut kept, mut half_made) = (Vec::new(), Vec::new());
+    let (mut kept, mut unrecorded) = (Vec::new(), Vec::new());
     for id in run_ids(host) {
-        let made_ahead = MADE_AHEAD.iter().any(|name| id.as_str().starts_with(name));
+        let precreated = is_precreated(&id);
         match record::read(&host.run_dir(&id)) {
-            Ok(record) if made_ahead => {
-                let result = host.release(&[&id], record.slot, Leaving::Nothing).await;
+            Ok(record) if precreated => {
+                let result = host.release(&[&id], record.slot, Keep::Nothing).await;
                 note(&mut report, id.to_string(), result);
             }
             Ok(record) => kept.push(record.slot),
-            Err(_) if made_ahead => half_made.push(id),
+            Err(_) if precreated => unrecorded.push(id),
             Err(_) => {}
         }
     }
-    // What was under way when its keeper was cut off holds a slot that nobody answers for.
+    // A creation that was cancelled holds a slot that has no owner.
     host.slots.keep_only(&kept);
     free_slots(host, &mut report).await;
-    for id in half_made {
-        note(&mut report, id.to_string(), forget(host, &id, Leaving::Nothing));
+    for id in unrecorded {
+        note(&mut report, id.to_string(), remove_files(host, &id, Keep::Nothing));
     }
     if kept.is_empty() {
-        give_back_all(host, &mut report).await;
+        remove_shared(host, &mut report).await;
     }
     report
 }
 
-/// Takes away what all sandboxes share; there is none left.
-pub(super) async fn give_back_all(host: &Arc<Host>, report: &mut SweepReport) {
+/// Ends the spawner and removes the resources that sandboxes share; no sandbox is left.
+pub(super) async fn remove_shared(host: &Arc<Host>, report: &mut SweepReport) {
     let spawner = host.clone();
     let _ = tokio::task::spawn_blocking(move || spawner.spawner.end()).await;
-    purge::give_back(&host.config.data_dir, host.number, &host.cgroups, report).await;
+    purge::remove_shared(&host.config.data_dir, host.number, &host.cgroups, report).await;
 }
 
-/// Removes what the host holds for slots that nobody has.
+/// Removes control groups and interfaces of slots that are free.
 async fn free_slots(host: &Host, report: &mut SweepReport) {
     for slot in host.cgroups.slots() {
         if !host.slots.is_taken(slot) {
@@ -153,23 +160,14 @@ async fn free_slots(host: &Host, report: &mut SweepReport) {
     }
 }
 
-pub(super) fn note(report: &mut SweepReport, name: String, result: Result<()>) {
-    match result {
-        Ok(()) => report.removed.push(name),
-        Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, leftover = %name, "could not be swept");
-            report.failed.push(name);
-        }
-    }
-}
-
 fn run_ids(host: &Host) -> Vec<SandboxId> {
     let entries = std::fs::read_dir(host.config.data_dir.join("run")).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn forget(host: &Host, id: &SandboxId, leaving: Leaving) -> Result<()> {
-    if leaving == Leaving::Nothing {
+/// Deletes the directories of a sandbox that holds no slot.
+fn remove_files(host: &Host, id: &SandboxId, keep: Keep) -> Result<()> {
+    if keep == Keep::Nothing {
         host.pool.delete(id)?;
     }
     let path = host.run_dir(id);

@@ -1,67 +1,57 @@
-//! Warm processes: per template one interpreter that has done its imports, waiting in a jail of its own to be forked into
-//! new sandboxes. What starting an interpreter costs (a second and more) is paid once, ahead of any request.
+//! Warm processes: per template one interpreter that has done its imports and waits in a jail of its own to be forked into
+//! new sandboxes. The start of an interpreter, a second or more, is paid once, before any request.
 //!
-//! Its user namespace is the parent of its sandboxes', so it may enter theirs and nobody else's. If it dies, sandboxes
-//! start their interpreters cold until there is a new one.
+//! The user namespace of a warm process is the parent of its sandboxes' user namespaces, so it may enter these and no
+//! others. When a warm process dies, sandboxes start their interpreters cold until it is replaced.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, open};
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
-    socketpair,
-};
 use sandcove_wire::boot::WARM_COMMAND;
-use sandcove_wire::id::SandboxId;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::handle::Leaving;
-use super::{Handle, Host, process, record};
-use crate::net::SLOTS_PER_INSTANCE;
-use crate::spawner::{BuildRequest, Kind, Launch};
-use crate::{Blueprint, Error, Limits, NetworkPolicy, Record, Result, jail, sys};
+use crate::{Blueprint, Error, Result, jail, packet};
+
+/// Prefix of the directory names of warm processes; ids of sandboxes begin with an `i`.
+pub(super) const WARM_PREFIX: &str = "warm";
 
 /// A warm process to keep running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WarmSpec {
-    /// The template's layers, topmost first: sandboxes of exactly these get forks of it.
-    layers: Vec<PathBuf>,
-    /// Program and arguments. Descriptor 3 is its control socket: it writes one byte when it is warm, then forks for every
-    /// message (see [`Enter`]).
-    command: Vec<String>,
+    /// Layers of the template, topmost first: sandboxes of exactly these layers get forks of the process.
+    pub(super) layers: Vec<PathBuf>,
+    /// Program and arguments. Descriptor 3 is the control socket: the process writes one byte when it is warm, then
+    /// forks for every message (see [`Enter`]).
+    pub(super) command: Vec<String>,
 }
 
 impl WarmSpec {
-    /// The one that sandboxes of `blueprint` are forks of.
+    /// Describes the warm process for sandboxes of `blueprint`.
     pub(super) fn of(blueprint: &Blueprint) -> Self {
         Self { layers: blueprint.layers.clone(), command: WARM_COMMAND.map(str::to_owned).to_vec() }
     }
 }
 
-/// The processes that are warm now, by their layers.
+/// The warm processes, by layers.
 #[derive(Default)]
-pub(super) struct WarmSet {
-    /// Each with what ends it.
+pub(super) struct WarmProcesses {
+    /// Processes that are kept running, each with the token that ends it.
     kept: Mutex<Vec<(WarmSpec, CancellationToken)>>,
-    ready: Mutex<HashMap<Vec<PathBuf>, Arc<Warm>>>,
+    ready: Mutex<HashMap<Vec<PathBuf>, Arc<WarmProcess>>>,
 }
 
-/// One that is ready.
-pub(super) struct Warm {
-    user_namespace: OwnedFd,
-    control: OwnedFd,
+/// A warm process that is ready.
+pub(super) struct WarmProcess {
+    pub(super) user_namespace: OwnedFd,
+    pub(super) control: OwnedFd,
 }
 
-/// The message to a warm process: fork, enter the jail, serve. Descriptors: its first process as a pidfd, the control socket
-/// to serve there, and the `cgroup.procs` files to write oneself into.
+/// Message to a warm process: fork, enter the jail, serve. Descriptors: the pidfd of the jail's first process, the control
+/// socket to serve there, and the `cgroup.procs` files for the fork to join.
 #[derive(Debug, Serialize)]
 struct Enter {
     /// Bit mask of the capabilities to keep.
@@ -70,18 +60,13 @@ struct Enter {
     seccomp: String,
 }
 
-/// Limits of a warm process itself.
-const LIMITS: Limits = Limits { memory_mib: 4096, cpus: 2, pids: 256, disk_mib: 256 };
-/// How long warming up may take.
-const WARM_DEADLINE: Duration = Duration::from_secs(120);
-
-impl WarmSet {
-    /// The warm process for `layers`, if it is there and ready.
-    pub(super) fn get(&self, layers: &[PathBuf]) -> Option<Arc<Warm>> {
+impl WarmProcesses {
+    /// The warm process for `layers`, if it is ready.
+    pub(super) fn get(&self, layers: &[PathBuf]) -> Option<Arc<WarmProcess>> {
         self.lock().get(layers).cloned()
     }
 
-    /// What ends the process for `spec`, if nobody keeps one yet; from now on somebody does.
+    /// Registers the process for `spec` and returns the token that ends it; `None` when it is registered already.
     pub(super) fn begin(&self, spec: &WarmSpec) -> Option<CancellationToken> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.iter().any(|(known, _)| known == spec) {
@@ -92,36 +77,44 @@ impl WarmSet {
         Some(end)
     }
 
-    /// Ends the process for these layers, for good.
-    pub(super) fn forget(&self, layers: &[PathBuf]) {
+    /// Ends the process for these layers for good.
+    pub(super) fn remove(&self, layers: &[PathBuf]) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, end) in kept.extract_if(.., |(spec, _)| spec.layers == layers) {
             end.cancel();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<PathBuf>, Arc<Warm>>> {
+    /// Adds a process that is ready.
+    pub(super) fn insert(&self, layers: Vec<PathBuf>, process: WarmProcess) {
+        self.lock().insert(layers, Arc::new(process));
+    }
+
+    /// Takes out a process that is no longer ready.
+    pub(super) fn take_out(&self, layers: &[PathBuf]) {
+        self.lock().remove(layers);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<PathBuf>, Arc<WarmProcess>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Warm {
-    /// Where its sandboxes' user namespaces are made.
+impl WarmProcess {
+    /// The user namespace that its sandboxes' user namespaces are created in.
     pub(super) fn user_namespace(&self) -> &OwnedFd {
         &self.user_namespace
     }
 
-    /// Forks it into a jail. What it serves there is at the other end of `socket`, which closes if this goes wrong.
+    /// Asks the process to fork into a jail, join the control groups with the files `groups`, and serve `socket` there.
+    /// The socket closes if the fork fails.
     pub(super) fn enter(
         &self,
-        host: &Host,
-        slot: u32,
+        groups: Vec<PathBuf>,
         pidfd: BorrowedFd<'_>,
         socket: &OwnedFd,
     ) -> std::io::Result<()> {
-        let groups: Vec<File> = host
-            .cgroups
-            .procs_files(slot)
+        let groups: Vec<File> = groups
             .into_iter()
             .map(|path| OpenOptions::new().write(true).open(path))
             .collect::<std::io::Result<_>>()?;
@@ -132,138 +125,18 @@ impl Warm {
         };
         let fds: Vec<BorrowedFd<'_>> =
             [pidfd, socket.as_fd()].into_iter().chain(groups.iter().map(AsFd::as_fd)).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(std::io::ErrorKind::InvalidInput.into());
-        }
-        // Never waits: a process that does not take its messages is as good as dead.
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        sendmsg(&self.control, &[IoSlice::new(&serde_json::to_vec(&message)?)], &mut control, flags)?;
-        Ok(())
+        // The socket does not block: a process that does not take its messages is as good as dead.
+        packet::send(&self.control, &message, &fds)
     }
 }
 
-/// Keeps a warm process for `spec` until `end`; a dead one is replaced, with growing pauses.
-pub(super) async fn keep(host: Arc<Host>, spec: WarmSpec, end: CancellationToken) {
-    const FIRST_PAUSE: Duration = Duration::from_secs(1);
-    const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-    let mut pause = FIRST_PAUSE;
-    let mut round = 0_u32;
-    loop {
-        match start(&host, &spec, round).await {
-            Ok((handle, warm)) => {
-                tracing::info!(command = ?spec.command, "warm");
-                host.warm.lock().insert(spec.layers.clone(), Arc::new(warm));
-                let died = end.run_until_cancelled(handle.wait()).await.is_some();
-                host.warm.lock().remove(&spec.layers);
-                if died {
-                    tracing::warn!(command = ?spec.command, "the warm process died");
-                }
-                let _ = handle.destroy().await;
-                pause = FIRST_PAUSE;
-            }
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "could not warm up, trying again");
-            }
-        }
-        if end.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-            return;
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
-        round = round.wrapping_add(1);
-    }
-}
-
-async fn start(host: &Arc<Host>, spec: &WarmSpec, round: u32) -> Result<(Handle, Warm)> {
-    let slot = host.slots.take()?;
-    // Named like a sandbox, so that a later server sweeps it like one.
-    let name = format!("warm{}x{slot}x{round}", std::process::id());
-    let id: SandboxId =
-        name.parse().map_err(|_| kernel("name a warm process", std::io::ErrorKind::InvalidInput.into()))?;
-    match build(host, spec, slot, id.clone()).await {
-        Ok(started) => Ok(started),
-        Err(error) => {
-            let _ = host.release(&[&id], slot, Leaving::Nothing).await;
-            Err(error)
-        }
-    }
-}
-
-async fn build(host: &Arc<Host>, spec: &WarmSpec, slot: u32, id: SandboxId) -> Result<(Handle, Warm)> {
-    let kind = Kind::Warm {
-        sandboxes_from: host.addresses.id_base(0),
-        sandboxes_count: SLOTS_PER_INSTANCE * jail::ID_COUNT,
-    };
-    // Its own ids lie outside of the range it hands to its sandboxes.
-    let id_base = host.addresses.warm_id_base(slot);
-    let (launcher, pid) = host.spawner.begin(&BuildRequest { id_base, kind }, None).await?;
-    let upper = host.pool.create(&id, LIMITS.disk_mib)?;
-    host.cgroups.create(slot)?;
-    host.cgroups.limit(slot, &LIMITS)?;
-    host.cgroups.attach(slot, pid)?;
-    let run_dir = host.run_dir(&id);
-    std::fs::create_dir(&run_dir).map_err(|source| Error::Path {
-        action: "create",
-        path: run_dir.clone(),
-        source,
-    })?;
-    let start_ticks = process::start_ticks(pid).map_err(|source| kernel("read the start time", source))?;
-    let record =
-        Record { id: id.clone(), slot, pid, start_ticks, limits: LIMITS, network: NetworkPolicy::default() };
-    record::write(&run_dir, &record)?;
-    let handle = Handle::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
-
-    let user_namespace =
-        open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| kernel("open a user namespace", error.into()))?;
-    let log_path = host.pool.agent_log(&id);
-    let log = OpenOptions::new().create(true).append(true).open(&log_path).map_err(|source| Error::Path {
-        action: "create",
-        path: log_path.clone(),
-        source,
-    })?;
-    let (control, theirs) = seqpacket()?;
-    let launch = Launch {
-        hostname: "warm".into(),
-        layers: spec.layers.clone(),
-        upper,
-        volumes: Vec::new(),
-        libexec: host.config.libexec.clone(),
-        address: None,
-        tmpfs_mib: 64,
-        kind,
-        command: spec.command.clone(),
-    };
-    launcher.launch(&launch, &[log.as_fd(), theirs.as_fd()]).await?;
-    drop(theirs);
-    let watched = sys::watch(control).map_err(|source| kernel("watch a socket", source))?;
-    let mut byte = [0];
-    let read = watched
-        .async_io(tokio::io::Interest::READABLE, |fd| rustix::io::read(fd, &mut byte).map_err(Into::into));
-    match tokio::time::timeout(WARM_DEADLINE, read).await {
-        Ok(Ok(1)) => Ok((handle, Warm { user_namespace, control: watched.into_inner() })),
-        read => {
-            let happened = match read {
-                Ok(_) => "it ended before it was ready".to_owned(),
-                Err(_) => format!("it was not ready within {} s", WARM_DEADLINE.as_secs()),
-            };
-            let log = super::log::tail(&log_path);
-            let _ = handle.destroy().await;
-            let reason = format!("{happened}; the end of its log: {log}");
-            Err(Error::Tool { tool: "warm process", reason })
-        }
-    }
-}
-
-/// A socket pair that keeps message boundaries; ours does not block.
-pub(super) fn seqpacket() -> Result<(OwnedFd, OwnedFd)> {
-    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|error| kernel("make a socket pair", error.into()))?;
-    rustix::io::ioctl_fionbio(&pair.0, true).map_err(|error| kernel("prepare a socket", error.into()))?;
+/// Creates a pair of packet sockets of which the first, the server's, does not block.
+pub(super) fn nonblocking_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let pair = packet::pair().map_err(|source| failed("make a socket pair", source))?;
+    rustix::io::ioctl_fionbio(&pair.0, true).map_err(|error| failed("prepare a socket", error.into()))?;
     Ok(pair)
 }
 
-fn kernel(action: &str, source: std::io::Error) -> Error {
+fn failed(action: &str, source: std::io::Error) -> Error {
     Error::Kernel { action: action.to_owned(), source }
 }

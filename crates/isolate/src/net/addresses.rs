@@ -1,16 +1,16 @@
-//! Addresses and names that follow from a slot number.
+//! Addresses, id ranges and interface names of a slot.
 
 use std::net::Ipv4Addr;
 
 use crate::{Error, Result};
 
-/// Slots of one server; several servers with different data directories may share a host.
+/// Number of slots of one instance; several instances with different data directories may share a host.
 pub(crate) const SLOTS_PER_INSTANCE: u32 = 2048;
-/// Servers that may share a host.
+/// Maximum number of instances on a host.
 pub(crate) const INSTANCES: u32 = 8;
 
-/// The networks of one instance's sandboxes: four addresses a slot, of which the second is the host's end and the third
-/// the sandbox's.
+/// The networks of one instance's sandboxes: four addresses per slot, of which the second is the host's end and the
+/// third the sandbox's end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Addresses {
     first: u32,
@@ -32,17 +32,17 @@ impl Addresses {
         Ok(Self { first: u32::from(address) + instance * SLOTS_PER_INSTANCE * 4, instance })
     }
 
-    /// All networks of this instance, as one.
+    /// Network that contains all networks of this instance.
     pub(crate) fn range(&self) -> String {
         format!("{}/{}", Ipv4Addr::from(self.first), 32 - (SLOTS_PER_INSTANCE * 4).trailing_zeros())
     }
 
-    /// The host's end.
+    /// Address of the host's end.
     pub(crate) fn gateway(&self, slot: u32) -> Ipv4Addr {
         Ipv4Addr::from(self.first + slot * 4 + 1)
     }
 
-    /// The sandbox's end.
+    /// Address of the sandbox's end.
     pub(crate) fn guest(&self, slot: u32) -> Ipv4Addr {
         Ipv4Addr::from(self.first + slot * 4 + 2)
     }
@@ -52,7 +52,7 @@ impl Addresses {
         format!("{}{slot}", self.link_prefix())
     }
 
-    /// What the names of all host interfaces of this instance start with.
+    /// Prefix of the names of all host interfaces of this instance.
     pub(crate) fn link_prefix(&self) -> String {
         link_prefix(self.instance)
     }
@@ -69,7 +69,7 @@ impl Addresses {
     }
 }
 
-/// What the names of all host interfaces of `instance` start with.
+/// Prefix of the names of all host interfaces of `instance`.
 pub(crate) fn link_prefix(instance: u32) -> String {
     format!("scv{instance}-")
 }

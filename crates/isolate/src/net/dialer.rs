@@ -1,6 +1,6 @@
-//! TCP connections to services inside sandboxes, whatever address they are bound to. A thread of its own enters the
-//! sandbox's network namespace for the moment in which the socket is made; the socket then belongs there, and connects
-//! to the sandbox's loopback without crossing any interface or firewall of the host.
+//! TCP connections to services inside sandboxes, at any address they are bound to. A thread of its own enters the sandbox's
+//! network namespace to create the socket. The socket then belongs to that namespace and connects to the sandbox's loopback
+//! without crossing an interface or the firewall of the host.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream as StdTcpStream};
@@ -13,13 +13,14 @@ use tokio::sync::oneshot;
 
 use crate::sys;
 
+/// Request for a socket in a network namespace.
 struct Job {
     namespace: OwnedFd,
     v6: bool,
     answer: oneshot::Sender<io::Result<OwnedFd>>,
 }
 
-/// The thread that makes sockets.
+/// Handle of the thread that creates sockets inside sandboxes.
 pub(crate) struct Dialer {
     jobs: mpsc::Sender<Job>,
 }
@@ -43,7 +44,7 @@ impl Dialer {
         match self.connect_to(namespace, (Ipv4Addr::LOCALHOST, port).into()).await {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 let second = self.connect_to(namespace, (Ipv6Addr::LOCALHOST, port).into()).await;
-                // A sandbox without IPv6 says so in other words; what counts is that nothing listens.
+                // Without IPv6 the second error differs; the caller needs to know that nothing listens.
                 second.map_err(|_| error)
             }
             other => other,

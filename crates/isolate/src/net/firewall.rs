@@ -1,5 +1,5 @@
-//! nftables: what sandboxes may reach. One table per instance; every rule starts from the interface a packet came in on,
-//! so nothing a sandbox writes into a packet chooses its rule.
+//! The firewall of sandboxes, by nftables. Each instance has one table. Every rule starts from the interface a packet
+//! arrives at, so that no content of a packet chooses its rule.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,34 +9,35 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::gate::{Gate, Room, Rules};
-use super::policy::{MOST_CONNECTIONS, Place};
+use super::egress::{ConnectionLimits, EgressProxy, EgressRules};
+use super::policy::{MAX_CONNECTIONS, RuleTarget};
 use super::resolver::Servers;
 use super::{Addresses, GUARDED_MARK, SLOTS_PER_INSTANCE};
 use crate::{Error, NetworkPolicy, Record, Result};
 
-/// Never reachable, whatever the policy says: private, shared, loopback, link-local (with cloud metadata), multicast and
+/// Ranges that are unreachable under any policy: private, shared, loopback, link-local (with cloud metadata), multicast and
 /// reserved ranges.
 const BLOCKED: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
                        192.168.0.0/16, 224.0.0.0/4, 240.0.0.0/4";
 
-/// Denials of one sandbox that are answered; further ones are dropped.
+/// Rate of denials to one sandbox that are answered; further ones are dropped.
 const ANSWERS: &str = "200/second burst 1000 packets";
 
-/// The instance's table.
+/// The table of an instance.
 #[derive(Debug)]
 pub(crate) struct Firewall {
     table: String,
     addresses: Addresses,
     resolvers: Vec<Ipv4Addr>,
-    /// Ways out by name, by slot.
-    gates: Mutex<HashMap<u32, Gate>>,
-    room: Room,
+    /// Egress proxies, by slot.
+    proxies: Mutex<HashMap<u32, EgressProxy>>,
+    limits: ConnectionLimits,
 }
 
 impl Firewall {
-    /// Puts the table in place, replacing an earlier server's, and lets the host forward packets. Sandboxes that an earlier
-    /// server left, `held`, have their policies from the first moment; what passes by name waits for [`Firewall::set`].
+    /// Installs the table, replacing that of an earlier server, and enables packet forwarding on the host. The policies
+    /// of an earlier server's sandboxes, `held`, apply from the first moment; their egress proxies wait for
+    /// [`Firewall::set`].
     pub(crate) async fn install(
         instance: u32,
         addresses: Addresses,
@@ -56,30 +57,32 @@ impl Firewall {
         })?;
         let mut script = firewall.ruleset();
         for record in held.iter().filter(|record| record.network != NetworkPolicy::default()) {
-            script += &firewall.place(record.slot).script(&record.network, None)?;
+            script += &firewall.target(record.slot).script(&record.network, None)?;
         }
         nft(&script).await?;
         Ok(firewall)
     }
 
     fn new(table: String, addresses: Addresses, resolvers: Vec<Ipv4Addr>) -> Self {
-        Self { table, addresses, resolvers, gates: Mutex::default(), room: Room::new() }
+        Self { table, addresses, resolvers, proxies: Mutex::default(), limits: ConnectionLimits::new() }
     }
 
-    /// Takes the table of an instance away; none is fine.
+    /// Removes the table of an instance; a missing one is no error.
     pub(crate) async fn remove(instance: u32) -> Result<()> {
         let table = table(instance);
         nft(&format!("table inet {table} {{}}\ndelete table inet {table}\n")).await
     }
 
-    /// The whole table. A policy comes before connections that are there already, so that a new one cuts them.
+    /// Writes the whole table. A policy comes before established connections, so that a new policy cuts them.
     ///
-    /// What is denied is answered, so that no program waits for it, and in a way that says nothing of the host: whether an
-    /// address is the host's, another sandbox's or nobody's, TCP is reset in its name, and everything else is prohibited in
-    /// the name of the sandbox's gateway. Therefore what is not TCP is denied before it is routed: the kernel would answer
-    /// in the name of an address that it finds to be the host's own. Answers go to no forged source, for these are dropped
-    /// first, and are limited, because the kernel has one limit of such messages for everybody.
-    /// Adding before deleting makes the replacement one transaction that works the first time too.
+    /// Denied packets are answered, so that programs do not wait, but the answers reveal nothing about the host.
+    /// Whether an address belongs to the host, to another sandbox or to nobody, TCP is reset in the name of that
+    /// address, and all else is prohibited in the name of the sandbox's gateway. Packets other than TCP are therefore
+    /// denied before they are routed: the kernel would answer in the name of an address that belongs to the host.
+    /// Packets with forged sources are dropped first, so no answer goes to them. Answers are limited, because the
+    /// kernel has one limit of such messages for everybody.
+    ///
+    /// Adding before deleting makes the replacement one transaction that also works the first time.
     fn ruleset(&self) -> String {
         let Self { table, addresses, .. } = self;
         let (mine, range) = (format!("\"{}*\"", addresses.link_prefix()), addresses.range());
@@ -88,7 +91,7 @@ impl Firewall {
             dns = format!(
                 "iifname {mine} ip daddr {range} meta l4proto {{ tcp, udp }} th dport 53 dnat ip to {resolver}"
             );
-            // Only what our own rule has sent there: the host may have others, as for the published ports of containers.
+            // Only what our own rule has translated: the host may have other rules, as for published ports of containers.
             dns_out = format!(
                 "iifname {mine} ip daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 ct status dnat accept"
             );
@@ -100,7 +103,7 @@ table inet {table} {{
   set blocked {{ type ipv4_addr; flags interval; elements = {{ {BLOCKED} }} }}
   map policies {{ type ifname : verdict; }}
   map translations {{ type ifname : verdict; }}
-  map gates {{ type ifname : verdict; }}
+  map proxies {{ type ifname : verdict; }}
   set connections {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
   set answers {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
   chain deny {{
@@ -116,7 +119,7 @@ table inet {table} {{
   chain input {{
     type filter hook input priority -10; policy accept;
     iifname {mine} meta nfproto ipv6 drop
-    iifname vmap @gates
+    iifname vmap @proxies
     iifname {mine} goto deny
   }}
   chain forward {{
@@ -125,7 +128,7 @@ table inet {table} {{
     iifname {mine} oifname \"scv*\" goto deny
     iifname vmap @policies
     iifname {mine} ct state established,related accept
-    iifname {mine} ct state new add @connections {{ iifname ct count over {MOST_CONNECTIONS} }} drop
+    iifname {mine} ct state new add @connections {{ iifname ct count over {MAX_CONNECTIONS} }} drop
     {dns_out}
     iifname {mine} ip daddr @blocked goto deny
     iifname {mine} accept
@@ -153,33 +156,34 @@ table inet {table} {{
         )
     }
 
-    /// Applies a policy to a slot, in one step; the open policy removes what was there.
+    /// Applies a policy to a slot in one transaction; the open policy removes its rules.
     pub(crate) async fn set(&self, slot: u32, policy: &NetworkPolicy) -> Result<()> {
-        let place = self.place(slot);
-        let Some(rules) = self.gate_rules(policy) else {
-            nft(&place.script(policy, None)?).await?;
-            self.gates().remove(&slot);
+        let target = self.target(slot);
+        let Some(rules) = self.egress_rules(policy) else {
+            nft(&target.script(policy, None)?).await?;
+            self.proxies().remove(&slot);
             return Ok(());
         };
-        let port = self.gates().get(&slot).map(Gate::port);
+        let port = self.proxies().get(&slot).map(EgressProxy::port);
         if let Some(port) = port {
-            nft(&place.script(policy, Some(port))?).await?;
-            if let Some(gate) = self.gates().get(&slot) {
-                gate.set(rules);
+            nft(&target.script(policy, Some(port))?).await?;
+            if let Some(proxy) = self.proxies().get(&slot) {
+                proxy.set(rules);
             }
             return Ok(());
         }
         let guest = self.addresses.guest(slot);
-        let gate = Gate::open(place.gateway, guest, rules, &self.room).await.map_err(|source| {
-            Error::Kernel { action: format!("listen on {} for connections by name", place.gateway), source }
-        })?;
-        nft(&place.script(policy, Some(gate.port()))?).await?;
-        self.gates().insert(slot, gate);
+        let proxy =
+            EgressProxy::open(target.gateway, guest, rules, &self.limits).await.map_err(|source| {
+                Error::Kernel { action: format!("open the egress proxy at {}", target.gateway), source }
+            })?;
+        nft(&target.script(policy, Some(proxy.port()))?).await?;
+        self.proxies().insert(slot, proxy);
         Ok(())
     }
 
-    fn place(&self, slot: u32) -> Place<'_> {
-        Place {
+    fn target(&self, slot: u32) -> RuleTarget<'_> {
+        RuleTarget {
             table: &self.table,
             slot,
             link: self.addresses.link(slot),
@@ -188,18 +192,18 @@ table inet {table} {{
         }
     }
 
-    /// What a sandbox's gate goes by; it has none without names.
-    fn gate_rules(&self, policy: &NetworkPolicy) -> Option<Rules> {
+    /// Rules of a sandbox's egress proxy; `None` for a policy without host names.
+    fn egress_rules(&self, policy: &NetworkPolicy) -> Option<EgressRules> {
         let servers = match &policy.dns {
             Some(list) if !list.is_empty() => Servers::Guarded(list.clone()),
             _ => Servers::Trusted(self.resolvers.clone()),
         };
         let names = policy.allow_names.clone();
-        (!names.is_empty()).then_some(Rules { names, servers })
+        (!names.is_empty()).then_some(EgressRules { names, servers })
     }
 
-    fn gates(&self) -> MutexGuard<'_, HashMap<u32, Gate>> {
-        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    fn proxies(&self) -> MutexGuard<'_, HashMap<u32, EgressProxy>> {
+        self.proxies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -216,7 +220,7 @@ fn only_v4(list: Vec<IpAddr>) -> Vec<Ipv4Addr> {
         .collect()
 }
 
-/// The resolvers the host asks; one that only listens on the host's loopback has its own upstream list.
+/// Reads the name servers of the host. A resolver that only listens on loopback has an upstream list of its own.
 fn host_resolvers() -> Vec<Ipv4Addr> {
     for file in ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"] {
         let found = only_v4(nameservers(&std::fs::read_to_string(file).unwrap_or_default()));
@@ -274,9 +278,9 @@ mod tests {
     fn a_policy_comes_before_connections_that_are_there() {
         let firewall = firewall(&[]);
         let ruleset = firewall.ruleset();
-        let place = |text: &str| ruleset.find(text).unwrap();
-        assert!(place("vmap @policies") < place("ct state established"));
-        assert!(place("oifname \"scv*\" goto deny") < place("vmap @policies"));
+        let position = |text: &str| ruleset.find(text).unwrap();
+        assert!(position("vmap @policies") < position("ct state established"));
+        assert!(position("oifname \"scv*\" goto deny") < position("vmap @policies"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! veth pairs: one end on the host, the other born inside the sandbox, so that no interface has to be moved between
-//! namespaces (which the kernel does slowly).
+//! veth pairs: one end on the host, the other created inside the sandbox, because moving an interface between namespaces is
+//! slow.
 
 use std::net::Ipv4Addr;
 
@@ -26,7 +26,8 @@ impl Links {
         Ok(Self { handle, mtu: upstream_mtu().unwrap_or(1500) })
     }
 
-    /// Makes the pair `name` here and `eth0` in the network namespace of `pid`, and gives ours its address.
+    /// Creates the pair `name` on the host and `eth0` in the network namespace of `pid`, and gives the host's end its
+    /// address.
     pub(crate) async fn create(&self, name: &str, pid: u32, address: Ipv4Addr) -> Result<()> {
         let failed = |error| netlink(format!("create network pair {name}"), error);
         let peer = LinkUnspec::new_with_name("eth0").mtu(self.mtu).setns_by_pid(pid).build();
@@ -37,13 +38,13 @@ impl Links {
             .build();
         self.handle.link().add(pair).execute().await.map_err(failed)?;
         let index = self.index(name).await?.ok_or_else(|| Error::Kernel {
-            action: format!("find network pair {name} just made"),
+            action: format!("find the new network pair {name}"),
             source: std::io::ErrorKind::NotFound.into(),
         })?;
         self.handle.address().add(index, address.into(), 30).execute().await.map_err(failed)
     }
 
-    /// Deletes the pair; nothing there is fine.
+    /// Deletes the pair; a missing one is no error.
     pub(crate) async fn delete(&self, name: &str) -> Result<()> {
         let Some(index) = self.index(name).await? else { return Ok(()) };
         match self.handle.link().del(index).execute().await {
@@ -54,7 +55,7 @@ impl Links {
         }
     }
 
-    /// Names of host interfaces that start with `prefix`.
+    /// Lists the names of host interfaces that start with `prefix`.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<String>> {
         let mut found = Vec::new();
         let mut links = self.handle.link().get().execute();
@@ -94,7 +95,7 @@ fn netlink(action: String, error: rtnetlink::Error) -> Error {
     Error::Kernel { action, source }
 }
 
-/// The packet size of the interface the default route uses: a larger one inside would lose packets behind tunnels.
+/// MTU of the interface of the default route: a larger one inside would lose packets behind tunnels.
 fn upstream_mtu() -> Option<u32> {
     let routes = std::fs::read_to_string("/proc/net/route").ok()?;
     let interface = routes.lines().skip(1).find_map(|line| {

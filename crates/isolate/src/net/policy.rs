@@ -1,39 +1,40 @@
-//! What nftables is told of one sandbox's policy: a chain for what it sends out, one for what becomes of destinations on the
-//! way, and one for its way out by name, each found by the interface a packet comes in on.
+//! The nftables rules of one sandbox's network policy: a chain for outgoing packets, one for the translation of
+//! destinations, and one for the sandbox's egress proxy, each found by the interface a packet arrives at.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 use crate::{Error, NetworkPolicy, Result};
 
-/// Connections a sandbox may have with the outside at once. The kernel's table of them is the host's own: full, it would
-/// cut off everybody.
-pub(super) const MOST_CONNECTIONS: u32 = 4096;
+/// Maximum number of connections of a sandbox with the outside. The host shares the kernel's connection table with all
+/// sandboxes: a full one would cut off everybody.
+pub(super) const MAX_CONNECTIONS: u32 = 4096;
 
-/// The maps of the table, and what the chains that they lead to are called, before the slot's number.
-const CHAINS: [(&str, &str); 3] = [("policies", "p"), ("translations", "n"), ("gates", "g")];
+/// Maps of the table, and the prefixes of the chains they lead to; the slot's number follows.
+const CHAINS: [(&str, &str); 3] = [("policies", "p"), ("translations", "n"), ("proxies", "e")];
 const DNS: &str = "meta l4proto { tcp, udp } th dport 53";
 
-/// Whose rules they are.
-pub(super) struct Place<'a> {
+/// The slot that rules are written for.
+pub(super) struct RuleTarget<'a> {
     pub(super) table: &'a str,
     pub(super) slot: u32,
     pub(super) link: String,
-    /// The host's end of its network pair, and the name server it knows.
+    /// Address of the host's end of the network pair, which is also the sandbox's name server.
     pub(super) gateway: Ipv4Addr,
-    /// Whom the table's own rules ask.
+    /// Name servers that the table's own rules forward to.
     pub(super) resolvers: &'a [Ipv4Addr],
 }
 
-impl Place<'_> {
-    /// Replaces the rules by those of `policy`, in one transaction. `gate` is the port of its way out by name.
-    pub(super) fn script(&self, policy: &NetworkPolicy, gate: Option<u16>) -> Result<String> {
+impl RuleTarget<'_> {
+    /// Writes the script that replaces the rules by those of `policy`, in one transaction. `proxy` is the port of the
+    /// egress proxy.
+    pub(super) fn script(&self, policy: &NetworkPolicy, proxy: Option<u16>) -> Result<String> {
         let mut script = String::new();
-        let rules = [self.policy(policy)?, self.translations(policy, gate)?, self.gate(gate)];
+        let rules = [self.policy(policy)?, self.translations(policy, proxy)?, self.egress(proxy)];
         for ((map, prefix), rules) in CHAINS.iter().zip(rules) {
             let Self { table, slot, link, .. } = self;
             let (chain, element) = (format!("{prefix}{slot}"), format!("\"{link}\" : jump {prefix}{slot}"));
-            // Adding before deleting: there may be nothing yet.
+            // Adding before deleting, because there may be no chain yet.
             let _ = write!(
                 script,
                 "add chain inet {table} {chain}\n\
@@ -53,7 +54,7 @@ impl Place<'_> {
         Ok(script)
     }
 
-    /// What it may send out.
+    /// Rules for outgoing packets.
     fn policy(&self, policy: &NetworkPolicy) -> Result<Vec<String>> {
         let mut rules = self.name_servers(policy);
         for (networks, verdict) in [(&policy.allow_out, "return"), (&policy.deny_out, "goto deny")] {
@@ -67,14 +68,14 @@ impl Place<'_> {
         Ok(rules)
     }
 
-    /// Where its questions for names go, and what goes through its gate: TCP that nothing else is said of.
-    fn translations(&self, policy: &NetworkPolicy, gate: Option<u16>) -> Result<Vec<String>> {
-        let Some(port) = gate else { return Ok(Vec::new()) };
+    /// Rules for destinations: DNS queries go to the name servers, TCP that no other rule covers goes to the egress proxy.
+    fn translations(&self, policy: &NetworkPolicy, proxy: Option<u16>) -> Result<Vec<String>> {
+        let Some(port) = proxy else { return Ok(Vec::new()) };
         let gateway = self.gateway;
         let mut rules = Vec::new();
         match policy.dns.as_deref() {
             None => {}
-            // Left as they are, nobody answers them.
+            // Untranslated queries get no answer.
             Some([]) => rules.push(format!("ip daddr {gateway} {DNS} accept")),
             Some([server]) => rules.push(format!("ip daddr {gateway} {DNS} dnat ip to {server}")),
             Some(several) => {
@@ -96,12 +97,12 @@ impl Place<'_> {
         Ok(rules)
     }
 
-    /// Lets through what is for name servers: names are of no use to a program that cannot ask for their addresses.
+    /// Rules that allow DNS queries: host names are of no use to a program that cannot resolve them.
     fn name_servers(&self, policy: &NetworkPolicy) -> Vec<String> {
         match &policy.dns {
             _ if policy.allow_names.is_empty() => Vec::new(),
             Some(list) => list.iter().map(|server| format!("ip daddr {server} return")).collect(),
-            // Only those that the table's own rule leads to.
+            // Only the resolver that the table's own rule forwards to.
             None => self
                 .resolvers
                 .iter()
@@ -111,17 +112,17 @@ impl Place<'_> {
         }
     }
 
-    /// The one service of the host that it reaches, and only by being sent there.
-    fn gate(&self, gate: Option<u16>) -> Vec<String> {
-        let Some(port) = gate else { return Vec::new() };
+    /// Rules that allow connections redirected to the egress proxy, the only service of the host that a sandbox reaches.
+    fn egress(&self, proxy: Option<u16>) -> Vec<String> {
+        let Some(port) = proxy else { return Vec::new() };
         vec![
-            format!("ct state new add @connections {{ iifname ct count over {MOST_CONNECTIONS} }} drop"),
+            format!("ct state new add @connections {{ iifname ct count over {MAX_CONNECTIONS} }} drop"),
             format!("ip daddr {} tcp dport {port} ct status dnat accept", self.gateway),
         ]
     }
 }
 
-/// Only an address or a network may reach the script.
+/// Checks that `network` is an address or a network, because nothing else may get into the script.
 fn checked(network: &str) -> Result<&str> {
     let (address, length) = network.split_once('/').unwrap_or((network, "32"));
     let fine = address.parse::<Ipv4Addr>().is_ok() && length.parse::<u8>().is_ok_and(|length| length <= 32);
@@ -139,8 +140,8 @@ fn checked(network: &str) -> Result<&str> {
 mod tests {
     use super::*;
 
-    fn place(resolvers: &[Ipv4Addr]) -> Place<'_> {
-        Place {
+    fn target(resolvers: &[Ipv4Addr]) -> RuleTarget<'_> {
+        RuleTarget {
             table: "t",
             slot: 7,
             link: "scv0-7".into(),
@@ -157,26 +158,26 @@ mod tests {
         assert!(checked("10.0.0.0/8").is_ok() && checked("1.1.1.1").is_ok());
         let names = vec!["a; flush ruleset".to_owned()];
         let policy = NetworkPolicy { deny_all: true, allow_names: names, ..NetworkPolicy::default() };
-        assert!(!place(&[]).script(&policy, Some(1)).unwrap().contains("flush"));
+        assert!(!target(&[]).script(&policy, Some(1)).unwrap().contains("flush"));
     }
 
     #[test]
     fn the_open_policy_leaves_nothing() {
-        let script = place(&[]).script(&NetworkPolicy::default(), None).unwrap();
+        let script = target(&[]).script(&NetworkPolicy::default(), None).unwrap();
         assert_eq!(script.matches("add chain").count(), script.matches("delete chain").count());
         assert_eq!(script.matches("add element").count(), script.matches("delete element").count());
         assert!(!script.contains("add rule"));
     }
 
     #[test]
-    fn only_what_no_address_rule_speaks_of_goes_through_the_gate() {
+    fn only_what_no_address_rule_covers_goes_to_the_egress_proxy() {
         let policy = NetworkPolicy {
             deny_all: true,
             allow_out: vec!["8.8.8.0/24".into()],
             allow_names: vec!["example.com".into()],
             ..NetworkPolicy::default()
         };
-        let script = place(&[Ipv4Addr::new(9, 9, 9, 9)]).script(&policy, Some(4000)).unwrap();
+        let script = target(&[Ipv4Addr::new(9, 9, 9, 9)]).script(&policy, Some(4000)).unwrap();
         let translations: Vec<&str> =
             script.lines().filter_map(|line| line.strip_prefix("add rule inet t n7 ")).collect();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The mark by which a pool is known: a file in the pool and one beside it hold the same name. Without it, a disk that was not
+//! The mark of a pool: a file in the pool and one beside it hold the same name. Without a mark, a disk that is not
 //! mounted looks like a pool in which every sandbox has died.
 
 use std::fs::File;
@@ -8,18 +8,19 @@ use std::path::{Path, PathBuf};
 use super::at;
 use crate::{Error, Result};
 
-/// What is found where the pool is expected.
+/// Result of comparing the two files of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum Identity {
     /// No pool has been used with this data directory.
     New,
-    /// The pool that was used before.
+    /// The pool is the one that was used before.
     Same,
-    /// Something else.
+    /// The pool is another one, or missing.
     Other,
 }
 
-impl State {
+impl Identity {
+    /// Compares the files below `data_dir` and `root`.
     pub(super) fn of(data_dir: &Path, root: &Path) -> Result<Self> {
         Ok(match (read(&beside(data_dir))?, read(&inside(root))?) {
             (None, _) => Self::New,
@@ -29,18 +30,18 @@ impl State {
     }
 }
 
-/// The error for a pool that is not the one it was.
+/// Error for a pool that is not the one that was used before.
 pub(super) fn other(data_dir: &Path, root: &Path) -> Error {
     Error::OtherPool { path: root.to_owned(), mark: beside(data_dir) }
 }
 
-/// Marks a pool that is used for the first time; refuses another one than before.
+/// Marks a pool that is used for the first time; refuses a pool that is not the one used before.
 pub(super) fn ensure(data_dir: &Path, root: &Path) -> Result<()> {
     let (beside, inside) = (beside(data_dir), inside(root));
-    match State::of(data_dir, root)? {
-        State::Same => Ok(()),
-        State::Other => Err(other(data_dir, root)),
-        State::New => {
+    match Identity::of(data_dir, root)? {
+        Identity::Same => Ok(()),
+        Identity::Other => Err(other(data_dir, root)),
+        Identity::New => {
             let name = match read(&inside)? {
                 Some(name) => name,
                 None => {
@@ -50,7 +51,7 @@ pub(super) fn ensure(data_dir: &Path, root: &Path) -> Result<()> {
                     name.trim().to_owned()
                 }
             };
-            // Last: what is named here must be there.
+            // Last: the pool that is named here must exist.
             write(&beside, &name).map_err(at("write", &beside))
         }
     }
@@ -72,7 +73,7 @@ fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// On disk when this returns, or not there at all.
+/// Writes a file atomically; it is on disk when this returns.
 fn write(path: &Path, name: &str) -> io::Result<()> {
     let fresh = path.with_extension("new");
     let mut file = File::create(&fresh)?;
@@ -91,10 +92,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("pool");
         std::fs::create_dir(&root).unwrap();
-        assert_eq!(State::of(dir.path(), &root).unwrap(), State::New);
+        assert_eq!(Identity::of(dir.path(), &root).unwrap(), Identity::New);
         ensure(dir.path(), &root).unwrap();
         ensure(dir.path(), &root).unwrap();
-        assert_eq!(State::of(dir.path(), &root).unwrap(), State::Same);
+        assert_eq!(Identity::of(dir.path(), &root).unwrap(), Identity::Same);
         std::fs::rename(&root, dir.path().join("away")).unwrap();
         std::fs::create_dir(&root).unwrap();
         assert!(matches!(ensure(dir.path(), &root), Err(Error::OtherPool { .. })));
@@ -104,6 +105,6 @@ mod tests {
         // A data directory without the mark: that of an earlier version, or one that died in between.
         std::fs::remove_file(dir.path().join("pool.id")).unwrap();
         ensure(dir.path(), &root).unwrap();
-        assert_eq!(State::of(dir.path(), &root).unwrap(), State::Same);
+        assert_eq!(Identity::of(dir.path(), &root).unwrap(), Identity::Same);
     }
 }

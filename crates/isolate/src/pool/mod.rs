@@ -1,9 +1,9 @@
-//! The storage pool: template layers and what sandboxes write. On btrfs a sandbox's upper is a subvolume with a limit;
-//! elsewhere it is a plain directory without one, which `sandcove doctor` warns about.
+//! The storage pool: template layers, and the files that sandboxes write. On btrfs a sandbox's upper is a subvolume with a
+//! limit; on other file systems it is a plain directory without one, which `sandcove doctor` warns about.
 
+mod image;
 mod mark;
 mod snapshot;
-mod volume;
 mod volumes;
 
 use std::fs::File;
@@ -16,13 +16,12 @@ use sandcove_wire::id::SandboxId;
 use crate::sys;
 use crate::{Error, Result};
 
-/// How uppers are kept.
+/// File system of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Subvolumes; `limits` says whether the file system counts what they hold.
-    Btrfs {
-        limits: bool,
-    },
+enum FileSystem {
+    /// Uppers are subvolumes; `limits` says whether quotas are enabled.
+    Btrfs { limits: bool },
+    /// Uppers are plain directories.
     Plain,
 }
 
@@ -30,25 +29,25 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) struct Pool {
     root: PathBuf,
-    kind: Kind,
+    file_system: FileSystem,
 }
 
 impl Pool {
-    /// Opens the pool below `data_dir`, making and mounting it if need be. `size_gib` is the size of a new image.
+    /// Opens the pool below `data_dir`; creates and mounts it if necessary. `size_gib` is the size of a new image.
     pub(crate) fn open(data_dir: &Path, size_gib: Option<u64>) -> Result<Self> {
         let root = data_dir.join("pool");
         std::fs::create_dir_all(&root).map_err(at("create", &root))?;
-        let mut kind = kind_of(&root)?;
-        let state = mark::State::of(data_dir, &root)?;
-        if kind == Kind::Plain && state != mark::State::Same {
-            if state == mark::State::Other && !volume::exists(data_dir) {
+        let mut file_system = file_system_of(&root)?;
+        let identity = mark::Identity::of(data_dir, &root)?;
+        if file_system == FileSystem::Plain && identity != mark::Identity::Same {
+            if identity == mark::Identity::Other && !image::exists(data_dir) {
                 return Err(mark::other(data_dir, &root));
             }
-            match volume::mount(data_dir, &root, size_gib) {
-                Ok(()) => kind = kind_of(&root)?,
-                // What was written to an image is not to be seen without it: a server that went on would take every
-                // sandbox for gone. A kernel older than the one that made it may refuse it, for one.
-                Err(error) if volume::exists(data_dir) && !in_use(&root) => return Err(error),
+            match image::mount(data_dir, &root, size_gib) {
+                Ok(()) => file_system = file_system_of(&root)?,
+                // Files in the image cannot be seen without it: a server that continued would take every sandbox for lost.
+                // An older kernel than the one that created the image may refuse to mount it.
+                Err(error) if image::exists(data_dir) && !in_use(&root) => return Err(error),
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
@@ -59,10 +58,10 @@ impl Pool {
         }
         // An empty directory where a file system should be mounted looks like a pool without sandboxes.
         mark::ensure(data_dir, &root)?;
-        let pool = Self { root, kind };
+        let pool = Self { root, file_system };
         for directory in [pool.layers(), pool.sandboxes(), pool.snapshots(), pool.volumes()] {
             std::fs::create_dir_all(&directory).map_err(at("create", &directory))?;
-            // A process that is on its way into a sandbox sees this directory, and must not see into it.
+            // A process that is entering a sandbox sees this directory and must not read it.
             let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o700);
             std::fs::set_permissions(&directory, owner_only).map_err(at("restrict", &directory))?;
         }
@@ -73,29 +72,29 @@ impl Pool {
         &self.root
     }
 
-    /// Unmounts the pool of `data_dir` if it is an image, which frees the loop device with its last user. Not mounted is
-    /// fine.
+    /// Unmounts the pool of `data_dir` if it is an image; the loop device is freed with its last user. A pool that is not
+    /// mounted is no error.
     pub(crate) fn close(data_dir: &Path) -> Result<()> {
-        if volume::exists(data_dir) { volume::unmount(&data_dir.join("pool")) } else { Ok(()) }
+        if image::exists(data_dir) { image::unmount(&data_dir.join("pool")) } else { Ok(()) }
     }
 
-    /// Deletes everything in the pool of `data_dir`, which no process uses any more.
+    /// Deletes everything in the pool of `data_dir`, which no process uses.
     pub(crate) fn erase(data_dir: &Path) -> Result<()> {
         Self::close(data_dir)?;
         let root = data_dir.join("pool");
         for parent in ["sandboxes", "snapshots", "volumes"].map(|name| root.join(name)) {
             for entry in std::fs::read_dir(&parent).into_iter().flatten().flatten() {
-                // A read-only subvolume goes by this only; everything else goes with its directory.
+                // Only this deletes a read-only subvolume; everything else is deleted with its directory.
                 if let (Some(name), Ok(parent)) = (entry.file_name().to_str(), open(&parent)) {
                     let _ = sys::delete_subvolume(parent.as_fd(), name);
                 }
             }
         }
-        // A host may have mounted a file system of its own here: then the directory stays.
+        // The directory stays, because the host may have mounted a file system of its own here.
         remove_contents(&root).map_err(at("delete", &root))
     }
 
-    /// Read-only template layers.
+    /// Directory of the read-only template layers.
     pub(crate) fn layers(&self) -> PathBuf {
         self.root.join("layers")
     }
@@ -108,29 +107,29 @@ impl Pool {
         self.root.join("snapshots")
     }
 
-    /// Where the sandbox's `upper` and `work` are.
+    /// Directory of the sandbox's `upper` and `work`.
     pub(crate) fn sandbox(&self, id: &SandboxId) -> PathBuf {
         self.sandboxes().join(id.as_str())
     }
 
-    /// The agent's log: beside the upper and not in it, so that it is not seen inside, yet counts against the same limit,
-    /// because what runs inside can make the agent write.
+    /// Path of the agent's log. The log is beside the upper, so that sandboxes do not see it, and counts against the same
+    /// limit, because processes inside can make the agent write.
     pub(crate) fn agent_log(&self, id: &SandboxId) -> PathBuf {
         self.sandbox(id).join("agent.log")
     }
 
-    /// Makes an empty upper that may hold `disk_mib`.
+    /// Creates an empty upper with a limit of `disk_mib`.
     pub(crate) fn create(&self, id: &SandboxId, disk_mib: u64) -> Result<PathBuf> {
         let path = self.sandbox(id);
-        match self.kind {
-            Kind::Btrfs { limits } => {
+        match self.file_system {
+            FileSystem::Btrfs { limits } => {
                 let parent = open(&self.sandboxes())?;
                 sys::create_subvolume(parent.as_fd(), id.as_str()).map_err(full_or(at("create", &path)))?;
                 if limits {
                     sys::set_limit(open(&path)?.as_fd(), disk_mib << 20).map_err(at("limit", &path))?;
                 }
             }
-            Kind::Plain => std::fs::create_dir(&path).map_err(full_or(at("create", &path)))?,
+            FileSystem::Plain => std::fs::create_dir(&path).map_err(full_or(at("create", &path)))?,
         }
         for part in ["upper", "work"] {
             let part = path.join(part);
@@ -139,27 +138,27 @@ impl Pool {
         Ok(path)
     }
 
-    /// Gives an upper to another id. Mounts of it do not notice.
+    /// Renames an upper to another id. Existing mounts stay valid.
     pub(crate) fn rename(&self, from: &SandboxId, to: &SandboxId) -> Result<()> {
         let path = self.sandbox(from);
         std::fs::rename(&path, self.sandbox(to)).map_err(at("rename", &path))
     }
 
-    /// Deletes what a sandbox wrote; nothing there is fine.
+    /// Deletes a sandbox's upper; a missing one is no error.
     pub(crate) fn delete(&self, id: &SandboxId) -> Result<()> {
         let path = self.sandbox(id);
         if !path.exists() {
             return Ok(());
         }
-        let deleted = match self.kind {
-            Kind::Btrfs { limits } => delete_subvolume(&self.sandboxes(), id.as_str(), limits),
-            Kind::Plain => std::fs::remove_dir_all(&path).map_err(at("delete", &path)),
+        let deleted = match self.file_system {
+            FileSystem::Btrfs { limits } => delete_subvolume(&self.sandboxes(), id.as_str(), limits),
+            FileSystem::Plain => std::fs::remove_dir_all(&path).map_err(at("delete", &path)),
         };
-        // A failed start and the end of its processes may both be at it.
+        // A failed start and the end of its processes may delete it at the same time.
         if path.exists() { deleted } else { Ok(()) }
     }
 
-    /// Ids of sandboxes that have an upper.
+    /// Lists the ids of sandboxes that have an upper.
     pub(crate) fn ids(&self) -> Vec<SandboxId> {
         let entries = std::fs::read_dir(self.sandboxes()).into_iter().flatten();
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
@@ -170,23 +169,23 @@ impl Pool {
         self.sandbox(id).join("upper").is_dir()
     }
 
-    /// Bytes held by a sandbox's upper; 0 where they are not counted.
+    /// Disk space that a sandbox's upper uses, bytes; 0 without quotas.
     pub(crate) fn used_bytes(&self, id: &SandboxId) -> u64 {
-        if self.kind != (Kind::Btrfs { limits: true }) {
+        if self.file_system != (FileSystem::Btrfs { limits: true }) {
             return 0;
         }
         open(&self.sandbox(id)).ok().and_then(|fd| sys::subvolume_usage(fd.as_fd()).ok()).unwrap_or_default()
     }
 }
 
-/// Deletes the subvolume `name` of `parent` in one step, with the count of what it held.
+/// Deletes the subvolume `name` of `parent` atomically, with its quota group.
 fn delete_subvolume(parent: &Path, name: &str, limits: bool) -> Result<()> {
     let path = parent.join(name);
     let parent = open(parent)?;
     let number = open(&path).and_then(|fd| sys::subvolume_id(fd.as_fd()).map_err(at("inspect", &path)));
     sys::delete_subvolume(parent.as_fd(), name).map_err(at("delete", &path))?;
     if let (true, Ok(number)) = (limits, number) {
-        // Refused while the deleted data is still being freed, and then done by the kernel itself.
+        // Refused while the deleted data is being freed; then the kernel removes the group itself.
         let _ = sys::remove_qgroup(parent.as_fd(), number);
     }
     Ok(())
@@ -208,21 +207,22 @@ fn remove_contents(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn kind_of(root: &Path) -> Result<Kind> {
+/// Detects the file system at `root` and enables quotas.
+fn file_system_of(root: &Path) -> Result<FileSystem> {
     let fd = open(root)?;
     if !sys::is_btrfs(fd.as_fd()).map_err(at("inspect", root))? {
-        return Ok(Kind::Plain);
+        return Ok(FileSystem::Plain);
     }
     let limits = [sys::QuotaMode::Simple, sys::QuotaMode::Full]
         .into_iter()
         .any(|mode| sys::enable_quota(fd.as_fd(), mode).is_ok());
     if !limits {
-        tracing::warn!("the pool's quotas cannot be enabled: sandboxes get no disk limit");
+        tracing::warn!("failed to enable quotas of the pool: sandboxes get no disk limit");
     }
-    Ok(Kind::Btrfs { limits })
+    Ok(FileSystem::Btrfs { limits })
 }
 
-/// Whether plain directories were the pool before.
+/// Whether plain directories have been used as the pool.
 fn in_use(root: &Path) -> bool {
     root.join("layers").is_dir()
 }

@@ -1,4 +1,4 @@
-//! The server's side of the spawner.
+//! The server's side of the spawner: starting it, replacing a dead one, requesting jails.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,37 +8,38 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::message::{BuildRequest, Greeting, Launch, Reply, receive, send};
+use super::greeting::Greeting;
+use crate::jail::{BuildRequest, Launch, Reply};
+use crate::packet::{pair, receive, send};
 use crate::{Error, Result};
 
-/// How long a spawner may take to be ready.
+/// Timeout for a spawner to become ready.
 const READY_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
-/// How long a spawner without sandboxes may take to leave.
+/// Timeout for a spawner without sandboxes to exit.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a spawner is started with; all paths are absolute, because it starts in the root directory.
+/// Arguments of a spawner. All paths are absolute, because it starts in the root directory.
 #[derive(Debug, Clone)]
 pub(crate) struct SpawnerConfig {
-    /// The `sandcove` program.
+    /// Path of the `sandcove` program.
     pub program: PathBuf,
-    /// The storage pool.
+    /// Directory of the storage pool.
     pub pool: PathBuf,
     /// Directory of the guest programs.
     pub libexec: PathBuf,
 }
 
-/// A spawner that works: one that was killed is replaced at the next request. Dropping this closes the socket, which tells
-/// the spawner to leave once its sandboxes are gone.
+/// A spawner; one that was killed is replaced at the next request. Dropping this closes the socket, upon which the spawner
+/// exits after its last sandbox has ended.
 pub(crate) struct Spawner {
     config: SpawnerConfig,
     process: Mutex<Process>,
 }
 
-/// A spawner process that said that it is ready.
+/// A spawner process that is ready.
 struct Process {
     socket: OwnedFd,
     child: Child,
@@ -90,8 +91,7 @@ impl Spawner {
         Ok(Self { config, process })
     }
 
-    /// Asks the spawner to leave and waits until it has, which it does at once when it has no sandboxes. Only then is the pool
-    /// no longer in use.
+    /// Asks the spawner to exit and waits for it; a spawner without sandboxes exits at once. Until then the pool is in use.
     pub(crate) fn end(&self) {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = rustix::net::shutdown(&process.socket, rustix::net::Shutdown::Both);
@@ -106,8 +106,7 @@ impl Spawner {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).child.id()
     }
 
-    /// Has a new sandbox shell made and waits for its PID 1, whose host pid is returned. When the spawner turns out to be
-    /// dead, another one does it.
+    /// Requests a jail and waits for its PID 1; returns the host pid. A spawner that turns out to be dead is replaced first.
     pub(crate) async fn begin(
         &self,
         request: &BuildRequest,
@@ -125,18 +124,19 @@ impl Spawner {
         Ok((launcher, pid))
     }
 
-    /// Whether the spawner had been killed and now is another one. Its sandboxes live on as children of the host's init.
+    /// Replaces a spawner that was killed; returns whether it did. Sandboxes of a killed spawner become children of the
+    /// host's init.
     fn replace_if_dead(&self) -> Result<bool> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(process.child.try_wait(), Ok(None)) {
             return Ok(false);
         }
-        tracing::warn!(pid = process.child.id(), "the spawner is gone and is started again");
+        tracing::warn!(pid = process.child.id(), "the spawner has died and is restarted");
         *process = Process::start(&self.config)?;
         Ok(true)
     }
 
-    /// Asks for a new sandbox shell; the answer comes on the returned [`Launcher`].
+    /// Requests a jail; replies arrive at the returned [`Launcher`].
     fn request(&self, request: &BuildRequest, parent: Option<&OwnedFd>) -> Result<Launcher> {
         let (ours, theirs) =
             pair().map_err(|source| Error::Kernel { action: "make a socket pair".into(), source })?;
@@ -152,13 +152,13 @@ impl Spawner {
     }
 }
 
-/// The conversation with one builder.
+/// Connection to one builder.
 pub(crate) struct Launcher {
     socket: AsyncFd<OwnedFd>,
 }
 
 impl Launcher {
-    /// Waits for the shell's PID 1 and returns its host pid.
+    /// Waits until PID 1 is cloned, and returns its host pid.
     async fn cloned(&self) -> Result<u32> {
         match self.reply().await? {
             Reply::Cloned { pid } => Ok(pid),
@@ -167,7 +167,7 @@ impl Launcher {
         }
     }
 
-    /// Lets PID 1 go on to its agent, and waits until it runs it.
+    /// Sends the launch order and waits until PID 1 has executed its program.
     pub(crate) async fn launch(&self, launch: &Launch, fds: &[BorrowedFd<'_>]) -> Result<()> {
         send(self.socket.get_ref(), launch, fds).map_err(|_| Error::SpawnerGone)?;
         match self.reply().await? {
@@ -184,8 +184,4 @@ impl Launcher {
             Ok(None) | Err(_) => Err(Error::SpawnerGone),
         }
     }
-}
-
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(Into::into)
 }

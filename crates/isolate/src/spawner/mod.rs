@@ -1,22 +1,67 @@
-//! The spawner: the one process that clones. It is single-threaded and small, lives in a mount namespace of its own that
-//! shows nothing of the host but the pool and the guest programs, and forks one short-lived builder per sandbox.
+//! The spawner: the process that forks the builders of jails. It is small and single-threaded, and lives in a mount
+//! namespace that holds nothing of the host but the storage pool and the guest programs.
 //!
-//! It outlives the server that started it for as long as it has sandboxes to reap, so that a killed server leaves no
-//! orphan behind that the host's init would have to collect.
+//! The spawner outlives its server while sandboxes run, so that a killed server leaves no orphans to the host's init.
+//!
+//! # The processes of a start
+//!
+//! | process | code | started by | ends |
+//! | --- | --- | --- | --- |
+//! | server | `namespaces/`, `spawner/client.rs` | the operator | when it is stopped |
+//! | spawner | `spawner/process.rs` | the server: `sandcove __spawner` | after the server and the last sandbox |
+//! | builder | `jail/builder.rs` | the spawner, per jail: `fork` | when PID 1 has executed the agent |
+//! | intermediate | `jail/clone.rs` | the builder, below a warm process: `fork` | when it has cloned PID 1 |
+//! | PID 1 | `jail/init.rs`, then the agent | builder or intermediate: `clone3` | with the sandbox |
+//!
+//! The first three run as root of the host. Only the server has threads. The intermediate process runs as root of the
+//! warm process's user namespace; it exists because a process cannot come back from a user namespace. PID 1 starts in
+//! new user, mount, PID, network, IPC and UTS namespaces and is root there.
+//!
+//! A warm process (`namespaces/keep_warm.rs`) is started like PID 1, by the builder and without a PID namespace of its own.
+//!
+//! # The sequence of a start
+//!
+//! Arrows are packets ([`crate::packet`]) of the messages in [`crate::jail`], unless they say otherwise. `+` marks
+//! descriptors.
 //!
 //! ```text
-//! server <---- Greeting::Ready | Greeting::Failed ---- spawner (once, at its start)
-//! server --[BuildRequest + reply socket]--> spawner --fork--> builder (crate::jail::builder)
-//! server <------------- Reply::Cloned { pid } -------------- builder
-//! server --------------- Launch + 4 descriptors -----------> builder   (cgroups and network are ready)
-//! server <------- Reply::Launched | Reply::Failed ---------- builder
+//!  server                spawner             builder             intermediate          PID 1
+//!    |                      |                                      (only below
+//!    |<- Greeting::Ready ---|                                    a warm process)
+//!    |                      |
+//!    |-- BuildRequest ----->|
+//!    |   + reply socket     |------ fork ------>|
+//!    |   + user namespace   |                   |------ fork ------->|
+//!    |     of the warm      |                   |                    |--- clone3 ------->| waits
+//!    |     process, if any  |                   |                    |    writes id maps |
+//!    |                      |                   |<- pid or Failure --|                   |
+//!    |<------- Reply::Cloned { pid } -----------|                  ends                  |
+//!    |                                          |                                        |
+//!    | puts PID 1 into its control group,       |                                        |
+//!    | creates network pair and upper,          |                                        |
+//!    | has the warm process fork into the jail  |                                        |
+//!    |                                          |                                        |
+//!    |-- Launch + log, control, boot, zygote -->|                                        |
+//!    |                                          | mounts the root and the volumes        |
+//!    |                                          |-- Launch + same + volumes, root ------>|
+//!    |                                          |                                        | mounts, pivots,
+//!    |                                          |                                        | drops rights,
+//!    |                                          |                                        | loads seccomp
+//!    |                                          |<-- Failure, or the socket closes ------| execs the agent
+//!    |<-- Reply::Launched or Reply::Failed -----|
+//!    |                                        ends
+//!    |-- Boot, one JSON line on descriptor 4 ------------------------------------------->|
+//!    |<- one byte: READY ----------------------------------------------------------------|
+//!    |-- Assignment, one JSON line, when the sandbox gets its id ------------------------>|
+//!    |<- one byte: READY ----------------------------------------------------------------|
 //! ```
+//!
+//! Without a warm process the builder itself clones PID 1 and writes its id maps. A process that dies closes its sockets:
+//! each wait above ends with an error then, and PID 1 exits when nobody is left to launch it.
 
 mod client;
-mod message;
+mod greeting;
 mod process;
 
 pub(crate) use client::{Launcher, Spawner, SpawnerConfig};
-pub(crate) use message::{BuildRequest, Failure, Kind, Launch, Reply, Volume, receive, send};
 pub use process::spawner_main;
-pub(crate) use process::{DEVICES, LAYERS, NEW_ROOT, UPPER};

@@ -1,4 +1,4 @@
-//! The spawner process itself.
+//! The spawner process.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,23 +13,13 @@ use rustix::mount::{
 use rustix::process::{WaitOptions, chdir, pivot_root, set_child_subreaper, setsid, wait};
 use rustix::thread::UnshareFlags;
 
-use super::message::{BuildRequest, Failure, Greeting, receive, send};
-use crate::jail;
+use super::greeting::Greeting;
+use crate::jail::{self, BuildRequest, DEVICES, Failure, LAYERS, MAX_LAYERS, NEW_ROOT, Reply, UPPER};
+use crate::packet::{receive, send};
 use crate::sys::{self, Forked};
 
-/// Devices a sandbox may use, all without state that could leak from one to another.
-pub(crate) const DEVICES: [&str; 7] = ["null", "zero", "full", "random", "urandom", "tty", "fuse"];
-/// Where PID 1 mounts its future root, in the spawner's own small tree.
-pub(crate) const NEW_ROOT: &str = "/newroot";
-/// Where builders attach idmapped layers.
-pub(crate) const LAYERS: &str = "/layers";
-/// Where builders attach the idmapped upper.
-pub(crate) const UPPER: &str = "/upper";
-/// Most layers a template may have.
-pub(crate) const MAX_LAYERS: usize = 64;
-
-/// Entry of `sandcove __spawner <pool> <libexec>`, with the server's socket as standard input. Returns when the server and
-/// every sandbox are gone, or when the server has been told why there is no spawner.
+/// Runs `sandcove __spawner <pool> <libexec>`, with the server's socket as standard input. Returns after the server and
+/// every sandbox have ended, or after a failure has been reported to the server.
 pub fn spawner_main(pool: &Path, libexec: &Path) -> io::Result<()> {
     let socket = server_socket()?;
     if let Err(failure) = prepare(pool, libexec) {
@@ -43,15 +33,15 @@ fn prepare(pool: &Path, libexec: &Path) -> Result<(), Failure> {
     // Ctrl-C in the server's terminal must not reach sandboxes.
     let _ = setsid();
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::at("adopt orphans"))?;
-    // The kernel collects what ends, at once: a sandbox is not gone before the last of its processes is collected.
-    sys::collect_children(false).map_err(Failure::at("collect children"))?;
+    // The kernel reaps children at once: a control group is not empty before its last process is reaped.
+    sys::set_reaps_children(false).map_err(Failure::at("have children reaped"))?;
     for path in [pool, libexec] {
         std::fs::metadata(path).map_err(Failure::at(&format!("find `{}`", path.display())))?;
     }
     enter_own_root(&[pool, libexec]).map_err(Failure::at("leave the host's file system"))
 }
 
-/// The socket arrives as standard input, which is the one descriptor that can be handed over without unsafe code.
+/// Takes the server's socket from standard input, the one descriptor that can be passed on without unsafe code.
 fn server_socket() -> io::Result<OwnedFd> {
     let stdin = rustix::stdio::stdin();
     rustix::net::sockopt::socket_type(stdin)?;
@@ -61,11 +51,11 @@ fn server_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Leaves the host's file system: what is not bound here cannot be reached from any sandbox's mount namespace.
+/// Leaves the host's file system: only what is bound here can be reached from a sandbox's mount namespace.
 fn enter_own_root(kept: &[&Path]) -> io::Result<()> {
     sys::unshare(UnshareFlags::NEWNS)?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    // Taken before the new root covers anything: the data directory may lie below its mount point.
+    // Opened before the new root covers anything: the data directory may lie below its mount point.
     let mut trees = Vec::new();
     for path in kept {
         let flags =
@@ -112,7 +102,7 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
     let mut server = Some(socket.as_fd());
     loop {
         let Some(listening) = server else {
-            // Nothing left to do but stay until the last sandbox has ended.
+            // The server is gone: stay until the last sandbox has ended.
             match wait(WaitOptions::empty()) {
                 Ok(_) => continue,
                 Err(rustix::io::Errno::INTR) => continue,
@@ -129,7 +119,7 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
             Ok(Some((request, fds))) => start_builder(&request, fds),
             Ok(None) => server = None,
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => server = None,
-            // A message that cannot be read or carries too much: its sender sees its reply socket close.
+            // The sender of a message that is unreadable or too long sees its reply socket close.
             Err(_) => {}
         }
     }
@@ -145,8 +135,8 @@ fn start_builder(request: &BuildRequest, mut fds: Vec<OwnedFd>) {
         }
         Ok(Forked::Parent { .. }) => {}
         Err(error) => {
-            let failure = super::Failure { step: "fork".into(), reason: error.to_string() };
-            let _ = super::send(&reply, &super::Reply::Failed(failure), &[]);
+            let failure = Failure { step: "fork".into(), reason: error.to_string() };
+            let _ = send(&reply, &Reply::Failed(failure), &[]);
         }
     }
 }

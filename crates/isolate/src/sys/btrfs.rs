@@ -1,5 +1,5 @@
-//! btrfs subvolumes and quotas, by ioctl: a subvolume is made or deleted in well under a millisecond, where starting a
-//! tool would cost more than the sandbox. Structure layouts and numbers: `linux/btrfs.h`.
+//! btrfs subvolumes and quotas, by ioctl: creating or deleting a subvolume takes well under a millisecond; starting a
+//! tool for it would take longer than the sandbox. Structure layouts and numbers: `linux/btrfs.h`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -52,10 +52,10 @@ struct QgroupCreate {
     qgroupid: u64,
 }
 
-/// How the file system counts what a subvolume holds.
+/// Modes of quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuotaMode {
-    /// Simple quotas, Linux 6.7 and later: cheap, charged to whoever wrote first.
+    /// Simple quotas, Linux 6.7 and later: cheap; data is charged to the subvolume that wrote it first.
     Simple,
     /// Classic quota groups.
     Full,
@@ -75,25 +75,25 @@ fn named<const N: usize>(name: &str) -> io::Result<[u8; N]> {
     Ok(field)
 }
 
-/// Whether `fd` lies on btrfs.
+/// Whether `fd` is on btrfs.
 pub(crate) fn is_btrfs(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::fs::fstatfs(fd)?.f_type as i64 == BTRFS_SUPER_MAGIC)
 }
 
-/// Makes the empty subvolume `name` in directory `parent`.
+/// Creates the empty subvolume `name` in directory `parent`.
 pub(crate) fn create_subvolume(parent: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let mut args = VolArgs { fd: 0, name: named(name)? };
     ioctl(parent, iow(14, size_of::<VolArgs>()), &mut args)
 }
 
-/// Deletes the subvolume `name` in `parent` with everything in it; its space is given back in the background.
+/// Deletes the subvolume `name` in `parent` with its contents; the space is freed in the background.
 pub(crate) fn delete_subvolume(parent: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let mut args = VolArgs { fd: 0, name: named(name)? };
     ioctl(parent, iow(15, size_of::<VolArgs>()), &mut args)
 }
 
-/// Copies the subvolume `source` to `name` in `parent`, sharing all data. What was written before is on disk when this
-/// returns, with the copy: the kernel flushes the subvolume and commits.
+/// Copies the subvolume `source` to `name` in `parent`, sharing all data. The copy and all data written before are on
+/// disk when this returns: the kernel flushes the subvolume and commits.
 pub(crate) fn copy_subvolume(
     source: BorrowedFd<'_>,
     parent: BorrowedFd<'_>,
@@ -120,7 +120,7 @@ pub(crate) fn copy_subvolume(
     ioctl(parent, iow(23, size_of::<VolArgs2>()), &mut args)
 }
 
-/// Turns quotas on; an already enabled quota is left as it is.
+/// Enables quotas; enabled ones are left as they are.
 pub(crate) fn enable_quota(fd: BorrowedFd<'_>, mode: QuotaMode) -> io::Result<()> {
     let cmd = match mode {
         QuotaMode::Simple => 4,
@@ -132,7 +132,7 @@ pub(crate) fn enable_quota(fd: BorrowedFd<'_>, mode: QuotaMode) -> io::Result<()
     }
 }
 
-/// Limits what the subvolume `fd` may hold, in bytes.
+/// Limits the space of the subvolume `fd`, in bytes.
 pub(crate) fn set_limit(fd: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     const MAX_REFERENCED: u64 = 1;
     // Group id 0 means the subvolume's own.
@@ -140,7 +140,7 @@ pub(crate) fn set_limit(fd: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     ioctl(fd, ior(43, size_of::<QgroupLimit>()), &mut args)
 }
 
-/// The number of the subvolume that `fd` lies in.
+/// Looks up the number of the subvolume that contains `fd`.
 pub(crate) fn subvolume_id(fd: BorrowedFd<'_>) -> io::Result<u64> {
     #[repr(C)]
     struct InoLookup {
@@ -154,12 +154,12 @@ pub(crate) fn subvolume_id(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(args.treeid)
 }
 
-/// Forgets the quota group of a deleted subvolume.
+/// Removes the quota group of a deleted subvolume.
 pub(crate) fn remove_qgroup(fd: BorrowedFd<'_>, subvolume: u64) -> io::Result<()> {
     ioctl(fd, iow(42, size_of::<QgroupCreate>()), &mut QgroupCreate { create: 0, qgroupid: subvolume })
 }
 
-/// Bytes that the subvolume of `fd` holds, as its quota group counts them.
+/// Reads the space that the subvolume of `fd` uses, in bytes, from its quota group.
 pub(crate) fn subvolume_usage(fd: BorrowedFd<'_>) -> io::Result<u64> {
     const QUOTA_TREE: u64 = 8;
     const QGROUP_INFO: u32 = 242;

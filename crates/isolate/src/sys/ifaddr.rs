@@ -1,5 +1,5 @@
-//! Addresses and routes of the calling process's network namespace, by the classic ioctls: three requests on one socket
-//! are all that PID 1 needs, and no netlink exchange can be half done.
+//! Addresses and routes of the calling process's network namespace, by the classic ioctls: PID 1 needs three requests on one
+//! socket, and no netlink exchange.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -50,14 +50,14 @@ pub(crate) fn set_address(
     ioctl(socket, libc::SIOCSIFNETMASK, &request)
 }
 
-/// Turns `interface` on.
+/// Brings `interface` up.
 pub(crate) fn interface_up(socket: BorrowedFd<'_>, interface: &str) -> io::Result<()> {
     let mut request = request(interface)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     ioctl(socket, libc::SIOCSIFFLAGS, &request)
 }
 
-/// Routes everything through `gateway`.
+/// Adds a default route through `gateway`.
 pub(crate) fn add_default_route(socket: BorrowedFd<'_>, gateway: Ipv4Addr) -> io::Result<()> {
     // SAFETY: rtentry is plain data for which all zeros is a valid value.
     let mut route: libc::rtentry = unsafe { std::mem::zeroed() };

@@ -38,8 +38,8 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// Binds `image` to a free loop device that frees itself with its last user (an unmount). The open device is returned
-/// with its path: it must stay open until the mount holds it.
+/// Binds `image` to a free loop device, which is freed with its last user (by an unmount). Returns the path and the
+/// open device, which must stay open until the mount holds it.
 pub(crate) fn attach(image: &Path) -> io::Result<(PathBuf, File)> {
     let backing = OpenOptions::new().read(true).write(true).open(image)?;
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
@@ -74,7 +74,7 @@ pub(crate) fn attach(image: &Path) -> io::Result<(PathBuf, File)> {
     Err(io::Error::from_raw_os_error(libc::EBUSY))
 }
 
-/// The loop device that `image` is bound to, if any.
+/// Looks up the loop device that `image` is bound to, if any.
 pub(crate) fn bound_to(image: &Path) -> Option<PathBuf> {
     let devices = std::fs::read_dir("/sys/block").ok()?;
     devices.flatten().find_map(|entry| {
@@ -83,7 +83,7 @@ pub(crate) fn bound_to(image: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Lets go of a loop device; used when the mount that was to hold it failed.
+/// Frees a loop device after the mount that was to hold it has failed.
 pub(crate) fn detach(device: &File) -> io::Result<()> {
     // SAFETY: takes no argument.
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD as _) }.into()).map(drop)

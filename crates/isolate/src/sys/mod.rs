@@ -1,5 +1,5 @@
-//! The only `unsafe` of this crate: kernel requests that no safe wrapper covers. Every function here is a thin, checked
-//! shape around one system call.
+//! The only `unsafe` code of this crate: system calls without a safe wrapper. Every function here is a thin, checked wrapper
+//! of one system call.
 #![expect(unsafe_code, reason = "system calls without a safe wrapper; each block states its invariant")]
 
 mod btrfs;
@@ -18,15 +18,15 @@ pub(crate) use ifaddr::{add_default_route, interface_up, set_address};
 pub(crate) use loopdev::{attach as attach_loop, bound_to as loop_of, detach as detach_loop};
 pub(crate) use mount::{MountRights, idmap_mount};
 pub(crate) use process::{
-    CloneFlags, Forked, become_root, clone_child, close_on_exec_from, collect_children, exec, exit_now, fork,
-    place_fds, set_effective_user, set_file_identity, unshare,
+    CloneFlags, Forked, become_root, clone_child, close_on_exec_from, exec, exit_now, fork, place_fds,
+    set_effective_user, set_file_identity, set_reaps_children, unshare,
 };
 pub(crate) use seccomp::install_filter;
 pub(crate) use socket::{mark, tcp_socket, watch};
 
 use std::io;
 
-/// The result of a raw system call: `-1` means look at `errno`.
+/// Converts the result of a raw system call; `-1` stands for the error in `errno`.
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

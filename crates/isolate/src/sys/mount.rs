@@ -13,18 +13,18 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-/// What a mount may be used for.
+/// Rights of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MountRights {
-    /// To read.
+    /// Reading only.
     ReadOnly,
-    /// To read and write, with programs that change who runs them.
+    /// Reading and writing; set-user-id programs work.
     Programs,
-    /// To read and write, without such programs.
+    /// Reading and writing; set-user-id bits are ignored.
     Data,
 }
 
-/// Makes the detached mount `tree` show ids through the map of `user_namespace`, for use with `rights`.
+/// Maps the ids of the detached mount `tree` through `user_namespace` and limits it to `rights`.
 pub(crate) fn idmap_mount(
     tree: BorrowedFd<'_>,
     user_namespace: BorrowedFd<'_>,

@@ -11,7 +11,7 @@ use super::check;
 pub(crate) struct CloneFlags(u64);
 
 impl CloneFlags {
-    /// Everything a sandbox gets of its own at birth; the cgroup namespace follows once it sits in its cgroup.
+    /// All namespaces of a sandbox but the cgroup namespace, which follows when PID 1 is in its control group.
     pub(crate) const SANDBOX: Self = Self(
         (libc::CLONE_NEWUSER
             | libc::CLONE_NEWNS
@@ -21,17 +21,17 @@ impl CloneFlags {
             | libc::CLONE_NEWUTS) as u64,
     );
 
-    /// The same without process numbers of its own.
+    /// Namespaces of a warm process: those of a sandbox without the PID namespace.
     pub(crate) const WARM: Self = Self(Self::SANDBOX.0 & !(libc::CLONE_NEWPID as u64));
 }
 
-/// Which side of a fork this is.
+/// Side of a fork that returns.
 pub(crate) enum Forked {
-    /// The new process.
+    /// The child.
     Child,
-    /// The old one.
+    /// The parent.
     Parent {
-        /// The child's pid as the caller's pid namespace sees it.
+        /// Pid of the child in the caller's PID namespace.
         pid: u32,
     },
 }
@@ -66,12 +66,12 @@ pub(crate) fn clone_child(flags: CloneFlags) -> io::Result<Forked> {
     Ok(if pid == 0 { Forked::Child } else { Forked::Parent { pid: pid as u32 } })
 }
 
-/// Forks the calling process; the same rule about threads as [`clone_child`].
+/// Forks the calling process, which must be single-threaded as for [`clone_child`].
 pub(crate) fn fork() -> io::Result<Forked> {
     clone_child(CloneFlags(0))
 }
 
-/// Ends the process at once, without running destructors or flushing.
+/// Exits at once, without running destructors or flushing.
 pub(crate) fn exit_now(status: i32) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { libc::_exit(status) }
@@ -103,7 +103,7 @@ pub(crate) fn exec(program: &CStr, args: &[CString], env: &[CString]) -> io::Err
     io::Error::last_os_error()
 }
 
-/// Gives the calling process namespaces of its own; the same rule about threads as [`clone_child`].
+/// Gives the calling process namespaces of its own; it must be single-threaded as for [`clone_child`].
 pub(crate) fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
     // SAFETY: of the flags, only FILES and FS are unsound with other threads, and the callers have none.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
@@ -111,7 +111,7 @@ pub(crate) fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
 
 /// Sets the ids that new files of the calling process get.
 pub(crate) fn set_file_identity(uid: rustix::process::Uid, gid: rustix::process::Gid) -> io::Result<()> {
-    // SAFETY: both take and return plain numbers. They report no error; a second call tells what is in force.
+    // SAFETY: both take and return plain numbers. They report no error; a second call returns the ids in force.
     let now = unsafe {
         libc::setfsgid(gid.as_raw());
         libc::setfsuid(uid.as_raw());
@@ -138,10 +138,10 @@ pub(crate) fn become_root() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the calling process wants to be told of children that end; if not, the kernel collects them by itself. A
-/// program that is executed inherits the second.
-pub(crate) fn collect_children(told: bool) -> io::Result<()> {
-    let action = if told { libc::SIG_DFL } else { libc::SIG_IGN };
+/// Chooses who reaps the calling process's children: the process itself (`SIGCHLD` is delivered), or the kernel (it is
+/// ignored). An executed program inherits an ignored signal.
+pub(crate) fn set_reaps_children(by_itself: bool) -> io::Result<()> {
+    let action = if by_itself { libc::SIG_DFL } else { libc::SIG_IGN };
     // SAFETY: neither disposition runs code of ours.
     if unsafe { libc::signal(libc::SIGCHLD, action) } == libc::SIG_ERR {
         return Err(io::Error::last_os_error());

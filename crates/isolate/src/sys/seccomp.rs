@@ -1,4 +1,4 @@
-//! Loading a seccomp filter without giving up set-user-id programs.
+//! Loading a seccomp filter without disabling set-user-id programs.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::check;
 
 const SECCOMP_SET_MODE_FILTER: libc::c_long = 1;
 
-/// Loads `program` for the calling thread and all it starts. `no_new_privs` is *not* set, because `sudo` must work
+/// Loads `program` for the calling thread and its descendants. `no_new_privs` is *not* set, because `sudo` must work
 /// inside; so the caller needs `CAP_SYS_ADMIN` in its user namespace.
 pub(crate) fn install_filter(program: &[seccompiler::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;

@@ -1,4 +1,4 @@
-//! Descriptors and the async runtime.
+//! Sockets, and descriptors in the async runtime.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::check;
 
-/// A non-blocking TCP socket in the network namespace the calling thread is in; `v6` chooses the family.
+/// Creates a non-blocking TCP socket in the network namespace of the calling thread; `v6` chooses the family.
 pub(crate) fn tcp_socket(v6: bool) -> io::Result<OwnedFd> {
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
     // SAFETY: plain integers in, a new descriptor out.
@@ -20,7 +20,7 @@ pub(crate) fn tcp_socket(v6: bool) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Puts `mark` on every packet that `socket` sends, for the firewall to see.
+/// Marks every packet that `socket` sends with `mark`, for the firewall.
 pub(crate) fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     // SAFETY: the kernel reads four bytes, those of `mark`, which outlives the call.
     let result = unsafe {
@@ -35,7 +35,7 @@ pub(crate) fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     check(result.into()).map(drop)
 }
 
-/// Lets the runtime wait until `fd` is readable. Needs a running tokio runtime.
+/// Registers `fd` with the async runtime to wait until it is readable. Needs a running tokio runtime.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd is open and means the same file until it is dropped, which only the AsyncFd can do.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)

@@ -4,7 +4,7 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use hyper::ext::ReasonPhrase;
-use sandcove_isolate::volume::VolumeError;
+use sandcove_image::files::FileError;
 use sandcove_wire::api::error::ErrorBody;
 use sandcove_wire::api::volume::ContentError;
 use serde_json::json;
@@ -91,10 +91,10 @@ fn status(error: &Error) -> StatusCode {
         | Error::InvalidSandboxId
         | Error::InvalidTemplateReference(_)
         | Error::InvalidTeamId
-        | Error::VolumeFiles(VolumeError::Refused(_))
+        | Error::VolumeFiles(FileError::Refused(_))
         | Error::BodyTooLarge(_)
         | Error::BodyAborted => StatusCode::BAD_REQUEST,
-        Error::VolumeFiles(VolumeError::Full) => StatusCode::INSUFFICIENT_STORAGE,
+        Error::VolumeFiles(FileError::Full) => StatusCode::INSUFFICIENT_STORAGE,
         Error::NoCredentials(_)
         | Error::MalformedCredential(_)
         | Error::UnknownApiKey(_)
@@ -113,7 +113,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::NodeNotFound
         | Error::VolumeNotFound(_)
         | Error::WebhookNotFound(_)
-        | Error::VolumeFiles(VolumeError::NotFound(_))
+        | Error::VolumeFiles(FileError::NotFound(_))
         | Error::NoRoute(_)
         | Error::DeprecatedRoute => StatusCode::NOT_FOUND,
         Error::AlreadyPaused(_)
@@ -122,7 +122,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::InTransition(_)
         | Error::BeingKilled(_)
         | Error::NodeRefused(_)
-        | Error::VolumeFiles(VolumeError::Exists(_))
+        | Error::VolumeFiles(FileError::Exists(_))
         | Error::IdempotencyInProgress
         | Error::IdempotencyOutcomeUnknown => StatusCode::CONFLICT,
         Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
@@ -139,7 +139,7 @@ fn status(error: &Error) -> StatusCode {
         Error::CreateFailed { .. }
         | Error::Backend { .. }
         | Error::Volume { .. }
-        | Error::VolumeFiles(VolumeError::Io { .. })
+        | Error::VolumeFiles(FileError::Io { .. })
         | Error::Store(_)
         | Error::Migrate(_)
         | Error::NewerDatabase(_)

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use sandcove_isolate::volume::{self as files, Attributes, Entry, EntryKind, Removal};
+use sandcove_image::files::{self, Attributes, Entry, EntryKind, FileTree, Removal};
 use sandcove_wire::api::volume as wire;
 use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
@@ -28,7 +28,7 @@ type Answer<T> = std::result::Result<T, StringCoded>;
 /// A volume that the request may use, and the path in it.
 pub(super) struct Opened {
     id: Uuid,
-    volume: files::Volume,
+    volume: FileTree,
     path: String,
     query: Query,
 }
@@ -66,7 +66,7 @@ impl Opened {
     /// Does file work where waiting for a disk holds up nobody.
     async fn work<T: Send + 'static>(
         self,
-        work: impl FnOnce(files::Volume, &str) -> std::result::Result<T, files::VolumeError> + Send + 'static,
+        work: impl FnOnce(FileTree, &str) -> std::result::Result<T, files::FileError> + Send + 'static,
     ) -> Result<T> {
         let Self { volume, path, .. } = self;
         off_thread(move || work(volume, &path).map_err(Error::VolumeFiles)).await
@@ -172,8 +172,8 @@ fn attributes(uid: Option<i64>, gid: Option<i64>, mode: Option<i64>) -> Result<A
         Some(_) => Err(invalid(name, &format!("must be between 0 and {most}"))),
     };
     Ok(Attributes {
-        uid: within("uid", uid, files::MOST_ID)?,
-        gid: within("gid", gid, files::MOST_ID)?,
+        uid: within("uid", uid, files::MAX_ID)?,
+        gid: within("gid", gid, files::MAX_ID)?,
         mode: within("mode", mode, 0o7777)?,
     })
 }

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use sandcove_image::files::FileTree;
 use sandcove_isolate::Backend;
-use sandcove_isolate::volume::Volume;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
@@ -71,8 +71,8 @@ impl Left {
 }
 
 fn take_apart(directory: &Path, name: &str) -> io::Result<()> {
-    match Volume::open(directory) {
-        Ok(volume) => volume.take_apart(name),
+    match FileTree::open(directory) {
+        Ok(tree) => tree.take_apart(name),
         // The volume has been deleted meanwhile.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),

@@ -5,7 +5,7 @@ mod token;
 
 use std::collections::HashSet;
 
-use sandcove_isolate::volume::{self, VolumeError};
+use sandcove_image::files::{FileError, FileTree};
 use sandcove_isolate::{Backend, Mount};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use uuid::Uuid;
@@ -75,7 +75,7 @@ impl Volumes {
                 self.delete_directory(name).await;
                 continue;
             }
-            match volume::Volume::open(&entry.path()).and_then(|volume| volume.clean()) {
+            match FileTree::open(&entry.path()).and_then(|tree| tree.clean()) {
                 Ok(left) => left.into_iter().for_each(|tree| self.remove_later(&name, tree)),
                 Err(err) => {
                     tracing::warn!(volume = name, error = %err, "unfinished work in a volume was not removed");
@@ -160,13 +160,13 @@ impl Volumes {
     }
 
     /// The files of a volume.
-    pub(crate) async fn open(&self, id: Uuid) -> Result<volume::Volume> {
+    pub(crate) async fn open(&self, id: Uuid) -> Result<FileTree> {
         if !self.store.has_volume(id).await? {
             return Err(Error::VolumeNotFound(id));
         }
         let directory = self.backend.volume_dir().join(id.to_string());
-        volume::Volume::open(&directory)
-            .map_err(|source| Error::VolumeFiles(VolumeError::Io { action: "open the volume", source }))
+        FileTree::open(&directory)
+            .map_err(|source| Error::VolumeFiles(FileError::Io { action: "open the volume", source }))
     }
 
     /// What a create request means by its mounts; everything wrong with them is told at once.

@@ -1,4 +1,4 @@
-//! Removing trees that others made, and may still be changing: as deep as they like, with links wherever they like.
+//! Removing trees that sandboxes created and may still be changing, of any depth and with any links.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,39 +6,39 @@ use std::io;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use super::{Result, Volume, failed};
+use super::{FileTree, Result, failed};
 
-/// Between the name of a removed tree and the number of a part of it.
+/// Separator between the name of a removed tree and the number of one of its parts.
 const PART: char = '.';
-/// How often a directory is emptied that others keep filling.
+/// Number of attempts to empty a directory that a sandbox keeps filling.
 const ATTEMPTS: u32 = 8;
 
-/// What became of a removal.
+/// Outcome of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Removal {
-    /// Nothing is left.
+    /// The tree is deleted.
     Done,
-    /// It is out of sight, and [`Volume::take_apart`] has to be tried again: somebody inside still writes there.
+    /// The tree is out of sight, but a sandbox still writes to it. Call [`FileTree::take_apart`] again.
     Unfinished,
 }
 
-impl Volume {
-    /// Removes what is at `path`, with everything below it. It is gone for everybody at once, and then taken apart.
-    /// `name` must be unused.
+impl FileTree {
+    /// Removes the entry at `path` with everything below it. The entry is moved out of sight in one step, under the unused
+    /// name `name`, and then taken apart.
     pub fn remove(&self, path: &str, name: &str) -> Result<Removal> {
         let (parent, last) = self.parent(path)?;
         renameat(&parent, &last, &self.work, name).map_err(failed("remove", path))?;
         match self.take_apart(name) {
             Ok(()) => Ok(Removal::Done),
             Err(error) => {
-                tracing::warn!(%error, "a removed tree is still there, taking it apart goes on");
+                tracing::warn!(%error, "failed to delete a removed tree, trying again later");
                 Ok(Removal::Unfinished)
             }
         }
     }
 
-    /// Removes what interrupted uploads and removals have left, and gives the names of trees that are still there.
+    /// Deletes the leftovers of interrupted uploads and removals; returns the names of trees that could not be deleted.
     pub fn clean(&self) -> io::Result<Vec<String>> {
         let names: BTreeSet<String> = self
             .unfinished()?
@@ -48,7 +48,7 @@ impl Volume {
         Ok(names.into_iter().filter(|name| self.take_apart(name).is_err()).collect())
     }
 
-    /// Removes the tree `name` among the unfinished work, and what an earlier attempt has made of it; none is fine.
+    /// Deletes the removed tree `name` and the parts that an earlier attempt split off. A missing tree is no error.
     pub fn take_apart(&self, name: &str) -> io::Result<()> {
         let parts: Vec<(u32, String)> =
             self.unfinished()?.into_iter().filter_map(|part| Some((number(&part, name)?, part))).collect();
@@ -69,8 +69,8 @@ impl Volume {
         Ok(names)
     }
 
-    /// Directories inside are moved up before they are emptied, so that no depth needs more than a few descriptors, and
-    /// no path is ever followed. The numbers up to `taken` are in use.
+    /// Deletes `parts` of the tree `name`. Directories inside are moved up before they are emptied, so that any depth needs
+    /// only a few descriptors and no path is followed. Numbers up to `taken` are in use.
     fn empty(
         &self,
         name: &str,
@@ -116,7 +116,7 @@ impl Volume {
     }
 }
 
-/// The number of a part of the tree `name`; 0 is the tree itself.
+/// Number of a part of the tree `name`; 0 is the tree itself.
 fn number(part: &str, name: &str) -> Option<u32> {
     match part.strip_prefix(name)? {
         "" => Some(0),

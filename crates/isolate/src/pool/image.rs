@@ -1,4 +1,4 @@
-//! A btrfs of our own in a sparse file, for hosts whose data directory is on something else.
+//! The pool's image: a btrfs in a sparse file, for hosts whose data directory is on another file system.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,17 +9,17 @@ use super::at;
 use crate::sys;
 use crate::{Error, Result};
 
-/// Largest image made without being asked for one, GiB. The file is sparse: it takes only what is written.
-const MOST_GIB: u64 = 256;
+/// Maximum default size of an image, GiB. The file is sparse: it takes only the space that is written.
+const MAX_DEFAULT_GIB: u64 = 256;
 
 const FLAGS: MountFlags = MountFlags::NOATIME.union(MountFlags::NODEV).union(MountFlags::NOSUID);
 
-/// Whether there is an image.
+/// Whether `data_dir` has an image.
 pub(super) fn exists(data_dir: &Path) -> bool {
     image(data_dir).exists()
 }
 
-/// Mounts the image of `data_dir` at `root`; makes it first when it is not there, and keeps none that cannot be mounted.
+/// Mounts the image of `data_dir` at `root`. Creates a missing image, and deletes it again if it cannot be mounted.
 pub(super) fn mount(data_dir: &Path, root: &Path, size_gib: Option<u64>) -> Result<()> {
     let image = image(data_dir);
     if image.exists() {
@@ -31,7 +31,7 @@ pub(super) fn mount(data_dir: &Path, root: &Path, size_gib: Option<u64>) -> Resu
     })
 }
 
-/// Unmounts what is mounted at `root`, however often; nothing there is fine.
+/// Unmounts everything that is mounted at `root`; nothing mounted is no error.
 pub(super) fn unmount(root: &Path) -> Result<()> {
     loop {
         match unmount_fs(root, UnmountFlags::NOFOLLOW) {
@@ -47,7 +47,7 @@ fn image(data_dir: &Path) -> PathBuf {
 }
 
 fn attach(image: &Path, root: &Path) -> Result<()> {
-    // A spawner that is on its way out may still hold it: a file system may not be mounted from two devices.
+    // An exiting spawner may hold the mount: a file system must not be mounted from two devices.
     if let Some(device) = sys::loop_of(image)
         && mount_fs(&device, root, "btrfs", FLAGS, None).is_ok()
     {
@@ -62,9 +62,9 @@ fn attach(image: &Path, root: &Path) -> Result<()> {
 
 fn make(data_dir: &Path, image: &Path, size_gib: Option<u64>) -> Result<()> {
     let disk = rustix::fs::statvfs(data_dir).map_err(|e| at("inspect", data_dir)(e.into()))?;
-    // Not all of what is free: a pool that promises more than the disk has would break in the middle of a write.
+    // Not all of the free space: a pool that promises more than the disk has would fail in the middle of a write.
     let size = size_gib
-        .map_or_else(|| (disk.f_bavail * disk.f_frsize / 10 * 8).min(MOST_GIB << 30), |gib| gib << 30);
+        .map_or_else(|| (disk.f_bavail * disk.f_frsize / 10 * 8).min(MAX_DEFAULT_GIB << 30), |gib| gib << 30);
     let fresh = image.with_extension("img.new");
     let file = std::fs::File::create(&fresh).map_err(at("create", &fresh))?;
     file.set_len(size).map_err(at("size", &fresh))?;

@@ -1,17 +1,17 @@
-//! What is below a directory.
+//! Listing a directory, level by level.
 
 use std::collections::VecDeque;
 
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, readlinkat, statat};
 
-use super::{Entry, Result, Volume, VolumeError, describe, failed, text};
+use super::{Entry, FileError, FileTree, Result, describe, failed, text};
 
-/// Entries of one answer.
-const MOST: usize = 50_000;
+/// Maximum number of entries in one answer.
+const MAX_ENTRIES: usize = 50_000;
 
-impl Volume {
-    /// The entries below the directory `path`, down to `depth` levels; 1 is its own entries only. Directories come before
-    /// what is in them, names in order. What disappears meanwhile is left out.
+impl FileTree {
+    /// Lists the entries below the directory `path`, down to `depth` levels; 1 lists its own entries only. A directory comes
+    /// before its entries, and names are sorted. Entries that disappear meanwhile are left out.
     pub fn list(&self, path: &str, depth: u32) -> Result<Vec<Entry>> {
         let mut found = Vec::new();
         let mut ahead = VecDeque::from([(path.trim_end_matches('/').to_owned(), depth)]);
@@ -36,9 +36,10 @@ impl Volume {
                 let target = if is_link { readlinkat(&fd, name, Vec::new()).ok() } else { None };
                 let path = format!("{directory}/{}", text(name.to_bytes().to_vec()));
                 here.push(describe(&stat, &path, target.map(|target| text(target.into_bytes()))));
-                if found.len() + here.len() > MOST {
-                    let why = format!("more than {MOST} entries are below '{path}', ask for fewer levels");
-                    return Err(VolumeError::Refused(why));
+                if found.len() + here.len() > MAX_ENTRIES {
+                    let why =
+                        format!("more than {MAX_ENTRIES} entries are below '{path}', ask for fewer levels");
+                    return Err(FileError::Refused(why));
                 }
             }
             here.sort_by(|a, b| a.path.cmp(&b.path));

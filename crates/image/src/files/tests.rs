@@ -18,8 +18,8 @@ impl Place {
         Self { directory }
     }
 
-    fn volume(&self) -> Volume {
-        Volume::open(self.directory.path()).unwrap()
+    fn tree(&self) -> FileTree {
+        FileTree::open(self.directory.path()).unwrap()
     }
 
     fn inside(&self, path: &str) -> PathBuf {
@@ -33,13 +33,13 @@ impl Place {
     }
 
     fn write(&self, path: &str, text: &str) -> Result<Entry> {
-        let upload = self.volume().begin(path, Self::own(), "upload".into())?;
+        let upload = self.tree().begin(path, Self::own(), "upload".into())?;
         upload.file().unwrap().write_all(text.as_bytes()).unwrap();
         upload.finish()
     }
 
     fn read(&self, path: &str) -> Result<String> {
-        let (mut file, _) = self.volume().read(path)?;
+        let (mut file, _) = self.tree().read(path)?;
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
         Ok(text)
@@ -53,30 +53,29 @@ impl Place {
 #[test]
 fn files_are_written_read_listed_and_removed() {
     let place = Place::new();
-    let volume = place.volume();
-    assert!(matches!(place.write("/a/b.txt", "x"), Err(VolumeError::NotFound(_))));
-    assert!(matches!(volume.make_directory("a/deep", Place::own(), false), Err(VolumeError::NotFound(_))));
-    let made = volume.make_directory("a/deep", Place::own(), true).unwrap();
+    let tree = place.tree();
+    assert!(matches!(place.write("/a/b.txt", "x"), Err(FileError::NotFound(_))));
+    assert!(matches!(tree.make_directory("a/deep", Place::own(), false), Err(FileError::NotFound(_))));
+    let made = tree.make_directory("a/deep", Place::own(), true).unwrap();
     assert_eq!((made.path.as_str(), made.kind, made.mode), ("/a/deep", EntryKind::Directory, 0o755));
-    assert!(matches!(volume.make_directory("a", Place::own(), false), Err(VolumeError::Exists(_))));
+    assert!(matches!(tree.make_directory("a", Place::own(), false), Err(FileError::Exists(_))));
     let entry = place.write("a//./b.txt", "hello").unwrap();
     assert_eq!((entry.path.as_str(), entry.size, entry.mode), ("/a/b.txt", 5, 0o644));
     assert_eq!(place.write("/a/b.txt", "again").unwrap().size, 5);
     assert_eq!(place.read("/a/b.txt").unwrap(), "again");
-    assert!(matches!(place.write("/a/deep", "x"), Err(VolumeError::Refused(_))));
-    assert!(matches!(place.read("/a"), Err(VolumeError::Refused(_))));
+    assert!(matches!(place.write("/a/deep", "x"), Err(FileError::Refused(_))));
+    assert!(matches!(place.read("/a"), Err(FileError::Refused(_))));
     let paths =
-        |depth| volume.list("/", depth).unwrap().into_iter().map(|entry| entry.path).collect::<Vec<_>>();
+        |depth| tree.list("/", depth).unwrap().into_iter().map(|entry| entry.path).collect::<Vec<_>>();
     assert_eq!(paths(1), ["/a"]);
     assert_eq!(paths(2), ["/a", "/a/b.txt", "/a/deep"]);
-    assert!(matches!(volume.list("/a/b.txt", 1), Err(VolumeError::Refused(_))));
-    let changed =
-        volume.set_attributes("/a/b.txt", Attributes { mode: Some(0o640), ..Attributes::default() });
+    assert!(matches!(tree.list("/a/b.txt", 1), Err(FileError::Refused(_))));
+    let changed = tree.set_attributes("/a/b.txt", Attributes { mode: Some(0o640), ..Attributes::default() });
     assert_eq!(changed.unwrap().mode, 0o640);
-    assert_eq!(volume.remove("/a", "gone").unwrap(), Removal::Done);
-    assert!(matches!(volume.remove("/a", "gone"), Err(VolumeError::NotFound(_))));
-    assert_eq!(volume.list("/", 9).unwrap(), []);
-    assert!(matches!(volume.remove("/", "gone"), Err(VolumeError::Refused(_))));
+    assert_eq!(tree.remove("/a", "gone").unwrap(), Removal::Done);
+    assert!(matches!(tree.remove("/a", "gone"), Err(FileError::NotFound(_))));
+    assert_eq!(tree.list("/", 9).unwrap(), []);
+    assert!(matches!(tree.remove("/", "gone"), Err(FileError::Refused(_))));
     assert_eq!(place.left_in_work(), 0);
 }
 
@@ -95,12 +94,12 @@ fn symbolic_links_lead_nowhere_outside() {
     {
         assert!(place.read(path).is_err(), "{path}");
     }
-    let volume = place.volume();
+    let tree = place.tree();
     // A link itself can be looked at, and says where it would lead.
-    let entry = volume.stat("absolute").unwrap();
+    let entry = tree.stat("absolute").unwrap();
     assert_eq!((entry.kind, entry.target.as_deref()), (EntryKind::Symlink, host.to_str()));
-    assert_eq!(volume.stat("../../..").unwrap().path, "/../../..");
-    // Its root is the volume's, so what is written through it stays inside.
+    assert_eq!(tree.stat("../../..").unwrap().path, "/../../..");
+    // Its root is the tree's, so what is written through it stays inside.
     assert_eq!(place.write("root/new", "inside").unwrap().size, 6);
     assert_eq!(std::fs::read_to_string(place.inside("new")).unwrap(), "inside");
     assert!(place.write("up/new", "x").is_err());
@@ -108,10 +107,10 @@ fn symbolic_links_lead_nowhere_outside() {
     place.write("absolute", "mine").unwrap();
     assert_eq!(std::fs::read_to_string(&host).unwrap(), "host secret");
     // Lists do not follow them, removal does not either.
-    assert!(volume.list("/", 5).unwrap().iter().all(|entry| !entry.path.contains("passwd")));
-    volume.set_attributes("relative", Place::own()).unwrap();
+    assert!(tree.list("/", 5).unwrap().iter().all(|entry| !entry.path.contains("passwd")));
+    tree.set_attributes("relative", Place::own()).unwrap();
     for name in ["relative", "up", "root", "magic", "loop"] {
-        assert_eq!(volume.remove(name, "gone").unwrap(), Removal::Done);
+        assert_eq!(tree.remove(name, "gone").unwrap(), Removal::Done);
     }
     assert_eq!(std::fs::read_to_string(&host).unwrap(), "host secret");
 }
@@ -151,19 +150,19 @@ fn what_is_no_file_is_refused_unopened() {
     let made = std::process::Command::new("mkfifo").arg(place.inside("pipe")).status().unwrap();
     assert!(made.success());
     let _socket = std::os::unix::net::UnixListener::bind(place.inside("socket")).unwrap();
-    let volume = place.volume();
+    let tree = place.tree();
     for name in ["pipe", "socket"] {
-        assert!(matches!(place.read(name), Err(VolumeError::Refused(_))), "{name}");
-        assert_eq!(volume.stat(name).unwrap().kind, EntryKind::Other);
-        assert!(matches!(volume.list(name, 1), Err(VolumeError::Refused(_))), "{name}");
+        assert!(matches!(place.read(name), Err(FileError::Refused(_))), "{name}");
+        assert_eq!(tree.stat(name).unwrap().kind, EntryKind::Other);
+        assert!(matches!(tree.list(name, 1), Err(FileError::Refused(_))), "{name}");
         let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
-        assert_eq!(volume.set_attributes(name, mode).unwrap().mode, 0o600);
+        assert_eq!(tree.set_attributes(name, mode).unwrap().mode, 0o600);
         assert_eq!(place.write(name, "in its place").unwrap().kind, EntryKind::File);
-        assert_eq!(volume.remove(name, "gone").unwrap(), Removal::Done);
+        assert_eq!(tree.remove(name, "gone").unwrap(), Removal::Done);
     }
     symlink("nowhere", place.inside("link")).unwrap();
     let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
-    assert!(matches!(volume.set_attributes("link", mode), Err(VolumeError::Refused(_))));
+    assert!(matches!(tree.set_attributes("link", mode), Err(FileError::Refused(_))));
 }
 
 #[test]
@@ -173,10 +172,10 @@ fn directories_have_the_size_of_whole_blocks() {
     for part in ["content", "work"] {
         std::fs::create_dir(place.directory.path().join(part)).unwrap();
     }
-    let volume = place.volume();
-    assert_eq!(volume.make_directory("d", Place::own(), false).unwrap().size, 4096);
-    assert_eq!(volume.stat("/d").unwrap().size, 4096);
-    assert_eq!(volume.list("/", 1).unwrap()[0].size, 4096);
+    let tree = place.tree();
+    assert_eq!(tree.make_directory("d", Place::own(), false).unwrap().size, 4096);
+    assert_eq!(tree.stat("/d").unwrap().size, 4096);
+    assert_eq!(tree.list("/", 1).unwrap()[0].size, 4096);
 }
 
 #[test]
@@ -187,9 +186,9 @@ fn trees_deeper_than_any_path_are_removed() {
         mkdirat(&at, "deeper", Mode::from_raw_mode(0o755)).unwrap();
         at = rustix::fs::openat(&at, "deeper", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
     }
-    let volume = place.volume();
-    assert!(volume.list("/", 100).unwrap().len() >= 100);
-    assert_eq!(volume.remove("deeper", "gone").unwrap(), Removal::Done);
+    let tree = place.tree();
+    assert!(tree.list("/", 100).unwrap().len() >= 100);
+    assert_eq!(tree.remove("deeper", "gone").unwrap(), Removal::Done);
     assert_eq!(place.left_in_work(), 0);
 }
 
@@ -200,8 +199,8 @@ fn what_was_interrupted_is_cleaned() {
     std::fs::create_dir_all(work.join("half/removed")).unwrap();
     std::fs::write(work.join("half/removed/file"), "x").unwrap();
     std::fs::write(work.join("upload"), "x").unwrap();
-    drop(place.volume().begin("never", Place::own(), "dropped".into()).unwrap());
-    assert!(place.volume().clean().unwrap().is_empty());
+    drop(place.tree().begin("never", Place::own(), "dropped".into()).unwrap());
+    assert!(place.tree().clean().unwrap().is_empty());
     assert_eq!(place.left_in_work(), 0);
 }
 
@@ -213,9 +212,9 @@ fn taking_a_tree_apart_goes_on_where_it_stopped() {
         std::fs::create_dir_all(work.join(part)).unwrap();
     }
     std::fs::write(work.join("upload"), "under way").unwrap();
-    let volume = place.volume();
-    volume.take_apart("tree").unwrap();
-    volume.take_apart("tree").unwrap();
+    let tree = place.tree();
+    tree.take_apart("tree").unwrap();
+    tree.take_apart("tree").unwrap();
     assert!(work.join("tree2/f").exists() && work.join("upload").exists());
     assert_eq!(place.left_in_work(), 2);
 }

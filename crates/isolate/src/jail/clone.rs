@@ -1,84 +1,86 @@
-//! The birth of a jail's first process: in which user namespace, with which namespaces of its own, and its id maps.
+//! Cloning the first process of a jail: its user namespace, its other namespaces, and its id maps.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::builder::ID_COUNT;
 use super::counters;
-use crate::spawner::{BuildRequest, Failure, Kind, receive, send};
+use super::handover::{BuildRequest, Failure, ID_COUNT, JailKind};
+use crate::packet::{pair, receive, send};
 use crate::sys::{self, CloneFlags, Forked};
 
-/// What the midwife tells the builder.
+/// Report of the intermediate process to the builder: the host pid of the first process.
 type Report = Result<u32, Failure>;
 
 /// Clones the future first process, which waits on `theirs`, and returns its host pid. With `parent`, the new user
-/// namespace is made inside that one, by a midwife: a process cannot come back from a user namespace.
-pub(super) fn give(
+/// namespace is made inside that one, by an intermediate process: a process cannot come back from a user namespace.
+pub(super) fn clone_first(
     request: &BuildRequest,
     parent: Option<OwnedFd>,
     ours: OwnedFd,
     theirs: OwnedFd,
 ) -> Result<(u32, OwnedFd), Failure> {
-    let may_lift = counters::may_lift().map_err(Failure::at("read rights"))?;
+    let may_raise = counters::may_raise().map_err(Failure::at("read rights"))?;
     let Some(parent) = parent else {
-        return clone(request, may_lift, ours, theirs);
+        return clone(request, may_raise, ours, theirs);
     };
-    let (report, midwife_end) = super::builder::pair().map_err(Failure::at("socketpair"))?;
+    let (report, their_report) = pair().map_err(Failure::at("socketpair"))?;
     match sys::fork().map_err(Failure::at("fork"))? {
         Forked::Child => {
             drop(report);
             let outcome =
-                enter(&parent).and_then(|()| clone(request, may_lift, ours, theirs)).map(|(pid, _)| pid);
-            let _ = send(&midwife_end, &outcome, &[]);
+                enter(&parent).and_then(|()| clone(request, may_raise, ours, theirs)).map(|(pid, _)| pid);
+            let _ = send(&their_report, &outcome, &[]);
             sys::exit_now(0);
         }
         Forked::Parent { .. } => {}
     }
-    drop((midwife_end, theirs));
-    let outcome = receive::<Report>(&report).map_err(Failure::at("wait for birth"))?;
-    let (pid, _) =
-        outcome.ok_or_else(|| Failure { step: "birth".into(), reason: "the midwife died".into() })?;
+    drop((their_report, theirs));
+    let outcome = receive::<Report>(&report).map_err(Failure::at("wait for the clone"))?;
+    let (pid, _) = outcome
+        .ok_or_else(|| Failure { step: "clone".into(), reason: "the intermediate process died".into() })?;
     Ok((pid?, ours))
 }
 
+/// Enters the user namespace of a warm process.
 fn enter(parent: &OwnedFd) -> Result<(), Failure> {
     move_into_link_name_space(parent.as_fd(), Some(LinkNameSpaceType::User))
         .map_err(Failure::at("enter the parent user namespace"))?;
-    // Its root, so that it owns the namespaces it makes; and still the owner of its children's /proc files, which a
-    // change of identity would otherwise take away.
+    // As root of this user namespace the process owns the namespaces it creates. The change of identity would make it lose
+    // its children's /proc files, so it is made dumpable again.
     sys::become_root().map_err(Failure::at("become the parent's root"))?;
     set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Failure::at("stay visible"))
 }
 
+/// Clones the first process and writes its id maps.
 fn clone(
     request: &BuildRequest,
-    may_lift: bool,
+    may_raise: bool,
     ours: OwnedFd,
     theirs: OwnedFd,
 ) -> Result<(u32, OwnedFd), Failure> {
     let flags = match request.kind {
-        Kind::Sandbox => CloneFlags::SANDBOX,
-        Kind::Warm { .. } => CloneFlags::WARM,
+        JailKind::Sandbox => CloneFlags::SANDBOX,
+        JailKind::Warm { .. } => CloneFlags::WARM,
     };
-    let lifted =
-        counters::before_birth(request.kind, may_lift).map_err(Failure::at("set the namespace's limits"))?;
-    // Who makes a user namespace is charged for what is used in it. So that no sandbox uses up what belongs to the host's
-    // root, each is made, and owned, by the first id of its own range.
+    let raised =
+        counters::before_clone(request.kind, may_raise).map_err(Failure::at("set the namespace's limits"))?;
+    // The kernel charges the creator of a user namespace for its use. Each one is created, and owned, by the first id
+    // of its own range, so that no sandbox uses up the limits of the host's root.
     super::capabilities::keep_rights().map_err(Failure::at("keep rights"))?;
     sys::set_effective_user(request.id_base).map_err(Failure::at("take the sandbox's identity"))?;
     set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Failure::at("stay visible"))?;
     let pid = match sys::clone_child(flags).map_err(Failure::at("clone"))? {
         Forked::Child => {
             drop(ours);
-            super::init::run(&theirs, lifted);
+            super::init::run(&theirs, raised);
         }
         Forked::Parent { pid } => pid,
     };
     sys::set_effective_user(0).map_err(Failure::at("take back the identity"))?;
     let mut map = format!("0 {} {ID_COUNT}\n", request.id_base);
-    if let Kind::Warm { sandboxes_from, sandboxes_count } = request.kind {
+    if let JailKind::Warm { sandboxes_from, sandboxes_count } = request.kind {
         map.push_str(&format!("{sandboxes_from} {sandboxes_from} {sandboxes_count}\n"));
     }
     for file in ["uid_map", "gid_map"] {

@@ -1,6 +1,6 @@
-//! Files of a volume, as the host reads and changes them while sandboxes do the same. Nothing a sandbox leaves there may
-//! lead the host astray: every path is resolved by the kernel with the volume as its root, so a symbolic link reaches no
-//! file of the host, however it is swapped meanwhile. All of it blocks.
+//! Files below a directory that a sandbox or a build step may change at the same moment, such as a volume. The kernel
+//! resolves every path with that directory as its root, so no symbolic link reaches a file of the host, even one that is
+//! swapped while the path is resolved. All calls block.
 
 mod list;
 mod remove;
@@ -20,26 +20,27 @@ use rustix::io::Errno;
 pub use remove::Removal;
 pub use write::Upload;
 
-/// How often a path is tried again that others rename meanwhile.
+/// Number of attempts to resolve a path that is renamed meanwhile.
 const ATTEMPTS: u32 = 16;
-/// Ids inside a sandbox.
-pub const MOST_ID: u32 = 65_535;
+/// Largest user or group id inside a sandbox.
+pub const MAX_ID: u32 = 65_535;
 
-/// A volume that is open.
+/// A directory tree that is open: `content` is the root of its paths, `work` beside it holds unfinished uploads and removed
+/// trees.
 #[derive(Debug)]
-pub struct Volume {
+pub struct FileTree {
     content: OwnedFd,
     work: OwnedFd,
 }
 
-/// What there is at a path.
+/// A file, directory or link at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Absolute, with the volume as root.
+    /// Absolute path, with the tree as root.
     pub path: String,
-    /// What it is.
+    /// Kind of file.
     pub kind: EntryKind,
-    /// Bytes.
+    /// Size, bytes.
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
@@ -47,13 +48,13 @@ pub struct Entry {
     pub uid: u32,
     /// Group, as inside a sandbox.
     pub gid: u32,
-    /// Nanoseconds since 1970.
+    /// Time of the last access, nanoseconds since 1970.
     pub accessed_ns: i128,
-    /// Nanoseconds since 1970.
+    /// Time of the last change of the contents, nanoseconds since 1970.
     pub modified_ns: i128,
-    /// Nanoseconds since 1970.
+    /// Time of the last change of the attributes, nanoseconds since 1970.
     pub changed_ns: i128,
-    /// Where a symbolic link leads.
+    /// Target of a symbolic link.
     pub target: Option<String>,
 }
 
@@ -66,11 +67,11 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link.
     Symlink,
-    /// Anything else.
+    /// A pipe, socket or device.
     Other,
 }
 
-/// Owner and permissions to set; what is absent stays.
+/// Owner and permissions to set; absent ones stay as they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Owner, as inside a sandbox.
@@ -81,35 +82,35 @@ pub struct Attributes {
     pub mode: Option<u32>,
 }
 
-/// Why a file operation was not done.
+/// Reason why a file operation was refused or failed.
 #[derive(Debug, thiserror::Error)]
-pub enum VolumeError {
-    /// There is nothing at the path, or no directory above it.
+pub enum FileError {
+    /// The path does not exist, or the directory above it does not.
     #[error("path '{0}' does not exist")]
     NotFound(String),
-    /// There is something at the path already.
+    /// The path exists already.
     #[error("path '{0}' exists already")]
     Exists(String),
-    /// What is there is not what the operation is for.
+    /// The operation does not apply to this path; the text says why.
     #[error("{0}")]
     Refused(String),
-    /// The volume is full.
+    /// The disk limit of the tree is reached.
     #[error("the volume is full")]
     Full,
     /// The kernel refused for another reason.
     #[error("failed to {action}")]
     Io {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
-        /// Why.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
-type Result<T> = std::result::Result<T, VolumeError>;
+type Result<T> = std::result::Result<T, FileError>;
 
-impl Volume {
-    /// Opens the volume kept in `directory`.
+impl FileTree {
+    /// Opens the tree kept in `directory`, which holds `content` and `work`.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let part = |name: &str| {
             open(directory.join(name), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -117,36 +118,36 @@ impl Volume {
         Ok(Self { content: part("content")?, work: part("work")? })
     }
 
-    /// What is at `path`; a symbolic link there is not followed.
+    /// Describes the entry at `path`; a symbolic link there is not followed.
     pub fn stat(&self, path: &str) -> Result<Entry> {
         let fd = self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW)?;
         entry(&fd, path)
     }
 
-    /// The regular file at `path`, to be read, and its size in bytes.
+    /// Opens the regular file at `path` for reading; returns it with its size in bytes.
     pub fn read(&self, path: &str) -> Result<(File, u64)> {
-        // Looked at before it is opened: opening a pipe waits, a socket fails, and a device does whatever it does.
+        // Inspected before it is opened: opening a pipe blocks, opening a socket fails, opening a device may have effects.
         let found = self.resolve(path, OFlags::PATH)?;
         let stat = fstat(&found).map_err(failed("inspect a file", path))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(VolumeError::Refused(format!("path '{path}' is not a file")));
+            return Err(FileError::Refused(format!("path '{path}' is not a file")));
         }
-        // Nor is a lease waited for that somebody inside has on it.
+        // Non-blocking: a process inside may hold a lease on the file.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = open(by_number(&found), flags, Mode::empty()).map_err(failed("open", path))?;
         Ok((file.into(), u64::try_from(stat.st_size).unwrap_or(0)))
     }
 
-    /// Makes a directory; with `parents` also those above it, and one that is there already is fine.
+    /// Creates a directory. With `parents`, also creates those above it and accepts one that exists.
     pub fn make_directory(&self, path: &str, attributes: Attributes, parents: bool) -> Result<Entry> {
         let names: Vec<&str> = names(path).collect();
         if names.is_empty() && !parents {
-            return Err(VolumeError::Exists(path.to_owned()));
+            return Err(FileError::Exists(path.to_owned()));
         }
         if parents {
             for end in 1..names.len() {
                 match self.make_one(&names[..end].join("/"), Attributes::default()) {
-                    Ok(()) | Err(VolumeError::Exists(_)) => {}
+                    Ok(()) | Err(FileError::Exists(_)) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -154,7 +155,7 @@ impl Volume {
         let whole = names.join("/");
         match self.make_one(&whole, attributes) {
             Ok(()) => {}
-            Err(VolumeError::Exists(_)) if parents => {
+            Err(FileError::Exists(_)) if parents => {
                 self.resolve(&whole, OFlags::PATH | OFlags::DIRECTORY)?;
             }
             Err(error) => return Err(error),
@@ -162,7 +163,7 @@ impl Volume {
         self.stat(&whole)
     }
 
-    /// Changes owner and permissions of what is at `path`.
+    /// Changes owner and permissions of the entry at `path`.
     pub fn set_attributes(&self, path: &str, attributes: Attributes) -> Result<Entry> {
         let fd = self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW)?;
         apply(&fd, attributes).map_err(failed("change attributes", path))?;
@@ -177,7 +178,7 @@ impl Volume {
         apply(&made, Attributes { mode, ..owned(attributes) }).map_err(failed("change attributes", path))
     }
 
-    /// The directory above `path`, and the last name of it.
+    /// Opens the directory above `path`; returns it with the last name of the path.
     fn parent(&self, path: &str) -> Result<(OwnedFd, String)> {
         let names: Vec<&str> = names(path).collect();
         match names.split_last() {
@@ -185,7 +186,7 @@ impl Volume {
                 let parent = self.resolve(&above.join("/"), OFlags::PATH | OFlags::DIRECTORY)?;
                 Ok((parent, name.to_owned()))
             }
-            _ => Err(VolumeError::Refused(format!("path '{path}' names no entry of a directory"))),
+            _ => Err(FileError::Refused(format!("path '{path}' names no entry of a directory"))),
         }
     }
 
@@ -204,12 +205,13 @@ impl Volume {
     }
 }
 
-/// The names of a path; `.` and empty ones mean nothing.
+/// Splits a path into names; `.` and empty names are left out.
 fn names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|name| !name.is_empty() && *name != ".")
 }
 
-/// Files made from outside belong to the first ordinary user of a template, as those made inside mostly do.
+/// Fills in the owner of files created from outside: the first ordinary user of a template, as for most files created
+/// inside.
 fn owned(attributes: Attributes) -> Attributes {
     const USER: u32 = 1000;
     Attributes {
@@ -224,14 +226,14 @@ fn apply(fd: &OwnedFd, attributes: Attributes) -> rustix::io::Result<()> {
     if uid.is_some() || gid.is_some() {
         chownat(fd, "", uid, gid, AtFlags::EMPTY_PATH)?;
     }
-    // After the owner, whose change would take bits away.
+    // After the owner, because a change of owner clears the set-id bits.
     if let Some(mode) = attributes.mode {
         chmodat(CWD, by_number(fd), Mode::from_raw_mode(mode), AtFlags::empty())?;
     }
     Ok(())
 }
 
-/// The only way from a path descriptor to what it is of.
+/// Path that leads from a path descriptor to its file; there is no other way.
 fn by_number(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
@@ -266,7 +268,7 @@ fn describe(stat: &Stat, path: &str, target: Option<String>) -> Entry {
     }
 }
 
-/// Of a directory, what ext4 would say, as sandboxes are told too: whole blocks, at least one.
+/// Size of an entry. A directory has whole blocks, at least one, as on ext4 and as sandboxes see it.
 fn size(stat: &Stat) -> u64 {
     const BLOCK: u64 = 4096;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -276,25 +278,25 @@ fn size(stat: &Stat) -> u64 {
     }
 }
 
-/// Names need not be UTF-8; what is not is shown as well as it can be.
+/// Text of a name; bytes that are not UTF-8 are replaced.
 fn text(bytes: Vec<u8>) -> String {
     OsString::from_vec(bytes).to_string_lossy().into_owned()
 }
 
-fn failed<'a>(action: &'static str, path: &'a str) -> impl Fn(Errno) -> VolumeError + 'a {
+fn failed<'a>(action: &'static str, path: &'a str) -> impl Fn(Errno) -> FileError + 'a {
     move |errno| match errno {
-        Errno::NOENT => VolumeError::NotFound(path.to_owned()),
-        Errno::EXIST => VolumeError::Exists(path.to_owned()),
+        Errno::NOENT => FileError::NotFound(path.to_owned()),
+        Errno::EXIST => FileError::Exists(path.to_owned()),
         Errno::NOTDIR => {
-            VolumeError::Refused(format!("path '{path}' is not, or leads through what is not, a directory"))
+            FileError::Refused(format!("path '{path}' is not, or leads through what is not, a directory"))
         }
-        Errno::ISDIR => VolumeError::Refused(format!("path '{path}' is a directory")),
-        Errno::LOOP => VolumeError::Refused(format!("path '{path}' leads through too many links")),
-        Errno::INVAL | Errno::NAMETOOLONG => VolumeError::Refused("path is not valid".into()),
-        Errno::AGAIN => VolumeError::Refused(format!("path '{path}' is in use inside a sandbox, try again")),
-        Errno::OPNOTSUPP => VolumeError::Refused(format!("path '{path}' is a link, which has no mode")),
-        Errno::NOSPC | Errno::DQUOT => VolumeError::Full,
-        errno => VolumeError::Io { action, source: errno.into() },
+        Errno::ISDIR => FileError::Refused(format!("path '{path}' is a directory")),
+        Errno::LOOP => FileError::Refused(format!("path '{path}' leads through too many links")),
+        Errno::INVAL | Errno::NAMETOOLONG => FileError::Refused("path is not valid".into()),
+        Errno::AGAIN => FileError::Refused(format!("path '{path}' is in use inside a sandbox, try again")),
+        Errno::OPNOTSUPP => FileError::Refused(format!("path '{path}' is a link, which has no mode")),
+        Errno::NOSPC | Errno::DQUOT => FileError::Full,
+        errno => FileError::Io { action, source: errno.into() },
     }
 }
 

@@ -1,15 +1,15 @@
-//! Build steps of the templates that come with Sandcove, in a chroot. These scripts are our own; what users build runs in
-//! sandboxes.
+//! Runs build steps of the templates that come with Sandcove in a chroot. These scripts are our own; build steps of users
+//! must run in sandboxes.
 
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 use std::process::ExitStatus;
 
-use sandcove_image::{StepRoot, StepRunner, contained, lines};
+use crate::{StepRoot, StepRunner, contained, lines};
 
-/// Mounts the root and enters it; `$1` lowers, `$2` upper, `$3` scratch, `$4` the step's script. Everything is mounted in a
-/// mount namespace that ends with the step. The step gets a copy of the resolver configuration and a read-only
-/// `/proc/sys`, so it cannot reach the host's.
+/// Script that mounts the root and enters it: `$1` lowers, `$2` upper, `$3` scratch, `$4` the step's script. All mounts
+/// are in a mount namespace that ends with the step. The step gets a copy of the resolver configuration and a read-only
+/// `/proc/sys`, so it cannot change the host's.
 const ENTER: &str = r#"
 lowers=$1 upper=$2 scratch=$3 script=$4
 root=$scratch/root
@@ -40,14 +40,14 @@ cd /
 exec chroot "$root" /bin/bash -c "$script"
 "#;
 
-/// Runs steps in a chroot with overlayfs, in namespaces of their own. Needs root.
+/// Runner of build steps in a chroot with overlayfs and namespaces of its own. Needs root.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChrootRunner {
     in_the_background: bool,
 }
 
 impl ChrootRunner {
-    /// One whose steps leave the processors to others.
+    /// Creates a runner whose steps have the lowest CPU priority.
     pub fn in_the_background() -> Self {
         Self { in_the_background: true }
     }
@@ -76,7 +76,7 @@ impl StepRunner for ChrootRunner {
     }
 }
 
-/// A path as it can stand in the options of an overlay mount.
+/// Checks that a path can be an option of an overlay mount, and returns it as text.
 fn option(path: &Path) -> Result<&str> {
     match path.to_str() {
         Some(text) if !text.contains([':', ',', '\\', '"']) => Ok(text),

@@ -1,0 +1,109 @@
+//! The messages that server, builder and PID 1 exchange while a jail is built, and the directories of the spawner's
+//! file system that they agree on. The sequence is drawn in [`crate::spawner`].
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Number of ids in a sandbox's id range.
+pub(crate) const ID_COUNT: u32 = 65_536;
+/// Devices a sandbox may use, all without state that could leak from one sandbox to another.
+pub(crate) const DEVICES: [&str; 7] = ["null", "zero", "full", "random", "urandom", "tty", "fuse"];
+/// Directory of the spawner's root where PID 1 mounts its future root.
+pub(crate) const NEW_ROOT: &str = "/newroot";
+/// Directory of the spawner's root where builders attach idmapped layers, each below its index.
+pub(crate) const LAYERS: &str = "/layers";
+/// Directory of the spawner's root where builders attach the idmapped upper.
+pub(crate) const UPPER: &str = "/upper";
+/// Maximum number of layers of a template.
+pub(crate) const MAX_LAYERS: usize = 64;
+
+/// Request of the server to the spawner. Descriptors: the parent user namespace, when it is not the host's, and the
+/// builder's end of the reply socket.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct BuildRequest {
+    /// First host id of the jail's id range.
+    pub id_base: u32,
+    /// Kind of jail to build.
+    pub kind: JailKind,
+}
+
+/// The two kinds of jails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum JailKind {
+    /// A sandbox.
+    Sandbox,
+    /// A template's warm process. It shares the host's process numbers, so that its forks can enter any sandbox, and its
+    /// user namespace is the parent of its sandboxes' user namespaces.
+    Warm {
+        /// First of the host ids that its sandboxes' ranges are taken from.
+        sandboxes_from: u32,
+        /// Number of these ids.
+        sandboxes_count: u32,
+    },
+}
+
+/// Order to go on, from the server to the builder and from the builder to PID 1. Descriptors: the log, then those the
+/// program finds from descriptor 3 on; the builder adds a warm process's `/proc`, the mounted volumes and the mounted root.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Launch {
+    /// Host name inside.
+    pub hostname: String,
+    /// Layer directories, topmost first.
+    pub layers: Vec<PathBuf>,
+    /// Directory that holds `upper` and `work`.
+    pub upper: PathBuf,
+    /// Volumes to mount inside, in this order.
+    pub volumes: Vec<VolumeMount>,
+    /// Host directory that is mounted at [`sandcove_wire::boot::LIBEXEC`].
+    pub libexec: PathBuf,
+    /// Address of the sandbox and of its gateway; none without a network.
+    pub address: Option<(Ipv4Addr, Ipv4Addr)>,
+    /// Size limit of the memory-backed file systems, MiB.
+    pub tmpfs_mib: u64,
+    /// Kind of jail.
+    pub kind: JailKind,
+    /// Program and arguments.
+    pub command: Vec<String>,
+}
+
+/// A volume's directory on the host and where a sandbox sees it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct VolumeMount {
+    /// Directory on the host.
+    pub source: PathBuf,
+    /// Directory inside.
+    pub target: String,
+}
+
+/// Reply of the builder to the server.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// PID 1 exists, has its id maps, and waits for the launch order.
+    Cloned {
+        /// Host pid of PID 1.
+        pid: u32,
+    },
+    /// PID 1 has executed its program.
+    Launched,
+    /// A step failed. The builder has cleaned up its part; the server cleans up its own.
+    Failed(Failure),
+}
+
+/// A failed step.
+#[derive(Debug, Serialize, Deserialize, thiserror::Error)]
+#[error("step `{step}`: {reason}")]
+pub(crate) struct Failure {
+    /// Name of the step.
+    pub step: String,
+    /// Text of the error.
+    pub reason: String,
+}
+
+impl Failure {
+    /// Names the step an error happened in, for `map_err`.
+    pub(crate) fn at<E: std::fmt::Display>(step: &str) -> impl FnOnce(E) -> Self + '_ {
+        move |error| Self { step: step.to_owned(), reason: error.to_string() }
+    }
+}

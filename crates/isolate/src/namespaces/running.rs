@@ -1,0 +1,154 @@
+//! A running sandbox of this backend, and the release of its resources.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Signal, pidfd_send_signal};
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use super::host::{Host, Keep, blocking};
+use super::{process, record};
+use crate::{Error, ExitReason, NetworkPolicy, Record, Result, Usage};
+
+/// Timeout for killed processes to end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A running sandbox of this backend; see [`crate::Handle`].
+#[derive(Clone)]
+pub struct RunningSandbox {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    host: Arc<Host>,
+    record: Record,
+    pidfd: AsyncFd<OwnedFd>,
+    network_namespace: OwnedFd,
+    ended: Mutex<bool>,
+}
+
+impl RunningSandbox {
+    /// Opens the sandbox that `record` describes; `None` when its PID 1 has ended.
+    ///
+    /// # Errors
+    /// When this cannot be determined, or PID 1 is not in its control group: that is no proof that it has ended.
+    pub(super) fn open(host: Arc<Host>, record: Record) -> Result<Option<Self>> {
+        let failed = |source| Error::Kernel { action: format!("inspect process {}", record.pid), source };
+        let Some(pidfd) = process::find(record.pid, record.start_ticks).map_err(failed)? else {
+            return Ok(None);
+        };
+        if !host.cgroups.contains(record.slot, record.pid)? {
+            return match process::user(record.pid) {
+                Ok(user) if user == host.addresses.id_base(record.slot) => Err(Error::Unproven {
+                    id: record.id.to_string(),
+                    reason: format!("process {} runs, but not in control group s{}", record.pid, record.slot),
+                }),
+                // Another process that started in the same tick of another boot.
+                Ok(_) => Ok(None),
+                Err(error) if process::is_gone(&error) => Ok(None),
+                Err(error) => Err(failed(error)),
+            };
+        }
+        let namespace = format!("/proc/{}/ns/net", record.pid);
+        let network_namespace = match open(&namespace, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(namespace) => namespace,
+            Err(error) if process::is_gone(&error.into()) => return Ok(None),
+            Err(error) => {
+                return Err(Error::Path { action: "open", path: namespace.into(), source: error.into() });
+            }
+        };
+        let pidfd = crate::sys::watch(pidfd).map_err(failed)?;
+        let ended = Mutex::new(false);
+        Ok(Some(Self { inner: Arc::new(Inner { host, record, pidfd, network_namespace, ended }) }))
+    }
+
+    pub(crate) fn record(&self) -> &Record {
+        &self.inner.record
+    }
+
+    pub(crate) async fn connect(&self, port: u16) -> std::io::Result<TcpStream> {
+        self.inner.host.dialer.connect(&self.inner.network_namespace, port).await
+    }
+
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.inner.host.run_dir(&self.inner.record.id).join("control.sock")
+    }
+
+    pub(crate) async fn wait(&self) -> ExitReason {
+        // A process descriptor turns readable when the process ends, and stays so.
+        let _ = self.inner.pidfd.readable().await;
+        ExitReason::Gone
+    }
+
+    pub(crate) async fn usage(&self) -> Result<Usage> {
+        let inner = self.inner.clone();
+        blocking(move || {
+            let mut usage = inner.host.cgroups.usage(inner.record.slot)?;
+            usage.disk_bytes = inner.host.pool.used_bytes(&inner.record.id);
+            Ok(usage)
+        })
+        .await
+    }
+
+    pub(crate) async fn set_network(&self, policy: NetworkPolicy) -> Result<()> {
+        let Inner { host, record, .. } = &*self.inner;
+        host.firewall.set(record.slot, &policy).await?;
+        record::write(&host.run_dir(&record.id), &Record { network: policy, ..record.clone() })
+    }
+
+    pub(super) fn host(&self) -> &Arc<Host> {
+        &self.inner.host
+    }
+
+    /// Whether the processes have ended and the resources are released, or are being released.
+    pub(super) fn ended(&self) -> &Mutex<bool> {
+        &self.inner.ended
+    }
+
+    /// Kills all processes and waits for them to end.
+    pub(super) async fn end_processes(&self) -> Result<()> {
+        let Inner { host, record, pidfd, .. } = &*self.inner;
+        host.cgroups.kill(record.slot);
+        // The kernel ends every process of a PID namespace with its first one.
+        let _ = pidfd_send_signal(pidfd.get_ref().as_fd(), Signal::KILL);
+        // Version 1: a frozen process does not die before it is thawed.
+        let _ = host.cgroups.freeze(record.slot, false);
+        if tokio::time::timeout(KILL_TIMEOUT, self.wait()).await.is_err() {
+            return Err(Error::Kernel {
+                action: format!("kill process {}", record.pid),
+                source: std::io::ErrorKind::TimedOut.into(),
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn destroy(self) -> Result<()> {
+        let mut ended = self.inner.ended.lock().await;
+        if *ended {
+            return Ok(());
+        }
+        let killed = self.end_processes().await;
+        *ended = true;
+        // The caller waits for the processes only. Releasing the resources takes tens of milliseconds, because the
+        // kernel waits for every processor to drop the interface, and on an overloaded host longer than a caller should
+        // wait. After a crash or a stop meanwhile, a sweep releases them.
+        let sandbox = self.clone();
+        self.host().tasks.spawn(async move {
+            let (host, id, slot) = (sandbox.host(), &sandbox.record().id, sandbox.record().slot);
+            tokio::select! {
+                biased;
+                _ = sandbox.wait() => {}
+                () = host.stopping.cancelled() => return,
+            }
+            if let Err(error) = host.release(&[id], slot, Keep::Nothing).await {
+                tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "failed to release the resources of a sandbox");
+            }
+        });
+        killed
+    }
+}

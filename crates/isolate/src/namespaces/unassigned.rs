@@ -1,0 +1,59 @@
+//! Unassigned sandboxes: running, mounted, connected, with agent and services up, but without an id, token or variables.
+
+use std::time::Duration;
+
+use sandcove_wire::boot::READY;
+use sandcove_wire::id::SandboxId;
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use crate::{Error, Result};
+
+/// Prefix of the directory names of unassigned sandboxes. Earlier versions used it too, so it stays.
+pub(super) const POOLED_PREFIX: &str = "spare";
+/// Timeout for a ready agent to acknowledge a message.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A sandbox without an id. Dropping it ends its processes; its slot and directories must be released with
+/// `Host::discard`.
+pub(super) struct UnassignedSandbox {
+    /// Name of its directories until it gets an id.
+    pub(super) name: SandboxId,
+    /// Slot of the sandbox.
+    pub(super) slot: u32,
+    /// Host pid of PID 1.
+    pub(super) pid: u32,
+    /// Whether the sandbox was created for the pool.
+    pub(super) pooled: bool,
+    /// Boot socket of the agent.
+    pub(super) agent: UnixStream,
+}
+
+impl UnassignedSandbox {
+    /// Sends one message to the agent and waits for the agent to acknowledge it. [`Error::SpawnerGone`] when the agent
+    /// is dead.
+    pub(super) async fn send<T: Serialize>(&mut self, message: &T) -> Result<()> {
+        send(&mut self.agent, message, ACKNOWLEDGE_TIMEOUT).await.map_err(|_| Error::SpawnerGone)
+    }
+}
+
+/// Writes one JSON line and waits for the agent's acknowledgement.
+pub(super) async fn send<T: Serialize>(
+    agent: &mut UnixStream,
+    message: &T,
+    timeout: Duration,
+) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let answer = async {
+        agent.write_all(&line).await?;
+        agent.read_u8().await
+    };
+    match tokio::time::timeout(timeout, answer).await {
+        Ok(Ok(READY)) => Ok(()),
+        Ok(Ok(_)) => Err(std::io::ErrorKind::InvalidData.into()),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+    }
+}
