@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::{ProcessEvent, Result, Sandbox};
-
 /// A command line for `bash -l -c`.
 #[derive(Debug, Clone, Default)]
 pub struct Command {
@@ -88,26 +86,6 @@ impl CommandExit {
         let signal = self.status.strip_prefix("signal: ").unwrap_or_default();
         let signal = signal.strip_suffix(" (core dumped)").unwrap_or(signal);
         SIGNALS.iter().find(|(name, _)| *name == signal).map_or(u8::MAX, |(_, number)| 128 + number)
-    }
-}
-
-impl Sandbox {
-    /// Runs a command to its end and hands over its output as it comes.
-    ///
-    /// # Errors
-    /// When it cannot be started or the connection breaks; a status other than 0 is no error.
-    pub async fn run(
-        &self,
-        command: &Command,
-        mut on_event: impl FnMut(CommandEvent),
-    ) -> Result<CommandExit> {
-        let mut process = self.start(command).await?;
-        loop {
-            match process.next().await? {
-                ProcessEvent::Output(event) => on_event(event),
-                ProcessEvent::Exit(exit) => return Ok(exit),
-            }
-        }
     }
 }
 

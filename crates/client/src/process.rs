@@ -85,6 +85,24 @@ impl Sandbox {
         }
         Err(pieces.malformed("the start of the command was not reported"))
     }
+
+    /// Runs a command to its end and hands over its output as it comes.
+    ///
+    /// # Errors
+    /// When it cannot be started or the connection breaks; a status other than 0 is no error.
+    pub async fn run(
+        &self,
+        command: &Command,
+        mut on_event: impl FnMut(CommandEvent),
+    ) -> Result<CommandExit> {
+        let mut process = self.start(command).await?;
+        loop {
+            match process.next().await? {
+                ProcessEvent::Output(event) => on_event(event),
+                ProcessEvent::Exit(exit) => return Ok(exit),
+            }
+        }
+    }
 }
 
 /// An empty line is an interactive shell.
