@@ -2,7 +2,7 @@
 //! file system.
 
 use crate::account::Account;
-use crate::rpc::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Resolves `path` for `account`. An absolute path is left as it is, dots included, since clients see it again in
 /// answers; a relative one is joined to the home directory and cleaned; an empty one is `default_workdir` or home.

@@ -10,8 +10,7 @@ use std::path::Path;
 
 use sandcove_wire::boot::Boot;
 
-use crate::EVENTS_ADDRESS;
-use crate::state::Identity;
+use crate::state::{EVENTS_ADDRESS, Identity};
 
 /// Name of the events address.
 const EVENTS_NAME: &str = "events.e2b.local";

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A generated message, readable and writable in both encodings.
 pub trait Message: prost::Message + Default + Serialize + DeserializeOwned + Send + 'static {}

@@ -5,7 +5,7 @@ use std::io::Read;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::codec::{Codec, Message};
-use super::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result};
 
 /// The payload is compressed.
 const COMPRESSED: u8 = 1;

@@ -15,9 +15,9 @@ use tokio::time::{Instant, Sleep};
 
 use super::codec::{Codec, Message, Shape};
 use super::envelope::{self, Decoder, Encoding, MAX_MESSAGE};
-use super::error::{Code, Error, Result};
 use super::headers;
 use crate::drained::Drained;
+use crate::error::{Code, Error, Result};
 use crate::state::RequestContext;
 
 /// Messages that are ready together leave together, up to this many bytes.

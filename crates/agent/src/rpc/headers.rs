@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Keepalive interval of clients that ask for none, or for nonsense.
 const DEFAULT_KEEPALIVE: Duration = Duration::from_secs(90);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::Stream;
 use tokio::time::{Instant, Sleep};
 
-use super::error::Result;
+use crate::error::Result;
 
 /// Passes `stream` on, and adds `filler()` whenever `interval` goes by without an item. The clock starts with the first
 /// item, so nothing comes before it.

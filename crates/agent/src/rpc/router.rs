@@ -9,8 +9,8 @@ use futures_util::Stream;
 use http::{Request, Response};
 
 use super::codec::Message;
-use super::error::Result;
 use super::exchange::{self, Requests};
+use crate::error::Result;
 use crate::state::RequestContext;
 
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;

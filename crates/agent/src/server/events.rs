@@ -11,8 +11,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::listen;
-use crate::EVENTS_ADDRESS;
-use crate::state::SharedState;
+use crate::state::{EVENTS_ADDRESS, SharedState};
 
 const PORT: u16 = 80;
 
