@@ -43,7 +43,7 @@ impl Server {
             python_dir: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("python"),
             agent,
             zygote_on_stdin: false,
-            rehearse: true,
+            warm_up: true,
             languages_building: false,
             environment: std::env::vars_os().collect::<BTreeMap<_, _>>(),
         };

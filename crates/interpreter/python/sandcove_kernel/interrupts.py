@@ -1,4 +1,4 @@
-"""What SIGINT means: it stops the cell that runs, never a frame half sent and never an idle kernel."""
+"""The SIGINT policy: an interrupt stops the running cell, never a frame half sent and never an idle kernel."""
 
 import asyncio
 import contextlib

@@ -36,7 +36,7 @@ impl Interpreter {
             python_dir: PathBuf::from("/nonexistent"),
             agent: SocketAddr::from(([127, 0, 0, 1], 1)),
             zygote_on_stdin: false,
-            rehearse: false,
+            warm_up: false,
             languages_building: false,
             environment,
         };

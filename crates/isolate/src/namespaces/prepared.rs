@@ -162,7 +162,7 @@ async fn build(host: &Arc<Host>, purpose: Purpose<'_>, slot: u32, name: SandboxI
     let (files, zygote) = (files?, zygote?);
     let born = started.elapsed();
 
-    let mut boot = Boot { zygote: zygote.is_some(), rehearse: spare, ..blueprint.boot.clone() };
+    let mut boot = Boot { zygote: zygote.is_some(), warm_up: spare, ..blueprint.boot.clone() };
     if boot.nameservers.is_empty() {
         // The firewall sends questions to the gateway on to the real resolver.
         boot.nameservers = vec![host.addresses.gateway(slot).into()];
