@@ -7,22 +7,22 @@ use bytes::Bytes;
 /// A command line for `bash -l -c`.
 #[derive(Debug, Clone, Default)]
 pub struct Command {
-    /// The command line.
+    /// Text of the command line.
     pub line: String,
-    /// Variables on top of the sandbox's.
+    /// Variables in addition to those of the sandbox.
     pub envs: BTreeMap<String, String>,
-    /// Where it runs; the default directory when unset.
+    /// Working directory; the default directory when unset.
     pub cwd: Option<String>,
-    /// Under which account; the default one when unset.
+    /// Account that the command runs under; the default one when unset.
     pub user: Option<String>,
-    /// Where its standard input comes from.
+    /// Standard input.
     pub input: Input,
 }
 
 /// The standard input of a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Input {
-    /// `/dev/null`.
+    /// Nothing: `/dev/null`.
     #[default]
     Closed,
     /// A pipe, written with [`Controls::write`](crate::Controls::write).
@@ -31,12 +31,12 @@ pub enum Input {
     Terminal(TerminalSize),
 }
 
-/// Rows and columns of a terminal.
+/// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalSize {
-    /// Characters in a line.
+    /// Number of characters in a line.
     pub columns: u16,
-    /// Height of the terminal, lines.
+    /// Number of lines.
     pub rows: u16,
 }
 
@@ -52,9 +52,9 @@ pub enum CommandEvent {
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandExit {
-    /// Its exit status; -1 when a signal ended it.
+    /// Exit status; -1 when a signal ended the command.
     pub code: i32,
-    /// In words, e.g. `exit status 1` or `signal: killed`.
+    /// Description, e.g. `exit status 1` or `signal: killed`.
     pub status: String,
 }
 
