@@ -1,7 +1,7 @@
 //! The in-sandbox daemon. It speaks the envd protocol on the public port (contract: envd), takes settings from the host
 //! on a unix socket, runs the sandbox's processes and, as PID 1, reaps orphans.
 //!
-//! Each room uses those below it:
+//! Each module uses only those below it:
 //!
 //! ```text
 //! boot                       the start, as PID 1 or by hand

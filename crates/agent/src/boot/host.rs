@@ -27,7 +27,7 @@ impl Host {
         Ok((boot, Self { stream: BufReader::new(UnixStream::from_std(stream)?) }))
     }
 
-    /// Answers a line.
+    /// Answers a line with [`READY`].
     pub(super) async fn say_ready(&mut self) -> Result<(), BootError> {
         self.stream.write_all(&[READY]).await.map_err(system("answer the host"))
     }

@@ -1,4 +1,4 @@
-//! Filling the silence of a stream.
+//! Keepalive messages of a stream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,8 +9,8 @@ use tokio::time::{Instant, Sleep};
 
 use crate::error::Result;
 
-/// Passes `stream` on, and adds `filler()` whenever `interval` goes by without an item. The clock starts with the first
-/// item, so nothing comes before it.
+/// Passes `stream` on, and adds `filler()` whenever `interval` passes without an item. The clock starts with the first item,
+/// so nothing precedes it.
 pub fn with_keepalive<S, T>(
     stream: S,
     interval: Duration,
