@@ -1,7 +1,7 @@
 //! Asks the agent for the global variables of the sandbox (contract: interpreter, section 6).
 //!
-//! The agent answers requests that carry the token of the sandbox. The interpreter is not told that token: it sends the one
-//! that came with the client's request, as the contract demands.
+//! The agent answers requests that carry the token of the sandbox. The interpreter does not have that token, and sends
+//! the one that came with the client's request, as the contract demands.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! The code interpreter of a sandbox: an HTTP server that runs cells of code in contexts (contract: interpreter).
 //!
-//! Each room uses those below it:
+//! Each module uses only those below it, besides `config`, `language` and `envs`, which use none:
 //!
 //! ```text
 //! http       requests and answers; nothing else knows about HTTP
@@ -11,7 +11,7 @@
 //! kernel     a running kernel process: requests, frames, output pipes, signals, death
 //! ```
 //!
-//! A kernel says *frames*; a client hears *events*. The way of a cell through `POST /execute`:
+//! A kernel says *frames*; a client hears *events*. The path of a cell through `POST /execute`:
 //!
 //! ```text
 //! client                http, contexts       context: driver         context: execution     kernel
@@ -19,6 +19,7 @@
 //!   |-- POST /execute ------->|                    |                        |                  |
 //!   |                         |-- Execution ------>| (waits in its queue)   |                  |
 //!   |<- 200, head of stream --|                    |                        |                  |
+//!   |                         |                    |-- GET /envs of the agent, at the first execution
 //!   |                         |                    |-- start, if there is none (launch) ------>|
 //!   |                         |                    |<--------------------------- Frame::Hello -|
 //!   |                         |                    |-- Request::Variables -------------------->|
@@ -34,7 +35,7 @@
 //!   |                         |                    |-- Request::Variables (global values) ---->|
 //! ```
 //!
-//! A context owns one kernel process at a time and runs one execution at a time. All queues on this way are bounded, so a
+//! A context owns one kernel process at a time and runs one execution at a time. All queues on this path are bounded, so a
 //! slow client slows the code down instead of filling memory, and a client that sends more than a context runs has to wait.
 
 pub mod config;

@@ -45,7 +45,7 @@ def serve(shell: ZMQInteractiveShell, link: socket.socket, stdout: int | None, s
 
 
 def _reseed() -> None:
-    """Kernels forked from one process must not share their random numbers."""
+    """Seeds the random numbers anew, which kernels forked from one process must not share."""
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -53,7 +53,7 @@ def _reseed() -> None:
 
 
 def _prefer_as_victim() -> None:
-    """When memory runs out, user code is killed first, not the services of the sandbox."""
+    """Makes the system kill user code first when memory runs out, not the services of the sandbox."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")

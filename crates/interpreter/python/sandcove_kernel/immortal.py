@@ -15,7 +15,7 @@ CODE_MEMBERS = ("co_consts", "co_names", "co_filename", "co_name", "co_qualname"
 
 
 def make_immortal() -> None:
-    """Makes every object there is immortal (PEP 683), as ``None`` is.
+    """Makes every existing object immortal (PEP 683), as ``None`` is.
 
     Only for a process that is forked and does nothing else: nothing that exists now is ever freed. An interpreter without
     immortal objects is left as it is.

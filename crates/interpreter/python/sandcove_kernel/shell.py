@@ -26,7 +26,7 @@ def configuration() -> Config:
     # No history file: its writer is a thread, and a warm process must have only one.
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
-    # By this section libraries (tqdm, for one) tell a notebook's kernel from a terminal.
+    # By this section libraries (tqdm, for one) distinguish a notebook's kernel from a terminal.
     config.IPKernelApp.parent_appname = "sandcove"
     # Long collections are shown whole.
     config.PlainTextFormatter.max_seq_length = 0
@@ -67,7 +67,7 @@ class Kernel:
         self.shell = shell
 
     def do_shutdown(self, restart: bool) -> dict:
-        """Ends this process after the cell; there is a new one for the next."""
+        """Ends this process after the cell; the next cell gets a new one."""
         self.shell.leaving = True
         return {"status": "ok", "restart": restart}
 
@@ -126,7 +126,7 @@ class ZMQInteractiveShell(InteractiveShell):
         self.leaving = not self.keepkernel_on_exit
 
     def enable_gui(self, gui=None) -> None:
-        """No event loop of a toolkit ever runs here."""
+        """Does nothing, as no event loop of a toolkit runs here."""
 
     def send_result(self, data: dict, *, main: bool) -> None:
         """Sends a MIME bundle."""

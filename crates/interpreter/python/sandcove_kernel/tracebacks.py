@@ -79,13 +79,13 @@ def _lines(frame: FrameType):
 
 
 def _is_no_path(file: str) -> bool:
-    """Whether this is a name such as ``<string>``, or that of a cell. ``linecache`` asks no module for the lines of those."""
+    """Whether a file name is one such as ``<string>``, or that of a cell. ``linecache`` asks no module for their lines."""
     return file.startswith("<") and file.endswith(">")
 
 
 @contextlib.contextmanager
 def _in_no_module(file: str) -> Iterator[None]:
-    """In the block ``inspect`` knows, without a search, that code of a file that is no path belongs to no module."""
+    """Makes ``inspect`` know in the block, without a search, that code whose file name is no path belongs to no module."""
     if not _is_no_path(file) or file in inspect.modulesbyfile:
         yield
         return

@@ -31,14 +31,14 @@ CLONE_NEWIPC = 0x0800_0000
 CLONE_NEWUSER = 0x1000_0000
 CLONE_NEWPID = 0x2000_0000
 CLONE_NEWNET = 0x4000_0000
-#: What a sandbox has of its own beside process numbers; with a pidfd all are entered in one step, the user namespace first.
+#: The namespaces of a sandbox besides the PID namespace; with a pidfd all are entered in one step, the user namespace first.
 NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 
 PR_SET_DUMPABLE = 4
 PR_CAPBSET_DROP = 24
 SECCOMP_SET_MODE_FILTER = 1
 CAPABILITY_VERSION_3 = 0x2008_0522
-#: seccomp, capset
+#: The numbers of seccomp and capset.
 SYSCALLS = {"x86_64": (317, 126), "aarch64": (277, 91)}
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -122,7 +122,7 @@ def _enter(request: dict, descriptors: list[int], shell) -> None:
 
 
 def _give_up(kept: int, program: bytes) -> None:
-    """Leaves this process no more rights than the sandbox's own processes have."""
+    """Drops all rights that the sandbox's own processes do not have."""
     for capability in range(64):
         # Numbers beyond the last one that the kernel knows are refused, and need not be dropped.
         if not kept >> capability & 1 and libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:

@@ -144,8 +144,8 @@ impl Driver {
 
     /// Reads the global variables from the agent, if that has not worked yet. After a failure this execution has none.
     ///
-    /// This is why the client's token travels down to here: the agent gives its variables only to requests with the token
-    /// of the sandbox, the interpreter is not told that token, and clients send it with every `POST /execute` (contract:
+    /// For this the client's token travels down to here: the agent gives its variables only to requests with the token of
+    /// the sandbox. The interpreter does not have that token, but clients send it with every `POST /execute` (contract:
     /// interpreter, section 6).
     async fn learn_variables(&mut self, token: Option<&Secret>) {
         if self.variables.are_known() {

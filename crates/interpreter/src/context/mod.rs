@@ -115,7 +115,7 @@ impl Context {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::poll;
+    use futures_util::FutureExt;
 
     use super::*;
 
@@ -135,14 +135,14 @@ mod tests {
     async fn executions_wait_for_room_and_keep_their_order() {
         let (context, mut queue, _controls) = context();
         let execute = |code: &str| Box::pin(context.execute(code.to_owned(), BTreeMap::new(), None));
-        assert!(poll!(execute("first")).is_ready());
+        assert!(execute("first").now_or_never().is_some());
         let (mut second, mut third) = (execute("second"), execute("third"));
-        assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+        assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
         assert_eq!(queue.recv().await.unwrap().code, "first");
-        assert!(poll!(&mut third).is_pending(), "room is given in order");
-        assert!(poll!(&mut second).is_ready());
+        assert!((&mut third).now_or_never().is_none(), "room is given in order");
+        assert!((&mut second).now_or_never().is_some());
         assert_eq!(queue.recv().await.unwrap().code, "second");
-        assert!(poll!(&mut third).is_ready());
+        assert!((&mut third).now_or_never().is_some());
         assert_eq!(queue.recv().await.unwrap().code, "third");
     }
 
@@ -150,24 +150,24 @@ mod tests {
     async fn an_execution_whose_client_leaves_before_there_is_room_never_runs() {
         let (context, mut queue, _controls) = context();
         let execute = |code: &str| Box::pin(context.execute(code.to_owned(), BTreeMap::new(), None));
-        assert!(poll!(execute("first")).is_ready());
+        assert!(execute("first").now_or_never().is_some());
         let mut left = execute("left");
-        assert!(poll!(&mut left).is_pending());
+        assert!((&mut left).now_or_never().is_none());
         drop(left);
         assert_eq!(queue.recv().await.unwrap().code, "first");
-        assert!(poll!(execute("next")).is_ready());
+        assert!(execute("next").now_or_never().is_some());
         assert_eq!(queue.recv().await.unwrap().code, "next");
     }
 
     #[tokio::test]
     async fn what_waits_for_a_context_that_closes_is_refused() {
         let (context, queue, controls) = context();
-        assert!(poll!(Box::pin(context.execute(String::new(), BTreeMap::new(), None))).is_ready());
+        assert!(context.execute(String::new(), BTreeMap::new(), None).now_or_never().is_some());
         let mut waiting = Box::pin(context.execute(String::new(), BTreeMap::new(), None));
         let mut restart = Box::pin(context.restart());
         let mut close = Box::pin(context.close());
-        assert!(poll!(&mut waiting).is_pending());
-        assert!(poll!(&mut restart).is_pending() && poll!(&mut close).is_pending());
+        assert!((&mut waiting).now_or_never().is_none());
+        assert!((&mut restart).now_or_never().is_none() && (&mut close).now_or_never().is_none());
         drop((queue, controls));
         assert!(waiting.await.is_err() && restart.await.is_err() && close.await.is_err());
     }

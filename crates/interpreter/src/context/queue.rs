@@ -1,4 +1,4 @@
-//! What waits for the task of a context: executions in order, and controls, which do not wait for executions.
+//! The queues of the task of a context: executions in order, and controls, which do not wait for executions.
 
 use std::collections::BTreeMap;
 

@@ -69,7 +69,7 @@ impl Kernelspec {
         }
     }
 
-    /// How the kernel behaves once it runs.
+    /// The traits of the running kernel.
     ///
     /// Jupyter kernels keep their variables if they stop, but whether they can stop depends on who wrote them. Kernels written
     /// in Python are built on ipykernel, which reads its own descriptors, publishes what it reads, and passes it on.

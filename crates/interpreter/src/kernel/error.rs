@@ -1,4 +1,4 @@
-//! Why a kernel did not start.
+//! The errors of starting a kernel.
 
 use std::io;
 use std::time::Duration;

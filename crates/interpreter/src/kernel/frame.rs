@@ -1,4 +1,4 @@
-//! What a kernel says. A host of our own sends frames of a line `<kind> <length>` and then that many bytes.
+//! The frames that kernels send. A host of our own writes frames of a line `<kind> <length>` and then that many bytes.
 //!
 //! The format is this plain so that a kernel host in any language, a shell included, can speak it without a parser.
 
@@ -13,7 +13,7 @@ const MAX_HEADER: usize = 64;
 /// Limit on the payload of a frame, in bytes.
 const MAX_PAYLOAD: usize = 512 << 20;
 
-/// One of the two output streams.
+/// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -22,7 +22,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// One thing that a kernel says.
+/// A frame: the unit of what a kernel says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
     /// The kernel with this process id is ready.

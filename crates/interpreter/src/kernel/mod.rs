@@ -1,7 +1,7 @@
-//! A running kernel process: what it says, what it writes, and its death.
+//! A running kernel process: its frames, its output, and its death.
 //!
-//! Nothing here knows how a kernel of some language is started, or that there are kernels that do not speak frames: those
-//! come with a [`Session`].
+//! Nothing here knows how a kernel of some language is started. A kernel that does not speak frames comes with a [`Session`],
+//! whose task translates.
 
 mod error;
 pub mod frame;
@@ -51,14 +51,14 @@ pub struct Kernel {
     traits: Traits,
 }
 
-/// In what kernels differ once they run.
+/// The traits in which running kernels differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traits {
-    /// How the kernel is interrupted.
+    /// Way to interrupt the kernel.
     pub interrupt: InterruptMode,
-    /// What happens when interrupting does not help.
+    /// Consequence when interrupting does not help.
     pub escalation: Escalation,
-    /// What becomes of the output in the kernel's pipes.
+    /// Treatment of the output in the kernel's pipes.
     pub pipes: PipeOutput,
 }
 

@@ -105,7 +105,7 @@ fn request_writer(mut writer: impl AsyncWrite + Unpin + Send + 'static) -> mpsc:
 
 #[cfg(test)]
 mod tests {
-    use futures_util::poll;
+    use futures_util::FutureExt;
     use tokio::io::AsyncReadExt;
 
     use super::*;
@@ -120,7 +120,7 @@ mod tests {
             let mut sending = Box::pin(async move { sender.send(request).await });
             // The writer's task gets its turn to take one.
             tokio::task::yield_now().await;
-            if poll!(&mut sending).is_pending() {
+            if (&mut sending).now_or_never().is_none() {
                 break sending;
             }
             sent += 1;

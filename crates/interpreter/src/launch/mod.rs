@@ -1,5 +1,5 @@
-//! How a kernel of each language is started: forked from the warm Python process ([`zygote`]), as a program of its own
-//! ([`program`]), or as an installed Jupyter kernel ([`crate::jupyter`]).
+//! How a kernel of each language is started: forked from the warm Python process (`zygote`), as a program of its own
+//! (`program`), or as an installed Jupyter kernel ([`crate::jupyter`]).
 
 mod program;
 mod zygote;
