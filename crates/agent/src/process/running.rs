@@ -240,7 +240,7 @@ impl Process {
     async fn close_input(&self) {
         match &self.input_sink {
             InputSink::Terminal(terminal) => {
-                drop(terminal.lock().unwrap_or_else(PoisonError::into_inner).take())
+                drop(terminal.lock().unwrap_or_else(PoisonError::into_inner).take());
             }
             InputSink::Pipe { end, closed } => {
                 // Ends a write that waits for the process to read.

@@ -38,7 +38,7 @@ impl Request {
                 for (name, value) in changes {
                     match value {
                         Some(value) => {
-                            put_frame(&mut frames, "env", &[name.as_bytes(), b"=", value.as_bytes()])
+                            put_frame(&mut frames, "env", &[name.as_bytes(), b"=", value.as_bytes()]);
                         }
                         None => put_frame(&mut frames, "unenv", &[name.as_bytes()]),
                     }

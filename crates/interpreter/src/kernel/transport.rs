@@ -129,7 +129,8 @@ mod tests {
         drop(requests);
         let mut read = String::new();
         let (sent_last, received) = tokio::join!(waiting, kernel.read_to_string(&mut read));
-        (sent_last.unwrap(), received.unwrap());
+        sent_last.unwrap();
+        received.unwrap();
         let expected: String = (0..=sent).map(|number| format!("execute 2\n{number:02}")).collect();
         assert_eq!(read, expected);
     }
