@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A body that is being received, and bytes read ahead.
 pub(crate) struct Pieces {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::body::Pieces;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Flag of the last message of a stream, which is always JSON.
 const END_OF_STREAM: u8 = 2;

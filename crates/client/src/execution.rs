@@ -7,7 +7,8 @@ use sandcove_wire::boot::INTERPRETER_PORT;
 use sandcove_wire::interpreter::{Event, ExecutionRequest};
 
 use crate::body::Pieces;
-use crate::{Error, Result, Sandbox};
+use crate::error::{Error, Result};
+use crate::sandbox::Sandbox;
 
 impl Sandbox {
     /// Runs code to its end and passes every event but keepalives to the callback.

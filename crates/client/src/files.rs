@@ -6,7 +6,8 @@ use http::{HeaderValue, Method};
 use http_body_util::BodyExt;
 use sandcove_wire::boot::AGENT_PORT;
 
-use crate::{Error, Result, Sandbox};
+use crate::error::{Error, Result};
+use crate::sandbox::Sandbox;
 
 impl Sandbox {
     /// Reads a file. A relative path starts at the home directory of the default user.

@@ -15,7 +15,10 @@ use sandcove_wire::envd::process::{
 use serde::Serialize;
 
 use crate::body::Pieces;
-use crate::{Command, CommandEvent, CommandExit, Error, Input, Result, Sandbox, TerminalSize, connect};
+use crate::command::{Command, CommandEvent, CommandExit, Input, TerminalSize};
+use crate::connect;
+use crate::error::{Error, Result};
+use crate::sandbox::Sandbox;
 
 /// A running process and the stream of its output. Dropping it does not end the process.
 pub struct Process {

@@ -10,7 +10,7 @@ use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
 use tokio::net::TcpListener;
 
-use crate::Result;
+use crate::error::Result;
 use crate::forward::{self, Forward};
 use crate::transport::Transport;
 

@@ -11,9 +11,10 @@ use sandcove_wire::secret::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::error::{Error, Result};
 use crate::files::percent_encoded;
+use crate::sandbox::Sandbox;
 use crate::transport::Transport;
-use crate::{Error, Result, Sandbox};
 
 /// A client of a server, with the rights of one team. Clones share their connections.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Limit on the part of an error body that is shown when it is not JSON, in characters.
 const MAX_SHOWN: usize = 300;
