@@ -21,12 +21,12 @@ const MAX_WAITING_FRAMES: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Transport {
     requests: mpsc::Sender<Request>,
-    frames: Frames,
+    frames: FrameSource,
 }
 
 /// Where the frames of a kernel come from.
 #[derive(Debug)]
-enum Frames {
+enum FrameSource {
     Socket(FramedRead<OwnedReadHalf, FrameDecoder>),
     Session(mpsc::Receiver<Frame>),
 }
@@ -59,7 +59,7 @@ impl Session {
 
 impl From<Session> for Transport {
     fn from(session: Session) -> Self {
-        Self { requests: session.requests, frames: Frames::Session(session.frames) }
+        Self { requests: session.requests, frames: FrameSource::Session(session.frames) }
     }
 }
 
@@ -69,16 +69,16 @@ impl Transport {
         frames: FramedRead<OwnedReadHalf, FrameDecoder>,
         writer: impl AsyncWrite + Unpin + Send + 'static,
     ) -> Self {
-        Self { requests: request_writer(writer), frames: Frames::Socket(frames) }
+        Self { requests: request_writer(writer), frames: FrameSource::Socket(frames) }
     }
 
     /// Waits for the next frame; `None` when the kernel is gone or sent something malformed. Cancellation loses nothing.
     pub(super) async fn next(&mut self) -> Option<Frame> {
         match &mut self.frames {
-            Frames::Socket(frames) => {
+            FrameSource::Socket(frames) => {
                 frames.next().await?.inspect_err(|error| tracing::warn!(%error, "lost a kernel")).ok()
             }
-            Frames::Session(frames) => frames.recv().await,
+            FrameSource::Session(frames) => frames.recv().await,
         }
     }
 
