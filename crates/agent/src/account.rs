@@ -1,12 +1,11 @@
 //! Users and groups, read from `/etc/passwd` and `/etc/group` directly: the agent is a static binary, for which the C
 //! library's name services do not work. Files are read anew each time, since users come and go in a sandbox.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// A user as processes run under it.
+/// An account that processes run under.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// Login name.
@@ -24,7 +23,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// The superuser of a system that has no `/etc/passwd` at all.
+    /// The superuser of a system without `/etc/passwd`.
     fn bare_root() -> Self {
         Self {
             name: "root".into(),
@@ -37,7 +36,7 @@ impl Account {
     }
 }
 
-/// One reading of the two files.
+/// The users and groups in the two files at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Accounts {
     users: Vec<User>,
@@ -78,7 +77,7 @@ impl Accounts {
         Ok(Self::parse(&read("passwd")?, &read("group")?))
     }
 
-    /// Reads the text of the two files; lines that make no sense are skipped, as the C library does.
+    /// Reads the text of the two files; malformed lines are skipped, as by the C library.
     pub fn parse(passwd: &str, group: &str) -> Self {
         Self {
             users: passwd.lines().filter_map(User::parse).collect(),
@@ -107,19 +106,14 @@ impl Accounts {
         })
     }
 
-    /// The name of user `uid`; the number as text when it has none.
+    /// The name of user `uid`, or the number as text when the user has none.
     pub fn user_name(&self, uid: u32) -> String {
         self.users.iter().find(|u| u.uid == uid).map_or_else(|| uid.to_string(), |u| u.name.clone())
     }
 
-    /// The name of group `gid`; the number as text when it has none.
+    /// The name of group `gid`, or the number as text when the group has none.
     pub fn group_name(&self, gid: u32) -> String {
         self.groups.iter().find(|g| g.gid == gid).map_or_else(|| gid.to_string(), |g| g.name.clone())
-    }
-
-    /// All user names by id, for who has to name many entries.
-    pub fn user_names(&self) -> BTreeMap<u32, &str> {
-        self.users.iter().rev().map(|u| (u.uid, u.name.as_str())).collect()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Request bodies that are read to their end even if nobody wants them any more. A client that is still sending when we
-//! answer and hang up sees a broken connection and not our answer.
+//! Request bodies that are read to their end even if the request is refused. A client that is still sending when the agent
+//! answers and closes the connection sees a broken connection and not the answer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,10 +9,10 @@ use axum::body::{Body, BodyDataStream};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 
-/// How long the rest of a refused request is read and thrown away.
-const DRAIN: Duration = Duration::from_secs(60);
+/// How long the rest of a refused request is read and discarded.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The bytes of a request. What is left when it is dropped is read and thrown away.
+/// The bytes of a request. When dropped, the rest is read and discarded.
 pub(crate) struct Drained(Option<BodyDataStream>);
 
 impl Drained {
@@ -37,7 +37,7 @@ impl Stream for Drained {
 impl Drop for Drained {
     fn drop(&mut self) {
         if let (Some(mut body), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(tokio::time::timeout(DRAIN, async move {
+            runtime.spawn(tokio::time::timeout(DRAIN_TIMEOUT, async move {
                 while let Some(Ok(_)) = body.next().await {}
             }));
         }

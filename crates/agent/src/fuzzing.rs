@@ -1,5 +1,5 @@
-//! What must hold whatever a client sends, as checks over plain bytes. The programs in `fuzz/` look for bytes that break
-//! them; the inputs they have collected are replayed by the tests below.
+//! Properties that hold for anything a client sends, as checks over plain bytes. The programs in `fuzz/` search for bytes that
+//! violate them; the tests below replay the inputs they have collected.
 
 use std::path::{Component, Path};
 
@@ -14,7 +14,7 @@ use crate::rpc::{Code, Codec, Message};
 
 pub use crate::files::fuzzing::multipart;
 
-/// Connect framing and the messages in it. Byte 0 chooses the encoding, byte 1 how the rest is cut on its way.
+/// Checks Connect framing and the messages in it. Byte 0 selects the encoding, byte 1 how the rest is cut into pieces.
 pub fn envelope(input: &[u8]) {
     let [mode, cut, stream @ ..] = input else { return };
     let encoding = if mode & 1 == 0 { Encoding::Identity } else { Encoding::Gzip };
@@ -46,7 +46,7 @@ pub fn envelope(input: &[u8]) {
     }
 }
 
-/// The payloads of a stream that arrives in `pieces`, and how it ends.
+/// Decodes a stream that arrives in `pieces`: its payloads, and how it ends.
 fn unwrap_all<'a>(
     encoding: Encoding,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -66,7 +66,7 @@ fn unwrap_all<'a>(
     (payloads, decoder.finish().map_err(|error| error.code))
 }
 
-/// A message that can be read is read the same from its own envelope, in either encoding.
+/// Checks that a valid message is read back from an envelope of its own, in either encoding.
 fn comes_back<M: Message + PartialEq + std::fmt::Debug>(codec: Codec, payload: &Bytes) {
     let Ok(message) = codec.decode::<M>(payload.clone()) else { return };
     for codec in [Codec::Json, Codec::Proto] {
@@ -79,7 +79,7 @@ fn comes_back<M: Message + PartialEq + std::fmt::Debug>(codec: Codec, payload: &
     }
 }
 
-/// Paths of requests. The first line is the home directory, the second the default one, the rest the path.
+/// Checks paths of requests. The first line is the home directory, the second the default directory, the rest the path.
 pub fn path(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let mut parts = text.splitn(3, '\n');
@@ -113,7 +113,7 @@ pub fn path(input: &[u8]) {
     }
 }
 
-/// Where a path leads by its text alone: directories up from where it starts, and names down from there.
+/// Follows a path by its text alone: the number of directories up from its start, and the names down from there.
 fn walk(path: &str) -> (usize, Vec<&str>) {
     let (mut up, mut down) = (0, Vec::new());
     let mut absolute = false;
@@ -132,7 +132,7 @@ fn walk(path: &str) -> (usize, Vec<&str>) {
 mod tests {
     use super::*;
 
-    /// Every input kept for `target` holds.
+    /// Replays every input kept for `target`.
     fn replay(target: &str, check: fn(&[u8])) {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
         let inputs: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -1,13 +1,23 @@
 //! The in-sandbox daemon. It speaks the envd protocol on the public port (contract: envd), takes settings from the host
-//! on a unix socket, runs the sandbox's processes and, as PID 1, looks after all that is left behind by others.
+//! on a unix socket, runs the sandbox's processes and, as PID 1, reaps orphans.
 //!
-//! Read `server` for how a request travels, `rpc` for the Connect protocol, `process` and `filesystem` for the services.
-
-use std::net::Ipv4Addr;
+//! Each module uses only those below it:
+//!
+//! ```text
+//! boot                       the start, as PID 1 or by hand
+//! server                     listeners, and the pipeline that every request goes through
+//! process, files, watch      the services, with filesystem
+//! filesystem
+//! rpc                        the Connect protocol
+//! state                      the settings, and the account and deadline of a request
+//! path, spawn                paths of requests; starting and reaping processes
+//! account, error, drained    users and groups; errors of requests; request bodies
+//! ```
 
 pub mod account;
 pub mod boot;
 mod drained;
+pub mod error;
 pub mod files;
 pub mod filesystem;
 #[cfg(any(test, fuzzing))]
@@ -19,6 +29,3 @@ pub mod server;
 pub mod spawn;
 pub mod state;
 pub mod watch;
-
-/// Where a sandbox asks who it is; the host puts it on the loopback device (contract: envd, section 6).
-pub const EVENTS_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// In a sandbox, or by hand.
+/// How the daemon is run: in a sandbox, or by hand.
 enum Run {
     Sandbox,
     Standalone(Standalone),
@@ -50,7 +50,7 @@ fn arguments(mut given: impl Iterator<Item = String>) -> Result<Run, String> {
     Ok(standalone.map_or(Run::Sandbox, Run::Standalone))
 }
 
-/// One thread: the daemon waits for others nearly all the time, and there is one of it in every sandbox.
+/// Runs the daemon on one thread: it nearly always waits, and there is one daemon in every sandbox.
 fn serve(run: Run) -> Result<(), BootError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -64,7 +64,7 @@ fn serve(run: Run) -> Result<(), BootError> {
             Run::Standalone(options) => boot::run_standalone(options).await,
         }
     });
-    // Blocking work that is still under way must not keep the sandbox from ending.
+    // Blocking work in progress must not keep the sandbox from ending.
     runtime.shutdown_background();
     result
 }

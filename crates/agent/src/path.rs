@@ -1,15 +1,14 @@
-//! How a path in a request becomes an absolute one (contract: envd, sections 2.2 and 3.1). Pure: it never looks at the
-//! file system.
+//! Resolves paths in requests to absolute paths (contract: envd, sections 2.2 and 3.1). Pure: never accesses the file system.
 
 use crate::account::Account;
-use crate::rpc::{Error, Result};
+use crate::error::{Error, Result};
 
-/// Resolves `path` for `account`. An absolute path is left as it is, dots included, since clients see it again in
-/// answers; a relative one is joined to the home directory and cleaned; an empty one is `default_workdir` or home.
+/// Resolves `path` for `account`. An absolute path is not changed, dots included, because clients see it again in answers; a
+/// relative one is joined to the home directory and cleaned; an empty one is `default_workdir` or the home directory.
 pub fn resolve(path: &str, account: &Account, default_workdir: Option<&str>) -> Result<String> {
     if path.is_empty() {
         return Ok(match default_workdir.filter(|d| !d.is_empty()) {
-            // The default may itself be written relative to home.
+            // The default may itself be relative to the home directory.
             Some(workdir) => resolve(workdir, account, None)?,
             None => account.home.clone(),
         });

@@ -1,6 +1,7 @@
-//! What all requests share: the settings the host may change, and who a request speaks for.
+//! The state that all requests share: the settings that the host may change, and the account a request acts for.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -12,28 +13,30 @@ use sandcove_wire::secret::Secret;
 use tokio::time::Instant;
 
 use crate::account::{Account, Accounts};
+use crate::error::{Error, Result};
 use crate::path;
-use crate::rpc::{Error, Result};
 
-/// User of requests that name none, until settings say otherwise.
+/// Address at which a sandbox can ask for its identity; the host puts it on the loopback device (contract: envd, section 6).
+pub const EVENTS_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// User of requests that name none, until settings name another.
 const FIRST_DEFAULT_USER: &str = "root";
 
-/// Handle to the state of the daemon; cheap to clone.
+/// A handle to the state of the daemon; cheap to clone.
 pub type SharedState = Arc<State>;
 
-/// What never changes once the sandbox is somebody's.
+/// The identity of the sandbox, which never changes once it is assigned.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
-    /// `E2B_SANDBOX_ID`.
+    /// Value of `E2B_SANDBOX_ID`.
     pub sandbox_id: String,
-    /// `E2B_TEMPLATE_ID`.
+    /// Value of `E2B_TEMPLATE_ID`.
     pub template_id: String,
 }
 
 /// How a presented token compares with the one that is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenCheck {
-    /// There is no token, so everybody is let in.
+    /// No token is set, so every request is let in.
     Open,
     /// The request carries the token.
     Valid,
@@ -44,7 +47,7 @@ pub enum TokenCheck {
 }
 
 impl TokenCheck {
-    /// Whether the request may go on.
+    /// Whether the request is let in.
     pub fn allows(self, access: Access) -> bool {
         match self {
             Self::Open | Self::Valid => true,
@@ -54,7 +57,7 @@ impl TokenCheck {
     }
 }
 
-/// Whether a request without token is let in although there is one.
+/// Whether an endpoint lets in requests without a token although one is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Every request needs the token.
@@ -63,7 +66,7 @@ pub enum Access {
     Optional,
 }
 
-/// The state of the daemon. Locks are held for the time of a copy only.
+/// The state of the daemon. Locks are held only while values are copied.
 #[derive(Debug, Default)]
 pub struct State {
     identity: OnceLock<Identity>,
@@ -71,28 +74,28 @@ pub struct State {
 }
 
 impl State {
-    /// The state of a sandbox that is nobody's yet.
+    /// Makes the state of a sandbox without an identity.
     pub fn new(settings: Settings) -> SharedState {
         Arc::new(Self { identity: OnceLock::new(), settings: RwLock::new(settings) })
     }
 
-    /// Says who this sandbox is, once.
+    /// Sets the identity of this sandbox, once.
     pub fn assign(&self, identity: Identity) {
-        // The host speaks once.
+        // The host assigns once.
         let _ = self.identity.set(identity);
     }
 
-    /// `E2B_SANDBOX_ID`; none when run by hand, or as long as the sandbox is nobody's.
+    /// Value of `E2B_SANDBOX_ID`; none when run by hand, and before an identity is assigned.
     pub fn sandbox_id(&self) -> Option<&str> {
         Some(&self.identity.get()?.sandbox_id)
     }
 
     fn read<T>(&self, get: impl FnOnce(&Settings) -> T) -> T {
-        // A panic while the lock is held leaves plain values behind, so a poisoned lock is as good as any.
+        // A panic while the lock is held leaves valid values behind, so a poisoned lock can be used.
         get(&self.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Takes over the fields that are present. Empty defaults are ignored (contract: envd, section 7).
+    /// Applies the fields that are present. Empty defaults are ignored (contract: envd, section 7).
     pub fn apply(&self, change: Settings) {
         let Settings { env_vars, access_token, token_required, default_user, default_workdir } = change;
         let mut settings = self.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -104,12 +107,12 @@ impl State {
             default_workdir.filter(|d| !d.is_empty()).or(settings.default_workdir.take());
     }
 
-    /// The token, for checking signatures made with it.
+    /// The access token, for checking signatures made with it.
     pub fn access_token(&self) -> Option<Secret> {
         self.read(|s| s.access_token.clone())
     }
 
-    /// Whether requests need the token.
+    /// Whether requests need the access token.
     pub fn access(&self) -> Access {
         self.read(|s| if s.token_required == Some(false) { Access::Optional } else { Access::Required })
     }
@@ -124,14 +127,14 @@ impl State {
         })
     }
 
-    /// All global variables: the user's set, then what the daemon sets and nobody can change.
+    /// All global variables: those of the user, and those that the daemon sets and nobody can change.
     pub fn variables(&self) -> BTreeMap<String, String> {
         let mut all = self.read(|s| s.env_vars.clone()).unwrap_or_default();
         all.insert("E2B_SANDBOX".into(), "true".into());
         if let Some(identity) = self.identity.get() {
             all.insert("E2B_SANDBOX_ID".into(), identity.sandbox_id.clone());
             all.insert("E2B_TEMPLATE_ID".into(), identity.template_id.clone());
-            all.insert("E2B_EVENTS_ADDRESS".into(), format!("http://{}", crate::EVENTS_ADDRESS));
+            all.insert("E2B_EVENTS_ADDRESS".into(), format!("http://{}", EVENTS_ADDRESS));
         }
         all
     }
@@ -146,8 +149,8 @@ impl State {
         self.read(|s| s.default_workdir.clone())
     }
 
-    /// The account called `name`, or the default user's when `name` is empty or absent. An unknown one is
-    /// `unauthenticated`.
+    /// The account called `name`, or that of the default user when `name` is empty or absent. An unknown name is an
+    /// `unauthenticated` error.
     pub fn account(&self, name: Option<&str>) -> Result<Account> {
         let default = self.default_user();
         let name = name.filter(|n| !n.is_empty()).unwrap_or(&default);
@@ -156,23 +159,23 @@ impl State {
     }
 }
 
-/// What a handler knows of the request besides its message.
+/// A request as its handler sees it, besides the message.
 #[derive(Debug, Clone)]
 pub struct RequestContext {
-    /// The daemon's state.
+    /// State of the daemon.
     pub state: SharedState,
-    /// The account named in `Authorization`; absent when none is.
+    /// Account named in `Authorization`, if any.
     pub named: Option<Account>,
-    /// When the client stops waiting. The RPC layer ends the answer then; only Start looks further.
+    /// Time at which the client stops waiting. The RPC layer ends the answer then; only Start does more.
     pub deadline: Option<Instant>,
-    /// How long a stream may stay silent.
+    /// Time without a message after which a stream sends a keepalive.
     pub keepalive: Duration,
-    /// Whether the client is one that breaks on fields it does not know (contract: envd, section 1.1, legacy header).
+    /// Whether the client fails on unknown fields (contract: envd, section 1.1, legacy header).
     pub legacy: bool,
 }
 
 impl RequestContext {
-    /// The account the request acts for: the one it names, else the default user's.
+    /// The account that the request acts for: the one it names, or else that of the default user.
     pub fn account(&self) -> Result<Account> {
         match &self.named {
             Some(account) => Ok(account.clone()),
@@ -180,7 +183,7 @@ impl RequestContext {
         }
     }
 
-    /// Resolves a path of the request for the account it acts for.
+    /// Resolves a path in the request for the account that the request acts for.
     pub fn resolve(&self, path: &str) -> Result<String> {
         path::resolve(path, &self.account()?, self.state.default_workdir().as_deref())
     }

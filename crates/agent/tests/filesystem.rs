@@ -104,7 +104,7 @@ async fn create_watcher(daemon: &Daemon, path: String, recursive: bool) -> Strin
     daemon.call("CreateWatcher", request).await.unwrap()["watcherId"].as_str().unwrap().to_owned()
 }
 
-/// The events that are there, as `TYPE name`.
+/// The available events, as `TYPE name`.
 async fn events(daemon: &Daemon, watcher: &str) -> Vec<String> {
     let answer = daemon.call("GetWatcherEvents", json!({ "watcherId": watcher })).await.unwrap();
     answer["events"].as_array().map_or(&[][..], Vec::as_slice).iter().map(text).collect()
@@ -230,7 +230,7 @@ async fn a_stream_starts_and_carries_entries() {
             return serde_json::from_slice::<Value>(&payload).unwrap();
         }
         let frame =
-            tokio::time::timeout(Duration::from_secs(10), body.frame()).await.unwrap().unwrap().unwrap();
+            tokio::time::timeout(Duration::from_secs(60), body.frame()).await.unwrap().unwrap().unwrap();
         decoder.push(frame.data_ref().unwrap());
     };
     assert_eq!(next().await, json!({ "start": {} }));

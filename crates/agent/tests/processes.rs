@@ -1,7 +1,8 @@
-//! The process service as a client sees it, without a socket between: requests go straight into the pipeline.
+//! The process service as a client sees it, without sockets: requests go straight into the pipeline.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -15,7 +16,7 @@ use sandcove_agent::state::State;
 use sandcove_wire::boot::Settings;
 use serde_json::{Value, json};
 
-/// A daemon whose processes run as whoever runs the tests.
+/// A daemon whose processes run as the user that runs the tests.
 fn daemon(settings: Settings) -> Arc<Pipeline> {
     let own = rustix::process::geteuid().as_raw();
     let user = Accounts::load().unwrap().user_name(own);
@@ -66,7 +67,7 @@ impl Messages {
         self.next().await.unwrap()["start"]["pid"].as_u64().unwrap()
     }
 
-    /// All that is left: output and errors joined, the end event, and the end of the stream.
+    /// Reads to the end: output and errors joined, the end event, and the end of the stream.
     async fn rest(mut self) -> (String, Value, Value) {
         let (mut text, mut end) = (String::new(), Value::Null);
         while let Some(event) = self.next().await {
@@ -282,7 +283,8 @@ async fn a_kill_is_not_held_up_by_descendants_that_keep_the_output_open() {
 #[tokio::test]
 async fn the_deadline_of_a_start_kills_even_after_the_client_has_left() {
     let daemon = daemon(Settings::default());
-    let timeout = [("connect-timeout-ms", "200")];
+    // Long enough for the start even on a busy machine; whatever comes first afterwards, the outcome is the same.
+    let timeout = [("connect-timeout-ms", "2000")];
     let request = envelope(&shell("echo on; exec sleep 60"));
     let stayed = Messages::of(&daemon, "Start", &timeout, request.clone()).await;
     let mut left = Messages::of(&daemon, "Start", &timeout, request).await;
@@ -299,11 +301,19 @@ async fn the_deadline_of_a_start_kills_even_after_the_client_has_left() {
 #[tokio::test]
 async fn output_nobody_saw_waits_for_the_next_client_and_so_does_the_end() {
     let daemon = daemon(Settings::default());
-    let mut request = shell("sleep 0.2; echo late; exit 4");
+    let mut request = shell("read go; echo late; exit 4").take_stdin();
     request["tag"] = json!("job");
     let mut first = start(&daemon, &request).await;
     let pid = first.pid().await;
     drop(first);
+    let input = json!({ "process": { "pid": pid }, "input": { "stdin": "Cg==" } });
+    assert_eq!(unary(&daemon, "SendInput", input).await.0, StatusCode::OK);
+    let ended = async {
+        while unary(&daemon, "List", json!({})).await.1 != json!({}) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the process ends");
     let (text, end, _) = connect(&daemon, json!({ "tag": "job" })).await.rest().await;
     assert_eq!((text.as_str(), &end["exitCode"]), ("late\n", &json!(4)));
     let (text, end, _) = connect(&daemon, json!({ "pid": pid })).await.rest().await;
@@ -387,7 +397,7 @@ async fn the_token_is_asked_for_at_the_public_entrance_only() {
     assert!(String::from_utf8(bytes(reserved).await).unwrap().contains("reserved for the E2B control plane"));
 }
 
-/// Requests are written without standard input; this takes that back.
+/// Requests are made without standard input; this adds it.
 trait TakeStdin {
     fn take_stdin(self) -> Self;
 }

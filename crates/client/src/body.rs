@@ -1,12 +1,12 @@
-//! Reading a body as it comes, cut into the pieces its format has.
+//! Reads a body as it arrives, cut into lines or pieces of known length.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
-/// A body being received, with what was read ahead.
+/// A body that is being received, and bytes read ahead.
 pub(crate) struct Pieces {
     body: Incoming,
     buffer: BytesMut,
@@ -18,7 +18,7 @@ impl Pieces {
         Self { body, buffer: BytesMut::new(), url }
     }
 
-    /// The next line without its end; the last one need not have an end. `None` when the body is over.
+    /// Reads the next line, without its end; the last one need not have an end. `None` at the end of the body.
     pub(crate) async fn line(&mut self) -> Result<Option<Bytes>> {
         let mut searched = 0;
         loop {
@@ -34,7 +34,7 @@ impl Pieces {
         }
     }
 
-    /// Exactly `length` bytes; `None` when the body is over before the first of them.
+    /// Reads exactly `length` bytes; `None` when the body ends before the first of them.
     pub(crate) async fn exactly(&mut self, length: usize) -> Result<Option<Bytes>> {
         while self.buffer.len() < length {
             if !self.fill().await? {

@@ -4,27 +4,25 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::{ProcessEvent, Result, Sandbox};
-
 /// A command line for `bash -l -c`.
 #[derive(Debug, Clone, Default)]
 pub struct Command {
-    /// The command line.
+    /// Text of the command line.
     pub line: String,
-    /// Variables on top of the sandbox's.
+    /// Variables in addition to those of the sandbox.
     pub envs: BTreeMap<String, String>,
-    /// Where it runs; the default directory when unset.
+    /// Working directory; the default directory when unset.
     pub cwd: Option<String>,
-    /// Under which account; the default one when unset.
+    /// Account that the command runs under; the default one when unset.
     pub user: Option<String>,
-    /// Where its standard input comes from.
+    /// Standard input.
     pub input: Input,
 }
 
 /// The standard input of a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Input {
-    /// `/dev/null`.
+    /// Nothing: `/dev/null`.
     #[default]
     Closed,
     /// A pipe, written with [`Controls::write`](crate::Controls::write).
@@ -33,12 +31,12 @@ pub enum Input {
     Terminal(TerminalSize),
 }
 
-/// Rows and columns of a terminal.
+/// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalSize {
-    /// Characters in a line.
+    /// Number of characters in a line.
     pub columns: u16,
-    /// Height of the terminal, lines.
+    /// Number of lines.
     pub rows: u16,
 }
 
@@ -54,9 +52,9 @@ pub enum CommandEvent {
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandExit {
-    /// Its exit status; -1 when a signal ended it.
+    /// Exit status; -1 when a signal ended the command.
     pub code: i32,
-    /// In words, e.g. `exit status 1` or `signal: killed`.
+    /// Description, e.g. `exit status 1` or `signal: killed`.
     pub status: String,
 }
 
@@ -88,26 +86,6 @@ impl CommandExit {
         let signal = self.status.strip_prefix("signal: ").unwrap_or_default();
         let signal = signal.strip_suffix(" (core dumped)").unwrap_or(signal);
         SIGNALS.iter().find(|(name, _)| *name == signal).map_or(u8::MAX, |(_, number)| 128 + number)
-    }
-}
-
-impl Sandbox {
-    /// Runs a command to its end and hands over its output as it comes.
-    ///
-    /// # Errors
-    /// When it cannot be started or the connection breaks; a status other than 0 is no error.
-    pub async fn run(
-        &self,
-        command: &Command,
-        mut on_event: impl FnMut(CommandEvent),
-    ) -> Result<CommandExit> {
-        let mut process = self.start(command).await?;
-        loop {
-            match process.next().await? {
-                ProcessEvent::Output(event) => on_event(event),
-                ProcessEvent::Exit(exit) => return Ok(exit),
-            }
-        }
     }
 }
 

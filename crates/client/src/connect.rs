@@ -6,14 +6,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::body::Pieces;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
-/// Set on the last message of a stream, which is always JSON.
+/// Flag of the last message of a stream, which is always JSON.
 const END_OF_STREAM: u8 = 2;
-/// Set on a compressed message; never asked for.
+/// Flag of a compressed message, which is never requested.
 const COMPRESSED: u8 = 1;
 
-/// The one message of a request that is answered by a stream.
+/// Makes the body of a request that is answered by a stream.
 pub(crate) fn envelope(message: &impl Serialize) -> serde_json::Result<Bytes> {
     let payload = serde_json::to_vec(message)?;
     let mut bytes = BytesMut::with_capacity(5 + payload.len());
@@ -23,7 +23,7 @@ pub(crate) fn envelope(message: &impl Serialize) -> serde_json::Result<Bytes> {
     Ok(bytes.freeze())
 }
 
-/// The next message of a stream; `None` after it ended well.
+/// Reads the next message of a stream; `None` after its regular end.
 pub(crate) async fn next<T: DeserializeOwned>(pieces: &mut Pieces) -> Result<Option<T>> {
     let Some(head) = pieces.exactly(5).await? else {
         return Err(pieces.malformed("the stream ends without saying so"));

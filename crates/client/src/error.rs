@@ -1,62 +1,62 @@
-//! What can go wrong between here and a sandbox.
+//! The errors of requests to a server or sandbox.
 
-/// Result of this crate.
+/// The result of a request.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failure, named for what happened.
+/// An error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server's address is not one this client can use.
+    /// The address of the server is invalid.
     #[error("`{0}` is not the address of a server: use http://host:port")]
     Address(String),
-    /// The server could not be reached, or hung up.
+    /// The server could not be reached, or closed the connection.
     #[error("no answer from {}: {}", server_of(url), root(&**cause))]
     Unreachable {
-        /// The request's URL.
+        /// URL of the request.
         url: String,
-        /// The cause. It is no source: the layers of an HTTP client between the request and the cause say nothing to a user.
+        /// Cause of the failure. Not a `source`, as the layers of an HTTP client in between do not help a user.
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The server answered with an error of its own.
     #[error("{message}")]
     Refused {
-        /// The request's URL.
+        /// URL of the request.
         url: String,
-        /// HTTP status.
+        /// HTTP status of the answer.
         status: u16,
-        /// The server's own words.
+        /// Message of the server.
         message: String,
     },
     /// The answer is an error, but not one of a Sandcove server.
     #[error("{url} answered with HTTP status {status}: {message}")]
     Status {
-        /// The request's URL.
+        /// URL of the request.
         url: String,
-        /// HTTP status.
+        /// HTTP status of the answer.
         status: u16,
-        /// The start of the body.
+        /// Start of the body.
         message: String,
     },
     /// A remote procedure of the agent failed.
     #[error("{message}")]
     Rpc {
-        /// Connect's code, e.g. `not_found`.
+        /// Connect code, e.g. `not_found`.
         code: String,
-        /// The agent's own words.
+        /// Message of the agent.
         message: String,
     },
     /// An answer could not be read.
     #[error("unreadable answer from {url}: {reason}")]
     Malformed {
-        /// The request's URL.
+        /// URL of the request.
         url: String,
-        /// What was wrong.
+        /// Reason.
         reason: String,
     },
 }
 
 impl Error {
-    /// The HTTP status, if that is what went wrong.
+    /// The HTTP status, if the error is one.
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Refused { status, .. } | Self::Status { status, .. } => Some(*status),
@@ -71,7 +71,7 @@ pub fn server_of(url: &str) -> &str {
     url[host..].find('/').map_or(url, |end| &url[..host + end])
 }
 
-/// What began a chain of errors.
+/// The root cause of a chain of errors.
 fn root<'e>(error: &'e (dyn std::error::Error + 'static)) -> &'e (dyn std::error::Error + 'static) {
     let mut root = error;
     while let Some(source) = root.source() {

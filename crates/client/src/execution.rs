@@ -1,4 +1,4 @@
-//! Code in the interpreter of a sandbox (contract: interpreter, section 3).
+//! Runs code in the interpreter of a sandbox (contract: interpreter, section 3).
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -7,13 +7,14 @@ use sandcove_wire::boot::INTERPRETER_PORT;
 use sandcove_wire::interpreter::{Event, ExecutionRequest};
 
 use crate::body::Pieces;
-use crate::{Error, Result, Sandbox};
+use crate::error::{Error, Result};
+use crate::sandbox::Sandbox;
 
 impl Sandbox {
-    /// Runs code to its end and hands over every event but keep-alives.
+    /// Runs code to its end and passes every event but keepalives to the callback.
     ///
     /// # Errors
-    /// When it cannot be started or the connection breaks; an exception in the code is an event, not an error.
+    /// If the code cannot be started or the connection breaks. An exception in the code is an event, not an error.
     pub async fn run_code(&self, request: &ExecutionRequest, mut on_event: impl FnMut(Event)) -> Result<()> {
         const PATH: &str = "/execute";
         let body: Bytes = serde_json::to_vec(request)

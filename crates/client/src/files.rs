@@ -1,4 +1,4 @@
-//! Whole files of a sandbox (contract: envd, section 4).
+//! Reads and writes files of a sandbox (contract: envd, section 4).
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -6,13 +6,14 @@ use http::{HeaderValue, Method};
 use http_body_util::BodyExt;
 use sandcove_wire::boot::AGENT_PORT;
 
-use crate::{Error, Result, Sandbox};
+use crate::error::{Error, Result};
+use crate::sandbox::Sandbox;
 
 impl Sandbox {
-    /// Reads a file; a relative path starts at the default user's home.
+    /// Reads a file. A relative path starts at the home directory of the default user.
     ///
     /// # Errors
-    /// When there is no such file or it cannot be read.
+    /// If there is no such file or it cannot be read.
     pub async fn read_file(&self, path: &str) -> Result<Bytes> {
         let target = format!("/files?path={}", percent_encoded(path));
         let response = self.send(AGENT_PORT, Method::GET, &target, Vec::new(), Bytes::new()).await?;
@@ -22,12 +23,12 @@ impl Sandbox {
         Ok(body.to_bytes())
     }
 
-    /// Writes a file, with the directories above it.
+    /// Writes a file, and creates missing directories above it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub async fn write_file(&self, path: &str, contents: Bytes) -> Result<()> {
-        // The server reads the file name from the query; the one in the form only has to be there. The boundary is long
+        // The server reads the file name from the query; the one in the form only has to exist. The boundary is long
         // and random enough not to be part of a file by chance, and checked in any case.
         let mut boundary = "sandcove-7f9c2ba4e88f827d616045507605853e".to_owned();
         while contains(&contents, boundary.as_bytes()) {
@@ -52,7 +53,7 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
 
-/// Text as part of a query's value.
+/// Percent-encodes text for a value of a query.
 pub(crate) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

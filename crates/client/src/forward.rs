@@ -1,5 +1,5 @@
-//! A local port that is a sandbox's port: every request that comes in is marked with the sandbox it is for and passed on
-//! to the server's proxy (contract: control-plane, section 15.4), so that programs which know no sandboxes reach them.
+//! Forwards a local port to a port of a sandbox: every request gets headers that name the sandbox and goes to the server's proxy
+//! (contract: control-plane, section 15.4), so that any program can reach it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// How long to wait after a connection could not be taken, for example because descriptors ran out.
+/// Pause after a connection could not be accepted, for example because descriptors ran out.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 type Answer = Response<Either<Incoming, Full<Bytes>>>;
 
-/// What makes a request one for a port of a sandbox.
+/// The changes of headers that direct a request to a port of a sandbox.
 #[derive(Debug)]
 pub(crate) struct Forward {
     http: Client<HttpConnector, Incoming>,
     base: String,
-    /// Set whatever the caller sent.
+    /// Headers that replace those of the caller.
     address: HeaderMap,
-    /// Set when the caller sent none.
+    /// Headers that are added if the caller sent none.
     tokens: HeaderMap,
-    /// The API key would make it a request to the API.
+    /// Header that is removed: the API key would make it a request to the API.
     drops_key: bool,
 }
 
@@ -47,7 +47,7 @@ impl Forward {
         Self { http, base: base.to_owned(), address, tokens, drops_key }
     }
 
-    /// Serves connections until it is dropped, which ends them.
+    /// Serves connections until the future is dropped, which ends them.
     pub(crate) async fn serve(self, listener: TcpListener) -> Infallible {
         let forward = Arc::new(self);
         let mut connections = JoinSet::new();
@@ -65,13 +65,13 @@ impl Forward {
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream) {
-        // Without it only small answers would be late.
+        // On failure only small answers are late.
         let _ = stream.set_nodelay(true);
         let service = service_fn(|request| {
             let forward = Arc::clone(&self);
             async move { Ok::<_, Infallible>(forward.pass(request).await) }
         });
-        // How it ends is between the caller and the sandbox.
+        // Errors of the connection concern only the caller and the sandbox.
         let _ = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .serve_connection(TokioIo::new(stream), service)
@@ -101,7 +101,7 @@ impl Forward {
                 tokio::spawn(async move {
                     if let Ok((caller, sandbox)) = tokio::try_join!(caller, sandbox) {
                         let (mut caller, mut sandbox) = (TokioIo::new(caller), TokioIo::new(sandbox));
-                        // Either side may end it at any time.
+                        // Either side may close the connection at any time.
                         let _ = tokio::io::copy_bidirectional(&mut caller, &mut sandbox).await;
                     }
                 });
@@ -115,7 +115,7 @@ impl Forward {
 
     fn mark(&self, headers: &mut HeaderMap, upgrades: bool) {
         if !upgrades {
-            // It is about the caller's connection, and the one to the server is shared.
+            // The header is about the caller's connection; the one to the server is shared.
             headers.remove(header::CONNECTION);
         }
         if self.drops_key {
@@ -130,7 +130,7 @@ impl Forward {
     }
 }
 
-/// Headers from names and values, of which absent ones are left out.
+/// Makes headers of names and values; absent ones are left out.
 pub(crate) fn headers<const N: usize>(pairs: [(&'static str, Option<HeaderValue>); N]) -> HeaderMap {
     let present = pairs.into_iter().filter_map(|(name, value)| Some((HeaderName::from_static(name), value?)));
     present.collect()

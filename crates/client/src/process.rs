@@ -1,5 +1,4 @@
-//! A process in a sandbox while it runs: its output, and handles for its input, signals and terminal (contract: envd,
-//! section 2).
+//! A running process in a sandbox: its output, and handles for its input, signals and terminal (contract: envd, section 2).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,15 +15,18 @@ use sandcove_wire::envd::process::{
 use serde::Serialize;
 
 use crate::body::Pieces;
-use crate::{Command, CommandEvent, CommandExit, Error, Input, Result, Sandbox, TerminalSize, connect};
+use crate::command::{Command, CommandEvent, CommandExit, Input, TerminalSize};
+use crate::connect;
+use crate::error::{Error, Result};
+use crate::sandbox::Sandbox;
 
-/// A running process and the stream of its output. Dropping it leaves the process alone.
+/// A running process and the stream of its output. Dropping it does not end the process.
 pub struct Process {
     controls: Controls,
     pieces: Pieces,
 }
 
-/// What comes from a process.
+/// An event of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessEvent {
     /// Output of the process.
@@ -45,7 +47,7 @@ impl Sandbox {
     /// Starts a command and returns once it has a process id.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If the command cannot be started.
     pub async fn start(&self, command: &Command) -> Result<Process> {
         const PATH: &str = "/process.Process/Start";
         let request = StartRequest {
@@ -85,9 +87,27 @@ impl Sandbox {
         }
         Err(pieces.malformed("the start of the command was not reported"))
     }
+
+    /// Runs a command to its end and passes its output to the callback as it comes.
+    ///
+    /// # Errors
+    /// If the command cannot be started or the connection breaks. A status other than 0 is no error.
+    pub async fn run(
+        &self,
+        command: &Command,
+        mut on_event: impl FnMut(CommandEvent),
+    ) -> Result<CommandExit> {
+        let mut process = self.start(command).await?;
+        loop {
+            match process.next().await? {
+                ProcessEvent::Output(event) => on_event(event),
+                ProcessEvent::Exit(exit) => return Ok(exit),
+            }
+        }
+    }
 }
 
-/// An empty line is an interactive shell.
+/// The arguments of the shell for a command line; an empty line is an interactive shell.
 fn arguments(line: &str) -> Vec<String> {
     match line {
         "" => vec!["-i".to_owned(), "-l".to_owned()],
@@ -96,15 +116,15 @@ fn arguments(line: &str) -> Vec<String> {
 }
 
 impl Process {
-    /// A handle that can be used while output is awaited.
+    /// A handle for input, signals and terminal that can be used while output is awaited.
     pub fn controls(&self) -> Controls {
         self.controls.clone()
     }
 
-    /// The next event.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// When the connection breaks before the process has ended.
+    /// If the connection breaks before the process has ended.
     pub async fn next(&mut self) -> Result<ProcessEvent> {
         while let Some(message) = connect::next::<StartResponse>(&mut self.pieces).await? {
             let output = match message.event.and_then(|event| event.event) {
@@ -135,7 +155,7 @@ impl Controls {
     /// Writes to standard input, and returns when all of it is written.
     ///
     /// # Errors
-    /// When the process does not read any more, or has no input.
+    /// If the process does not read any more, or has no input.
     pub async fn write(&self, bytes: Bytes) -> Result<()> {
         let input = match self.input {
             Input::Terminal(_) => process_input::Input::Pty(bytes),
@@ -145,10 +165,10 @@ impl Controls {
         self.call("SendInput", &SendInputRequest { process: self.selector(), input }).await
     }
 
-    /// Ends standard input: the process reads its end once it has read the rest. A terminal gets Ctrl-D.
+    /// Closes standard input: the process reads end of file once it has read the rest. A terminal gets Ctrl-D.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process is gone.
     pub async fn close_input(&self) -> Result<()> {
         match self.input {
             Input::Terminal(_) => self.write(Bytes::from_static(b"\x04")).await,
@@ -161,7 +181,7 @@ impl Controls {
     /// Changes the size of the process's terminal.
     ///
     /// # Errors
-    /// When it is gone or has none.
+    /// If the process is gone or has no terminal.
     pub async fn resize(&self, size: TerminalSize) -> Result<()> {
         self.call("Update", &UpdateRequest { process: self.selector(), pty: Some(size.into()) }).await
     }
@@ -169,9 +189,9 @@ impl Controls {
     /// Sends a signal (`INT`, `TERM`, …) to the process and everything it started.
     ///
     /// # Errors
-    /// When the sandbox does not answer.
+    /// If the sandbox does not answer.
     pub async fn signal(&self, name: &str) -> Result<()> {
-        // Processes of the agent share its process group, and its own call for signals knows two of them, for one process.
+        // Processes share the process group of the agent, and its own RPC for signals has only two of them, for one process.
         let line = format!(
             "pids={pid}; seen=; while [ -n \"$pids\" ]; do seen=\"$seen $pids\"; next=; for p in $pids; do \
              next=\"$next $(cat /proc/$p/task/*/children 2>/dev/null)\"; done; pids=${{next// /}}; \

@@ -10,11 +10,11 @@ use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
 use tokio::net::TcpListener;
 
-use crate::Result;
+use crate::error::Result;
 use crate::forward::{self, Forward};
 use crate::transport::Transport;
 
-/// A handle on a sandbox. Dropping it leaves the sandbox alone.
+/// A handle for a sandbox. Dropping it does not end the sandbox.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     transport: Transport,
@@ -38,28 +38,28 @@ impl Sandbox {
         }
     }
 
-    /// Its id.
+    /// Id of the sandbox.
     pub fn id(&self) -> &SandboxId {
         &self.id
     }
 
-    /// Whether the agent answers.
+    /// Checks that the agent answers.
     ///
     /// # Errors
-    /// When it does not.
+    /// If the agent does not answer.
     pub async fn health(&self) -> Result<()> {
         self.send(AGENT_PORT, Method::GET, "/health", Vec::new(), Bytes::new()).await.map(drop)
     }
 
-    /// Passes the HTTP requests of everyone who connects to `listener` on to a port of the sandbox, both ways at once,
-    /// with upgrades such as WebSockets. The tokens that the port asks for are added where callers send none: whoever
-    /// can connect has the rights of this handle. Ends, with its connections, only by being dropped.
+    /// Forwards the HTTP requests of every connection to `listener` to a port of the sandbox, in both directions at once, with
+    /// upgrades such as WebSockets. The tokens that the port requires are added where callers send none: every program that
+    /// can connect has the rights of this handle. Forwarding and its connections end only when the future is dropped.
     pub async fn forward(&self, port: u16, listener: TcpListener) -> Infallible {
         let address = forward::headers([
             ("e2b-sandbox-id", HeaderValue::from_str(self.id.as_str()).ok()),
             ("e2b-sandbox-port", Some(HeaderValue::from(port))),
         ]);
-        // The access token is for our own services only: others in the sandbox must not get to see it.
+        // The access token is only for our own services: others in the sandbox must not see it.
         let is_ours = port == AGENT_PORT || port == INTERPRETER_PORT;
         let tokens = forward::headers([
             ("x-access-token", self.token.clone().filter(|_| is_ours)),
@@ -91,7 +91,7 @@ impl Sandbox {
     }
 }
 
-/// A header value that is not shown.
+/// Makes a header value that `Debug` does not show.
 fn sensitive(token: &Secret) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(token.expose()).ok()?;
     value.set_sensitive(true);

@@ -1,4 +1,4 @@
-//! The control plane.
+//! A client of the control plane.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +11,33 @@ use sandcove_wire::secret::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::error::{Error, Result};
 use crate::files::percent_encoded;
+use crate::sandbox::Sandbox;
 use crate::transport::Transport;
-use crate::{Error, Result, Sandbox};
 
-/// A connection to a server, with the right of one team. Clones share their connections.
+/// A client of a server, with the rights of one team. Clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) transport: Transport,
     key: HeaderValue,
 }
 
-/// What a sandbox is made from.
+/// The parameters of a new sandbox.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewSandbox {
     /// Name or id of the template.
     #[serde(rename = "templateID")]
     pub template: String,
-    /// Seconds until it ends by itself.
+    /// Timeout, in seconds, after which the sandbox ends.
     pub timeout: u32,
-    /// Variables of every process in it.
+    /// Variables of every process.
     #[serde(rename = "envVars")]
     pub envs: BTreeMap<String, String>,
-    /// Labels.
+    /// Labels of the sandbox.
     pub metadata: BTreeMap<String, String>,
-    /// Whether it may reach the internet.
+    /// Whether the sandbox may reach the internet.
     #[serde(rename = "allow_internet_access")]
     pub allow_internet_access: bool,
 }
@@ -53,17 +54,17 @@ impl Default for NewSandbox {
     }
 }
 
-/// Which sandboxes are listed; all of them by default.
+/// A filter for lists of sandboxes; the default matches all.
 #[derive(Debug, Clone, Default)]
 pub struct ListFilter {
-    /// Only those in this state.
+    /// State of the sandboxes to list; any when unset.
     pub state: Option<State>,
-    /// Only those with all of these labels.
+    /// Labels that the sandboxes to list have.
     pub metadata: BTreeMap<String, String>,
 }
 
 impl ListFilter {
-    /// The filter as parameters of a query, each with its `&`.
+    /// The filter as parameters of a query, each after a `&`.
     fn query(&self) -> String {
         let mut query = match self.state {
             Some(State::Running) => "&state=running".to_owned(),
@@ -71,8 +72,8 @@ impl ListFilter {
             None => String::new(),
         };
         if !self.metadata.is_empty() {
-            // Names and values are encoded once by themselves, once as a form, and that once more as a value of the query
-            // (contract: control-plane, section 4.5).
+            // Names and values are encoded separately, then as a form, and that again as a value of the query (contract:
+            // control-plane, section 4.5).
             let twice = |text: &str| percent_encoded(&percent_encoded(text));
             let pair = |(name, value): (&String, &String)| format!("{}={}", twice(name), twice(value));
             let pairs: Vec<String> = self.metadata.iter().map(pair).collect();
@@ -86,30 +87,30 @@ impl Client {
     /// A client of the server at `url` (`http://host:port`). Does not connect yet.
     ///
     /// # Errors
-    /// [`Error::Address`] when the URL or the key cannot be used.
+    /// [`Error::Address`] if the URL or the key is invalid.
     pub fn new(url: &str, key: &Secret) -> Result<Self> {
         let mut key = HeaderValue::from_str(key.expose()).map_err(|_| Error::Address(url.to_owned()))?;
         key.set_sensitive(true);
         Ok(Self { transport: Transport::new(url)?, key })
     }
 
-    /// The server's address.
+    /// The address of the server.
     pub fn url(&self) -> &str {
         self.transport.base()
     }
 
-    /// Whether the server answers and takes the key.
+    /// Checks that the server answers and accepts the key.
     ///
     /// # Errors
-    /// When it does not.
+    /// If the server does not answer or refuses the key.
     pub async fn ping(&self) -> Result<()> {
         self.call(Method::GET, "/v2/sandboxes?limit=1", None::<&()>).await.map(drop)
     }
 
-    /// Makes a sandbox; its agent is reachable when this returns.
+    /// Creates a sandbox, whose agent is reachable when this returns.
     ///
     /// # Errors
-    /// When the server cannot or will not.
+    /// If the server cannot create it or refuses to.
     pub async fn create(&self, new: &NewSandbox) -> Result<Sandbox> {
         let created: Created = self.json(Method::POST, "/v2/sandboxes", Some(new)).await?;
         Ok(Sandbox::new(
@@ -120,10 +121,10 @@ impl Client {
         ))
     }
 
-    /// A sandbox that runs already.
+    /// Makes a handle for a sandbox that exists.
     ///
     /// # Errors
-    /// When the server does not know it.
+    /// If the server does not know the sandbox.
     pub async fn attach(&self, id: &SandboxId) -> Result<Sandbox> {
         let info = self.info(id).await?;
         let token = |name: &str| info[name].as_str().map(Secret::new);
@@ -131,18 +132,18 @@ impl Client {
         Ok(Sandbox::new(self.transport.clone(), id.clone(), agent.as_ref(), traffic.as_ref()))
     }
 
-    /// Sandboxes, running and paused, newest first; all pages.
+    /// Lists running and paused sandboxes, newest first; all pages.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// If the server does not answer.
     pub async fn list(&self) -> Result<Vec<ListedSandbox>> {
         self.list_where(&ListFilter::default()).await
     }
 
-    /// Sandboxes that a filter lets through, newest first; all pages.
+    /// Lists the sandboxes that a filter matches, newest first; all pages.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// If the server does not answer.
     pub async fn list_where(&self, filter: &ListFilter) -> Result<Vec<ListedSandbox>> {
         let mut all = Vec::new();
         let first = format!("/v2/sandboxes?limit=100{}", filter.query());
@@ -165,18 +166,18 @@ impl Client {
         }
     }
 
-    /// Everything the server says about a sandbox.
+    /// The details of a sandbox.
     ///
     /// # Errors
-    /// When the server does not know it.
+    /// If the server does not know the sandbox.
     pub async fn info(&self, id: &SandboxId) -> Result<serde_json::Value> {
         self.json(Method::GET, &format!("/sandboxes/{id}"), None::<&()>).await
     }
 
-    /// Ends a sandbox; false when there is none.
+    /// Kills a sandbox; false if there is none.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// If the server does not answer.
     pub async fn kill(&self, id: &SandboxId) -> Result<bool> {
         match self.call(Method::DELETE, &format!("/sandboxes/{id}"), None::<&()>).await {
             Ok(_) => Ok(true),

@@ -1,14 +1,14 @@
-//! Tracebacks as people read them. On the wire the lines that a kernel sends as a list are joined without separators
-//! (contract: interpreter, section 4), so that the ends of some lines are gone.
+//! Readable tracebacks. On the wire the lines that a kernel sends as a list are joined without separators (contract: interpreter,
+//! section 4), so that some line ends are missing.
 
 use sandcove_wire::interpreter::ExecutionError;
 
-/// The end of the first line of a Python traceback.
+/// End of the first line of a Python traceback.
 const HEADER: &str = "Traceback (most recent call last)";
-/// The beginning of a frame of JavaScript.
+/// Start of a frame in a JavaScript traceback.
 const JAVASCRIPT_FRAME: &str = "    at ";
 
-/// The traceback with its line ends put back, or name and message where there is none. It has no line end of its own.
+/// Restores the line ends of a traceback; without a traceback, returns name and message. The text does not end with a line end.
 pub fn with_line_ends(error: &ExecutionError) -> String {
     let text = error.traceback.trim_end();
     let title = match (error.name.as_str(), error.value.as_str()) {
@@ -37,7 +37,7 @@ pub fn with_line_ends(error: &ExecutionError) -> String {
         let (line, after) = rest.split_at(at + HEADER.len());
         lines.push_str(line);
         rest = after;
-        // A line of source code that has these words goes on behind them.
+        // A line of source code with these words continues after them.
         if rest.starts_with("Cell In[") || rest.starts_with("File ") || rest.starts_with("  ") {
             lines.push('\n');
         }

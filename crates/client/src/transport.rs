@@ -1,4 +1,4 @@
-//! One request, one answer, over connections kept open.
+//! Sends single requests over connections that are kept open.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
-/// Longest part of an error body that is shown when it is not JSON.
-const SHOWN: usize = 300;
+/// Limit on the part of an error body that is shown when it is not JSON, in characters.
+const MAX_SHOWN: usize = 300;
 
-/// A server and the connections to it. Clones share them.
+/// A server and the connections to it, which clones share.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
     http: Client<HttpConnector, Full<Bytes>>,
@@ -43,7 +43,7 @@ impl Transport {
         &self.base
     }
 
-    /// Sends a request and gives the answer if its status is a success.
+    /// Sends a request and returns the answer if its status is a success.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -75,13 +75,13 @@ impl Transport {
     }
 }
 
-/// What an error's body says: the `message` of a JSON body, or the start of any other.
+/// The message of an error body: the `message` of a JSON body, or the start of any other.
 fn refusal(url: String, status: u16, body: &[u8]) -> Error {
     let json = serde_json::from_slice::<serde_json::Value>(body).ok();
     match json.as_ref().and_then(|value| value["message"].as_str()) {
         Some(message) => Error::Refused { url, status, message: message.to_owned() },
         None => {
-            let message = String::from_utf8_lossy(body).trim().chars().take(SHOWN).collect();
+            let message = String::from_utf8_lossy(body).trim().chars().take(MAX_SHOWN).collect();
             Error::Status { url, status, message }
         }
     }

@@ -1,4 +1,4 @@
-//! Forwarded ports against a server that writes down what it was asked.
+//! Forwarded ports, against a server that records its requests.
 
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
@@ -21,7 +21,7 @@ async fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap().to_ascii_lowercase()
 }
 
-/// A forward of `port`; the server behind it hands over the connections it gets once the sandbox was looked up.
+/// Forwards `port`. The receiver gets the connections of the server after the sandbox was looked up.
 async fn forwarded(port: u16) -> (SocketAddr, mpsc::UnboundedReceiver<TcpStream>) {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", server.local_addr().unwrap());
@@ -140,6 +140,6 @@ async fn a_caller_that_leaves_ends_the_request() {
     let mut server = connections.recv().await.unwrap();
     read_head(&mut server).await;
     drop(caller);
-    let end = tokio::time::timeout(Duration::from_secs(5), server.read_u8()).await.unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(60), server.read_u8()).await.unwrap();
     assert!(end.is_err(), "nothing more was to come");
 }

@@ -1,4 +1,4 @@
-//! The client against a server that answers with prepared bytes, cut where it hurts.
+//! The client, against a server that answers with prepared bytes in inconvenient pieces.
 
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
@@ -91,7 +91,7 @@ async fn a_stream_that_just_stops_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_agent_is_told_in_its_words() {
+async fn a_refusal_of_the_agent_has_its_message() {
     let refused = frame(2, r#"{"error":{"code":"invalid_argument","message":"cwd does not exist"}}"#);
     let (sandbox, _) = sandbox(vec![answer("200 OK", &refused)]).await;
     let error = sandbox.run(&Command::default(), |_| {}).await.unwrap_err();

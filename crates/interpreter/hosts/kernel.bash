@@ -1,5 +1,5 @@
 # The Bash kernel host. It speaks the frames of `kernel::frame` on descriptor 0, which it moves out of the way of user code.
-# Standard error joins standard output (contract: interpreter, section 7). Our names begin with __kernel to stay clear of
+# Standard error joins standard output (contract: interpreter, section 7). Names begin with __kernel so as not to collide with
 # the user's. An interrupt ends the shell; the next execution gets a new one.
 exec {__kernel_link}<&0 {__kernel_output}>&1 </dev/null 2>&1
 echo 500 2>/dev/null >/proc/self/oom_score_adj

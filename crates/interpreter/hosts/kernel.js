@@ -16,7 +16,7 @@ const { pathToFileURL } = require('node:url')
 const PACKAGES = ['/usr/local/lib/node_modules', '/usr/lib/node_modules', '/usr/share/nodejs']
 
 const channel = {
-  // Synchronous, so that what a cell writes is out even if it never gives control back.
+  // Synchronous, so that the output of a cell is sent even if it never returns control.
   send(kind, payload = '') {
     const body = Buffer.isBuffer(payload) ? payload : Buffer.from(String(payload))
     let rest = Buffer.concat([Buffer.from(`${kind} ${body.length}\n`), body])
@@ -61,7 +61,7 @@ function tools() {
   return packages
 }
 
-/** What to run for a cell, and whether it awaits. Throws SyntaxError, which then names `index.ts`. */
+/** Compiles a cell: the source to run, and whether it awaits. Throws a SyntaxError, which names `index.ts`. */
 function prepare(code) {
   const { acorn, sucrase } = tools()
   let source = code
@@ -84,7 +84,7 @@ function prepare(code) {
   try {
     tree = acorn.parse(source, { ecmaVersion: 'latest', sourceType: 'module', allowAwaitOutsideFunction: true })
   } catch {
-    // Sloppy code is no module; the engine has the last word.
+    // Sloppy code may be no module; the engine decides.
     return { source, awaits: false }
   }
   return rewrite(source, tree)
@@ -139,14 +139,14 @@ function importStatement(node) {
   return statement || `${from};`
 }
 
-/** Imports as if from a file in the current directory, packages installed globally included. */
+/** Imports as from a file in the current directory, including globally installed packages. */
 async function importFromHere(specifier, options) {
   const here = path.join(process.cwd(), '/')
   try {
     const found = createRequire(here).resolve(specifier, { paths: [here, ...PACKAGES] })
     if (path.isAbsolute(found)) return import(pathToFileURL(found).href, options)
   } catch {
-    // Built-in, a URL, or a package for `import` only.
+    // A built-in module, a URL, or a package for `import` only.
   }
   return import(specifier, options)
 }
@@ -160,7 +160,7 @@ const post = (method, parameters) =>
     session.post(method, parameters, (error, answer) => (error ? reject(error) : resolve(answer)))
   })
 
-/** Runs a source that awaits, and gives its value. */
+/** Runs a source that awaits, and returns its value. */
 async function evaluate(source, name) {
   const answer = await post('Runtime.evaluate', {
     expression: `${source}\n//# sourceURL=${name}`,
@@ -175,7 +175,7 @@ async function evaluate(source, name) {
   return value
 }
 
-/** The value that a description of the inspector stands for. */
+/** The value that an inspector's description refers to. */
 async function local(remote) {
   if (remote.type === 'undefined') return undefined
   const { objectId, unserializableValue, value } = remote
@@ -228,7 +228,7 @@ const TYPES = {
 }
 const METHODS = { _toHtml: 'html', _toSvg: 'svg', _toPng: 'png', _toJpeg: 'jpeg' }
 
-/** Helpers named after types; each gives its MIME bundle to `deliver`. */
+/** Helpers named after types; each passes its MIME bundle to `deliver`. */
 function helpers(deliver) {
   const made = { mime: (bundle) => deliver(bundle) }
   for (const [name, type] of Object.entries(TYPES)) made[name] = (value) => deliver({ [type]: value })
@@ -260,7 +260,7 @@ function bundleOf(value) {
 
 const OUR_FRAMES = /\n +at .*(sigintHandlersWrap|node:vm|node:inspector|\[eval\]|node:internal\/process\/task_queues).*/g
 
-/** The lines of a stack without how we came to run the cell. */
+/** The lines of a stack without the frames of this host. */
 function ownFrames(stack) {
   const lines = stack.split('\n')
   const ours = lines.findIndex((line) => /\((node:vm|node:inspector|\[eval\])/.test(line))
@@ -281,7 +281,7 @@ function describe(error) {
 
 // === Requests ===
 
-// The statement by which clients' contexts set their directory has always counted, so the first cell is number 2.
+// In the original service a statement that sets the directory counts, so the first cell is number 2.
 let count = 1
 
 async function execute(code) {
@@ -310,7 +310,7 @@ const requests = {
     try {
       process.chdir(directory)
     } catch {
-      // A directory that does not exist is no error.
+      // A missing directory is no error.
     }
   },
 }
@@ -347,7 +347,7 @@ Object.defineProperty(globalThis, '__import', { value: importFromHere })
 try {
   fs.writeFileSync('/proc/self/oom_score_adj', '500')
 } catch {
-  // Then the system chooses its victims without our advice.
+  // The system then chooses which process to kill.
 }
 channel.send('hello', process.pid)
 serve()

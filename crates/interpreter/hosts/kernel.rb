@@ -5,10 +5,10 @@ require 'json'
 module SandcoveKernel
   LINK = IO.for_fd(0).dup.tap { |link| link.binmode && link.sync = true }
   $stdin.reopen(File::NULL)
-  # What is written is out even if the cell never gives control back.
+  # Output is sent even if the cell never returns control.
   $stdout.sync = $stderr.sync = true
 
-  # Whatever the locale: cells are UTF-8, and so is what clients get.
+  # Cells and output are UTF-8 in any locale.
   Encoding.default_external = Encoding::UTF_8
 
   class << self
@@ -34,7 +34,7 @@ module SandcoveKernel
       when 'cwd' then Dir.chdir(payload)
       end
     rescue SystemCallError
-      # A directory that does not exist is no error.
+      # A missing directory is no error.
     end
 
     def execute(code)
@@ -44,7 +44,7 @@ module SandcoveKernel
       $stderr.flush
       send_frame('done', leaving ? 'leaving' : '')
     rescue Interrupt
-      # It came when the cell had ended.
+      # The interrupt came after the end of the cell.
       send_frame('done')
     end
 
@@ -72,7 +72,7 @@ module SandcoveKernel
       e.class.name
     end
 
-    # The error with its causes, as Ruby prints it, without how we came to run the cell.
+    # The error with its causes, as Ruby prints it, without the frames of this host.
     def trace_of(error)
       cause = error
       while cause
@@ -101,7 +101,7 @@ module SandcoveKernel
     def prefer_as_victim
       File.write('/proc/self/oom_score_adj', '500')
     rescue SystemCallError
-      # Then the system chooses its victims without our advice.
+      # The system then chooses which process to kill.
     end
   end
 

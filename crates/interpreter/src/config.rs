@@ -6,23 +6,23 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use sandcove_wire::boot::{AGENT_PORT, ENV_LANGUAGES_BUILDING, ENV_REHEARSE, ENV_ZYGOTE, INTERPRETER_PORT};
+use sandcove_wire::boot::{AGENT_PORT, ENV_LANGUAGES_BUILDING, ENV_WARM_UP, ENV_ZYGOTE, INTERPRETER_PORT};
 
-/// Address to serve on; `0.0.0.0:49999`.
+/// Address to serve on; default `0.0.0.0:49999`.
 pub const ENV_LISTEN: &str = "SANDCOVE_INTERPRETER_LISTEN";
-/// Program that runs Python kernels; `python3` from the search path.
+/// Program that runs Python kernels; default `python3` from the search path.
 pub const ENV_PYTHON: &str = "SANDCOVE_INTERPRETER_PYTHON";
-/// Directory that holds the `sandcove_kernel` package; `python` beside this program.
+/// Directory that holds the `sandcove_kernel` package; default `python` beside this program.
 pub const ENV_PYTHON_DIR: &str = "SANDCOVE_INTERPRETER_PYTHON_DIR";
-/// Address of the agent, which knows the global variables; `127.0.0.1:49983`.
+/// Address of the agent, which knows the global variables; default `127.0.0.1:49983`.
 pub const ENV_AGENT: &str = "SANDCOVE_INTERPRETER_AGENT";
-/// Prefix of all our own variables. Kernels do not see them.
+/// Prefix of Sandcove's own variables. Kernels do not see them.
 const OWN: &str = "SANDCOVE_";
 
 /// Directory contexts start in when the client names none.
 pub const DEFAULT_DIRECTORY: &str = "/home/user";
 
-/// How this interpreter runs.
+/// The settings of an interpreter.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Address to serve on.
@@ -35,16 +35,16 @@ pub struct Config {
     pub agent: SocketAddr,
     /// Whether standard input is the control socket of a warm process that was forked into this sandbox.
     pub zygote_on_stdin: bool,
-    /// Whether there is time for the first kernel to run a cell before a client's.
-    pub rehearse: bool,
-    /// Whether the template was still without its further languages when this sandbox was made.
+    /// Whether there is time for the first kernel to warm up before a client uses it.
+    pub warm_up: bool,
+    /// Whether the template was still without its further languages when this sandbox was created.
     pub languages_building: bool,
     /// Environment of kernels, before global and per-call variables.
     pub environment: BTreeMap<OsString, OsString>,
 }
 
 impl Config {
-    /// Settings from the environment of this process.
+    /// Reads the settings from the environment of this process.
     pub fn from_env() -> anyhow::Result<Self> {
         let python_dir = match std::env::var_os(ENV_PYTHON_DIR) {
             Some(path) => path.into(),
@@ -58,7 +58,7 @@ impl Config {
             python: std::env::var_os(ENV_PYTHON).unwrap_or_else(|| "python3".into()),
             python_dir,
             zygote_on_stdin: std::env::var_os(ENV_ZYGOTE).is_some(),
-            rehearse: std::env::var_os(ENV_REHEARSE).is_some(),
+            warm_up: std::env::var_os(ENV_WARM_UP).is_some(),
             languages_building: std::env::var_os(ENV_LANGUAGES_BUILDING).is_some(),
             agent: address(ENV_AGENT, SocketAddr::from(([127, 0, 0, 1], AGENT_PORT)))?,
             environment: kernel_environment(std::env::vars_os()),

@@ -1,4 +1,4 @@
-//! Which contexts exist, and which one a request means (contract: interpreter, section 2).
+//! The contexts of a sandbox, and which of them a request means (contract: interpreter, section 2).
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use crate::kernel::StartError;
 use crate::language::Language;
 use crate::launch::Launcher;
 
-/// Another name of the default Python context.
+/// Alias of the default Python context.
 const DEFAULT_ID: &str = "default";
 
-/// Why a request could not be served.
+/// An error of a request about contexts.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
-    /// There is no such context.
+    /// No context has this id.
     #[error("context `{0}` does not exist")]
     Unknown(String),
-    /// A request may name a context or a language.
+    /// The request names both a context and a language.
     #[error("only one of context_id or language can be provided")]
     ContextAndLanguage,
     /// The kernel of the context did not start.
@@ -37,19 +37,19 @@ pub struct Contexts {
     config: Config,
     launcher: Arc<Launcher>,
     known: Mutex<Known>,
-    /// Held while a default context is made, so that no language gets two.
+    /// Held while a default context is created, so that no language gets two.
     making_default: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// In the order they were created.
+    /// All contexts in the order of their creation.
     all: Vec<Arc<Context>>,
     defaults: HashMap<Language, Arc<Context>>,
 }
 
 impl Contexts {
-    /// No contexts yet.
+    /// Makes an empty set of contexts.
     pub fn new(config: Config) -> Self {
         Self {
             launcher: Arc::new(Launcher::new(&config)),
@@ -59,7 +59,8 @@ impl Contexts {
         }
     }
 
-    /// Makes the contexts that exist from the start. The Python one gets its kernel now, the other on its first use.
+    /// Creates the contexts that exist from the start. The Python context gets its kernel now, the JavaScript context on its
+    /// first use.
     pub async fn create_defaults(&self) -> Result<(), ContextError> {
         self.default_of(&Language::python()).await?;
         let javascript = Language::javascript();
@@ -70,7 +71,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// Makes a context with a kernel of its own.
+    /// Creates a context with a kernel of its own.
     pub async fn create(&self, request: wire::CreateContext) -> Result<wire::Context, ContextError> {
         let language = Language::from_request(request.language.as_deref()).unwrap_or_else(Language::python);
         let directory = request.cwd.filter(|cwd| !cwd.is_empty()).map(PathBuf::from);
@@ -99,12 +100,12 @@ impl Contexts {
             known.all.retain(|other| other.id() != context.id());
             known.defaults.retain(|_, other| other.id() != context.id());
         }
-        // Already closed is as good.
+        // An error means that the context is closed already.
         let _ = context.close().await;
         Ok(())
     }
 
-    /// Queues code in the context the request means.
+    /// Queues code in the context that the request means, once there is room.
     pub async fn execute(
         &self,
         request: wire::ExecutionRequest,
@@ -121,10 +122,11 @@ impl Contexts {
         let variables: BTreeMap<_, _> = request.env_vars.unwrap_or_default();
         context
             .execute(request.code, variables, token)
+            .await
             .map_err(|Closed| ContextError::Unknown(context.id().to_owned()))
     }
 
-    /// The default context of a language, made on its first use and again after it was removed.
+    /// The default context of a language, created on its first use and again after it was removed.
     async fn default_of(&self, language: &Language) -> Result<Arc<Context>, ContextError> {
         let existing = || self.known().defaults.get(language).cloned();
         if let Some(context) = existing() {

@@ -1,4 +1,4 @@
-//! Names of languages, as clients write them and as contexts carry them.
+//! Names of languages, as clients write them and as contexts have them.
 
 use std::fmt;
 
@@ -7,30 +7,30 @@ use std::fmt;
 pub struct Language(String);
 
 impl Language {
-    /// Python, the default.
+    /// The language of requests that name none.
     pub fn python() -> Self {
         Self("python".to_owned())
     }
 
-    /// JavaScript, whose default context always exists.
+    /// The second language whose default context always exists.
     pub fn javascript() -> Self {
         Self("javascript".to_owned())
     }
 
-    /// The language a client means, or `None` for an absent or empty name.
+    /// The language that a client means, or `None` for an absent or empty name.
     pub fn from_request(name: Option<&str>) -> Option<Self> {
         let name = name?.trim().to_lowercase();
         match name.as_str() {
             "" => None,
             "js" => Some(Self::javascript()),
             "ts" => Some(Self("typescript".to_owned())),
-            // Kernels say which standard they speak.
+            // Kernels append the version of the standard.
             _ if name.starts_with("c++") => Some(Self("cpp".to_owned())),
             _ => Some(Self(name)),
         }
     }
 
-    /// Whether it comes with the layer of further languages of the default template. C++ needs no more than a compiler.
+    /// Whether the language comes with the layer of further languages of the default template. C++ needs no more than a compiler.
     pub fn is_further(&self) -> bool {
         matches!(self.as_str(), "r" | "java" | "ruby")
     }

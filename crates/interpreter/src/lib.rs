@@ -1,15 +1,42 @@
 //! The code interpreter of a sandbox: an HTTP server that runs cells of code in contexts (contract: interpreter).
 //!
+//! Each module uses only those below it, besides `config`, `language` and `envs`, which use none:
+//!
 //! ```text
 //! http       requests and answers; nothing else knows about HTTP
-//!  contexts  which contexts exist, which one a request means
-//!   context  one task per context: its queue, its kernel, its variables, the lines of a running execution
-//!    kernel  a running kernel process: frames, output pipes, signals, death
-//!     python, program, jupyter  how a kernel of each language is started
+//! contexts   which contexts exist, and which one a request means
+//! context    one task per context: its queue, its kernel, its variables, the events of a running execution
+//! launch     how a kernel of each language is started
+//! jupyter    kernels that others wrote: their messages become frames
+//! kernel     a running kernel process: requests, frames, output pipes, signals, death
 //! ```
 //!
-//! A context owns one kernel process at a time and runs one execution at a time. Everything a kernel says reaches the client
-//! through a bounded queue, so a slow client slows the code down instead of filling memory.
+//! A kernel says *frames*; a client hears *events*. The path of a cell through `POST /execute`:
+//!
+//! ```text
+//! client                http, contexts       context: driver         context: execution     kernel
+//!   |                         |                    |                        |                  |
+//!   |-- POST /execute ------->|                    |                        |                  |
+//!   |                         |-- Execution ------>| (waits in its queue)   |                  |
+//!   |<- 200, head of stream --|                    |                        |                  |
+//!   |                         |                    |-- GET /envs of the agent, at the first execution
+//!   |                         |                    |-- start, if there is none (launch) ------>|
+//!   |                         |                    |<--------------------------- Frame::Hello -|
+//!   |                         |                    |-- Request::Variables -------------------->|
+//!   |                         |                    |-- run ---------------->|                  |
+//!   |                         |                    |                        |-- R.::Execute -->|
+//!   |                         |                    |                        |<- Frame::Started |
+//!   |<- Event::NumberOfExecutions, as one line of JSON ---------------------|                  |
+//!   |                         |                    |                        |<- Frame::Output, Result, ..
+//!   |<- Event::Stdout, Result, .. (`outbox` turns frames into events) ------|                  |
+//!   |                         |                    |                        |<- Frame::Done ---|
+//!   |<- Event::EndOfExecution ----------------------------------------------|                  |
+//!   |                         |                    |<- Outcome -------------|                  |
+//!   |                         |                    |-- Request::Variables (global values) ---->|
+//! ```
+//!
+//! A context owns one kernel process at a time and runs one execution at a time. All queues on this path are bounded, so a
+//! slow client slows the code down instead of filling memory, and a client that sends more than a context runs has to wait.
 
 pub mod config;
 pub mod context;
@@ -20,8 +47,6 @@ pub mod jupyter;
 pub mod kernel;
 pub mod language;
 pub mod launch;
-pub mod program;
-pub mod python;
 
 use std::sync::Arc;
 
@@ -31,7 +56,7 @@ use tokio::net::TcpListener;
 pub use config::Config;
 use contexts::Contexts;
 
-/// Serves until the process ends. The port opens once the default Python context works, so that whoever can connect can
+/// Serves until the process ends. The port opens once the default Python context works, so that a client that can connect can
 /// also run code.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     let address = config.listen;
@@ -44,7 +69,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
 /// Serves `contexts` on `listener`.
 pub async fn serve(listener: TcpListener, contexts: Arc<Contexts>) -> anyhow::Result<()> {
-    // Lines of a stream are small and must not wait for each other.
+    // The lines of a stream are small and must not wait for each other.
     let listener = listener.tap_io(|connection| {
         if let Err(error) = connection.set_nodelay(true) {
             tracing::debug!(%error, "failed to set TCP_NODELAY");

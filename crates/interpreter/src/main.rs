@@ -1,4 +1,4 @@
-//! `sandcove-interpreter`: takes its settings from the environment and serves.
+//! `sandcove-interpreter`: reads its settings from the environment and serves.
 #![forbid(unsafe_code)]
 
 use anyhow::Context;
@@ -10,7 +10,7 @@ fn main() -> anyhow::Result<()> {
         EnvFilter::try_from_env("SANDCOVE_INTERPRETER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let config = Config::from_env()?;
-    // One thread: all the work is done by kernels, and it leaves the processors to them.
+    // One thread, as kernels do the work and need the processors.
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

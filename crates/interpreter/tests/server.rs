@@ -1,5 +1,5 @@
 //! The whole server, over HTTP. Needs a Python with IPython: `SANDCOVE_TEST_PYTHON`, or `python3` from the search path. Tests that
-//! cannot run say so and pass; with `SANDCOVE_TEST_STRICT=1` they fail.
+//! cannot run print the reason and pass; with `SANDCOVE_TEST_STRICT=1` they fail.
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 use std::collections::BTreeMap;
@@ -19,13 +19,16 @@ use sandcove_interpreter::contexts::Contexts;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A server on a port of its own; it ends with the test's runtime.
+/// How long a test waits for something that should happen.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A server on a port of its own, which ends with the test's runtime.
 struct Server {
     address: SocketAddr,
 }
 
 impl Server {
-    /// `None`, saying why, when this machine cannot run it.
+    /// Starts a server; prints why and returns `None` when this machine cannot run it.
     async fn start() -> Option<Self> {
         Self::start_with_agent(unused_address().await).await
     }
@@ -43,7 +46,7 @@ impl Server {
             python_dir: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("python"),
             agent,
             zygote_on_stdin: false,
-            rehearse: true,
+            warm_up: true,
             languages_building: false,
             environment: std::env::vars_os().collect::<BTreeMap<_, _>>(),
         };
@@ -67,7 +70,8 @@ impl Server {
     async fn ask(&self, method: Method, path: &str, body: Value) -> (StatusCode, String) {
         let response = self.send(method, path, body.to_string()).await;
         let status = response.status();
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let body = tokio::time::timeout(DEADLINE, response.into_body().collect()).await;
+        let bytes = body.unwrap().unwrap().to_bytes();
         (status, String::from_utf8(bytes.to_vec()).unwrap())
     }
 
@@ -81,9 +85,57 @@ impl Server {
     async fn python(&self, code: &str) -> Vec<Value> {
         self.execute(json!({ "code": code })).await
     }
+
+    /// Starts an execution whose lines are read one by one.
+    async fn begin(&self, request: Value) -> Lines {
+        let response = self.send(Method::POST, "/execute", request.to_string()).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        Lines { body: response.into_body(), received: Vec::new() }
+    }
 }
 
-/// Says why a test does not run here, and fails it where all of them have to.
+/// The lines of a running execution.
+struct Lines {
+    body: Incoming,
+    received: Vec<u8>,
+}
+
+impl Lines {
+    /// The next line; `None` after the last.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame = tokio::time::timeout(DEADLINE, self.body.frame()).await.unwrap();
+            if let Ok(data) = frame?.unwrap().into_data() {
+                self.received.extend_from_slice(&data);
+            }
+        }
+    }
+
+    /// Reads on until a line of this type, which is returned.
+    async fn until(&mut self, kind: &str) -> Value {
+        while let Some(line) = self.next().await {
+            if line["type"] == kind {
+                return line;
+            }
+        }
+        panic!("no {kind}");
+    }
+
+    /// All further lines.
+    async fn rest(mut self) -> Vec<Value> {
+        let mut lines = Vec::new();
+        while let Some(line) = self.next().await {
+            lines.push(line);
+        }
+        lines
+    }
+}
+
+/// Prints why a test does not run here, or fails it where all tests have to run.
 fn skip(reason: &str) {
     let strict = std::env::var_os("SANDCOVE_TEST_STRICT").is_some_and(|value| value == "1");
     assert!(!strict, "{reason}");
@@ -146,11 +198,10 @@ async fn failures_are_errors() {
 async fn a_vanished_client_interrupts_its_code_and_keeps_the_state() {
     let Some(server) = Server::start().await else { return };
     server.python("x = 41").await;
-    // It never ends by itself: that there is an answer afterwards is the proof that it was interrupted.
-    let response = server
-        .send(Method::POST, "/execute", r#"{"code": "import time\nwhile True: time.sleep(0.01)"}"#)
-        .await;
-    drop(response);
+    // The code never ends by itself: an answer afterwards proves that it was interrupted.
+    let mut lines = server.begin(json!({ "code": "print('on', flush=True)\nwhile True: pass" })).await;
+    lines.until("stdout").await;
+    drop(lines);
     assert_eq!(find(&server.python("x + 1").await, "result")["text"], "42");
 }
 
@@ -172,17 +223,11 @@ async fn contexts_are_apart_and_can_be_restarted_and_removed() {
     assert_eq!(listed.last(), Some(&context));
 
     let restart = format!("/contexts/{id}/restart");
-    let begun = tempfile::tempdir().unwrap();
-    let mark = begun.path().join("mark");
-    let forever =
-        format!("open({:?}, 'w').close()\nimport time\nwhile True: time.sleep(0.01)", mark.to_str().unwrap());
-    let (running, _) = tokio::join!(server.execute(json!({ "code": forever, "context_id": id })), async {
-        while !mark.exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(server.ask(Method::POST, &restart, Value::Null).await, (StatusCode::OK, "null".into()));
-    });
-    assert_eq!(find(&running, "error")["name"], "UnexpectedEndOfExecution");
+    let forever = "print('on', flush=True)\nwhile True: pass";
+    let mut running = server.begin(json!({ "code": forever, "context_id": id })).await;
+    running.until("stdout").await;
+    assert_eq!(server.ask(Method::POST, &restart, Value::Null).await, (StatusCode::OK, "null".into()));
+    assert_eq!(find(&running.rest().await, "error")["name"], "UnexpectedEndOfExecution");
     assert_eq!(find(&run("y").await, "error")["name"], "NameError");
 
     let remove = format!("/contexts/{id}");
@@ -199,7 +244,7 @@ async fn executions_of_a_context_queue_and_others_do_not() {
     let other = serde_json::from_str::<Value>(&body).unwrap()["id"].clone();
     let meeting = tempfile::tempdir().unwrap();
     let place = meeting.path().to_str().unwrap();
-    // Those of one context find each other if they run at once; those of two can only end if both run.
+    // Executions of one context find each other if they run at once; those of two contexts can only end if both run.
     let alone = format!(
         "import os, time\nmine = os.path.join({place:?}, 'alone')\nassert not os.path.exists(mine)\nopen(mine, 'x').close()\n\
          met = os.path.join({place:?}, 'met')\nopen(met, 'a').close()\n\
@@ -227,12 +272,10 @@ async fn executions_of_a_context_run_in_the_order_they_came() {
     for number in 0..5 {
         let code = format!("log = globals().get('log', []) + [{number}]; log");
         // The head of the answer comes when the code is in the queue.
-        waiting.push(server.send(Method::POST, "/execute", json!({ "code": code }).to_string()).await);
+        waiting.push(server.begin(json!({ "code": code })).await);
     }
-    for (number, response) in waiting.into_iter().enumerate() {
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        let lines: Vec<Value> =
-            bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    for (number, lines) in waiting.into_iter().enumerate() {
+        let lines = lines.rest().await;
         assert_eq!(find(&lines, "result")["json"], json!((0..=number).collect::<Vec<_>>()));
     }
 }
@@ -258,7 +301,7 @@ async fn variables_are_global_once_and_own_for_one_call() {
 }
 
 #[tokio::test]
-async fn wrong_requests_are_told_why() {
+async fn wrong_requests_are_refused_with_a_reason() {
     let Some(server) = Server::start().await else { return };
     assert_eq!(server.ask(Method::GET, "/health", Value::Null).await, (StatusCode::OK, "\"OK\"".into()));
     let nowhere = server.ask(Method::GET, "/nowhere", Value::Null).await;
@@ -277,8 +320,15 @@ async fn wrong_requests_are_told_why() {
 #[tokio::test]
 async fn a_silent_execution_is_kept_alive() {
     let Some(server) = Server::start().await else { return };
-    let lines = server.python("import time; time.sleep(5.5)").await;
-    assert_eq!(types(&lines), ["number_of_executions", "keepalive", "end_of_execution"]);
+    let directory = tempfile::tempdir().unwrap();
+    let mark = directory.path().join("mark");
+    let code = format!("import os, time\nwhile not os.path.exists({mark:?}): time.sleep(0.01)");
+    let mut lines = server.begin(json!({ "code": code })).await;
+    lines.until("keepalive").await;
+    std::fs::write(&mark, "").unwrap();
+    let rest = lines.rest().await;
+    let rest: Vec<&str> = types(&rest).into_iter().filter(|kind| *kind != "keepalive").collect();
+    assert_eq!(rest, ["end_of_execution"]);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! What the host hands the agent when it starts a sandbox, and the descriptors it comes on. These messages only grow:
-//! a new host must be able to talk to an agent that has been running since before an upgrade.
+//! The messages by which the host starts a sandbox's agent, and the descriptors they come on. These messages only grow: a new
+//! host must be able to talk to an agent that has been running since before an upgrade.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use crate::secret::Secret;
 
 /// Descriptor of the listening unix socket for the host's own requests (control channel).
 pub const CONTROL_FD: i32 = 3;
-/// Descriptor of the stream socket of the boot. The host writes a line with a [`Boot`] message as JSON; the agent answers one
-/// byte, [`READY`], once its ports accept connections. Some time later the host writes a line with an [`Assignment`], which
-/// is answered by [`READY`] too, and then both sides close. A host that closes earlier does not want the sandbox.
+/// Descriptor of the stream socket for the boot. The host writes a line with a [`Boot`] message as JSON; the agent answers with
+/// one byte, [`READY`], once its ports accept connections. Some time later the host writes a line with an [`Assignment`], which
+/// is answered with [`READY`] too, and then both sides close. A host that closes earlier does not want the sandbox.
 pub const BOOT_FD: i32 = 4;
 /// The agent's answer to each line on [`BOOT_FD`].
 pub const READY: u8 = b'1';
 
-/// Descriptor of a socket to a warm interpreter that was forked into the sandbox, when [`Boot::zygote`] says so.
+/// Descriptor of a socket to a warm interpreter that was forked into the sandbox, if [`Boot::zygote`] is set.
 pub const ZYGOTE_FD: i32 = 5;
 
 /// Port of the agent's public service.
@@ -27,10 +27,10 @@ pub const AGENT_PORT: u16 = 49983;
 pub const INTERPRETER_PORT: u16 = 49999;
 /// The agent version reported to clients; it switches their features on (contract: envd, section 8).
 pub const ENVD_VERSION: &str = "0.6.13";
-/// Where the host's programs for the inside are mounted, read-only.
+/// Directory inside the sandbox on which the host's programs are mounted, read-only.
 pub const LIBEXEC: &str = "/run/sandcove";
 
-/// Everything the agent needs to be ready, whoever the sandbox will be for.
+/// Everything the agent needs to be ready, before it is known which sandbox it will serve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boot {
     /// The template id shown in `E2B_TEMPLATE_ID`.
@@ -40,81 +40,81 @@ pub struct Boot {
     /// Name servers for `/etc/resolv.conf`; empty when the sandbox has no network.
     #[serde(default)]
     pub nameservers: Vec<IpAddr>,
-    /// Services the agent starts and keeps running, in order, before it says it is ready to serve its own port.
+    /// Services that the agent starts in order and keeps running. It answers [`READY`] once they are up.
     #[serde(default)]
     pub services: Vec<Service>,
-    /// Whether [`ZYGOTE_FD`] is there, for the service that wants it.
+    /// Whether [`ZYGOTE_FD`] is open, for the service that takes it.
     #[serde(default)]
     pub zygote: bool,
-    /// Whether there is time to do what the first requests of a sandbox do, so that they find it done.
-    #[serde(default)]
-    pub rehearse: bool,
-    /// The template's variables, for the services.
+    /// Whether there is time to warm up: to do what the first requests of a sandbox do, before they come.
+    #[serde(rename = "rehearse", default)]
+    pub warm_up: bool,
+    /// Variables of the template, for the services.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
 }
 
-/// Makes a sandbox that is ready somebody's.
+/// Gives a sandbox that is ready its identity.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Assignment {
-    /// The sandbox this is from now on.
+    /// Id of the sandbox from now on.
     pub sandbox_id: SandboxId,
-    /// The template's settings, with what its owner asked for.
+    /// Settings of the template, changed by those of the request that created the sandbox.
     #[serde(default)]
     pub settings: Settings,
 }
 
-/// What a control request may change while the sandbox runs (contract: envd, section 7). An absent field leaves the
-/// value as it is.
+/// Settings that a control request may change while the sandbox runs (contract: envd, section 7). An absent field leaves its
+/// value unchanged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Settings {
-    /// The user set of global variables; replaced as a whole.
+    /// Global variables of the user; replaced as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env_vars: Option<BTreeMap<String, String>>,
-    /// The token that requests from outside must carry.
+    /// Token that requests from outside must carry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_token: Option<Secret>,
-    /// Whether requests without a token are let in although there is one. Clients before 1.5 cannot send it.
+    /// Whether requests must carry the token; true when unset. Clients before 1.5 cannot send it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_required: Option<bool>,
     /// User of requests that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_user: Option<String>,
-    /// Directory of processes that name none; home when unset.
+    /// Directory of processes that name none; the home directory when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_workdir: Option<String>,
 }
 
-/// A program the agent keeps running for as long as the sandbox lives.
+/// A program that the agent keeps running for as long as the sandbox lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
-    /// Short name for logs.
+    /// Short name, for logs.
     pub name: String,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// The account it runs under.
+    /// Account that the program runs under.
     pub user: String,
-    /// Variables on top of the account's own.
+    /// Variables in addition to those of the account.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Its working directory.
+    /// Working directory.
     pub cwd: String,
     /// A port that must accept connections before the sandbox counts as ready.
     #[serde(default)]
     pub ready_port: Option<u16>,
-    /// Whether it takes the socket to the warm interpreter, as its standard input. Only its first start gets it, and then
-    /// [`ENV_ZYGOTE`] is set.
+    /// Whether the program takes the socket to the warm interpreter as its standard input. Only its first start gets the socket,
+    /// and then [`ENV_ZYGOTE`] is set.
     #[serde(default)]
     pub zygote: bool,
 }
 
-/// Directories that [`WARM_COMMAND`] has loaded code from. A sandbox that begins with files of its own there must not get
-/// what was loaded from the template's.
+/// Directories that [`WARM_COMMAND`] loads code from. A sandbox that begins with files of its own there must not get a process
+/// that loaded the template's.
 pub const WARM_SOURCES: [&str; 4] =
     ["usr/lib/python3", "usr/lib/python3.13", "usr/local/lib/python3.13", "root/.local/lib"];
 
-/// The warm interpreter's program and arguments: it finds its control socket as descriptor 3.
+/// Program and arguments of the warm interpreter, which finds its control socket as descriptor 3.
 pub const WARM_COMMAND: [&str; 8] = [
     "/usr/bin/env",
     "-C",
@@ -126,9 +126,9 @@ pub const WARM_COMMAND: [&str; 8] = [
     "--warm=3",
 ];
 
-/// Tells a service that its standard input is the socket to a warm interpreter.
+/// Set when the standard input of a service is the socket to a warm interpreter.
 pub const ENV_ZYGOTE: &str = "SANDCOVE_INTERPRETER_ZYGOTE";
-/// Tells the interpreter that the languages beyond the lean ones are still being built into its template.
+/// Set for the interpreter when the languages beyond the lean ones are still being built into its template.
 pub const ENV_LANGUAGES_BUILDING: &str = "SANDCOVE_LANGUAGES_BUILDING";
-/// Tells a service that there is time to rehearse.
-pub const ENV_REHEARSE: &str = "SANDCOVE_INTERPRETER_REHEARSE";
+/// Set when a service has time to warm up.
+pub const ENV_WARM_UP: &str = "SANDCOVE_INTERPRETER_REHEARSE";

@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The client id every sandbox answer carries; clients up to 1.5 glue it to the sandbox id.
+/// The client id in every sandbox answer. Clients up to 1.5 append it to the sandbox id.
 pub const CLIENT_ID: &str = "6532622b";
 
-/// An id that does not have the right form.
+/// The error of an id that does not have the right form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {kind} `{value}`")]
 pub struct InvalidId {
@@ -20,7 +20,7 @@ fn short(value: &str) -> String {
     value.chars().take(64).collect()
 }
 
-/// A sandbox: `i` and 20 characters of `[a-z0-9]`; any `[a-z0-9]+` up to 63 characters is read.
+/// The id of a sandbox: `i` and 20 characters of `[a-z0-9]`; any `[a-z0-9]+` up to 63 characters is read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SandboxId(String);
@@ -33,7 +33,7 @@ impl SandboxId {
         Self(id)
     }
 
-    /// The text form.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -75,7 +75,7 @@ impl fmt::Display for SandboxId {
     }
 }
 
-/// A template: 20 characters of `[a-z0-9]`.
+/// The id of a template: 20 characters of `[a-z0-9]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TemplateId(String);
@@ -86,7 +86,7 @@ impl TemplateId {
         Self(SandboxId::from_random(digits).0[1..].to_owned())
     }
 
-    /// The text form.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 /// Body of `POST /execute`. Unknown keys are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutionRequest {
-    /// The code to run; may be empty.
+    /// Code to run; may be empty.
     pub code: String,
-    /// The context to run it in. Not together with `language`.
+    /// Id of the context to run the code in. Not together with `language`.
     #[serde(default)]
     pub context_id: Option<String>,
-    /// Runs it in the default context of this language.
+    /// Language whose default context runs the code.
     #[serde(default)]
     pub language: Option<String>,
     /// Variables for this execution only.
@@ -27,7 +27,7 @@ pub struct CreateContext {
     /// Directory the context starts in; `/home/user` when unset.
     #[serde(default)]
     pub cwd: Option<String>,
-    /// Its language; Python when unset.
+    /// Language of the context; Python when unset.
     #[serde(default)]
     pub language: Option<String>,
 }
@@ -35,15 +35,15 @@ pub struct CreateContext {
 /// A context as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
-    /// A UUID.
+    /// Id of the context; a UUID.
     pub id: String,
-    /// The normalised name of its language.
+    /// Normalised name of the language.
     pub language: String,
-    /// The directory it was created with, whether or not that exists.
+    /// Directory that the context was created with, whether or not it exists.
     pub cwd: String,
 }
 
-/// One line of the answer to `POST /execute`.
+/// An event of an execution: a line of the answer to `POST /execute`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
@@ -66,69 +66,69 @@ pub enum Event {
     EndOfExecution,
 }
 
-/// Text of one stream message.
+/// The text of a stream event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// The text as written, line ends included.
+    /// Text as written, line ends included.
     pub text: String,
-    /// ISO 8601 with microseconds and offset. Python clients require it.
+    /// Time in ISO 8601 with microseconds and offset, which Python clients require.
     pub timestamp: String,
 }
 
-/// Why an execution failed. Clients require all three.
+/// The error of an execution. Clients require all members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutionError {
-    /// Class name.
+    /// Class name of the exception.
     pub name: String,
-    /// Message.
+    /// Message of the exception.
     pub value: String,
-    /// Frames, without separators.
+    /// Traceback, whose frames are joined without separators.
     pub traceback: String,
 }
 
-/// The representations of one result; absent ones are left out.
+/// The representations of a result; absent ones are left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResultData {
-    /// `text/plain`, without enclosing quotes.
+    /// Representation as `text/plain`, without enclosing quotes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Value>,
-    /// `text/html`
+    /// Representation as `text/html`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub html: Option<Value>,
-    /// `text/markdown`
+    /// Representation as `text/markdown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub markdown: Option<Value>,
-    /// `image/svg+xml`
+    /// Representation as `image/svg+xml`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub svg: Option<Value>,
-    /// `image/png`, base64
+    /// Representation as `image/png`, base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub png: Option<Value>,
-    /// `image/jpeg`, base64
+    /// Representation as `image/jpeg`, base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jpeg: Option<Value>,
-    /// `application/pdf`, base64
+    /// Representation as `application/pdf`, base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pdf: Option<Value>,
-    /// `text/latex`
+    /// Representation as `text/latex`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latex: Option<Value>,
-    /// `application/json`
+    /// Representation as `application/json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json: Option<Value>,
-    /// `application/javascript`
+    /// Representation as `application/javascript`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub javascript: Option<Value>,
-    /// `e2b/data`: columns of a data frame
+    /// Columns of a data frame, as `e2b/data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
-    /// `e2b/chart`: what a figure shows
+    /// Data that a figure shows, as `e2b/chart`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chart: Option<Value>,
-    /// Every other MIME type with its value.
+    /// All other representations by MIME type.
     #[serde(default)]
     pub extra: Map<String, Value>,
-    /// Whether this is the value of the last expression.
+    /// Whether the value is that of the last expression.
     pub is_main_result: bool,
 }
 
@@ -164,7 +164,7 @@ impl ResultData {
     }
 }
 
-/// The representation of a string is shown without the quotes around it, though with its escapes.
+/// Removes the quotes around the representation of a string, but keeps its escapes.
 fn without_quotes(value: Value) -> Value {
     let Value::String(text) = value else { return value };
     for quote in ['\'', '"'] {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
-/// A token or key. `Debug` hides it; it has no `Display` and no `==`.
+/// A token or key. `Debug` hides its text, and there is no `Display` and no `==`.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -16,12 +16,12 @@ impl Secret {
         Self(value.into())
     }
 
-    /// The text itself, for the one place that has to send or hash it.
+    /// The text of the secret, for the one place that has to send or hash it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether `candidate` is this secret, in time that depends on its length only.
+    /// Whether `candidate` is this secret, in time that depends only on its length.
     pub fn matches(&self, candidate: &str) -> bool {
         self.0.as_bytes().ct_eq(candidate.as_bytes()).into()
     }

@@ -1,5 +1,5 @@
-//! The files by which a sandbox knows itself (contract: envd, section 6). None is worth a sandbox that does not start,
-//! so failures are logged only.
+//! The files that describe a sandbox inside (contract: envd, section 6). A sandbox starts without them too, so failures are only
+//! logged.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,13 +10,12 @@ use std::path::Path;
 
 use sandcove_wire::boot::Boot;
 
-use crate::EVENTS_ADDRESS;
-use crate::state::Identity;
+use crate::state::{EVENTS_ADDRESS, Identity};
 
-/// Name of the events address.
+/// Host name of the events address.
 const EVENTS_NAME: &str = "events.e2b.local";
 
-/// Writes those that are the same in all sandboxes of the template.
+/// Writes the files that are the same in all sandboxes of the template.
 pub(super) fn write(boot: &Boot) {
     attempt("/etc/hostname", write_if_different("/etc/hostname", &format!("{}\n", boot.hostname)));
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
@@ -27,7 +26,7 @@ pub(super) fn write(boot: &Boot) {
     attempt(".E2B_SANDBOX", write_fact(".E2B_SANDBOX", "true"));
 }
 
-/// Writes those that say who this sandbox is.
+/// Writes the files with the identity of this sandbox.
 pub(super) fn write_identity(identity: &Identity) {
     for (name, value) in
         [(".E2B_SANDBOX_ID", &identity.sandbox_id), (".E2B_TEMPLATE_ID", &identity.template_id)]
@@ -50,14 +49,14 @@ fn write_fact(name: &str, value: &str) -> io::Result<()> {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444))
 }
 
-/// Leaves a file alone that is right already, so that it does not take space in every sandbox.
+/// Writes a file unless it has this content already, so that it does not take space in every sandbox.
 fn write_if_different(path: impl AsRef<Path>, text: &str) -> io::Result<()> {
     let path = path.as_ref();
     if fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
         return Ok(());
     }
     match fs::write(path, text) {
-        // A link to where nothing is, as images of full systems have for the resolver.
+        // A dangling link, as images of full systems have for the resolver.
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
             fs::remove_file(path)?;
             fs::write(path, text)
@@ -73,7 +72,7 @@ fn resolver(nameservers: &[IpAddr]) -> String {
     })
 }
 
-/// The host table with our own names, and with what others have written into it.
+/// The host table with the names of the sandbox, and with what others have written into it.
 fn with_own_names(present: &str, hostname: &str) -> String {
     const OWN_ADDRESS: &str = "127.0.1.1";
     let names = |line: &str| -> Vec<String> {
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dangling_link_gives_way() {
+    fn a_dangling_link_is_replaced() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("resolv.conf");
         std::os::unix::fs::symlink("/nowhere/at/all", &path).unwrap();

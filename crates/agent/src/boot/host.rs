@@ -8,31 +8,31 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-use super::{BootError, system};
+use super::error::{BootError, system};
 
-/// The host's end, as long as it has something to say.
+/// The socket to the host, until the sandbox is assigned.
 #[derive(Debug)]
 pub(super) struct Host {
     stream: BufReader<UnixStream>,
 }
 
 impl Host {
-    /// Reads the first line. Before there is anything to do meanwhile, so waiting for it is fine.
+    /// Reads the first line. Blocks, as there is nothing else to do yet.
     pub(super) fn meet(stream: StdUnixStream) -> io::Result<(Boot, Self)> {
         let mut line = Vec::new();
-        // The host writes no second line before it is answered, so the buffer holds nothing beyond this one.
+        // The host writes no second line before the first is answered, so nothing is left in the buffer.
         StdBufReader::new(&stream).read_until(b'\n', &mut line)?;
         let boot = parse(&line)?;
         stream.set_nonblocking(true)?;
         Ok((boot, Self { stream: BufReader::new(UnixStream::from_std(stream)?) }))
     }
 
-    /// Answers a line.
+    /// Answers a line with [`READY`].
     pub(super) async fn say_ready(&mut self) -> Result<(), BootError> {
         self.stream.write_all(&[READY]).await.map_err(system("answer the host"))
     }
 
-    /// Waits until the sandbox is somebody's; `None` when it never will be.
+    /// Waits for the assignment; `None` when the host does not need this sandbox.
     pub(super) async fn assignment(&mut self) -> Result<Option<Assignment>, BootError> {
         let mut line = Vec::new();
         let length = self.stream.read_until(b'\n', &mut line).await.map_err(BootError::Message)?;
@@ -44,7 +44,7 @@ impl Host {
 }
 
 fn parse<T: DeserializeOwned>(line: &[u8]) -> io::Result<T> {
-    // Without the text, which holds the token.
+    // Without the text of the line, which contains the token.
     serde_json::from_slice(line)
         .map_err(|error| io::Error::other(format!("line {}, column {}", error.line(), error.column())))
 }

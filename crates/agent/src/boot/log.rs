@@ -1,5 +1,5 @@
-//! The log: one line an event, on standard error, where the host collects it. A subscriber of a few lines, because this
-//! program runs once for every sandbox and the usual ones are larger than the rest of it.
+//! The log: one line for each event, on standard error, where the host collects it. A subscriber of a few lines, because this
+//! program runs in every sandbox and the usual subscribers are larger than the rest of it.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -8,10 +8,10 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Sends events of `level` and graver ones to standard error.
+/// Writes events of `level` and more severe ones to standard error.
 pub fn init(level: Level) {
     super::sys::keep_memory_small();
-    // It fails only if there is one already, which is then the one to use.
+    // Fails only if there is a subscriber already, which then stays.
     let _ = tracing::subscriber::set_global_default(Log { level });
 }
 

@@ -1,13 +1,13 @@
-//! From the first instruction to a daemon that serves: as PID 1 with what the host hands over, or by hand.
+//! The start of the daemon: as PID 1 with what the host hands over, or by hand.
 
+mod error;
 mod files;
 mod host;
 mod log;
-mod rehearsal;
 mod services;
 mod sys;
+mod warm_up;
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -24,46 +24,18 @@ use crate::process::Processes;
 use crate::server;
 use crate::spawn::{Children, Reaping};
 use crate::state::{Identity, State};
+pub use error::BootError;
+use error::system;
 use host::Host;
-
 pub use log::init as init_log;
 
-/// How long everything has to end after SIGTERM.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long processes have to end after SIGTERM.
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why the daemon cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum BootError {
-    /// The host hands over a control listener, a boot message and a ready pipe; one is missing.
-    #[error("descriptor {0} is not open: the daemon is started by the host, or with --standalone")]
-    MissingDescriptor(i32),
-    /// The boot message cannot be understood.
-    #[error("failed to read the boot message: {0}")]
-    Message(#[source] io::Error),
-    /// The public port cannot be opened.
-    #[error("failed to listen on port {port}: {source}")]
-    Listen {
-        /// The port.
-        port: u16,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// The kernel refuses something that always works.
-    #[error("failed to {what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// Why it did not work.
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// How the daemon is run by hand.
+/// Options of a daemon that is run by hand.
 #[derive(Debug, Default)]
 pub struct Standalone {
-    /// Public port; 0 takes a free one.
+    /// Public port; 0 chooses a free one.
     pub port: u16,
     /// Token that requests must carry.
     pub token: Option<Secret>,
@@ -71,7 +43,8 @@ pub struct Standalone {
     pub user: Option<String>,
 }
 
-/// Serves by hand, for development and tests: no control socket, no services, no files of the system touched.
+/// Serves without a host, for development and tests: there is no control socket, no service is started and no system file
+/// written.
 pub async fn run_standalone(options: Standalone) -> Result<(), BootError> {
     let settings =
         Settings { access_token: options.token, default_user: options.user, ..Settings::default() };
@@ -81,7 +54,7 @@ pub async fn run_standalone(options: Standalone) -> Result<(), BootError> {
     let listener = server::bind_public(options.port)
         .map_err(|source| BootError::Listen { port: options.port, source })?;
     let port = listener.local_addr().map_err(system("read the port"))?.port();
-    // On standard output, and nothing else is, so that a test can read which port it got.
+    // The only output on standard output, so that a test can read the port.
     println!("{port}");
     tokio::spawn(server::serve_tcp(listener, pipeline));
     ended_by_signal().await?;
@@ -104,9 +77,9 @@ pub async fn run_sandbox() -> Result<(), BootError> {
     tokio::spawn(server::serve_unix(control, Arc::clone(&pipeline)));
     tokio::spawn(server::serve_tcp(public, pipeline));
     tokio::spawn(server::serve_events(Arc::clone(&state)));
-    let keepers = services::start(boot.services, zygote, boot.rehearse, &state, &children).await;
-    if boot.rehearse {
-        rehearsal::run(&children).await;
+    let keepers = services::start(boot.services, zygote, boot.warm_up, &state, &children).await;
+    if boot.warm_up {
+        warm_up::run(&children).await;
     }
     host.say_ready().await?;
 
@@ -119,7 +92,7 @@ pub async fn run_sandbox() -> Result<(), BootError> {
             None
         }
     };
-    // Without one, the host has no use for this sandbox any more.
+    // Without an assignment, the host does not need this sandbox any more.
     if let Some(assignment) = assignment {
         let identity = Identity { sandbox_id: assignment.sandbox_id.into(), template_id: boot.template_id };
         files::write_identity(&identity);
@@ -131,23 +104,23 @@ pub async fn run_sandbox() -> Result<(), BootError> {
     }
     drop(keepers);
     sys::signal_everything(Signal::TERM);
-    if tokio::time::timeout(FAREWELL, children.all_gone()).await.is_err() {
+    if tokio::time::timeout(TERMINATE_TIMEOUT, children.all_gone()).await.is_err() {
         tracing::warn!("processes are left after the time to end; they are killed");
     }
     Ok(())
 }
 
-/// What the host hands over.
+/// The descriptors and the boot message that the host hands over.
 struct Handover {
     control: StdUnixListener,
     boot: Boot,
     host: Host,
-    /// Socket to a warm interpreter, for the service that wants it.
+    /// Socket to a warm interpreter, for the service that takes it.
     zygote: Option<OwnedFd>,
 }
 
 fn take_over() -> Result<Handover, BootError> {
-    // Taken once, at the very start, before anything else is opened that could get one of these numbers.
+    // Called once, before anything else is opened that could get one of these numbers.
     let take = |number| sys::adopt(number).ok_or(BootError::MissingDescriptor(number));
     let (control, host) = (take(CONTROL_FD)?, take(BOOT_FD)?);
     let (boot, host) = Host::meet(StdUnixStream::from(host)).map_err(BootError::Message)?;
@@ -165,8 +138,4 @@ async fn ended_by_signal() -> Result<(), BootError> {
         _ = interrupt.recv() => {}
     }
     Ok(())
-}
-
-fn system(what: &'static str) -> impl FnOnce(io::Error) -> BootError {
-    move |source| BootError::System { what, source }
 }

@@ -1,4 +1,4 @@
-//! Programs that run for as long as the sandbox lives.
+//! Services: programs that run for as long as the sandbox lives.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandcove_wire::boot::{ENV_REHEARSE, ENV_ZYGOTE, Service};
+use sandcove_wire::boot::{ENV_WARM_UP, ENV_ZYGOTE, Service};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,17 +15,17 @@ use crate::account::Accounts;
 use crate::spawn::{Child, Children, Controls, Credentials, Launch, SpawnError, Stdio, daemon_path};
 use crate::state::{SharedState, State};
 
-/// Pause before the first restart; it doubles up to [`LONGEST_PAUSE`].
+/// Pause before the first restart; it doubles up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A service that has run this long is restarted at once when it dies.
-const SOUND: Duration = Duration::from_secs(10);
-/// Time between looks at a port that is not open yet.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Run time after which a service that ends gets the first pause again.
+const STABLE: Duration = Duration::from_secs(10);
+/// Pause between attempts to connect to a port that is not open yet.
 const PORT_POLL: Duration = Duration::from_millis(1);
-/// How long a port is waited for. After that the sandbox is better up without the service than not at all.
-const PORT_WAIT: Duration = Duration::from_secs(30);
+/// How long a port is waited for. After that a sandbox without the service is better than none.
+const PORT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a service could not be started.
+/// An error of starting a service.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error("the service has no command")]
@@ -38,15 +38,14 @@ enum StartError {
     Spawn(#[from] SpawnError),
 }
 
-/// Starts all services and waits until the ports they promise accept connections. With `rehearse` they are told that there is
-/// time to.
-/// `zygote` is the socket to a warm interpreter, for the service that takes it. Services are kept running for as long as
-/// the tasks that are returned.
+/// Starts all services and waits until their ports accept connections. With `warm_up`, their environment says that there is
+/// time for a warm-up. `zygote` is the socket to a warm interpreter, for the service that takes it. Services are restarted for
+/// as long as the returned tasks exist.
 #[must_use = "services are not restarted any more once their tasks are dropped"]
 pub(super) async fn start(
     services: Vec<Service>,
     mut zygote: Option<OwnedFd>,
-    rehearse: bool,
+    warm_up: bool,
     state: &SharedState,
     children: &Arc<Children>,
 ) -> JoinSet<()> {
@@ -55,10 +54,10 @@ pub(super) async fn start(
         services.iter().filter_map(|service| Some((service.name.clone(), service.ready_port?))).collect();
     for service in services {
         let input = if service.zygote { zygote.take() } else { None };
-        keepers.spawn(keep_running(service, input, rehearse, Arc::clone(state), Arc::clone(children)));
+        keepers.spawn(keep_running(service, input, warm_up, Arc::clone(state), Arc::clone(children)));
     }
     for (service, port) in ports {
-        if tokio::time::timeout(PORT_WAIT, accepting(port)).await.is_err() {
+        if tokio::time::timeout(PORT_TIMEOUT, accepting(port)).await.is_err() {
             tracing::error!(service, port, "the service does not accept connections");
         }
     }
@@ -68,32 +67,32 @@ pub(super) async fn start(
 async fn keep_running(
     service: Service,
     mut input: Option<OwnedFd>,
-    mut rehearse: bool,
+    mut warm_up: bool,
     state: SharedState,
     children: Arc<Children>,
 ) {
     let mut pause = FIRST_PAUSE;
     loop {
         let started = Instant::now();
-        match start_one(&service, input.take(), std::mem::take(&mut rehearse), &state, &children).await {
+        match start_one(&service, input.take(), std::mem::take(&mut warm_up), &state, &children).await {
             Ok(child) => {
                 let exit = child.exit.await;
                 tracing::warn!(service = service.name, ?exit, "a service has ended and is restarted");
             }
             Err(error) => tracing::error!(service = service.name, %error, "failed to start a service"),
         }
-        if started.elapsed() >= SOUND {
+        if started.elapsed() >= STABLE {
             pause = FIRST_PAUSE;
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
 async fn start_one(
     service: &Service,
     input: Option<OwnedFd>,
-    rehearse: bool,
+    warm_up: bool,
     state: &State,
     children: &Children,
 ) -> Result<Child, StartError> {
@@ -105,8 +104,8 @@ async fn start_one(
     let own = [("HOME", &account.home), ("USER", &account.name), ("LOGNAME", &account.name)];
     environment.extend(own.map(|(name, value)| (name.to_owned(), value.clone())));
     environment.extend(service.env.clone());
-    for (name, told) in [(ENV_ZYGOTE, input.is_some()), (ENV_REHEARSE, rehearse)] {
-        if told {
+    for (name, set) in [(ENV_ZYGOTE, input.is_some()), (ENV_WARM_UP, warm_up)] {
+        if set {
             environment.insert(name.to_owned(), "1".to_owned());
         }
     }
@@ -116,7 +115,7 @@ async fn start_one(
     Ok(children.spawn(&launch, streams(input)?).await?)
 }
 
-/// `input`, or none; output and errors go where the daemon's own log goes.
+/// The streams of a service: `input` or nothing; standard output and error go where the daemon's own log goes.
 fn streams(input: Option<OwnedFd>) -> io::Result<Stdio> {
     let input = match input {
         Some(input) => input,

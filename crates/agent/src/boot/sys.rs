@@ -1,4 +1,4 @@
-//! Inherited descriptors, and the signal to all.
+//! Inherited descriptors, and the signal to all processes.
 #![expect(unsafe_code, reason = "descriptors known by number only, and kill(-1), have no safe interface")]
 
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -6,21 +6,21 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use rustix::io::FdFlags;
 use rustix::process::Signal;
 
-/// Takes over descriptor `number`, and keeps it from children; `None` when it is not open. Only for the numbers that the
-/// host hands over, each once and before anything else is opened.
+/// Takes over descriptor `number`, which children do not inherit; `None` when it is not open. Only for the numbers that the host
+/// hands over, each once and before anything else is opened.
 pub(super) fn adopt(number: i32) -> Option<OwnedFd> {
-    // SAFETY: to ask about a descriptor that is not open is an error, not a fault.
+    // SAFETY: the call takes any number; one that is not open is an error.
     if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
         return None;
     }
-    // SAFETY: it is open, and by the rule above nobody else in this process owns it.
+    // SAFETY: the descriptor is open, and by the rule above nothing else in this process owns it.
     let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
     rustix::io::fcntl_setfd(&descriptor, FdFlags::CLOEXEC).ok()?;
     Some(descriptor)
 }
 
-/// Sends `signal` to every process there is but this one. Does nothing unless this is PID 1, whose processes are the
-/// sandbox's.
+/// Sends `signal` to every process but this one. Does nothing unless this is PID 1, as otherwise those are not the processes of a
+/// sandbox.
 pub(super) fn signal_everything(signal: Signal) {
     if std::process::id() == 1 {
         // SAFETY: a plain system call.
@@ -28,8 +28,7 @@ pub(super) fn signal_everything(signal: Signal) {
     }
 }
 
-/// Keeps the C library's allocator small: it would otherwise give each thread an arena of its own, and keep what is
-/// freed.
+/// Keeps the C library's allocator small: by default it gives each thread an arena of its own, and keeps freed memory.
 pub(super) fn keep_memory_small() {
     const TRIM_ABOVE: i32 = 256 << 10;
     const MAP_ABOVE: i32 = 128 << 10;

@@ -1,5 +1,5 @@
-//! Who may download and upload (contract: envd, section 4.1). The general token check leaves these requests to us,
-//! because a signed URL works without a token.
+//! Authorization of downloads and uploads (contract: envd, section 4.1). The general token check leaves these requests to this
+//! module, because a signed URL works without a token.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

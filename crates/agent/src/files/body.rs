@@ -1,4 +1,4 @@
-//! The body of an upload as a stream of bytes, decompressed if need be.
+//! The body of an upload as a stream of bytes, decompressed if necessary.
 
 use std::io::{self, Read};
 use std::pin::Pin;
@@ -16,13 +16,13 @@ use crate::drained::Drained;
 
 /// Bytes decompressed at a time.
 const CHUNK: usize = 128 << 10;
-/// Pieces that may wait before and after decompression.
-const WAITING: usize = 4;
+/// Limit on the pieces that wait before and after decompression.
+const MAX_WAITING: usize = 4;
 
 /// The bytes of an upload.
 pub(super) type Bytestream = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 
-/// Opens the body of a request. Do it before anything that may refuse the request, so that the body is drained then.
+/// Opens the body of a request. Must come before anything that may refuse the request, so that the body is drained then.
 pub(super) fn open(headers: &HeaderMap, body: Body) -> Result<Bytestream> {
     let plain = Drained::new(body)
         .map(|item| item.map_err(|e| Error::bad_request(format!("failed to read the request body: {e}"))));
@@ -42,13 +42,13 @@ pub(super) fn open(headers: &HeaderMap, body: Body) -> Result<Bytestream> {
     }
 }
 
-/// Decompresses on a thread of its own: a few bytes may become very many.
+/// Decompresses on a thread of its own, as a few bytes may become very many.
 fn gunzip(
     body: impl Stream<Item = Result<Bytes>> + Send + 'static,
 ) -> Result<impl Stream<Item = Result<Bytes>> + Send> {
-    let (compressed, arriving) = mpsc::channel(WAITING);
-    let (plain, leaving) = mpsc::channel(WAITING);
-    // Not one of the runtime's blocking threads, which are few: a client may take its time between two pieces.
+    let (compressed, arriving) = mpsc::channel(MAX_WAITING);
+    let (plain, leaving) = mpsc::channel(MAX_WAITING);
+    // Not one of the runtime's blocking threads, which are few: a client may pause for long between two pieces.
     std::thread::Builder::new()
         .name("gunzip".into())
         .spawn(move || decompress(arriving, &plain))
@@ -67,13 +67,13 @@ fn gunzip(
             Some(Ok(end)) if end.is_empty() => None,
             Some(Ok(piece)) => Some((Ok(piece), Some(leaving))),
             Some(Err(error)) => Some((Err(error), None)),
-            // Without its end the content must not pass for all of it.
+            // Content without its end must not pass for the whole content.
             None => Some((Err(Error::bad_request("decompression stopped")), None)),
         }
     }))
 }
 
-/// Sends what comes out of `pieces`, then an empty piece, or an error.
+/// Sends the decompressed `pieces`, then an empty piece, or an error.
 fn decompress(pieces: mpsc::Receiver<Result<Bytes>>, plain: &mpsc::Sender<Result<Bytes>>) {
     let mut decoder = MultiGzDecoder::new(Arriving { pieces, current: Bytes::new(), broken: None });
     loop {
@@ -97,7 +97,7 @@ fn decompress(pieces: mpsc::Receiver<Result<Bytes>>, plain: &mpsc::Sender<Result
 struct Arriving {
     pieces: mpsc::Receiver<Result<Bytes>>,
     current: Bytes,
-    /// Why reading failed, when it was not the compression.
+    /// Error of reading the body, if that failed and not decompression.
     broken: Option<Error>,
 }
 

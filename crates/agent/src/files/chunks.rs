@@ -1,7 +1,7 @@
 //! The body of a download: one chunk is read on a blocking thread while the one before it is on its way to the client.
 //!
-//! A thread is taken for the time of one read only, so that clients that read slowly do not use them up. Buffers go
-//! back to where they came from when the connection is done with them; making new ones costs as much as reading.
+//! A thread is used for one read at a time, so that clients that read slowly do not use them up. Buffers are reused once the
+//! connection is done with them; allocating new ones costs as much as reading.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 /// Bytes read at a time: large enough that switching threads costs little, small enough to stay in the cache.
 pub(super) const CHUNK: usize = 512 << 10;
 
-/// Something that gives the next piece of a body; an empty one is the end. It may block.
+/// A source of the pieces of a body, which ends with an empty piece and may block.
 pub(super) trait Source: Send + 'static {
     /// Reads the next piece.
     fn next_chunk(&mut self) -> io::Result<Bytes>;
@@ -33,7 +33,7 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// The next `length` bytes of `file`.
+    /// Makes a source of the next `length` bytes of `file`.
     pub(super) fn new(file: File, length: u64) -> Self {
         Self { file, left: length, buffers: Arc::default() }
     }
@@ -46,7 +46,7 @@ impl Source for Plain {
             return Ok(Bytes::new());
         }
         let mut buffer = self.buffers.take(wanted);
-        // A file that got shorter meanwhile fails here; the client must not take the rest for all of it.
+        // A file that got shorter meanwhile fails here: the client must not take a part for the whole.
         self.file.read_exact(&mut buffer[..wanted])?;
         self.left -= wanted as u64;
         Ok(Bytes::from_owner(Lent { buffer, length: wanted, home: Arc::clone(&self.buffers) }))
@@ -85,13 +85,13 @@ impl Drop for Lent {
 /// The bytes of a file, compressed.
 pub(super) struct Gzip {
     file: File,
-    /// Absent once all is written.
+    /// Encoder; absent once everything is written.
     encoder: Option<GzEncoder<Vec<u8>>>,
     buffer: Box<[u8]>,
 }
 
 impl Gzip {
-    /// All of `file` from its position on.
+    /// Makes a source of `file` from its position to its end.
     pub(super) fn new(file: File) -> Self {
         // The fastest level: compressing is what limits the speed of the download.
         let encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -107,7 +107,7 @@ impl Source for Gzip {
             let written = std::mem::take(encoder.get_mut());
             if read == 0 {
                 let Some(encoder) = self.encoder.take() else { break };
-                // What is left after the pieces taken out so far.
+                // The rest after the pieces taken out so far.
                 let mut rest = written;
                 rest.append(&mut encoder.finish()?);
                 return Ok(rest.into());
@@ -120,8 +120,8 @@ impl Source for Gzip {
     }
 }
 
-/// Whether compressing a file is worth the time, judged by how it begins. What does not get smaller (archives, pictures,
-/// films) would only arrive later: compressing is many times slower than sending.
+/// Whether compressing a file is worth the time, judged by its first bytes. Content that does not get smaller (archives,
+/// pictures, films) would only arrive later: compressing is many times slower than sending.
 pub(super) fn is_compressible(file: &File, size: u64) -> io::Result<bool> {
     const SAMPLE: usize = 64 << 10;
     if size < 2 * SAMPLE as u64 {
@@ -139,12 +139,12 @@ type Step<S> = (S, io::Result<Bytes>);
 /// The stream of the pieces of a [`Source`].
 pub(super) struct Chunks<S> {
     first: Option<Bytes>,
-    /// The read under way; absent after the end.
+    /// The read in progress; absent after the end.
     next: Option<JoinHandle<Step<S>>>,
 }
 
 impl<S: Source> Chunks<S> {
-    /// Goes on after `first`, which has been read already.
+    /// Makes the stream that continues after `first`, which has been read already.
     pub(super) fn after(first: Bytes, source: S) -> Self {
         Self { first: Some(first), next: Some(read(source)) }
     }

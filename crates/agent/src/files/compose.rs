@@ -76,7 +76,7 @@ fn join(sources: &[String], destination: &Path, owner: Owner) -> Result<()> {
     let unfinished = Unfinished(Some(parent.join(format!(".compose-{:016x}", random()))));
     unfinished.fill(files, owner).and_then(|()| unfinished.rename(destination)).map_err(failed)?;
     for source in sources {
-        // The joined file is there; a piece that cannot be removed does not make the request fail.
+        // The joined file exists; a piece that cannot be removed does not fail the request.
         if let Err(error) = fs::remove_file(source) {
             tracing::warn!(source_path = source, %error, "joined piece not removed");
         }
@@ -121,7 +121,7 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // It may never have been made.
+            // The file may never have been created.
             let _ = fs::remove_file(path);
         }
     }

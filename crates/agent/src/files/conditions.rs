@@ -6,18 +6,18 @@ use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMO
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 
-/// Which part of a file to send.
+/// The part of a file to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Selection {
-    /// All of it: 200.
+    /// The whole file: 200.
     Whole,
-    /// `length` bytes from `start`: 206.
+    /// A part of `length` bytes from `start`: 206.
     Part { start: u64, length: u64 },
-    /// The client has it already: 304.
+    /// Nothing, as the client has the file already: 304.
     NotModified,
-    /// It is not the version the client wants: 412.
+    /// Nothing, as the file is not the version the client wants: 412.
     PreconditionFailed,
-    /// The range lies outside: 416.
+    /// Nothing, as the range lies outside of the file: 416.
     Unsatisfiable,
 }
 
@@ -26,14 +26,14 @@ pub(super) fn needs_identity(headers: &HeaderMap) -> bool {
     [RANGE, IF_RANGE, IF_MODIFIED_SINCE, IF_NONE_MATCH].iter().any(|name| headers.contains_key(name))
 }
 
-/// Decides for a file of `size` bytes that was changed at `modified`, in Unix seconds.
+/// Selects the part of a file of `size` bytes that was changed at `modified`, in Unix seconds.
 pub(super) fn select(headers: &HeaderMap, size: u64, modified: i64) -> Selection {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let since = |name| text(name).and_then(http_date);
     let any = Some("*");
 
     let current = match text(IF_MATCH) {
-        // Without an entity tag nothing but `*` matches.
+        // Without an entity tag only `*` matches.
         Some(tags) => Some(tags) == any,
         None => since(IF_UNMODIFIED_SINCE).is_none_or(|date| modified <= date),
     };
@@ -54,7 +54,7 @@ pub(super) fn select(headers: &HeaderMap, size: u64, modified: i64) -> Selection
     }
 }
 
-/// One range is served; several, another unit or nonsense are ignored, as the RFC allows.
+/// Selects a single range. Several ranges, other units and malformed values are ignored, as the RFC allows.
 fn select_range(range: &str, size: u64) -> Selection {
     let Some((first, last)) = range.strip_prefix("bytes=").and_then(|spec| spec.split_once('-')) else {
         return Selection::Whole;
@@ -71,7 +71,7 @@ fn select_range(range: &str, size: u64) -> Selection {
         (None, None) => Selection::Whole,
         (Some(first), Some(last)) if last < first => Selection::Whole,
         (None, Some(0)) => Selection::Unsatisfiable,
-        // The last so many bytes of an empty file are all of it.
+        // The last bytes of an empty file are the whole file.
         (None, Some(_)) if size == 0 => Selection::Whole,
         (None, Some(length)) => {
             let length = length.min(size);
@@ -88,7 +88,7 @@ fn http_date(text: &str) -> Option<i64> {
     rfc2822::parse(text).ok().map(|date| date.timestamp().as_second())
 }
 
-/// The text of a time in a header; `None` when it cannot be written.
+/// Formats a time for a header; `None` when it is out of range.
 pub(super) fn format_http_date(seconds: i64) -> Option<String> {
     let instant = Timestamp::from_second(seconds).ok()?;
     rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&instant).ok()

@@ -1,8 +1,8 @@
-//! What kind of content a file has, by its name and else by its first bytes. Pure.
+//! The content type of a file, by its name or else by its first bytes. Pure.
 
 use std::path::Path;
 
-/// Bytes that [`of`] looks at.
+/// Number of bytes that [`of`] looks at.
 pub(super) const SNIFF: usize = 512;
 
 const BINARY: &str = "application/octet-stream";
@@ -13,7 +13,7 @@ pub(super) fn of(name: &Path, start: &[u8]) -> &'static str {
     extension.and_then(|e| by_extension(&e)).unwrap_or_else(|| sniff(&start[..start.len().min(SNIFF)]))
 }
 
-/// The table that Go has built in, which is what the original falls back on.
+/// The content type of a file extension, by Go's built-in table, which the original service falls back on.
 fn by_extension(extension: &str) -> Option<&'static str> {
     Some(match extension {
         "avif" => "image/avif",
@@ -33,7 +33,8 @@ fn by_extension(extension: &str) -> Option<&'static str> {
     })
 }
 
-/// Signatures of common formats; what has none is text unless it holds control characters.
+/// The content type of the first bytes, by the signatures of common formats; others are text unless they hold control
+/// characters.
 fn sniff(start: &[u8]) -> &'static str {
     const SIGNATURES: [(&[u8], &str); 15] = [
         (b"%PDF-", "application/pdf"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Offers a file under its name: plain when it is a token, quoted when it is ASCII, else percent-encoded (RFC 2231).
+/// Writes the header for a file name: plain when it is a token, quoted when it is ASCII, else percent-encoded (RFC 2231).
 pub(super) fn inline(name: &str) -> String {
     if !name.is_empty() && name.bytes().all(is_token) {
         return format!("inline; filename={name}");
@@ -29,13 +29,13 @@ pub(super) fn inline(name: &str) -> String {
     format!("inline; filename*=utf-8''{encoded}")
 }
 
-/// A byte that may stand in a token (RFC 9110, section 5.6.2).
+/// Whether a byte may occur in a token (RFC 9110, section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// The value of parameter `name`, with nothing decoded but the backslashes of a quoted string. Clients put percent
-/// signs and directories there and mean them.
+/// The value of parameter `name`, in which only the backslashes of a quoted string are decoded. Clients send names with percent
+/// signs and directories and mean them literally.
 pub(super) fn parameter(header: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut rest = after(header, b';')?;
     loop {

@@ -43,7 +43,7 @@ async fn download(context: RequestContext, query: FilesQuery, headers: HeaderMap
     opened.unwrap_or_else(|e| Err(Error::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string())))?.respond()
 }
 
-/// A file with its first bytes, and what of it goes to the client.
+/// An open file with its first bytes, and the part of it that goes to the client.
 struct Opened {
     name: String,
     modified: i64,
@@ -59,7 +59,7 @@ enum Answer {
 }
 
 impl Opened {
-    /// Opens the file and reads as much as a small answer takes.
+    /// Opens the file and reads as much as a small answer needs.
     fn open(path: PathBuf, headers: &HeaderMap, accepted: encoding::Accepted) -> Result<Self> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => Error::not_found(format!("path '{}' does not exist", path.display())),
@@ -70,7 +70,7 @@ impl Opened {
         let exact = conditions::needs_identity(headers);
         let coding = match accepted.best {
             Some(_) if exact => accepted.identity.then_some(Coding::Identity),
-            // Clients tell an empty file by its length, which a compressed answer does not have.
+            // Clients recognize an empty file by its length, which a compressed answer does not have.
             Some(_) if size == 0 && accepted.identity => Some(Coding::Identity),
             Some(Coding::Gzip) if accepted.identity && !is_compressible(&file, size).map_err(failed)? => {
                 Some(Coding::Identity)
@@ -102,7 +102,7 @@ impl Opened {
     fn respond(self) -> Result<Response> {
         let mut headers = HeaderMap::new();
         let mut set = |name: HeaderName, value: &str| {
-            // A value that no header can hold is left out: the file itself is what counts.
+            // A value that no header can hold is left out: the file itself is more important.
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(name, value);
             }
@@ -156,7 +156,7 @@ impl Answer {
     }
 }
 
-/// Opens what may be downloaded: regular files. Pipes and devices have no end to wait for.
+/// Opens a regular file. Others cannot be downloaded: pipes and devices have no end to wait for.
 fn open_regular(path: &Path, failed: impl Fn(io::Error) -> Error) -> Result<(File, fs::Metadata)> {
     let refuse = |found: &fs::Metadata| match found.is_file() {
         true => Ok(()),
@@ -166,7 +166,7 @@ fn open_regular(path: &Path, failed: impl Fn(io::Error) -> Error) -> Result<(Fil
         false => Err(Error::bad_request(format!("path '{}' is not a regular file", path.display()))),
     };
     refuse(&fs::metadata(path).map_err(&failed)?)?;
-    // Not blocking, in case it is replaced by a pipe just now.
+    // Non-blocking, in case a pipe has just taken its place.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path).map_err(&failed)?;
     let found = file.metadata().map_err(&failed)?;

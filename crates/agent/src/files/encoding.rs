@@ -1,25 +1,25 @@
-//! Choosing the coding of a download from `Accept-Encoding` (contract: envd, section 4). Pure.
+//! Selects the content coding of a download from `Accept-Encoding` (contract: envd, section 4). Pure.
 
-/// How the bytes of a file are sent.
+/// A content coding, in which the bytes of a file are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coding {
-    /// As they are.
+    /// No coding: the plain bytes.
     Identity,
-    /// Compressed.
+    /// Gzip compression.
     Gzip,
 }
 
-/// What the client takes.
+/// The content codings that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Accepted {
-    /// What it likes best; `None` when it takes nothing we have.
+    /// Preferred coding; `None` when the client accepts none that is available.
     pub(super) best: Option<Coding>,
-    /// Whether it takes the plain bytes at all, which ranges and conditions need.
+    /// Whether the client accepts the plain bytes, which ranges and conditions need.
     pub(super) identity: bool,
 }
 
-/// Reads the header; absent is the same as empty. Codings we do not have are skipped, and so are entries that make no
-/// sense. Of equally liked ones the first counts.
+/// Reads the header; a missing header counts as empty. Unknown codings and malformed entries are skipped. Of codings with the
+/// same weight the first counts.
 pub(super) fn accepted(header: &str) -> Accepted {
     let entries = header.split(',').filter_map(entry);
     let mut liked: Vec<(&str, f32)> = entries.collect();

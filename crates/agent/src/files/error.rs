@@ -1,4 +1,4 @@
-//! How a files request fails: a status and a text, as JSON (contract: envd, section 1).
+//! The errors of the files API: a status and a text, as JSON (contract: envd, section 1).
 
 use std::io;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::rpc;
 
-/// Outcome of a files handler.
+/// The result of a files handler.
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
 /// A refused or failed request.
@@ -37,7 +37,7 @@ impl Error {
         Self::new(StatusCode::UNAUTHORIZED, message)
     }
 
-    /// A failed operation on a file. A full disk has a status of its own, which clients tell users about.
+    /// Makes an error for a failed operation on a file. A full disk has a status of its own, which clients report to users.
     pub(super) fn io(what: impl std::fmt::Display, error: &io::Error) -> Self {
         if is_out_of_space(error) {
             return Self::new(
@@ -55,7 +55,7 @@ pub(super) fn is_out_of_space(error: &io::Error) -> bool {
 }
 
 impl From<rpc::Error> for Error {
-    /// Errors of account and path lookup.
+    /// Converts an error of looking up an account or path.
     fn from(error: rpc::Error) -> Self {
         Self::new(error.code.status(), error.message)
     }

@@ -1,15 +1,15 @@
-//! What must hold of multipart bodies; see [`crate::fuzzing`].
+//! Properties of multipart bodies; see [`crate::fuzzing`].
 
 use bytes::Bytes;
 use futures_util::{TryStreamExt, stream};
 
 use super::multipart::Multipart;
 
-/// Name, file name and content of a part.
+/// The name, file name and content of a part.
 type Parsed = (bool, Option<Vec<u8>>, Vec<u8>);
 
-/// Multipart bodies. Byte 0 says how the body is cut on its way. Up to the first line break follows the content type, then
-/// the body: once as it is, once as the contents of parts that are put together properly.
+/// Checks multipart bodies. Byte 0 says how the body is cut into pieces. The content type follows up to the first line break,
+/// then the body: once as it is, once as the contents of well-formed parts.
 pub fn multipart(input: &[u8]) {
     let [cut, rest @ ..] = input else { return };
     let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
@@ -28,7 +28,7 @@ fn as_it_is(content_type: &[u8], body: &[u8], cut: usize) {
     }
 }
 
-/// `body` is taken for file names and contents, separated by zero bytes.
+/// Checks well-formed parts, whose file names and contents are in `body`, separated by zero bytes.
 fn put_together(body: &[u8], cut: usize) {
     let mut pieces = body.split(|byte| *byte == 0);
     let mut expected: Vec<Parsed> = Vec::new();
@@ -68,7 +68,7 @@ fn holds(content: &[u8], text: &[u8]) -> bool {
     content.windows(text.len()).any(|window| window == text)
 }
 
-/// The parts that came whole from a body in pieces of `cut` bytes, and whether that was all of it.
+/// Reads the complete parts of a body in pieces of `cut` bytes, and whether the body ended well.
 fn parse(content_type: &[u8], body: &[u8], cut: usize) -> (Vec<Parsed>, bool) {
     thread_local! {
         static RUNTIME: Option<tokio::runtime::Runtime> =

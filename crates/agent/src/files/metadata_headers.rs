@@ -6,18 +6,18 @@ use super::error::{Error, Result};
 use crate::filesystem::metadata::Metadata;
 
 const PREFIX: &str = "x-metadata-";
-/// Linux allows 255 bytes for the name of an attribute; `user.e2b.` takes nine.
+/// Limit on a key, in bytes. Linux allows 255 for the name of an attribute; `user.e2b.` takes nine.
 const MAX_KEY: usize = 246;
-/// What the smallest common file system has room for in one file.
+/// Limit on all metadata of a file, in bytes: what the smallest common file system has room for.
 const MAX_TOTAL: usize = 4096;
-/// Bytes of the attribute's name in front of the key.
+/// Length of the attribute's name in front of the key, in bytes.
 const NAMESPACE: usize = 9;
 
 /// Reads `X-Metadata-<key>: <value>`; of several with one key the first counts.
 pub(super) fn read(headers: &HeaderMap) -> Result<Metadata> {
     let mut metadata = Metadata::new();
     let mut total = 0;
-    // Header names are lower-case already, and listed with their first value first.
+    // Header names are lowercase already, and listed with their first value first.
     for name in headers.keys() {
         let Some(key) = name.as_str().strip_prefix(PREFIX) else { continue };
         if key.is_empty() || key.len() > MAX_KEY {

@@ -1,10 +1,10 @@
 //! The HTTP files API: downloads, uploads and joining uploads (contract: envd, section 4).
 //!
-//! A download is a chain of small reads on blocking threads, one chunk ahead of the connection; an upload is the same
-//! the other way round. Neither holds more than a few chunks, however large the file is.
+//! A download is a chain of small reads on blocking threads, one chunk ahead of the connection; an upload is the reverse.
+//! Neither holds more than a few chunks, however large the file is.
 //!
-//! An upload is received in full before the target is touched, so a broken one changes nothing; how the received bytes
-//! get into the target is told in [`place`].
+//! An upload is received in full before the target is touched, so a broken one changes nothing; [`place`] describes how the
+//! received bytes get into the target.
 
 mod auth;
 mod body;
@@ -30,7 +30,7 @@ mod upload;
 use axum::Router;
 use axum::routing::{get, post};
 
-/// The routes of this module. Requests must carry a [`RequestContext`](crate::state::RequestContext) extension.
+/// The router of the files API. Requests must carry a [`RequestContext`](crate::state::RequestContext) extension.
 pub fn router() -> Router {
     Router::new()
         .route("/files", get(download::handle).post(upload::handle))

@@ -1,4 +1,4 @@
-//! The parts of a multipart upload, without holding more than a piece of one.
+//! The parts of a multipart upload, of which at most one piece is held in memory.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::body::Bytestream;
 use super::disposition::parameter;
 use super::error::{Error, Result};
 
-/// Bytes that may arrive without any of them being content of a part: headers, and what is read ahead.
+/// Limit on bytes that arrive without content of a part, in bytes: headers, and what is read ahead.
 const MAX_HEADERS: usize = 4 << 20;
 
 /// A multipart body.
@@ -22,14 +22,14 @@ pub(super) struct Multipart {
     without_content: Arc<AtomicUsize>,
 }
 
-/// One part; its content is the stream it is.
+/// A part, which is the stream of its content.
 pub(super) struct Part {
     field: multer::Field<'static>,
     without_content: Arc<AtomicUsize>,
 }
 
 impl Multipart {
-    /// Reads `body` with the boundary named in `content_type`.
+    /// Makes a reader of `body` with the boundary named in `content_type`.
     pub(super) fn new(content_type: &[u8], body: Bytestream) -> Result<Self> {
         let boundary = parameter(content_type, "boundary").and_then(|b| String::from_utf8(b).ok());
         let boundary = boundary.filter(|b| !b.is_empty());
@@ -39,7 +39,7 @@ impl Multipart {
         Ok(Self { parts: multer::Multipart::new(paced, boundary), without_content })
     }
 
-    /// The next part. The one before must have been read or dropped.
+    /// Reads up to the next part. The one before must have been read or dropped.
     pub(super) async fn next(&mut self) -> Result<Option<Part>> {
         let field = self.parts.next_field().await.map_err(malformed)?;
         Ok(field.map(|field| Part { field, without_content: Arc::clone(&self.without_content) }))
@@ -52,7 +52,7 @@ impl Part {
         self.disposition("name").as_deref() == Some(name.as_bytes())
     }
 
-    /// The name of the file, with its directories and as it was sent.
+    /// The name of the file as it was sent, with its directories.
     pub(super) fn filename(&self) -> Option<Vec<u8>> {
         self.disposition("filename")
     }
@@ -72,8 +72,8 @@ impl Stream for Part {
     }
 }
 
-/// Gives the parser one piece at a time. It would take in whatever is ready before it looks at any of it, and it would
-/// look for the end of headers for ever.
+/// The body as the parser gets it, one piece at a time. The parser would take in everything that is ready before it parses
+/// any of it, and would look for the end of headers for ever.
 struct Paced {
     body: Bytestream,
     yielded: bool,
@@ -106,7 +106,7 @@ impl From<Error> for Box<dyn std::error::Error + Send + Sync> {
     }
 }
 
-/// An error of ours on its way through the parser.
+/// An error of the body on its way through the parser.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.message)]
 struct Carried(Error);

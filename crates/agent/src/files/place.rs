@@ -1,14 +1,13 @@
-//! Putting a complete upload where it belongs, in two ways.
+//! Puts a complete upload in its place, in one of two ways.
 //!
-//! *A new file* gets its name when content, owner and metadata are all there, so nobody ever sees half of it. Watchers
-//! of the directory expect CREATE, CHMOD and WRITE from an upload, as the original makes them by creating, handing over
-//! and filling the file; the name alone gives them CREATE, so owner and length are set once more afterwards, to what
-//! they are.
+//! *A new file* gets its name when content, owner and metadata are complete, so nobody ever sees half of it. Watchers of the
+//! directory expect CREATE, CHMOD and WRITE from an upload, as the original service creates, chowns and fills the file; the
+//! name alone gives them CREATE, so owner and length are set once more afterwards, to their present values.
 //!
-//! *An existing file* keeps its inode, with mode, hard links and whoever has it open, so it cannot be replaced by a
-//! rename; that would also look different to watchers. It is handed over to its new owner and takes over the content:
-//! by sharing extents where the file system can (at once, as far as readers can tell), else by a copy, for which space
-//! is set aside first. A broken upload or a full disk leaves the old content in place.
+//! *An existing file* keeps its inode, with mode, hard links and open descriptors, so it cannot be replaced by a rename; that
+//! would also look different to watchers. It is given to its new owner and takes over the content: by sharing extents where
+//! the file system can (atomically for readers), else by a copy, for which space is reserved first. A broken upload or a full
+//! disk leaves the old content in place.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
@@ -24,9 +23,9 @@ use super::spool::Spool;
 use crate::filesystem::directories::Owner;
 use crate::filesystem::metadata::{self, Metadata};
 
-/// Links followed before we call it a loop, as in the kernel.
+/// Limit on links followed before they count as a loop, as in the kernel.
 const MAX_LINKS: usize = 40;
-/// Times that others may make or remove the target between two of our steps.
+/// Limit on retries when others create or remove the target between two steps.
 const MAX_RACES: usize = 16;
 
 /// Makes `received` the content of the file at `target`, which then belongs to `owner`, and `wanted` its metadata.
@@ -51,7 +50,7 @@ pub(super) fn place(
         }
         match create(received, &target, owner, wanted) {
             Ok(kept) => return Ok(kept),
-            // Somebody else was faster; now there is one to overwrite.
+            // Another process was faster; now there is a file to overwrite.
             Err(Failed { received: back, error }) if error.kind() == io::ErrorKind::AlreadyExists => {
                 received = back;
             }
@@ -65,20 +64,20 @@ fn no_follow() -> i32 {
     OFlags::NOFOLLOW.bits().cast_signed()
 }
 
-/// The file that `target` stands for, which need not exist.
+/// Resolves the file that `target` refers to, which need not exist.
 pub(super) fn follow_links(target: &Path) -> io::Result<PathBuf> {
     let mut target = target.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::read_link(&target) {
             Ok(next) => target = target.parent().unwrap_or(Path::new("/")).join(next),
-            // Not a link, or nothing there.
+            // Not a link, or missing.
             Err(_) => return Ok(target),
         }
     }
     Err(Errno::LOOP.into())
 }
 
-/// A creation that did not work out, with the content to try again with.
+/// A failed creation, with the content for another attempt.
 struct Failed {
     received: Received,
     error: io::Error,
@@ -114,8 +113,8 @@ fn spool_small(bytes: &[u8], target: &Path) -> io::Result<Spool> {
     Ok(spool)
 }
 
-/// Gives watchers the events they expect after CREATE. They go by the name a file was opened under, so it is opened
-/// once more. Others may have replaced it by now, and whatever fails here changes nothing about the upload.
+/// Gives watchers the events they expect after CREATE. Events carry the name a file was opened under, so it is opened once
+/// more. Others may have replaced it by now, and a failure here does not affect the upload.
 fn announce(placed: &File, target: &Path, owner: Owner, length: u64) {
     let announced = || -> io::Result<()> {
         let file = OpenOptions::new().write(true).custom_flags(no_follow()).open(target)?;
@@ -134,14 +133,14 @@ fn announce(placed: &File, target: &Path, owner: Owner, length: u64) {
     }
 }
 
-/// For file systems without nameless files.
+/// Creates the file on file systems without nameless files.
 fn create_by_copy(from: &File, target: &Path, owner: Owner, wanted: &Metadata) -> io::Result<Metadata> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o666).open(target)?;
     let filled = fchown(&file, Some(owner.uid), Some(owner.gid))
         .and_then(|()| copy(from, &file))
         .and_then(|()| metadata::replace(&file, wanted));
     if let Err(error) = filled {
-        // The half file is ours alone; the first error is the one to report.
+        // Only this request knows the partial file; the first error is the one to report.
         let _ = fs::remove_file(target);
         return Err(error);
     }
@@ -151,7 +150,7 @@ fn create_by_copy(from: &File, target: &Path, owner: Owner, wanted: &Metadata) -
 fn overwrite(file: &File, received: Received, owner: Owner) -> io::Result<()> {
     let old = file.metadata()?;
     if !old.is_file() {
-        // A device or a pipe takes bytes and nothing else.
+        // A device or a pipe only takes bytes.
         return match received {
             Received::Small(bytes) => (&*file).write_all(&bytes),
             Received::Large(spool, _) => copy(&spool.file, file),
@@ -174,7 +173,7 @@ fn overwrite(file: &File, received: Received, owner: Owner) -> io::Result<()> {
     }
 }
 
-/// Sets space aside for a file that grows, so that it does not run out halfway. Watchers see a WRITE either way.
+/// Reserves space for a file that grows, so that it does not run out halfway. Watchers see a WRITE either way.
 fn reserve(file: &File, length: u64, old: &fs::Metadata) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, length) {
         Ok(()) => Ok(()),
@@ -183,7 +182,7 @@ fn reserve(file: &File, length: u64, old: &fs::Metadata) -> io::Result<()> {
     }
 }
 
-/// Copies all of `from` over the beginning of `to`, within the kernel where it can.
+/// Copies all of `from` over the beginning of `to`, within the kernel where possible.
 fn copy(mut from: &File, mut to: &File) -> io::Result<()> {
     from.rewind()?;
     io::copy(&mut from, &mut to).map(drop)

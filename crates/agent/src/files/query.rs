@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::signature::Signed;
 
-/// What GET and POST `/files` are asked for. All fields are as written in the query: signatures cover that text.
+/// The query of GET and POST `/files`. All fields are as written in the query: signatures cover that text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FilesQuery {
     pub(super) path: Option<String>,

@@ -1,7 +1,7 @@
-//! Taking in an upload, whole, before anything is done with it.
+//! Receives an upload completely before anything is done with it.
 //!
-//! Small ones stay in memory. Of larger ones, one batch is written to a [`Spool`] on a blocking thread while the next
-//! one arrives; a thread is taken for the time of one write only.
+//! Small uploads stay in memory. Of larger ones, one batch is written to a [`Spool`] on a blocking thread while the next one
+//! arrives; a thread is used for one write at a time.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
@@ -14,15 +14,15 @@ use tokio::task::JoinHandle;
 use super::error::{Error, Result};
 use super::spool::Spool;
 
-/// Bytes written at a time; uploads that are shorter never see a spool.
+/// Bytes written at a time; shorter uploads need no spool.
 const BATCH: usize = 512 << 10;
 
 /// A complete upload.
 #[derive(Debug)]
 pub(super) enum Received {
-    /// Its bytes.
+    /// A small upload, as bytes.
     Small(Vec<u8>),
-    /// The file that holds it, and its length.
+    /// A large upload, as the file that holds it and its length.
     Large(Spool, u64),
 }
 
@@ -101,7 +101,7 @@ impl Batch {
     }
 }
 
-/// A spool with at most one write under way.
+/// A spool with at most one write in progress.
 struct Spooling(JoinHandle<io::Result<Spool>>);
 
 impl Spooling {
@@ -109,7 +109,7 @@ impl Spooling {
         Self(tokio::task::spawn_blocking(move || Spool::open(&near)))
     }
 
-    /// Starts writing `batch` once the one before is written.
+    /// Starts writing `batch` once the previous one is written.
     async fn write(self, batch: Batch) -> io::Result<Self> {
         let spool = self.finish().await?;
         Ok(Self(tokio::task::spawn_blocking(move || batch.write_to(&spool.file).map(|()| spool))))

@@ -1,4 +1,4 @@
-//! Where an upload is kept until it is complete.
+//! A nameless file for an upload until it is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -13,19 +13,19 @@ use rustix::io::Errno;
 /// Directory for uploads whose target's file system cannot hold nameless files.
 const ELSEWHERE: &str = "/tmp";
 
-/// A file without a name: it is gone when it is closed, also if the agent dies.
+/// A file without a name, which is removed when it is closed, even if the agent dies.
 #[derive(Debug)]
 pub(super) struct Spool {
-    /// Open for reading and writing.
+    /// File, open for reading and writing.
     pub(super) file: File,
     linkable: bool,
 }
 
 impl Spool {
-    /// Makes one on the file system of the directory `near`, or elsewhere if that cannot be.
+    /// Makes a spool on the file system of the directory `near`, or elsewhere if that is not possible.
     ///
-    /// The kernel tells watchers of the directory a nameless file was made in about writes to it, under a name like
-    /// `#1234`. Hence the root directory comes first: hardly anybody watches that.
+    /// The kernel reports writes to a nameless file to watchers of the directory it was made in, under a name like `#1234`.
+    /// Hence the root directory is tried first: it is hardly ever watched.
     pub(super) fn open(near: &Path) -> io::Result<Self> {
         let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
         let root = Path::new("/");
@@ -40,8 +40,8 @@ impl Spool {
         unlinked(Path::new(ELSEWHERE)).map(|file| Self { file, linkable: false })
     }
 
-    /// Gives the file the name `target`. `Ok(false)` when this file cannot get one there, and its content has to be
-    /// copied; `AlreadyExists` when there is something of that name.
+    /// Gives the file the name `target`. `Ok(false)` when this file cannot get a name there and its content has to be copied;
+    /// `AlreadyExists` when the name is taken.
     pub(super) fn link(&self, target: &Path) -> io::Result<bool> {
         if !self.linkable {
             return Ok(false);
@@ -49,7 +49,7 @@ impl Spool {
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         match rustix::fs::linkat(CWD, own, CWD, target, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => Ok(true),
-            // Another mount of the same device, or no /proc.
+            // Another mount of the same device, or no `/proc`.
             Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::PERM) => Ok(false),
             Err(Errno::NOENT) if !Path::new("/proc/self/fd").exists() => Ok(false),
             Err(error) => Err(error.into()),
@@ -62,7 +62,7 @@ fn nameless(directory: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).mode(0o644).custom_flags(flags).open(directory)
 }
 
-/// The same by hand, for file systems that know no nameless files.
+/// Creates a file and unlinks it, for file systems without nameless files.
 fn unlinked(directory: &Path) -> io::Result<File> {
     match nameless(directory) {
         Ok(file) => Ok(file),
@@ -75,7 +75,7 @@ fn unlinked(directory: &Path) -> io::Result<File> {
     }
 }
 
-/// A number nobody can guess; the standard library keys its hash maps with random bits.
+/// A number that cannot be guessed: the standard library keys its hash maps with random bits.
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(())
 }

@@ -29,7 +29,7 @@ use crate::filesystem::metadata::Metadata;
 use crate::path;
 use crate::state::RequestContext;
 
-/// A file as the answer shows it. The oldest clients break on any further key.
+/// A file as the answer shows it. The oldest clients fail on any further key.
 #[derive(Debug, Serialize)]
 pub(super) struct Written {
     name: String,
@@ -89,7 +89,7 @@ fn media_type(content_type: &[u8]) -> Vec<u8> {
     content_type[..end].trim_ascii().to_ascii_lowercase()
 }
 
-/// What all files of one request have in common.
+/// The settings that all files of one request share.
 struct Uploads {
     account: Account,
     owner: Owner,
@@ -149,8 +149,7 @@ impl Uploads {
     }
 }
 
-/// Checks `target` before anything is received, and makes the directories above it. Returns the directory that the
-/// file will be in.
+/// Checks `target` before anything is received, and creates the directories above it. Returns the parent directory.
 fn prepare(target: &Path, owner: Owner) -> Result<std::path::PathBuf> {
     let target = follow_links(target).map_err(|e| failed(target, &e))?;
     if fs::metadata(&target).is_ok_and(|found| found.is_dir()) {
@@ -169,7 +168,7 @@ fn failed(target: &Path, error: &io::Error) -> Error {
     Error::io(format_args!("failed to write '{}'", target.display()), error)
 }
 
-/// Runs `work` where it may block.
+/// Runs `work` on a thread that may block.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,4 +1,4 @@
-//! Making directories together with those above them.
+//! Creates directories together with missing parents.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::account::Account;
 
-/// Who owns what is created.
+/// The owner of what is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// User id.
@@ -22,8 +22,8 @@ impl From<&Account> for Owner {
     }
 }
 
-/// Makes sure that `path` is a directory. Those that are missing on the way are made with mode 0755 and belong to
-/// `owner`; existing ones are left as they are. Others may make the same directories at the same time.
+/// Makes sure that `path` is a directory. Missing directories are created with mode 0755 and belong to `owner`; existing ones
+/// are not changed. Other processes may create the same directories at the same time.
 pub fn create_all(path: &Path, owner: Owner) -> io::Result<()> {
     let mut missing = Vec::new();
     for ancestor in path.ancestors().filter(|a| !a.as_os_str().is_empty()) {

@@ -1,4 +1,4 @@
-//! What clients are told about a directory entry (contract: envd, section 3.1).
+//! The description of a directory entry that clients get (contract: envd, section 3.1).
 
 use std::collections::HashMap;
 use std::fs::{self, FileType as StdFileType, Metadata};
@@ -13,7 +13,7 @@ use sandcove_wire::envd::filesystem::{EntryInfo, FileType};
 use super::{metadata, permissions};
 use crate::account::Accounts;
 
-/// Describes entries. It remembers the names of owners, so keep one for a whole listing and no longer than that.
+/// Describes entries. Caches the names of owners, so it should live for one listing and no longer.
 pub struct Describer {
     accounts: Accounts,
     users: HashMap<u32, String>,
@@ -21,13 +21,12 @@ pub struct Describer {
 }
 
 impl Describer {
-    /// Reads the account files.
+    /// Makes a describer with the present accounts.
     pub fn load() -> io::Result<Self> {
         Ok(Self { accounts: Accounts::load()?, users: HashMap::new(), groups: HashMap::new() })
     }
 
-    /// Describes the entry at `path`, which is shown as it is given. A link is not followed, but its target gives type
-    /// and mode.
+    /// Describes the entry at `path`, which is shown as given. A link is not followed, but its target gives type and mode.
     pub fn describe(&mut self, path: &Path) -> io::Result<EntryInfo> {
         let own = fs::symlink_metadata(path)?;
         let link = own.file_type().is_symlink().then(|| Link::resolve(path));
@@ -44,7 +43,7 @@ impl Describer {
             modified_time: Some(timestamp(own.mtime(), own.mtime_nsec())),
             is_symlink: link.is_some(),
             symlink_target: link.map(|l| l.path),
-            // Linux has user attributes on files and directories only.
+            // Linux has user attributes only on files and directories.
             metadata: if own.is_file() || own.is_dir() {
                 metadata::read(path)
             } else {
@@ -62,8 +61,8 @@ impl Describer {
     }
 }
 
-/// A directory has the size that ext4 gives it, whole blocks and at least one, whatever the file system makes of it: for
-/// some of those that pools lie on it is 0 (contract: envd, section 3.1).
+/// The size of an entry. A directory has the size it would have on ext4, whole blocks and at least one: some file systems that
+/// pools lie on report 0 (contract: envd, section 3.1).
 fn size(own: &Metadata) -> u64 {
     const BLOCK: u64 = 4096;
     if own.is_dir() { own.size().max(1).next_multiple_of(BLOCK) } else { own.size() }
@@ -80,7 +79,7 @@ pub fn base_name(path: &Path) -> String {
     }
 }
 
-/// The wire's form of a modification time.
+/// Converts a modification time to its form on the wire.
 fn timestamp(seconds: i64, nanoseconds: i64) -> Timestamp {
     Timestamp { seconds, nanos: i32::try_from(nanoseconds).unwrap_or(0) }
 }
@@ -91,7 +90,7 @@ struct Link {
 }
 
 impl Link {
-    /// Follows the link at `path` to its end. One that leads nowhere is shown as its own target.
+    /// Follows the link at `path` to its end. A dangling link is shown as its own target.
     fn resolve(path: &Path) -> Self {
         let end = fs::canonicalize(path);
         let target = end.as_ref().ok().and_then(|end| fs::metadata(end).ok());
@@ -154,7 +153,7 @@ mod tests {
         // An empty directory is 40 bytes here, 0 on btrfs, 4096 on ext4.
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         assert_eq!(describe(directory.path()).size, 4096);
-        // Always 0 as the kernel tells it.
+        // Always 0 as the kernel reports it.
         assert_eq!(describe(Path::new("/proc/self")).size, 0, "a link keeps its own");
         assert_eq!(describe(Path::new("/proc/sys")).size, 4096);
     }

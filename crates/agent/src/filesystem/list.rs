@@ -1,4 +1,4 @@
-//! Listing a directory, some levels deep (contract: envd, section 3.2).
+//! Lists a directory, some levels deep (contract: envd, section 3.2).
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,8 +12,8 @@ use sandcove_wire::envd::filesystem::EntryInfo;
 use super::Describer;
 use crate::rpc::{Error, Result};
 
-/// Lists what is below `root`: a directory before its content, names in the order of their bytes. Only `root` itself
-/// may be a link. Depth 0 is taken as 1.
+/// Lists the entries below `root`: a directory before its content, names in the order of their bytes. Only `root` itself may be
+/// a link. Depth 0 counts as 1.
 pub(super) fn list(root: &Path, depth: u32) -> Result<Vec<EntryInfo>> {
     check_directory(root)?;
     let describer = Describer::load().map_err(|e| failed(root, &e))?;
@@ -22,7 +22,7 @@ pub(super) fn list(root: &Path, depth: u32) -> Result<Vec<EntryInfo>> {
     Ok(walk.entries)
 }
 
-/// Says in the terms of the service why `path` is not a directory that can be looked into.
+/// Checks that `path` is a directory that can be read, with an error in the terms of the service.
 pub(crate) fn check_directory(path: &Path) -> Result<()> {
     let shown = path.display();
     match fs::metadata(path) {
@@ -65,7 +65,7 @@ impl Walk {
     }
 }
 
-/// Entries come and go while we look; one that is gone is not an error.
+/// Ignores the error of an entry that was removed during the listing.
 fn unless_vanished<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -9,17 +9,17 @@ use std::path::Path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-/// In front of each key, in the name of the attribute.
+/// Prefix of each key in the name of the attribute.
 const NAMESPACE: &str = "user.e2b.";
-/// Longest list of names, and longest value, that Linux allows (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
-const KERNEL_LIMIT: usize = 64 << 10;
-/// What is enough for nearly all files.
-const USUAL: usize = 1024;
+/// Limit of Linux on the list of names and on a value, in bytes (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+const MAX_ATTRIBUTE: usize = 64 << 10;
+/// First buffer size, enough for nearly all files, in bytes.
+const FIRST_BUFFER: usize = 1024;
 
-/// Keys and values, prefix stripped.
+/// The keys, without prefix, and values.
 pub type Metadata = BTreeMap<String, String>;
 
-/// Reads the metadata of the entry at `path`, not following links. Whatever cannot be read does not exist.
+/// Reads the metadata of the entry at `path`, without following links. Unreadable metadata counts as missing.
 pub fn read(path: &Path) -> Metadata {
     collect(
         |buffer| rustix::fs::llistxattr(path, buffer),
@@ -35,7 +35,7 @@ pub fn read_open(file: &File) -> Metadata {
     )
 }
 
-/// Makes `wanted` the whole metadata of an open file. A file system without attributes keeps none, silently.
+/// Makes `wanted` the whole metadata of an open file. A file system without attributes silently keeps none.
 pub fn replace(file: &File, wanted: &Metadata) -> io::Result<()> {
     for name in names(|buffer| rustix::fs::flistxattr(file, buffer)) {
         let key = name.to_str().ok().and_then(|n| n.strip_prefix(NAMESPACE));
@@ -81,7 +81,7 @@ fn names(list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Vec<CString> 
 
 /// Calls `read` with a buffer that is large enough; `None` when it fails.
 fn sized(read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Option<Vec<u8>> {
-    for size in [USUAL, KERNEL_LIMIT] {
+    for size in [FIRST_BUFFER, MAX_ATTRIBUTE] {
         let mut buffer = vec![0; size];
         match read(&mut buffer) {
             Ok(length) => {
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn replacing_leaves_only_what_is_wanted() {
-        // Not in memory: tmpfs has user attributes on newer kernels only.
+        // Not in memory: tmpfs has user attributes only on newer kernels.
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = directory.path().join("file");
         let file = File::create(&path).unwrap();

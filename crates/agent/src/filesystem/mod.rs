@@ -1,8 +1,7 @@
-//! The filesystem service without its watches (contract: envd, section 3): looking at entries, making, moving and
-//! removing them.
+//! The filesystem service without its watches (contract: envd, section 3): describes, creates, moves and removes entries.
 //!
-//! Everything runs with the agent's own rights; the account of a request only chooses the base of relative paths and
-//! the owner of what is created. All of it blocks, so handlers hand it to the blocking pool as a whole.
+//! Everything runs with the agent's own rights; the account of a request only determines the base of relative paths and the
+//! owner of what is created. All of it blocks, so handlers run it on the blocking pool.
 
 pub mod directories;
 pub mod entry;

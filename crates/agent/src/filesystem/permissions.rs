@@ -4,7 +4,7 @@
 /// File type bits of `st_mode`, as in `inode(7)`.
 const TYPE_MASK: u32 = 0o170_000;
 
-/// Type and mode letters, then nine permission letters: `-rw-r--r--`, `dtrwxrwxrwx`, `Dcrw-rw-rw-`.
+/// Formats a mode as type and mode letters, then nine permission letters: `-rw-r--r--`, `dtrwxrwxrwx`, `Dcrw-rw-rw-`.
 pub(super) fn text(mode: u32) -> String {
     let mut text = String::with_capacity(12);
     text.push_str(match mode & TYPE_MASK {
@@ -16,7 +16,7 @@ pub(super) fn text(mode: u32) -> String {
         0o140_000 => "S",
         _ => "",
     });
-    // Go writes a set bit for each property, in this order; a character device has two of them.
+    // Go writes a letter for each set bit, in this order; a character device has two.
     let letters = [
         (mode & 0o4000 != 0, 'u'),
         (mode & 0o2000 != 0, 'g'),

@@ -1,4 +1,4 @@
-//! Moving and removing entries (contract: envd, section 3.2).
+//! Moves and removes entries (contract: envd, section 3.2).
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::directories::{self, Owner};
 use crate::rpc::{Error, Result};
 
-/// Renames `source` to `destination`, whose missing parents are made for `owner`.
+/// Renames `source` to `destination`, whose missing parents are created for `owner`.
 pub(super) fn rename(source: &Path, destination: &Path, owner: Owner) -> Result<()> {
     if let Err(error) = fs::symlink_metadata(source) {
         return Err(missing_or_internal(source, &error));
@@ -35,7 +35,7 @@ fn missing_or_internal(source: &Path, error: &io::Error) -> Error {
     }
 }
 
-/// Removes `path` and all below it, links themselves and not what they point to. What is not there counts as removed.
+/// Removes `path` and everything below it, links but not their targets. A missing entry counts as removed.
 pub(super) fn remove(path: &Path) -> Result<()> {
     let removed = fs::symlink_metadata(path)
         .and_then(|found| if found.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) });

@@ -95,7 +95,7 @@ fn describe(path: &Path) -> Result<EntryInfo> {
     })
 }
 
-/// Takes away what the oldest clients cannot read.
+/// Removes fields that the oldest clients cannot read.
 pub(crate) fn shown_to(context: &RequestContext, entry: EntryInfo) -> EntryInfo {
     match context.legacy {
         true => {
@@ -105,7 +105,7 @@ pub(crate) fn shown_to(context: &RequestContext, entry: EntryInfo) -> EntryInfo 
     }
 }
 
-/// Runs `work` where it may block.
+/// Runs `work` on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

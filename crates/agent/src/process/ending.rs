@@ -4,7 +4,7 @@ use sandcove_wire::envd::process::process_event::EndEvent;
 
 use crate::spawn::Exit;
 
-/// What subscribers are told of the end.
+/// Makes the end event for subscribers.
 pub fn end_event(exit: Exit) -> EndEvent {
     match exit {
         Exit::Code(code) => {
@@ -19,7 +19,8 @@ pub fn end_event(exit: Exit) -> EndEvent {
     }
 }
 
-/// What the C library calls a signal, in lower case. A table, because its own function follows the locale and allocates.
+/// The name of a signal in the C library, in lowercase. A table, because the function of the library follows the locale and
+/// allocates.
 fn signal_name(number: i32) -> String {
     let name = match number {
         libc::SIGHUP => "hangup",

@@ -11,12 +11,12 @@ use rustix::termios::Winsize;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The most that is read in one go from a pipe (contract: envd, section 2.3).
+/// Limit on one read from a pipe, in bytes (contract: envd, section 2.3).
 pub const PIPE_CHUNK: usize = 32 << 10;
-/// The most that is read in one go from a terminal.
+/// Limit on one read from a terminal, in bytes.
 pub const TERMINAL_CHUNK: usize = 16 << 10;
 
-/// An end of a pipe, or a terminal's controlling side.
+/// An end of a pipe, or the controlling side of a terminal.
 #[derive(Debug)]
 pub struct Endpoint {
     fd: AsyncFd<OwnedFd>,
@@ -29,33 +29,33 @@ impl Endpoint {
         Ok(Self { fd: super::sys::watch(fd, interest)? })
     }
 
-    /// A pipe the daemon reads; the second is the end for the process.
+    /// Makes a pipe that the daemon reads; the second is the end for the process.
     pub fn output() -> io::Result<(Self, OwnedFd)> {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         Ok((Self::new(read, Interest::READABLE)?, write))
     }
 
-    /// A pipe the daemon writes; the second is the end for the process.
+    /// Makes a pipe that the daemon writes; the second is the end for the process.
     pub fn input() -> io::Result<(Self, OwnedFd)> {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         Ok((Self::new(write, Interest::WRITABLE)?, read))
     }
 
-    /// A new terminal for the user with `uid`; the second is the side for the process.
+    /// Makes a terminal for the user with `uid`; the second is the side for the process.
     pub fn terminal(size: Winsize, uid: u32) -> io::Result<(Self, OwnedFd)> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = rustix::pty::openpt(flags)?;
         rustix::pty::unlockpt(&ours)?;
         let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags)?;
         rustix::termios::tcsetwinsize(&ours, size)?;
-        // The process may want to open it by name. Without the right to give it away it still works as it is.
+        // The process may open it by name. If it cannot be given away it still works through the descriptor.
         let _ = rustix::fs::fchown(&theirs, Some(rustix::fs::Uid::from_raw(uid)), None);
         Ok((Self::new(ours, Interest::READABLE | Interest::WRITABLE)?, theirs))
     }
 
     /// Waits for bytes; none at the end. A terminal whose last holder is gone answers `EIO`, which is an end too.
     ///
-    /// Cancel safe: what has been read is returned.
+    /// Cancel safe: bytes that were read are returned.
     pub async fn read(&self, limit: usize) -> io::Result<Bytes> {
         let read = self.fd.async_io(Interest::READABLE, |fd| read_now(fd, limit)).await;
         read.or_else(
@@ -63,12 +63,12 @@ impl Endpoint {
         )
     }
 
-    /// Reads what is there without waiting; none when nothing is.
+    /// Reads available bytes without waiting; none if there are none.
     pub fn read_available(&self, limit: usize) -> Bytes {
         read_now(self.fd.get_ref(), limit).unwrap_or_default()
     }
 
-    /// Writes all of `bytes`, waiting while the other side has no room. When cancelled, a part may have been written.
+    /// Writes all of `bytes`, and waits while the other side has no room. When cancelled, a part may have been written.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let written =
@@ -84,7 +84,7 @@ impl Endpoint {
     }
 }
 
-/// Reads into the stack first, so that a chunk of a few bytes does not keep a large buffer alive.
+/// Reads a chunk, onto the stack first, so that a few bytes do not keep a large buffer alive.
 fn read_now(fd: &OwnedFd, limit: usize) -> io::Result<Bytes> {
     let mut buffer = [0; PIPE_CHUNK];
     let read = rustix::io::read(fd, &mut buffer[..limit.min(PIPE_CHUNK)])?;

@@ -1,6 +1,6 @@
-//! `process.Process`: clients' programs and what they write (contract: envd, section 2).
+//! The service `process.Process`: programs of clients and their output (contract: envd, section 2).
 //!
-//! `service` is the RPCs; `running` one process; `output` its log and subscribers; `table` who is there.
+//! `service` has the RPCs, `running` one process, `output` its log and subscribers, `table` all processes.
 
 mod ending;
 mod endpoint;
@@ -26,7 +26,7 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// A service without processes that starts its own through `children`. Must be called within a runtime.
+    /// Makes a service that starts its processes through `children`. Must be called within a runtime.
     pub fn new(children: Arc<Children>) -> Self {
         let table: Arc<Table<Process>> = Arc::default();
         let ends = Arc::downgrade(&table);
@@ -34,7 +34,7 @@ impl Processes {
             let mut tick = tokio::time::interval(table::RETENTION);
             loop {
                 tick.tick().await;
-                // Starts and look-ups forget old ends too; this is for a sandbox where neither happens any more.
+                // Starts and look-ups drop old ends too; this is for a sandbox where neither happens any more.
                 match ends.upgrade() {
                     Some(table) => table.expire(),
                     None => return,

@@ -1,8 +1,8 @@
-//! What a process has written and not everybody has read yet: one log of chunks, one cursor a subscriber.
+//! The output of a process that has not been read by all subscribers: one log of chunks, one cursor for each subscriber.
 //!
 //! With subscribers the log holds what the slowest of them still needs, and writers wait once that is [`WINDOW`] chunks.
 //! Several subscribers may drift further apart, [`DRIFT`] bytes, so that one that is slow for a moment does not hold up
-//! the rest; one that takes nothing for [`STALL`] while it does hold them up is cut off. Without subscribers nobody
+//! the rest; one that takes nothing for [`STALL_TIMEOUT`] while it does hold them up is cut off. Without subscribers nothing
 //! waits: the newest [`SPOOL`] bytes are kept for the next one, so that a client which loses its connection loses little.
 
 use std::collections::{HashMap, VecDeque};
@@ -17,18 +17,18 @@ use tokio::time::Instant;
 
 use crate::spawn::Exit;
 
-/// Chunks a subscriber may lag before the process has to wait.
+/// Limit on the chunks a subscriber may lag before the process has to wait.
 pub const WINDOW: usize = 64;
-/// Bytes one of several subscribers may lag while another one keeps up.
+/// Limit on the bytes one of several subscribers may lag while another one keeps up.
 pub const DRIFT: usize = 4 << 20;
-/// Bytes kept while there is no subscriber, counted with what a chunk costs in memory.
+/// Limit on the bytes kept while there is no subscriber, counted with the memory that a chunk costs.
 pub const SPOOL: usize = 1 << 20;
 /// How long one subscriber may hold up others.
-pub const STALL: Duration = Duration::from_secs(5);
-/// What a chunk costs besides its bytes.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Memory that a chunk costs besides its bytes.
 const CHUNK_COST: usize = 256;
 
-/// Where a chunk came from.
+/// The stream a chunk came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
     /// Standard output.
@@ -39,12 +39,12 @@ pub enum Channel {
     Terminal,
 }
 
-/// Bytes the process wrote, as read in one go.
+/// Bytes that the process wrote, as read in one go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where it came from.
+    /// Stream that the process wrote to.
     pub channel: Channel,
-    /// The bytes; never empty.
+    /// Output of the process; never empty.
     pub bytes: Bytes,
 }
 
@@ -54,14 +54,14 @@ impl Chunk {
     }
 }
 
-/// What a subscriber sees.
+/// An item of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum Item {
     /// The process wrote something.
     Data(Chunk),
-    /// It is over; nothing follows.
+    /// The process ended; nothing follows.
     End(Exit),
-    /// This subscriber was too slow and is no longer one; nothing follows.
+    /// The subscriber was too slow and has been removed; nothing follows.
     CutOff,
 }
 
@@ -74,13 +74,13 @@ pub struct Output {
 #[derive(Debug, Default)]
 struct Log {
     chunks: VecDeque<Chunk>,
-    /// Sum of the costs of `chunks`.
+    /// Memory that `chunks` cost.
     cost: usize,
     /// Number of the first of `chunks`.
     first: u64,
     cursors: HashMap<u64, Cursor>,
     next_cursor: u64,
-    /// Tasks with a chunk to write.
+    /// Number of tasks with a chunk to write.
     writers: Vec<Waker>,
     end: Option<Exit>,
 }
@@ -98,19 +98,19 @@ impl Output {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a subscriber. It sees what comes from now on; if it is the only one, first what nobody has seen.
+    /// Adds a subscriber, which sees output from now on; if it is the only one, first the output that nobody has seen.
     pub fn subscribe(self: &Arc<Self>) -> Subscription {
         let mut log = self.log();
         let position = if log.cursors.is_empty() { log.first } else { log.end_position() };
         let id = log.next_cursor;
         log.next_cursor += 1;
         log.cursors.insert(id, Cursor { position, moved: Instant::now(), reader: None });
-        // Beside one that keeps up, a slow one holds up the process later.
+        // With another subscriber that keeps up, a slow one holds up the process later.
         log.wake_writers();
         Subscription { output: Arc::clone(self), id, over: false }
     }
 
-    /// Appends a chunk, whether there is room or not.
+    /// Appends a chunk, even if there is no room.
     pub fn push(&self, channel: Channel, bytes: Bytes) {
         if bytes.is_empty() {
             return;
@@ -123,7 +123,7 @@ impl Output {
         log.wake_readers();
     }
 
-    /// Marks the end. Chunks that are still unread come before it.
+    /// Marks the end, which comes after chunks that are still unread.
     pub fn end(&self, exit: Exit) {
         let mut log = self.log();
         log.end = Some(exit);
@@ -134,7 +134,7 @@ impl Output {
     pub async fn room(&self) {
         while !self.log().has_room() {
             let wait = std::future::poll_fn(|cx| self.poll_room(cx));
-            if tokio::time::timeout(STALL, wait).await.is_err() {
+            if tokio::time::timeout(STALL_TIMEOUT, wait).await.is_err() {
                 self.log().cut_off_stalled();
             }
         }
@@ -157,7 +157,7 @@ impl Log {
         self.first + self.chunks.len() as u64
     }
 
-    /// Chunks that a cursor has before it.
+    /// Number of chunks that a cursor has not read.
     fn lag(&self, cursor: &Cursor) -> usize {
         usize::try_from(self.end_position() - cursor.position).unwrap_or(usize::MAX)
     }
@@ -166,13 +166,13 @@ impl Log {
         let lags = || self.cursors.values().map(|c| self.lag(c));
         match (lags().min(), lags().max()) {
             (_, None | Some(0..WINDOW)) => true,
-            // Someone keeps up, so the others get more time; the log is exactly as long as the slowest one's lag.
+            // One subscriber keeps up, so the others get more time; the log is as long as the lag of the slowest.
             (Some(0..WINDOW), Some(_)) => self.cost < DRIFT,
             _ => false,
         }
     }
 
-    /// Drops what no subscriber needs, or without subscribers what the spool has no room for.
+    /// Drops chunks that no subscriber needs, or without subscribers those that the spool has no room for.
     fn trim(&mut self) {
         let needed = self.cursors.values().map(|c| c.position).min();
         while self
@@ -206,7 +206,7 @@ impl Log {
         }
         let end = self.end_position();
         self.cursors.retain(|_, cursor| {
-            let stalled = end - cursor.position >= WINDOW as u64 && cursor.moved.elapsed() >= STALL;
+            let stalled = end - cursor.position >= WINDOW as u64 && cursor.moved.elapsed() >= STALL_TIMEOUT;
             if stalled && let Some(reader) = cursor.reader.take() {
                 reader.wake();
             }
@@ -217,7 +217,7 @@ impl Log {
     }
 }
 
-/// One reader of a log. It leaves when dropped.
+/// A subscriber of a log. Dropping it ends the subscription.
 #[derive(Debug)]
 pub struct Subscription {
     output: Arc<Output>,
@@ -226,9 +226,9 @@ pub struct Subscription {
 }
 
 impl Stream for Subscription {
-    type Item = Step;
+    type Item = Item;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Step>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if self.over {
             return Poll::Ready(None);
         }
@@ -237,7 +237,7 @@ impl Stream for Subscription {
         let (first, end) = (log.first, log.end);
         let Some(cursor) = log.cursors.get_mut(&self.id) else {
             self.over = true;
-            return Poll::Ready(Some(Step::CutOff));
+            return Poll::Ready(Some(Item::CutOff));
         };
         let index = usize::try_from(cursor.position.saturating_sub(first)).unwrap_or(usize::MAX);
         let position = cursor.position;
@@ -247,20 +247,20 @@ impl Stream for Subscription {
                     cursor.position += 1;
                     cursor.moved = Instant::now();
                 }
-                // Only the one that read the oldest chunk can have made it superfluous.
+                // Only the reader of the oldest chunk can have been the last that needed it.
                 if position == first {
                     log.trim();
                 }
                 log.wake_writers();
-                Poll::Ready(Some(Step::Data(chunk)))
+                Poll::Ready(Some(Item::Data(chunk)))
             }
             (None, Some(exit)) => {
                 self.over = true;
-                Poll::Ready(Some(Step::End(exit)))
+                Poll::Ready(Some(Item::End(exit)))
             }
             (None, None) => {
                 if let Some(cursor) = log.cursors.get_mut(&self.id) {
-                    // One that has read everything has not stalled.
+                    // A subscriber that has read everything has not stalled.
                     cursor.moved = Instant::now();
                     cursor.reader = Some(cx.waker().clone());
                 }
@@ -291,7 +291,7 @@ mod tests {
 
     fn ready(subscription: &mut Subscription) -> Vec<String> {
         std::iter::from_fn(|| match subscription.next().now_or_never()?? {
-            Step::Data(chunk) => Some(String::from_utf8(chunk.bytes.to_vec()).unwrap()),
+            Item::Data(chunk) => Some(String::from_utf8(chunk.bytes.to_vec()).unwrap()),
             other => Some(format!("{other:?}")),
         })
         .collect()
@@ -332,7 +332,7 @@ mod tests {
             output.room().await;
             push(&output, "x");
         }
-        assert!(tokio::time::timeout(STALL * 5, output.room()).await.is_err());
+        assert!(tokio::time::timeout(STALL_TIMEOUT * 5, output.room()).await.is_err());
         assert_eq!(ready(&mut slow).len(), WINDOW);
         output.room().await;
     }

@@ -1,4 +1,4 @@
-//! One process from start to end: its streams, its input, and the task that sees it through.
+//! A process from start to end: its streams, its input, and the task that manages it.
 //!
 //! ```text
 //!            exit                     streams at their end
@@ -26,15 +26,15 @@ use super::output::{Channel, Output, Subscription};
 use super::table::Table;
 use crate::spawn::{Child, Children, Launch, SpawnError, Stdio};
 
-/// What is still read from a stream that is cut: no more than a pipe can hold.
-const LATE_OUTPUT: usize = 1 << 20;
+/// Limit on what is still read from a stream that is cut, in bytes: what a pipe can hold.
+const MAX_LATE_OUTPUT: usize = 1 << 20;
 
 /// How the standard streams of a new process are set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Streams {
     /// Pipes for output and error.
     Pipes {
-        /// Where input comes from.
+        /// Standard input.
         input: Input,
     },
     /// A terminal of this size.
@@ -44,25 +44,25 @@ pub enum Streams {
 /// Standard input of a process without a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// A pipe that clients write to.
+    /// Input is a pipe that clients write to.
     Open,
-    /// Nothing: `/dev/null`.
+    /// Input is `/dev/null`.
     Closed,
 }
 
-/// Why input did not arrive.
+/// An error of writing input.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// The process was started without, or it has been closed.
+    /// The process was started without input, or it has been closed.
     #[error("the input of the process is not open")]
     NotOpen,
-    /// Bytes for a terminal, and there is none.
+    /// The input is for a terminal, and there is none.
     #[error("the process has no terminal")]
     NoTerminal,
-    /// Bytes for standard input, and there is a terminal instead.
+    /// The input is for a pipe, and there is a terminal instead.
     #[error("the process has a terminal, which takes its input")]
     IsTerminal,
-    /// The process does not take them.
+    /// The process does not read its input.
     #[error("failed to write to the process: {0}")]
     Write(#[source] io::Error),
 }
@@ -70,26 +70,26 @@ pub enum InputError {
 /// A process that has been started for a client.
 #[derive(Debug)]
 pub struct Process {
-    /// Its id.
+    /// Process id.
     pub pid: Pid,
-    /// As the client asked for it.
+    /// Program, arguments, variables and directory of the request.
     pub config: ProcessConfig,
-    /// Free text to find it by.
+    /// Free text that selects the process.
     pub tag: Option<String>,
     output: Arc<Output>,
-    mouth: Mouth,
+    input_sink: InputSink,
     phase: Mutex<Phase>,
-    /// Says that streams are not to be waited for any more.
+    /// Cancelled when streams are not waited for any more.
     cut: CancellationToken,
 }
 
-/// Where input goes.
+/// The end of the input that the daemon writes to.
 #[derive(Debug)]
-enum Mouth {
-    /// Gone when the process has ended.
+enum InputSink {
+    /// Controlling side of the terminal; absent once the process has ended.
     Terminal(Mutex<Option<Arc<Endpoint>>>),
     Pipe {
-        /// Held while a write is under way, so that writes do not mix.
+        /// Locked during a write, so that writes do not mix.
         end: tokio::sync::Mutex<Option<Endpoint>>,
         closed: CancellationToken,
     },
@@ -102,39 +102,39 @@ enum Phase {
     Exited,
 }
 
-/// What a start needs besides the program.
+/// The parameters of a start.
 #[derive(Debug)]
 pub struct Plan {
-    /// The program.
+    /// Program to start.
     pub launch: Launch,
-    /// Its streams.
+    /// Standard streams.
     pub streams: Streams,
-    /// Who owns its terminal.
+    /// User id of the owner of the terminal.
     pub uid: u32,
-    /// As the client asked for it.
+    /// Program, arguments, variables and directory of the request.
     pub config: ProcessConfig,
-    /// Free text to find it by.
+    /// Free text that selects the process.
     pub tag: Option<String>,
-    /// When it is killed, if it lasts that long.
+    /// Time at which the process is killed, if it still runs.
     pub deadline: Option<Instant>,
 }
 
 impl Process {
-    /// Starts a process, enters it into `table` and sees it through. The subscription sees all it ever writes.
+    /// Starts a process, adds it to `table` and manages it to its end. The subscription sees all its output.
     pub async fn start(
         plan: Plan,
         children: &Arc<Children>,
         table: &Arc<Table<Self>>,
     ) -> Result<(Arc<Self>, Subscription), SpawnError> {
         let Plan { launch, streams, uid, config, tag, deadline } = plan;
-        let (stdio, mouth, sources) = connect(streams, uid).map_err(SpawnError::Streams)?;
+        let (stdio, input_sink, sources) = connect(streams, uid).map_err(SpawnError::Streams)?;
         let Child { pid, exit } = children.spawn(&launch, stdio).await?;
         let process = Arc::new(Self {
             pid,
             config,
             tag: tag.clone(),
             output: Arc::default(),
-            mouth,
+            input_sink,
             phase: Mutex::new(Phase::Running),
             cut: CancellationToken::new(),
         });
@@ -148,7 +148,7 @@ impl Process {
         let (children, table, watched) = (Arc::clone(children), Arc::clone(table), Arc::clone(&process));
         tokio::spawn(async move {
             let over = async {
-                // The sender is gone only if the runtime is; there is nobody left to tell then.
+                // The sender is dropped only if the runtime is; there is nothing to report to then.
                 let exit = exit.await.ok()?;
                 watched.exited();
                 while pumps.join_next().await.is_some() {}
@@ -158,13 +158,13 @@ impl Process {
             let exit = tokio::select! {
                 exit = &mut over => exit,
                 () = until(deadline) => {
-                    // It may have ended this very moment, which is as good.
+                    // An error means that the process has just ended.
                     let _ = watched.kill(&children, Signal::KILL);
                     over.await
                 }
             };
             watched.close_input().await;
-            // In this order, so that who sees the end does not find the process in the list any more.
+            // In this order, so that a client that sees the end does not find the process in the list any more.
             table.retire(watched.id(), &watched);
             if let Some(exit) = exit {
                 watched.output.end(exit);
@@ -173,12 +173,12 @@ impl Process {
         Ok((process, subscription))
     }
 
-    /// The id as it stands in messages.
+    /// The process id as it is in messages.
     pub fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Joins those who see the output.
+    /// Subscribes to the output.
     pub fn subscribe(&self) -> Subscription {
         self.output.subscribe()
     }
@@ -195,22 +195,22 @@ impl Process {
         *phase = Phase::Exited;
     }
 
-    /// Sends a signal that is meant to end the process; its end is then not held up by descendants.
+    /// Sends a signal that should end the process; descendants do not delay the end event then.
     pub fn kill(&self, children: &Children, signal: Signal) -> io::Result<()> {
         let mut phase = self.phase();
         if *phase == Phase::Exited {
             self.cut.cancel();
             return Ok(());
         }
-        // Not sent means reaped a moment ago: `exited` is about to be called, and cuts.
+        // Not sent means that the process has just been reaped: `exited` is about to be called, and cuts.
         children.signal(self.pid, signal)?;
         *phase = Phase::KillRequested;
         Ok(())
     }
 
-    /// Writes to standard input, waiting while the pipe is full.
+    /// Writes to standard input, and waits while the pipe is full.
     pub async fn write_stdin(&self, bytes: &[u8]) -> Result<(), InputError> {
-        let Mouth::Pipe { end, closed } = &self.mouth else { return Err(InputError::IsTerminal) };
+        let InputSink::Pipe { end, closed } = &self.input_sink else { return Err(InputError::IsTerminal) };
         let end = end.lock().await;
         let Some(pipe) = &*end else { return Err(InputError::NotOpen) };
         tokio::select! {
@@ -228,9 +228,9 @@ impl Process {
         }
     }
 
-    /// Closes standard input. Says whether there can be such a thing: a terminal's input has no end.
+    /// Closes standard input. An error if the process has a terminal, whose input has no end.
     pub async fn close_stdin(&self) -> Result<(), InputError> {
-        if matches!(self.mouth, Mouth::Terminal(_)) {
+        if matches!(self.input_sink, InputSink::Terminal(_)) {
             return Err(InputError::IsTerminal);
         }
         self.close_input().await;
@@ -238,10 +238,12 @@ impl Process {
     }
 
     async fn close_input(&self) {
-        match &self.mouth {
-            Mouth::Terminal(terminal) => drop(terminal.lock().unwrap_or_else(PoisonError::into_inner).take()),
-            Mouth::Pipe { end, closed } => {
-                // Lets go a write that waits for the process to read.
+        match &self.input_sink {
+            InputSink::Terminal(terminal) => {
+                drop(terminal.lock().unwrap_or_else(PoisonError::into_inner).take());
+            }
+            InputSink::Pipe { end, closed } => {
+                // Ends a write that waits for the process to read.
                 closed.cancel();
                 drop(end.lock().await.take());
             }
@@ -254,7 +256,7 @@ impl Process {
     }
 
     fn terminal(&self) -> Result<Arc<Endpoint>, InputError> {
-        let Mouth::Terminal(terminal) = &self.mouth else { return Err(InputError::NoTerminal) };
+        let InputSink::Terminal(terminal) = &self.input_sink else { return Err(InputError::NoTerminal) };
         let terminal = terminal.lock().unwrap_or_else(PoisonError::into_inner);
         terminal.clone().ok_or(InputError::NotOpen)
     }
@@ -262,13 +264,13 @@ impl Process {
 
 type Sources = Vec<(Channel, Arc<Endpoint>)>;
 
-fn connect(streams: Streams, uid: u32) -> io::Result<(Stdio, Mouth, Sources)> {
+fn connect(streams: Streams, uid: u32) -> io::Result<(Stdio, InputSink, Sources)> {
     match streams {
         Streams::Terminal(size) => {
             let (terminal, theirs) = Endpoint::terminal(size, uid)?;
             let terminal = Arc::new(terminal);
             let sources = vec![(Channel::Terminal, Arc::clone(&terminal))];
-            Ok((Stdio::Terminal(theirs), Mouth::Terminal(Mutex::new(Some(terminal))), sources))
+            Ok((Stdio::Terminal(theirs), InputSink::Terminal(Mutex::new(Some(terminal))), sources))
         }
         Streams::Pipes { input } => {
             let (stdout, their_stdout) = Endpoint::output()?;
@@ -280,14 +282,15 @@ fn connect(streams: Streams, uid: u32) -> io::Result<(Stdio, Mouth, Sources)> {
                 }
                 Input::Closed => (None, std::fs::File::open("/dev/null")?.into()),
             };
-            let mouth = Mouth::Pipe { end: tokio::sync::Mutex::new(end), closed: CancellationToken::new() };
+            let input_sink =
+                InputSink::Pipe { end: tokio::sync::Mutex::new(end), closed: CancellationToken::new() };
             let sources = vec![(Channel::Stdout, Arc::new(stdout)), (Channel::Stderr, Arc::new(stderr))];
-            Ok((Stdio::Streams([their_stdin, their_stdout, their_stderr]), mouth, sources))
+            Ok((Stdio::Streams([their_stdin, their_stdout, their_stderr]), input_sink, sources))
         }
     }
 }
 
-/// Carries one stream into the log until its end, or until it is cut and nothing more is readable.
+/// Copies one stream to the log until its end, or until it is cut and nothing more is readable.
 async fn pump(channel: Channel, source: Arc<Endpoint>, output: Arc<Output>, cut: CancellationToken) {
     let limit = if channel == Channel::Terminal { TERMINAL_CHUNK } else { PIPE_CHUNK };
     let flow = async {
@@ -295,19 +298,19 @@ async fn pump(channel: Channel, source: Arc<Endpoint>, output: Arc<Output>, cut:
             output.room().await;
             match source.read(limit).await {
                 Ok(bytes) if !bytes.is_empty() => output.push(channel, bytes),
-                // A read error of a pipe is an end as well: nothing more will come.
+                // A read error of a pipe is an end too: nothing more will come.
                 _ => return,
             }
         }
     };
     tokio::select! {
-        // First, since a stream that is at its end needs no cutting.
+        // First, as a stream at its end needs no cut.
         biased;
         () = flow => return,
         () = cut.cancelled() => {}
     }
     let mut late = 0;
-    while late < LATE_OUTPUT {
+    while late < MAX_LATE_OUTPUT {
         let bytes = source.read_available(limit);
         if bytes.is_empty() {
             return;

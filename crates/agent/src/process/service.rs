@@ -1,4 +1,4 @@
-//! The RPCs: from messages to processes and back.
+//! The RPC handlers of processes.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -21,11 +21,11 @@ use sandcove_wire::envd::process::{
 
 use super::Processes;
 use super::ending::end_event;
-use super::output::{Channel, Step, Subscription};
+use super::output::{Channel, Item, Subscription};
 use super::running::{Input, InputError, Plan, Process, Streams};
 use crate::account::Account;
 use crate::rpc::{Code, Error, Requests, Result, Router, with_keepalive};
-use crate::spawn::{Controls, Credentials, Launch, SpawnError, Step as SpawnStep, daemon_path};
+use crate::spawn::{Controls, Credentials, Launch, SpawnError, Step, daemon_path};
 use crate::state::{RequestContext, State};
 
 /// Adds the service to `router`.
@@ -60,7 +60,7 @@ impl Processes {
     ) -> Result<impl Stream<Item = Result<StartResponse>>> {
         let plan = plan(&context, request)?;
         let directory = plan.launch.directory();
-        // A task of its own, so that a client that leaves at the wrong moment cannot leave half a start behind.
+        // A task of its own, so that a client that disconnects cannot leave half a start behind.
         let start = tokio::spawn(async move { Process::start(plan, &self.children, &self.table).await });
         let started =
             start.await.map_err(|e| Error::internal(format!("failed to start the process: {e}")))?;
@@ -160,7 +160,7 @@ fn plan(context: &RequestContext, request: StartRequest) -> Result<Plan> {
         Launch::new(&config.cmd, &config.args, &environment, &directory, credentials, Controls::Workload);
     let streams = match (pty, stdin) {
         (Some(pty), _) => Streams::Terminal(size(pty)),
-        // Clients before 2.0 never say, and count on being able to write.
+        // Clients before 2.0 never send this, and expect to be able to write.
         (None, None | Some(true)) => Streams::Pipes { input: Input::Open },
         (None, Some(false)) => Streams::Pipes { input: Input::Closed },
     };
@@ -168,7 +168,7 @@ fn plan(context: &RequestContext, request: StartRequest) -> Result<Plan> {
     Ok(Plan { launch, streams, uid: account.uid, config, tag, deadline: context.deadline })
 }
 
-/// The variables of a process; later ones win (contract: envd, section 2.2).
+/// The variables of a process; of several with one name the last wins (contract: envd, section 2.2).
 fn environment(
     state: &State,
     account: &Account,
@@ -187,8 +187,8 @@ fn environment(
 
 fn events(pid: u32, subscription: Subscription) -> impl Stream<Item = Result<Option<ProcessEvent>>> {
     let start = ProcessEvent { event: Some(Event::Start(StartEvent { pid })) };
-    stream::once(std::future::ready(Ok(Some(start)))).chain(subscription.map(|step| match step {
-        Step::Data(chunk) => {
+    stream::once(std::future::ready(Ok(Some(start)))).chain(subscription.map(|item| match item {
+        Item::Data(chunk) => {
             let output = match chunk.channel {
                 Channel::Stdout => Output::Stdout(chunk.bytes),
                 Channel::Stderr => Output::Stderr(chunk.bytes),
@@ -196,8 +196,8 @@ fn events(pid: u32, subscription: Subscription) -> impl Stream<Item = Result<Opt
             };
             Ok(Some(ProcessEvent { event: Some(Event::Data(DataEvent { output: Some(output) })) }))
         }
-        Step::End(exit) => Ok(Some(ProcessEvent { event: Some(Event::End(end_event(exit))) })),
-        Step::CutOff => {
+        Item::End(exit) => Ok(Some(ProcessEvent { event: Some(Event::End(end_event(exit))) })),
+        Item::CutOff => {
             Err(Error::resource_exhausted("this stream was read too slowly while others waited for it"))
         }
     }))
@@ -236,9 +236,9 @@ fn input_error(error: InputError) -> Error {
     Error::internal(error.to_string())
 }
 
-/// Clients take every failure to start as a fault of the request.
+/// Converts a failure to start. Clients expect all of them to be faults of the request.
 fn start_error(directory: &str, error: &SpawnError) -> Error {
-    let SpawnError::Setup { step: SpawnStep::Directory, source } = error else {
+    let SpawnError::Setup { step: Step::Directory, source } = error else {
         return Error::invalid_argument(error.to_string());
     };
     Error::invalid_argument(match source.kind() {

@@ -1,6 +1,6 @@
-//! Which processes there are: the live ones, and for a while those that have ended, so that a client which comes back
-//! late still learns how (contract: envd, section 2.3, exited process). Generic over the process, because the rules are
-//! about keys and time only.
+//! The table of processes: live ones, and for a while those that have ended, so that a client that reconnects late still gets
+//! the end event (contract: envd, section 2.3, exited process). Generic over the process, because the rules are only about
+//! keys and time.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,10 @@ use std::time::Duration;
 use sandcove_wire::envd::process::process_selector::Selector;
 use tokio::time::Instant;
 
-/// How long the end of a process can still be asked for.
+/// How long an ended process is kept.
 pub const RETENTION: Duration = Duration::from_secs(30);
-/// How many ends are kept at most. A sandbox that runs thousands of commands a second must not fill the daemon.
-pub const RETAINED: usize = 512;
+/// Limit on ended processes kept. A sandbox that runs thousands of commands a second must not fill the daemon.
+pub const MAX_ENDED: usize = 512;
 
 /// Processes by id and tag.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Table<P> {
 #[derive(Debug)]
 struct Entries<P> {
     live: HashMap<u32, Entry<P>>,
-    /// Oldest first.
+    /// Ended processes, the oldest first.
     ended: VecDeque<(Instant, u32, Entry<P>)>,
     started: u64,
 }
@@ -31,7 +31,7 @@ struct Entries<P> {
 #[derive(Debug)]
 struct Entry<P> {
     tag: Option<String>,
-    /// Counts starts, so that the newest of several with one tag can be told.
+    /// Number of the start, so that the newest of several with one tag can be found.
     number: u64,
     process: Arc<P>,
 }
@@ -57,7 +57,7 @@ impl<P> Table<P> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a process that has started. Ended ones with its id or tag can no longer be found.
+    /// Adds a started process. Ended ones with its id or tag can no longer be found.
     pub fn insert(&self, pid: u32, tag: Option<String>, process: Arc<P>) {
         let mut entries = self.entries();
         entries.expire();
@@ -67,23 +67,23 @@ impl<P> Table<P> {
         entries.live.insert(pid, Entry { tag, number, process });
     }
 
-    /// Moves a process to those that have ended.
+    /// Moves a process to the ended ones.
     pub fn retire(&self, pid: u32, process: &Arc<P>) {
         let mut entries = self.entries();
         entries.expire();
-        // A live process with the same id is another one if the kernel has reused the id since the exit.
+        // A live process with this id is another one if the kernel has reused the id since the exit.
         if !entries.live.get(&pid).is_some_and(|entry| Arc::ptr_eq(&entry.process, process)) {
             return;
         }
         if let Some(entry) = entries.live.remove(&pid) {
-            if entries.ended.len() == RETAINED {
+            if entries.ended.len() == MAX_ENDED {
                 entries.ended.pop_front();
             }
             entries.ended.push_back((Instant::now(), pid, entry));
         }
     }
 
-    /// Forgets ends whose time is over.
+    /// Removes ended processes whose time is over.
     pub fn expire(&self) {
         self.entries().expire();
     }
@@ -98,7 +98,7 @@ impl<P> Table<P> {
         self.entries().find_live(selector)
     }
 
-    /// As [`Table::find_live`], else the one that ended last and is still known.
+    /// The process of [`Table::find_live`], or else the one that ended last and is still kept.
     pub fn find(&self, selector: &Selector) -> Option<Arc<P>> {
         let mut entries = self.entries();
         entries.expire();
@@ -133,14 +133,14 @@ mod tests {
 
     use super::*;
 
-    /// What may happen to a table.
+    /// An operation on a table.
     #[derive(Debug, Clone)]
     enum Action {
         Start {
             pid: u32,
             tag: Option<u8>,
         },
-        /// The n-th process ever started ends; ending twice must change nothing.
+        /// Ends the n-th process ever started; ending it twice must change nothing.
         End(usize),
         Wait(u64),
     }
@@ -153,13 +153,13 @@ mod tests {
         ]
     }
 
-    /// The rules, said as simply as possible: a list of all processes that ever were.
+    /// The rules in their simplest form: an entry for every process ever started.
     #[derive(Debug)]
     struct Model {
         pid: u32,
         tag: Option<u8>,
         number: usize,
-        /// In seconds, with the order of ends in one second.
+        /// Time in seconds, and the order of ends within a second.
         ended: Option<(u64, usize)>,
         hidden: bool,
     }
@@ -180,7 +180,7 @@ mod tests {
             match action {
                 Action::Start { pid, tag } => {
                     for one in &mut model {
-                        // A live one with the same id cannot be: the kernel gave the id away, so it has ended.
+                        // A live process with the same id has ended, as the kernel has reused the id.
                         let same = one.pid == pid || (one.ended.is_some() && tag.is_some() && one.tag == tag);
                         one.hidden |= same;
                     }
@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test]
     async fn only_so_many_ends_are_kept() {
         let table = Table::<u32>::default();
-        for pid in 1..=u32::try_from(RETAINED).unwrap() + 10 {
+        for pid in 1..=u32::try_from(MAX_ENDED).unwrap() + 10 {
             let process = Arc::new(pid);
             table.insert(pid, None, Arc::clone(&process));
             table.retire(pid, &process);

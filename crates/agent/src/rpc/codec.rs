@@ -4,33 +4,33 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A generated message, readable and writable in both encodings.
 pub trait Message: prost::Message + Default + Serialize + DeserializeOwned + Send + 'static {}
 
 impl<T: prost::Message + Default + Serialize + DeserializeOwned + Send + 'static> Message for T {}
 
-/// How messages of one request and its answer are written.
+/// The encoding of the messages of a request and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
-    /// Protobuf JSON mapping; what all official clients send.
+    /// JSON mapping of Protobuf, which all official clients use.
     Json,
-    /// Protobuf binary.
+    /// Binary Protobuf.
     Proto,
 }
 
 /// Whether an RPC exchanges single messages or enveloped ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// One message each way, in the plain body.
+    /// A message each way, in the plain body.
     Unary,
     /// Enveloped messages in at least one direction.
     Stream,
 }
 
 impl Shape {
-    /// Value of `Accept-Post` when the content type is none of ours.
+    /// Value of `Accept-Post` when the content type is unknown.
     pub fn accept_post(self) -> &'static str {
         match self {
             Self::Unary => "application/json, application/json; charset=utf-8, application/proto",
@@ -40,7 +40,7 @@ impl Shape {
 }
 
 impl Codec {
-    /// Reads a content type; `None` when it is not one of those for `shape`.
+    /// Reads a content type; `None` when it does not fit `shape`.
     pub fn from_content_type(shape: Shape, content_type: &str) -> Option<Self> {
         let (kind, parameters) = match content_type.split_once(';') {
             Some((kind, parameters)) => (kind.trim(), parameters.trim()),
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_types_are_told_apart_by_shape() {
+    fn content_types_depend_on_the_shape() {
         let read = Codec::from_content_type;
         assert_eq!(read(Shape::Unary, "application/json"), Some(Codec::Json));
         assert_eq!(read(Shape::Unary, "application/json; charset=utf-8"), Some(Codec::Json));

@@ -5,23 +5,23 @@ use std::io::Read;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::codec::{Codec, Message};
-use super::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result};
 
-/// The payload is compressed.
+/// Flag of a compressed payload.
 const COMPRESSED: u8 = 1;
-/// The payload is the end-of-stream JSON.
+/// Flag of the payload that is the end-of-stream JSON.
 const END_STREAM: u8 = 2;
-/// Bytes in front of each payload.
+/// Length of what precedes each payload, in bytes.
 const PREFIX: usize = 5;
-/// No message may be longer, before or after decompression: it is held in memory as a whole.
+/// Limit on a message, before and after decompression, in bytes: it is held in memory as a whole.
 pub const MAX_MESSAGE: usize = 128 << 20;
 
-/// How request payloads may be compressed.
+/// The compression of request payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Not at all.
+    /// No compression.
     Identity,
-    /// As gzip.
+    /// Gzip compression.
     Gzip,
 }
 
@@ -37,7 +37,7 @@ impl Encoding {
         }
     }
 
-    /// Undoes the compression of one whole payload.
+    /// Decompresses a whole payload.
     pub fn decode(self, payload: Bytes) -> Result<Bytes> {
         match self {
             Self::Identity => Ok(payload),
@@ -71,7 +71,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder for payloads whose compressed ones are in `encoding`.
+    /// Makes a decoder for payloads that are compressed, if they are, with `encoding`.
     pub fn new(encoding: Encoding) -> Self {
         Self { buffer: BytesMut::new(), encoding, ended: false }
     }
@@ -81,7 +81,7 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Takes the next whole payload, if it is there. What follows an end-of-stream message is ignored.
+    /// Takes the next whole payload, if it has arrived. Bytes after an end-of-stream message are ignored.
     pub fn next_payload(&mut self) -> Result<Option<Bytes>> {
         if self.ended || self.buffer.len() < PREFIX {
             return Ok(None);
@@ -115,7 +115,7 @@ impl Decoder {
         }
     }
 
-    /// Says whether the byte stream may end here; an unfinished envelope is an error.
+    /// Checks that the byte stream may end here; an unfinished envelope is an error.
     pub fn finish(&self) -> Result<()> {
         if self.ended || self.buffer.is_empty() {
             return Ok(());
@@ -148,7 +148,7 @@ pub fn write_end(error: Option<&Error>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; PREFIX]);
     let written = serde_json::to_writer(&mut *out, &End { error });
-    // Neither can fail: a vector takes everything, and the text is far shorter than 4 GiB.
+    // Neither can fail: a vector has no limit, and the text is far shorter than 4 GiB.
     debug_assert!(written.is_ok());
     let sealed = seal(out, start, END_STREAM);
     debug_assert!(sealed.is_ok());
@@ -260,7 +260,7 @@ mod tests {
             prop_assert_eq!(seen, payloads.into_iter().map(|(_, payload)| payload).collect::<Vec<_>>());
         }
 
-        /// Nonsense is an error or nothing, never a panic, and an unfinished envelope is noticed.
+        /// Any bytes are payloads, nothing or an error, never a panic, and an unfinished envelope is noticed.
         #[test]
         fn nonsense_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let mut decoder = Decoder::new(Encoding::Gzip);
@@ -273,7 +273,7 @@ mod tests {
             let _ = decoder.finish();
         }
 
-        /// What is written is read back, in both encodings.
+        /// Written messages are read back, in both encodings.
         #[test]
         fn messages_come_back(cmd in "\\PC{0,16}", args in prop::collection::vec("\\PC{0,8}", 0..4)) {
             let process = sandcove_wire::envd::process::ProcessConfig { cmd, args, ..Default::default() };

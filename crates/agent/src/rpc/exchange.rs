@@ -1,4 +1,4 @@
-//! One RPC from request to answer, in the three shapes there are.
+//! An RPC from request to answer, in its three shapes.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -15,12 +15,12 @@ use tokio::time::{Instant, Sleep};
 
 use super::codec::{Codec, Message, Shape};
 use super::envelope::{self, Decoder, Encoding, MAX_MESSAGE};
-use super::error::{Code, Error, Result};
 use super::headers;
 use crate::drained::Drained;
+use crate::error::{Code, Error, Result};
 use crate::state::RequestContext;
 
-/// Messages that are ready together leave together, up to this many bytes.
+/// Limit on the messages that are sent together when they are ready together, in bytes.
 const BATCH: usize = 128 << 10;
 
 /// Answers an RPC with one message each way.
@@ -83,7 +83,7 @@ where
             let mut requests = Requests::<Req>::new(codec, request)?;
             let message = requests.next().await?;
             let message = message.ok_or_else(|| Error::unimplemented("the request holds no message"))?;
-            // To the end of the body, also because a connection whose request is not read whole cannot be used again.
+            // To the end of the body, also because a connection whose request is not read to its end cannot be reused.
             if requests.next().await?.is_some() {
                 return Err(Error::unimplemented("the request holds more than one message"));
             }
@@ -130,7 +130,7 @@ where
     stream_response(codec, Body::from(body))
 }
 
-/// The messages of a request, one after the other.
+/// The stream of the messages of a request.
 pub struct Requests<M> {
     codec: Codec,
     body: Drained,
@@ -167,7 +167,7 @@ impl<M: Message> Requests<M> {
 /// Body of a streamed answer: enveloped messages, then the end-of-stream envelope.
 struct Answers<S> {
     codec: Codec,
-    /// Absent once the end is written.
+    /// Stream of messages; absent once the end is written.
     messages: Option<Pin<Box<S>>>,
     deadline: Option<Pin<Box<Sleep>>>,
 }
@@ -185,7 +185,7 @@ impl<S: Stream<Item = Result<Res>>, Res: Message> Stream for Answers<S> {
                 Poll::Pending if out.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
                 Poll::Ready(Some(message)) => {
-                    // Once more, since a message made ready by the deadline itself must not get ahead of it.
+                    // Checked again: a message that the deadline itself made ready must not precede it.
                     over = this.deadline.as_mut().is_some_and(|d| d.deadline() <= Instant::now());
                     if over {
                         break;
@@ -213,7 +213,7 @@ impl<S: Stream<Item = Result<Res>>, Res: Message> Stream for Answers<S> {
     }
 }
 
-/// A unary error answer; also used by the request pipeline for a user that does not exist.
+/// Makes a unary error answer; also used by the request pipeline for an unknown user.
 pub fn error_response(error: &Error) -> Response<Body> {
     let body = serde_json::to_vec(error).unwrap_or_default();
     let mut response = Response::new(Body::from(body));
@@ -222,7 +222,7 @@ pub fn error_response(error: &Error) -> Response<Body> {
     response
 }
 
-/// An in-band error answer to a stream whose request had `content_type`.
+/// Makes an in-band error answer to a stream whose request had `content_type`.
 pub fn stream_error_response(content_type: &str, error: &Error) -> Response<Body> {
     match Codec::from_content_type(Shape::Stream, content_type) {
         Some(codec) => stream_response(codec, Body::from(end(Some(error)))),
@@ -253,7 +253,7 @@ fn end(error: Option<&Error>) -> Vec<u8> {
     out
 }
 
-/// Adds what the protocol's own headers say.
+/// Adds the settings in the protocol's own headers to `context`.
 fn with_protocol(mut context: RequestContext, headers: &HeaderMap) -> Result<RequestContext> {
     let timeout = headers::timeout(headers::text(headers, "connect-timeout-ms"))?;
     context.deadline = timeout.map(|t| Instant::now() + t);

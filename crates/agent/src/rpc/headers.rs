@@ -1,15 +1,15 @@
-//! Reading of the protocol's request headers. Pure.
+//! Reads the protocol's request headers. Pure.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::error::{Error, Result};
+use crate::error::{Error, Result};
 
-/// Keepalive interval of clients that ask for none, or for nonsense.
+/// Keepalive interval of clients that send none, or a malformed one.
 const DEFAULT_KEEPALIVE: Duration = Duration::from_secs(90);
 
-/// The text of a header; absent when missing or not text.
+/// The text of a header; `None` when it is missing or not text.
 pub fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }

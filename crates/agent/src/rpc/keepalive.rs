@@ -1,4 +1,4 @@
-//! Filling the silence of a stream.
+//! Keepalive messages of a stream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::Stream;
 use tokio::time::{Instant, Sleep};
 
-use super::error::Result;
+use crate::error::Result;
 
-/// Passes `stream` on, and adds `filler()` whenever `interval` goes by without an item. The clock starts with the first
-/// item, so nothing comes before it.
+/// Passes `stream` on, and adds `filler()` whenever `interval` passes without an item. The clock starts with the first item,
+/// so nothing precedes it.
 pub fn with_keepalive<S, T>(
     stream: S,
     interval: Duration,

@@ -12,14 +12,13 @@
 
 pub mod codec;
 pub mod envelope;
-mod error;
 mod exchange;
 pub mod headers;
 mod keepalive;
 mod router;
 
+pub use crate::error::{Code, Error, Result};
 pub use codec::{Codec, Message};
-pub use error::{Code, Error, Result};
 pub use exchange::{Requests, error_response, stream_error_response};
 pub use keepalive::with_keepalive;
 pub use router::{Router, Rpc};

@@ -9,8 +9,8 @@ use futures_util::Stream;
 use http::{Request, Response};
 
 use super::codec::Message;
-use super::error::Result;
 use super::exchange::{self, Requests};
+use crate::error::Result;
 use crate::state::RequestContext;
 
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
@@ -23,7 +23,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// A table without entries.
+    /// Makes an empty table.
     pub fn new() -> Self {
         Self::default()
     }
@@ -88,11 +88,11 @@ impl Router {
     }
 }
 
-/// One entry of the table.
+/// An RPC in the table.
 pub struct Rpc<'a>(&'a Handler);
 
 impl Rpc<'_> {
-    /// Answers a request to it.
+    /// Answers a request to this RPC.
     pub async fn call(self, context: RequestContext, request: Request<Body>) -> Response<Body> {
         (self.0)(context, request).await
     }

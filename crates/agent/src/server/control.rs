@@ -1,4 +1,4 @@
-//! What the host may ask for, on its own socket only (contract: envd, section 7).
+//! The endpoints for the host, on its own socket only (contract: envd, section 7).
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,9 +17,9 @@ use serde::Deserialize;
 use super::pipeline::json_error;
 use crate::state::SharedState;
 
-/// The bundle that programs trust.
+/// The bundle of certificates that programs trust.
 const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// Where the certificate outlives a rebuild of the bundle.
+/// Path at which the certificate survives a rebuild of the bundle.
 const PERSISTED: &str = "/usr/local/share/ca-certificates/e2b-ca.crt";
 
 /// Body of `POST /init`. Fields of the original that have no meaning here are ignored.
@@ -31,7 +31,7 @@ struct Init {
     ca_bundle: Option<String>,
 }
 
-/// The routes of the control socket.
+/// The router of the control socket.
 pub(super) fn router(state: SharedState) -> Router {
     Router::new().route("/init", post(init)).with_state(state)
 }
@@ -39,7 +39,7 @@ pub(super) fn router(state: SharedState) -> Router {
 async fn init(State(state): State<SharedState>, body: Bytes) -> Response {
     let init: Init = match serde_json::from_slice(if body.is_empty() { b"{}" } else { &body }) {
         Ok(init) => init,
-        // The text of the error would quote the body, and with it perhaps the token.
+        // The text of the error would quote the body, and perhaps the token in it.
         Err(error) => {
             let place = format!("invalid settings at line {}, column {}", error.line(), error.column());
             return json_error(StatusCode::BAD_REQUEST, &place);
@@ -58,7 +58,7 @@ async fn init(State(state): State<SharedState>, body: Bytes) -> Response {
         .into_response()
 }
 
-/// Makes `certificates` trusted, in place of those of an earlier call.
+/// Makes `certificates` trusted, and replaces those of an earlier call.
 fn trust(bundle: &Path, persisted: &Path, certificates: &str) -> io::Result<()> {
     let read = |path| match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),

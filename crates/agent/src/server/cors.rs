@@ -13,7 +13,7 @@ const EXPOSED: &str =
     "Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, Cache-Control, X-Content-Type-Options";
 const MAX_AGE: &str = "7200";
 
-/// The answer to a browser that asks before it calls; `None` for any other request.
+/// The answer to a browser's preflight request; `None` for any other request.
 pub(super) fn preflight(request: &Request<Body>) -> Option<Response<Body>> {
     let wanted = request.headers().get(ACCESS_CONTROL_REQUEST_METHOD)?;
     if request.method() != Method::OPTIONS {
@@ -37,7 +37,7 @@ pub(super) fn preflight(request: &Request<Body>) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// Adds to any other answer what the browser has to know.
+/// Adds the headers that the browser needs to any other answer.
 pub(super) fn decorate(origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
     headers.append(VARY, HeaderValue::from_static("Origin"));
     if origin.is_some_and(|origin| !origin.is_empty()) {

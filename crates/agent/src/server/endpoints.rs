@@ -13,7 +13,7 @@ use super::metrics::{Meter, Metrics};
 use super::pipeline::json_error;
 use crate::state::SharedState;
 
-/// The endpoints that need nothing but the state.
+/// The router of the endpoints that only need the state.
 pub(super) fn router(state: SharedState) -> Router {
     let envs =
         get(|State(state): State<SharedState>| async move { Json::<BTreeMap<_, _>>(state.variables()) });

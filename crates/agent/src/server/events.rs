@@ -1,4 +1,4 @@
-//! The address where a sandbox asks who it is (contract: envd, section 6).
+//! The address at which a sandbox can ask for its identity (contract: envd, section 6).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,13 +11,12 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::listen;
-use crate::EVENTS_ADDRESS;
-use crate::state::SharedState;
+use crate::state::{EVENTS_ADDRESS, SharedState};
 
 const PORT: u16 = 80;
 
-/// Answers `GET /me` on the events address for as long as the daemon lives. The address is there only if the host has
-/// made it; a sandbox without it works all the same.
+/// Answers `GET /me` on the events address for as long as the daemon lives. The host may not have set up the address; a sandbox
+/// works without it.
 pub async fn serve_events(state: SharedState) {
     let address = SocketAddr::from((EVENTS_ADDRESS, PORT));
     let listener = match TcpListener::bind(address).await {

@@ -1,4 +1,4 @@
-//! Sockets and connections. One task a connection.
+//! Listeners and connections, with one task for each connection.
 
 use std::future::Future;
 use std::io;
@@ -19,17 +19,17 @@ use tower::ServiceExt;
 
 use super::pipeline::{Entrance, Pipeline};
 
-/// How long a connection may stay idle; longer than any proxy in front, so that it is never us who hangs up on a
-/// request that is on its way (contract: envd, section 1).
-const IDLE: Duration = Duration::from_secs(640);
-/// Pause after a connection could not be taken, which is when descriptors or memory have run out.
+/// How long a connection may stay idle; longer than in any proxy in front, so that the agent never closes a connection that a
+/// request is just coming on (contract: envd, section 1).
+const IDLE_TIMEOUT: Duration = Duration::from_secs(640);
+/// Pause after a connection could not be accepted, because descriptors or memory have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const BACKLOG: i32 = 1024;
 
 pub(super) type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 pub(super) type Respond = Arc<dyn Fn(Request<Body>) -> Answer + Send + Sync>;
 
-/// Opens `port` on all addresses, of both families where there are two.
+/// Listens on `port` of all addresses, of both families if the system has both.
 pub fn bind_public(port: u16) -> io::Result<TcpListener> {
     bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
         .or_else(|_| bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))
@@ -89,7 +89,7 @@ fn respond(pipeline: Arc<Pipeline>, entrance: Entrance) -> Respond {
     })
 }
 
-/// Answers one request by a router.
+/// Answers a request with a router.
 pub(super) fn call(router: axum::Router, request: Request<Body>) -> Answer {
     Box::pin(async move {
         let Ok(response) = router.oneshot(request).await;
@@ -104,10 +104,10 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, respond: Respon
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
+        .header_read_timeout(IDLE_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
-        // Clients leave as they like.
+        // An error means that the client has left.
         tracing::debug!(%error, "connection ended");
     }
 }

@@ -1,5 +1,5 @@
-//! What the sandbox uses. Its own control group says it best; what that does not tell (no limit is set, or the files
-//! are not there) comes from `/proc`, which shows the whole machine.
+//! The resource usage of the sandbox. It comes from its control group; what that does not have (no limit is set, or the files
+//! are missing) comes from `/proc`, which shows the whole machine.
 
 use std::fs;
 use std::io;
@@ -15,12 +15,12 @@ const MIB: u64 = 1 << 20;
 /// Answer of `GET /metrics`.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Metrics {
-    /// Unix seconds.
+    /// Time of the sample, in Unix seconds.
     ts: u64,
     cpu_count: u32,
-    /// Since the previous reading, of all processors together, in percent.
+    /// Processor usage since the previous sample, of all processors together, in percent.
     cpu_used_pct: f64,
-    /// Bytes, like all that do not say otherwise.
+    /// Memory, in bytes like all fields without a unit.
     mem_total: u64,
     mem_used: u64,
     mem_cache: u64,
@@ -30,14 +30,14 @@ pub(super) struct Metrics {
     disk_total: u64,
 }
 
-/// Takes readings, and remembers the previous one.
+/// Takes samples, and remembers the previous one.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     previous: Mutex<Option<(Instant, Duration)>>,
 }
 
 impl Meter {
-    /// Takes a reading.
+    /// Takes a sample.
     pub(super) fn read(&self) -> io::Result<Metrics> {
         let cpu_count = cpu_count();
         let (mem_total, mem_used, mem_cache) = memory()?;
@@ -74,7 +74,7 @@ fn group_file(name: &str) -> Option<String> {
     fs::read_to_string(Path::new(GROUP).join(name)).ok()
 }
 
-/// The number after `key` in lines of `key number`.
+/// The number after `key` in a text of lines `key number`.
 fn field(text: &str, key: &str) -> Option<u64> {
     let mut lines = text.lines().map(str::split_whitespace);
     lines.find_map(|mut words| (words.next() == Some(key)).then(|| words.next()?.parse().ok())?)
@@ -95,7 +95,7 @@ fn cpu_time() -> Duration {
     if let Some(micros) = group_file("cpu.stat").and_then(|text| field(&text, "usage_usec")) {
         return Duration::from_micros(micros);
     }
-    // user nice system idle iowait irq softirq, in hundredths of a second
+    // user nice system idle iowait irq softirq, in hundredths of a second.
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = stat.lines().next().unwrap_or_default().split_whitespace().skip(1).take(7).enumerate();
     let busy =
@@ -103,7 +103,7 @@ fn cpu_time() -> Duration {
     Duration::from_millis(busy.sum::<u64>() * 10)
 }
 
-/// Total, used without cache, and cache.
+/// The total memory, the used memory without cache, and the cache, in bytes.
 fn memory() -> io::Result<(u64, u64, u64)> {
     let machine = fs::read_to_string("/proc/meminfo")?;
     let machine = |key| field(&machine, key).unwrap_or_default() * 1024;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_makes_sense() {
+    fn a_sample_is_plausible() {
         let meter = Meter::default();
         let first = meter.read().unwrap();
         assert_eq!(first.cpu_used_pct, 0.0);

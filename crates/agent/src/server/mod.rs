@@ -1,5 +1,5 @@
-//! How a request travels: a listener takes it, the pipeline decides whether it may pass and for whom, then it goes to
-//! an RPC or to a plain endpoint (contract: envd, sections 1, 5 and 7).
+//! The HTTP server. A listener accepts a request, the pipeline decides whether it is let in and for which account, then it goes
+//! to an RPC or to a plain endpoint (contract: envd, sections 1, 5 and 7).
 
 mod control;
 mod cors;
@@ -19,7 +19,7 @@ use crate::process::{self, Processes};
 use crate::state::SharedState;
 use crate::{files, filesystem, rpc, watch};
 
-/// Puts all services together.
+/// Builds the pipeline with all services.
 pub fn build(state: SharedState, processes: &Processes) -> Arc<Pipeline> {
     let rpc = process::register(rpc::Router::new(), processes);
     let rpc = watch::register(filesystem::register(rpc));

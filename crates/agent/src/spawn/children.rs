@@ -1,9 +1,9 @@
 //! The one place that waits for processes. As PID 1 the daemon inherits every orphan of the sandbox and has to reap it,
-//! so waiting for single children would either leave orphans or steal from each other. Here one loop reaps all there
-//! is and hands the statuses of our own children to who started them.
+//! so waiting for single children would either leave orphans or take statuses from each other. Here one loop reaps all
+//! processes and reports the statuses of those that the daemon started.
 //!
-//! Fork and entry in the table happen under one lock, and so do reaping and signalling: a child can neither end before
-//! it is known, nor can a signal hit a process id that has been reaped and given to somebody else.
+//! Fork and entry in the table happen under one lock, and so do reaping and signalling: a child cannot end before it is in
+//! the table, and a signal cannot hit a process id that has been reaped and reused.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,12 +20,12 @@ use tokio::sync::{Notify, oneshot};
 use super::sys::{self, REPORT_LENGTH};
 use super::{Exit, Launch, SpawnError, Stdio, Step};
 
-/// Whose children are reaped.
+/// The processes that are reaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaping {
-    /// All, as PID 1 must.
+    /// Every process, as PID 1 must.
     Everything,
-    /// Those started through the table; others belong to who started them.
+    /// Processes started through the table only.
     OwnChildren,
 }
 
@@ -34,21 +34,21 @@ pub enum Reaping {
 pub struct Children {
     reaping: Reaping,
     waiting: Mutex<HashMap<Pid, oneshot::Sender<Exit>>>,
-    /// Told after each round of reaping.
+    /// Notified after each round of reaping.
     reaped: Notify,
 }
 
-/// A program that runs.
+/// A running program.
 #[derive(Debug)]
 pub struct Child {
-    /// Its process id.
+    /// Process id.
     pub pid: Pid,
-    /// How it ends.
+    /// Receives how the process ends.
     pub exit: oneshot::Receiver<Exit>,
 }
 
 impl Children {
-    /// An empty table, and the task that reaps for it. Must be called within a runtime.
+    /// Makes an empty table and starts the task that reaps for it. Must be called within a runtime.
     pub fn start(reaping: Reaping) -> io::Result<Arc<Self>> {
         let children = Arc::new(Self { reaping, waiting: Mutex::default(), reaped: Notify::new() });
         let mut deaths = signal(SignalKind::child())?;
@@ -57,7 +57,7 @@ impl Children {
             loop {
                 reaper.reap();
                 reaper.reaped.notify_one();
-                // Level, not edge: signals merge, so each one means "look at everything".
+                // Signals merge, so each one means that any number of children may have ended.
                 if deaths.recv().await.is_none() {
                     return;
                 }
@@ -70,7 +70,7 @@ impl Children {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts `launch` and waits until it has become the program, or has failed to.
+    /// Starts `launch` and waits until the program runs or has failed to start.
     pub async fn spawn(&self, launch: &Launch, stdio: Stdio) -> Result<Child, SpawnError> {
         let (report, their_report) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|e| SpawnError::Fork(e.into()))?;
@@ -81,7 +81,7 @@ impl Children {
             waiting.insert(pid, ended);
             (pid, exit)
         };
-        // Ours must be closed, or end of file never comes.
+        // Our copy must be closed, or end of file never comes.
         drop((their_report, stdio));
         match read_report(report).await.map_err(SpawnError::Fork)? {
             None => Ok(Child { pid, exit }),
@@ -89,7 +89,7 @@ impl Children {
         }
     }
 
-    /// Sends `signal` to `pid`, if it has not been reaped. Says whether it was sent.
+    /// Sends `signal` to `pid`, if that has not been reaped. Returns whether it was sent.
     pub fn signal(&self, pid: Pid, signal: Signal) -> io::Result<bool> {
         let waiting = self.waiting();
         if !waiting.contains_key(&pid) {
@@ -99,15 +99,15 @@ impl Children {
         Ok(true)
     }
 
-    /// Sends `signal` to all of them.
+    /// Sends `signal` to all processes in the table.
     pub fn signal_all(&self, signal: Signal) {
         for pid in self.waiting().keys() {
-            // One that has ended but is not reaped yet does not mind.
+            // A process that has ended but is not reaped yet ignores it.
             let _ = rustix::process::kill_process(*pid, signal);
         }
     }
 
-    /// Waits until there is none left, orphans included.
+    /// Waits until no process is left, orphans included.
     pub async fn all_gone(&self) {
         loop {
             let reaped = self.reaped.notified();
@@ -125,11 +125,11 @@ impl Children {
     fn reap(&self) {
         let mut waiting = self.waiting();
         match self.reaping {
-            // Ends with "none has ended" or with "there is none".
+            // Ends with "none has ended" or with "no children".
             Reaping::Everything => {
                 while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
                     if let Some(ended) = waiting.remove(&pid) {
-                        // Nobody listens when the start itself failed.
+                        // Nothing listens when the start itself failed.
                         let _ = ended.send(Exit::from_status(status));
                     }
                 }
@@ -148,7 +148,7 @@ impl Children {
     }
 }
 
-/// Reads what a new process has to say before the program starts; nothing is the good case.
+/// Reads the report of a new process; end of file means that the program started.
 async fn read_report(report: OwnedFd) -> io::Result<Option<(Step, io::Error)>> {
     let mut report = pipe::Receiver::from_owned_fd(report)?;
     let mut bytes = [0; REPORT_LENGTH];

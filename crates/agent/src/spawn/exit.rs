@@ -1,15 +1,15 @@
-//! How a process ended.
+//! The end of a process.
 
 use rustix::process::WaitStatus;
 
-/// The end of a process.
+/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It ended itself, with this status.
+    /// The process exited with this status.
     Code(i32),
-    /// A signal ended it.
+    /// The process was ended by a signal.
     Signal {
-        /// The signal.
+        /// Number of the signal.
         number: i32,
         /// Whether the kernel wrote a core dump.
         core_dumped: bool,
@@ -17,7 +17,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Reads a wait status of a process that is gone.
+    /// Converts the wait status of a process that has ended.
     pub(super) fn from_status(status: WaitStatus) -> Self {
         match status.terminating_signal() {
             Some(number) => Self::Signal { number, core_dumped: libc::WCOREDUMP(status.as_raw()) },

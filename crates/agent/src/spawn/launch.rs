@@ -1,4 +1,4 @@
-//! The description of a program to start, with all memory it takes allocated beforehand.
+//! The description of a program to start, with all memory that the start needs allocated beforehand.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use super::SpawnError;
 use crate::account::Account;
 
-/// `PATH` when the daemon itself has none.
+/// Value of `PATH` when the daemon itself has none.
 const FALLBACK_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The user a program runs under.
@@ -19,7 +19,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Those of `account`; `None` when the daemon already is that user and has no right to change (run by hand).
+    /// The credentials of `account`; `None` when the daemon already runs as that user and cannot change (run by hand).
     pub fn of(account: &Account) -> Option<Self> {
         let own = rustix::process::geteuid();
         if !own.is_root() && own.as_raw() == account.uid {
@@ -32,22 +32,22 @@ impl Credentials {
 /// The ends of the standard streams that the program gets.
 #[derive(Debug)]
 pub enum Stdio {
-    /// Input, output, error.
+    /// Standard input, output and error.
     Streams([OwnedFd; 3]),
-    /// All three are this terminal, which leads a new session.
+    /// A terminal for all three, which becomes the controlling terminal of a new session.
     Terminal(OwnedFd),
 }
 
-/// How the kernel weighs the program.
+/// The priorities of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controls {
-    /// As the daemon itself.
+    /// The daemon's own priorities.
     Inherited,
-    /// First to go when memory runs out, and with neutral priorities whatever the daemon's are.
+    /// Neutral priorities whatever the daemon's are, and killed first when memory runs out.
     Workload,
 }
 
-/// A program about to start.
+/// A program that is ready to be started.
 #[derive(Debug)]
 pub struct Launch {
     /// Paths to try, in order.
@@ -57,14 +57,14 @@ pub struct Launch {
     pub(super) directory: CString,
     pub(super) credentials: Option<Credentials>,
     pub(super) controls: Controls,
-    /// What standard error says when no candidate exists, none may be run, or the kernel takes no strings that long.
+    /// Texts for standard error when no candidate exists, none may be run, or the arguments are too long for the kernel.
     pub(super) not_found: Vec<u8>,
     pub(super) not_executable: Vec<u8>,
     pub(super) too_long: Vec<u8>,
 }
 
 impl Launch {
-    /// Describes `command` with `arguments`, looked up in the `PATH` of `environment` unless it holds a slash.
+    /// Prepares `command` with `arguments`, looked up in the `PATH` of `environment` unless it contains a slash.
     pub fn new(
         command: &str,
         arguments: &[String],

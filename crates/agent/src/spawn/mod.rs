@@ -1,5 +1,5 @@
-//! Starting programs. Everything that can be prepared is, so that between fork and exec only system calls remain; `sys`
-//! makes them. [`Children`] starts programs and learns how they end.
+//! Starts programs. Everything is prepared before the fork, so that between fork and exec only system calls remain, which `sys`
+//! makes. [`Children`] starts programs and reports how they end.
 
 mod children;
 mod exit;
@@ -10,42 +10,42 @@ pub use children::{Child, Children, Reaping};
 pub use exit::Exit;
 pub use launch::{Controls, Credentials, Launch, Stdio, daemon_path};
 
-/// Why a program did not start. A program that cannot be *found* is not among these: as under a shell, that is a
-/// process which says so and ends with 127.
+/// An error of starting a program. A program that is not *found* is no such error: as under a shell, that is a process that
+/// prints a message and exits with 127.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// A text that is handed to the kernel holds a zero byte.
+    /// A string for the kernel contains a zero byte.
     #[error("{what} `{}` holds a zero byte", value.escape_default())]
     ZeroByte {
-        /// Which text.
+        /// Role of the string.
         what: &'static str,
-        /// The text.
+        /// The string itself.
         value: String,
     },
-    /// There are no further pipes, or terminals, to have.
+    /// Pipes or a terminal could not be opened.
     #[error("failed to open the standard streams: {0}")]
     Streams(#[source] std::io::Error),
-    /// There is no further process to have.
+    /// The process could not be created.
     #[error("failed to fork: {0}")]
     Fork(#[source] std::io::Error),
-    /// The new process could not become what it should be.
+    /// The new process failed before it became the program.
     #[error("failed to {step}: {source}")]
     Setup {
-        /// What it was doing.
+        /// Step that failed.
         step: Step,
-        /// What the kernel said.
+        /// Error of the operating system.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// What a new process does before it becomes the program.
+/// A step of a new process before it becomes the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
-    /// Put its standard streams in place.
+    /// Connect the standard streams.
     Streams,
-    /// Take the terminal as its own.
+    /// Take the terminal as controlling terminal.
     Terminal,
     /// Become the user.
     Credentials,

@@ -1,5 +1,5 @@
-//! Fork and exec. `std::process::Command` cannot do it for us: it needs a closure for the terminal and the priorities,
-//! and it waits for its children itself, while here one reaper waits for all.
+//! Fork and exec. `std::process::Command` does not fit: it needs a closure for the terminal and the priorities, and it waits
+//! for its children itself, while here one reaper waits for all.
 #![expect(unsafe_code, reason = "fork, and the system calls between it and exec, have no safe interface")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -12,18 +12,18 @@ use rustix::process::Pid;
 use super::Step;
 use super::launch::{Controls, Launch, Stdio};
 
-/// Statuses of a shell that cannot find, or cannot run, a command.
+/// Exit statuses of a shell that cannot find, or cannot run, a command.
 const NOT_FOUND: c_int = 127;
 const NOT_EXECUTABLE: c_int = 126;
 const SHELL: &CStr = c"/bin/sh";
 
-/// What the new process writes when it cannot become the program: the step and the error number.
+/// Length of the report of a process that cannot become the program: the step and the error number.
 pub(super) const REPORT_LENGTH: usize = 5;
 
-/// Forks a process that becomes `launch`. What goes wrong before the program runs is written to `report`, which closes
-/// when the program starts.
+/// Forks a process that becomes `launch`. An error before the program runs is written to `report`, which is closed when the
+/// program starts.
 pub(super) fn fork(launch: &Launch, stdio: &Stdio, report: &OwnedFd) -> io::Result<Pid> {
-    // All memory the child needs is taken now: after fork in a process with threads, the allocator's locks may be held.
+    // All memory the child needs is allocated now: after a fork of a process with threads, the allocator may be locked.
     let arguments = pointers(&launch.arguments);
     let environment = pointers(&launch.environment);
     // `/bin/sh`, then the script, then the arguments after the command's own name.
@@ -83,7 +83,7 @@ unsafe fn become_program(
             weigh_as_workload();
         }
         if let Some(user) = &launch.credentials {
-            // Raw calls: the C library's own would try to tell other threads, and there are none here.
+            // Raw calls: the wrappers of the C library would signal other threads, and there are none here.
             let groups = libc::syscall(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr());
             check(groups as c_int, Step::Credentials, report);
             let gid = libc::syscall(libc::SYS_setresgid, user.gid, user.gid, user.gid);
@@ -92,7 +92,7 @@ unsafe fn become_program(
             check(uid as c_int, Step::Credentials, report);
         }
         check(libc::chdir(launch.directory.as_ptr()), Step::Directory, report);
-        // Every descriptor of ours is opened close-on-exec; this covers those of libraries, whatever they do.
+        // Our own descriptors are close-on-exec; this covers those of libraries.
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
 
         let mut refusal = (&launch.not_found, NOT_FOUND);
@@ -101,7 +101,7 @@ unsafe fn become_program(
             match *libc::__errno_location() {
                 libc::ENOENT | libc::ENOTDIR => {}
                 libc::ENOEXEC => {
-                    // A file without a first line that names its interpreter: shells run it themselves.
+                    // A script without a `#!` line: shells run it themselves.
                     refusal = (&launch.not_executable, NOT_EXECUTABLE);
                     script[1] = candidate.as_ptr();
                     libc::execve(SHELL.as_ptr(), script.as_ptr(), environment.as_ptr());
@@ -116,8 +116,8 @@ unsafe fn become_program(
     }
 }
 
-/// Out-of-memory score 100, best-effort I/O at the middle level, nice 0. Failures do not matter: they mean the kernel
-/// has no such knob, or the value is there already.
+/// Sets the out-of-memory score to 100, I/O to the middle level of best effort, and nice to 0. Failures do not matter: they mean
+/// that the kernel lacks the setting or the value is set already.
 unsafe fn weigh_as_workload() {
     const IOPRIO_WHO_PROCESS: c_int = 1;
     const BEST_EFFORT_4: c_int = (2 << 13) | 4;
@@ -133,7 +133,7 @@ unsafe fn weigh_as_workload() {
     }
 }
 
-/// Ends the process with a report when a call has failed.
+/// Ends the process with a report if a call has failed.
 unsafe fn check(result: c_int, step: Step, report: c_int) {
     if result >= 0 {
         return;

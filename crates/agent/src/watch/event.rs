@@ -1,4 +1,4 @@
-//! What the kernel's flags mean to clients. Pure.
+//! Converts the kernel's event flags to events for clients. Pure.
 
 use rustix::fs::inotify::ReadFlags;
 use sandcove_wire::envd::filesystem::EventType;
@@ -15,13 +15,13 @@ pub(super) fn types(flags: ReadFlags) -> impl Iterator<Item = EventType> {
     order.into_iter().filter(move |(mask, _)| flags.intersects(*mask)).map(|(_, kind)| kind)
 }
 
-/// Whether an entry can still be there after such an event.
+/// Whether an entry can still exist after such an event.
 pub(super) fn leaves_entry(kind: EventType) -> bool {
     matches!(kind, EventType::Create | EventType::Write | EventType::Chmod)
 }
 
-/// Whether this may be about a file that has no name, such as an upload under way. The kernel reports changes of those
-/// under `#` and a number.
+/// Whether an event may be about a file without a name, such as an upload in progress. The kernel reports changes of those under
+/// `#` and a number.
 pub(super) fn may_be_nameless(flags: ReadFlags, name: &[u8]) -> bool {
     let changed = ReadFlags::MODIFY | ReadFlags::ATTRIB;
     let digits = name.strip_prefix(b"#").unwrap_or_default();

@@ -23,7 +23,7 @@ struct Shared {
 }
 
 impl Hub {
-    /// Starts watching. Blocks for as long as it takes to look at all directories.
+    /// Starts watching. Blocks until all directories have been listed.
     pub(super) fn watch(&self, options: Options) -> Result<Watcher> {
         let shared = self.shared()?;
         let watcher = shared.lock().admit(options);
@@ -46,7 +46,7 @@ impl Hub {
     }
 }
 
-/// One watcher; it ends when this is dropped.
+/// A watcher, which is removed when this is dropped.
 pub(super) struct Watcher {
     id: Id,
     queue: Arc<Queue>,
@@ -54,12 +54,12 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Its events.
+    /// The events of this watcher.
     pub(super) fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// Brings in what the kernel has seen up to now, for who asks instead of waiting.
+    /// Reads the events that the kernel has up to now, for clients that poll.
     pub(super) fn catch_up(&self) {
         self.shared.pump();
     }
@@ -69,7 +69,7 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         let (shared, id) = (Arc::clone(&self.shared), self.id);
         let remove = move || {
-            // Statement by statement, so that the lock is free in between.
+            // The lock is taken for each statement, so that others get it in between.
             let watches = shared.lock().dismiss(id);
             for (node, watch) in watches {
                 shared.lock().release(&shared.kernel, id, node, watch);
@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// Handles all events that are there. Says whether to come back soon, although there may be no more.
+    /// Handles all available events. Returns whether it must be called again soon, even without further events.
     fn pump(&self) -> bool {
         let mut tables = self.lock();
         let mut describer = None;
@@ -109,7 +109,7 @@ impl Shared {
     fn register_root(&self, id: Id) -> Result<()> {
         let mut left = self.lock().register(&self.kernel, id, None, &mut |_, _| {})?;
         while let Some(found) = left.pop() {
-            // Nothing is reported: what is there before the watcher is no news.
+            // Nothing is reported: these entries are older than the watcher.
             left.extend(self.lock().register(&self.kernel, id, Some(found), &mut |_, _| {})?);
         }
         Ok(())

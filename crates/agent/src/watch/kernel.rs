@@ -15,7 +15,7 @@ use rustix::io::Errno;
 /// Bytes read at a time: some hundred events.
 const BUFFER: usize = 16 << 10;
 
-/// What is watched in a directory: everything but opening, closing and reading.
+/// The events watched in a directory: everything but opening, closing and reading.
 const CHANGES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::MOVED_FROM)
@@ -26,7 +26,7 @@ const CHANGES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::ONLYDIR);
 
-/// The kernel's number of a watched directory. The same directory has the same one for all watchers.
+/// The kernel's number of a watched directory, which is the same for all watchers of that directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Watch(i32);
 
@@ -37,23 +37,23 @@ impl Watch {
     }
 }
 
-/// Something that happened in a watched directory.
+/// An event in a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RawEvent {
     pub(super) watch: Watch,
     pub(super) flags: ReadFlags,
-    /// The same for both ends of a rename.
+    /// Number that both events of a rename share.
     pub(super) cookie: u32,
-    /// Of the entry; absent when it is about the directory itself.
+    /// Name of the entry; absent when the event is about the directory itself.
     pub(super) name: Option<OsString>,
 }
 
-/// What the last component of a path may be.
+/// Whether the last component of a path may be a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
-    /// A link to a directory, too.
+    /// A link to a directory is followed.
     Follow,
-    /// A directory only.
+    /// A link is an error.
     Refuse,
 }
 
@@ -75,7 +75,7 @@ impl Kernel {
         inotify::add_watch(&self.0, path, flags).map(Watch)
     }
 
-    /// Stops watching. The kernel may have done so already, when the directory was removed.
+    /// Stops watching, which the kernel may have done already when the directory was removed.
     pub(super) fn remove(&self, watch: Watch) {
         if let Err(error) = inotify::remove_watch(&self.0, watch.0)
             && error != Errno::INVAL
@@ -84,14 +84,14 @@ impl Kernel {
         }
     }
 
-    /// Waits for events, at most so long.
+    /// Waits for events, at most for `limit`.
     pub(super) fn wait(&self, limit: Option<Duration>) {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // Interrupted or failed, the next read tells.
+        // If it was interrupted or failed, the next read reports it.
         let _ = rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], limit.as_ref());
     }
 
-    /// Hands all events that are there to `handle`.
+    /// Passes all available events to `handle`.
     pub(super) fn read(&self, mut handle: impl FnMut(RawEvent)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = Reader::new(&self.0, &mut buffer);

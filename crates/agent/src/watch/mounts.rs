@@ -1,4 +1,4 @@
-//! Mounts whose changes the kernel does not see, because others make them.
+//! Mounts whose changes the kernel does not see, because other machines or programs make them.
 
 use std::io;
 use std::path::Path;

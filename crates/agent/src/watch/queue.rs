@@ -1,4 +1,4 @@
-//! Events that wait for a client.
+//! The queue of events that wait for a client.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 
 use crate::rpc::{Error, Result};
 
-/// Events that may wait; a client that is further behind has lost track.
+/// Limit on waiting events; the watcher of a client that is further behind fails.
 const MAX_WAITING: usize = 100_000;
-/// From this many on, repeated changes of one file are one event.
+/// Number of waiting events from which repeated changes of one file are merged.
 const MERGE_FROM: usize = 1024;
 
-/// The events of one watcher. Once it has failed, it stays so.
+/// The events of one watcher. A failed queue stays failed.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
@@ -46,7 +46,7 @@ impl Queue {
                     .back()
                     .is_some_and(|last| last.name == event.name && last.r#type == event.r#type);
             if repeated {
-                // The newer one has the newer entry.
+                // The newer event has the newer entry.
                 waiting.events.pop_back();
             }
             waiting.events.push_back(event);
@@ -55,13 +55,13 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Ends it with `error`, after the events that are waiting.
+    /// Ends the queue with `error`, after the waiting events.
     pub(super) fn fail(&self, error: Error) {
         self.lock().error.get_or_insert(error);
         self.changed.notify_one();
     }
 
-    /// Takes all events that are waiting.
+    /// Takes all waiting events.
     pub(super) fn take(&self) -> Result<Vec<FilesystemEvent>> {
         let mut waiting = self.lock();
         match &waiting.error {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_too_far_behind_is_told() {
+    fn a_client_that_is_too_far_behind_gets_an_error() {
         let queue = Queue::default();
         for number in 0..=MAX_WAITING {
             queue.push(event(&number.to_string(), EventType::Create));

@@ -42,7 +42,7 @@ pub fn register(router: Router) -> Router {
 #[derive(Default)]
 struct Service {
     hub: Hub,
-    /// Watchers of clients that poll. They live until they are removed.
+    /// Watchers of clients that poll, which exist until they are removed.
     polled: Mutex<HashMap<String, Arc<Watcher>>>,
 }
 
@@ -51,7 +51,7 @@ impl Service {
         self.polled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn watch(self: &Arc<Self>, context: &RequestContext, wanted: Wanted) -> Result<Watcher> {
+    async fn watch(self: &Arc<Self>, context: &RequestContext, wanted: WatchRequest) -> Result<Watcher> {
         let root = PathBuf::from(path::clean(&context.resolve(&wanted.path)?));
         let service = Arc::clone(self);
         blocking(move || {
@@ -69,22 +69,22 @@ impl Service {
     }
 }
 
-/// What both kinds of request ask for.
-struct Wanted {
+/// The fields of both kinds of request.
+struct WatchRequest {
     path: String,
     recursive: bool,
     include_entry: bool,
     allow_network_mounts: bool,
 }
 
-impl From<WatchDirRequest> for Wanted {
+impl From<WatchDirRequest> for WatchRequest {
     fn from(request: WatchDirRequest) -> Self {
         let WatchDirRequest { path, recursive, include_entry, allow_network_mounts } = request;
         Self { path, recursive, include_entry, allow_network_mounts }
     }
 }
 
-impl From<CreateWatcherRequest> for Wanted {
+impl From<CreateWatcherRequest> for WatchRequest {
     fn from(request: CreateWatcherRequest) -> Self {
         let CreateWatcherRequest { path, recursive, include_entry, allow_network_mounts } = request;
         Self { path, recursive, include_entry, allow_network_mounts }
@@ -117,7 +117,7 @@ fn message(event: Event) -> WatchDirResponse {
     WatchDirResponse { event: Some(event) }
 }
 
-/// Takes away what the oldest clients cannot read.
+/// Removes fields that the oldest clients cannot read.
 fn shown(legacy: bool, event: FilesystemEvent) -> FilesystemEvent {
     if legacy { FilesystemEvent { entry: None, ..event } } else { event }
 }
@@ -157,7 +157,8 @@ fn unknown(id: &str) -> Error {
     Error::not_found(format!("watcher with id '{id}' not found"))
 }
 
-/// `w` and twenty letters and digits that cannot be guessed; the standard library keys its hash maps with random bits.
+/// Makes an id of `w` and twenty letters and digits that cannot be guessed: the standard library keys its hash maps with random
+/// bits.
 fn new_id() -> String {
     const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let keys = RandomState::new();

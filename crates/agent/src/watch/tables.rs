@@ -1,4 +1,4 @@
-//! Which watcher gets to know of what: events of the kernel in, events for clients out.
+//! Distributes events to watchers: events of the kernel in, events for clients out.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -19,13 +19,13 @@ use super::tree::{Node, Tree};
 use crate::filesystem::Describer;
 use crate::rpc::{Error, Result};
 
-/// How long after a directory was moved away it may turn up elsewhere. Both events come together, or nearly so.
+/// How long after a directory was moved away it may appear elsewhere. Both events come almost together.
 pub(super) const MOVE_PAIRING: Duration = Duration::from_millis(50);
 
-/// What a watcher is for.
+/// The options of a watcher.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
-    /// The directory; may be a link to one.
+    /// Path of the directory, or of a link to it.
     pub(super) root: PathBuf,
     /// Whether directories below it are watched too.
     pub(super) recursive: bool,
@@ -33,11 +33,11 @@ pub(super) struct Options {
     pub(super) include_entry: bool,
 }
 
-/// One watcher among all.
+/// The id of a watcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Id(u64);
 
-/// A directory found in another one.
+/// A directory found in another directory: the parent and its name.
 pub(super) type Found = (Node, OsString);
 
 /// All watchers.
@@ -45,11 +45,11 @@ pub(super) type Found = (Node, OsString);
 pub(super) struct Tables {
     next: u64,
     watchers: HashMap<Id, State>,
-    /// Who wants to know of a directory, and as what.
+    /// Watchers of each directory, with the node that it is in their tree.
     interested: HashMap<Watch, Vec<(Id, Node)>>,
-    /// Directories whose move has been seen at one end only.
+    /// Directories of which only the first event of a move has been seen.
     moving: HashMap<(Id, u32), (Node, Instant)>,
-    /// Where entries were reported ahead of their events.
+    /// Directories in which entries were reported ahead of their events.
     announced: Vec<(Id, Node)>,
 }
 
@@ -74,7 +74,7 @@ impl Tables {
         self.watchers.remove(&id).map(|mut watcher| watcher.tree.clear()).unwrap_or_default()
     }
 
-    /// Ends the interest of one watcher in one directory, and the watch if nobody else has any.
+    /// Removes one directory of one watcher, and the watch if no other watcher has it.
     pub(super) fn release(&mut self, kernel: &Kernel, id: Id, node: Node, watch: Watch) {
         let Some(interested) = self.interested.get_mut(&watch) else { return };
         interested.retain(|other| *other != (id, node));
@@ -98,8 +98,8 @@ impl Tables {
         }
     }
 
-    /// Registers a directory, or the root, and lists it: `each` is told of all entries, and the directories among them
-    /// are returned. One that has vanished or must not be read is passed over.
+    /// Registers a directory, or the root, and lists it: `each` is called for all entries, and the directories among them are
+    /// returned. A directory that has vanished or is not readable is skipped.
     pub(super) fn register(
         &mut self,
         kernel: &Kernel,
@@ -125,7 +125,7 @@ impl Tables {
             None => Some(watcher.tree.add_root(watch)),
             Some((parent, name)) => watcher.tree.add(parent, &name, watch),
         };
-        // Known already: it was found twice, by us and by its event.
+        // Known already: it was found twice, by listing and by its event.
         let Some(node) = node else { return Ok(Vec::new()) };
         self.interested.entry(watch).or_default().push((id, node));
         if !watcher.options.recursive {
@@ -141,7 +141,7 @@ impl Tables {
         Ok(directories)
     }
 
-    /// Reports an event to all whom it concerns.
+    /// Reports an event to all watchers of its directory.
     pub(super) fn handle(&mut self, kernel: &Kernel, describer: &mut Option<Describer>, event: RawEvent) {
         if event.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             let text = "the kernel's queue of events overflowed, and some are lost";
@@ -162,7 +162,7 @@ impl Tables {
         }
     }
 
-    /// Something happened to a watched directory. That of one below the root is known from the directory above it.
+    /// Handles an event about a watched directory itself. Those below the root are known from the directory above.
     fn changed_itself(
         &mut self,
         kernel: &Kernel,
@@ -178,7 +178,7 @@ impl Tables {
             watcher.report(describer, Path::new("."), kind);
         }
         if flags.contains(ReadFlags::MOVE_SELF) {
-            // Where to is unknown, and by its old path it is not to be found.
+            // The new path is unknown, and the old path is not valid any more.
             self.remove_below(kernel, id, node);
         }
     }
@@ -199,7 +199,7 @@ impl Tables {
         {
             return;
         }
-        let announced = watcher.tree.was_announced(node, name);
+        let announced = watcher.tree.take_announced(node, name);
         if !(announced && event.flags.contains(ReadFlags::CREATE)) {
             for kind in event::types(event.flags) {
                 watcher.report(describer, &path, kind);
@@ -210,7 +210,7 @@ impl Tables {
         }
     }
 
-    /// Keeps the tree in step with directories that come, go and move.
+    /// Updates the tree when directories are created, removed or moved.
     fn follow_directory(
         &mut self,
         kernel: &Kernel,
@@ -247,7 +247,7 @@ impl Tables {
         }
     }
 
-    /// Registers a directory that has just turned up. What was made in it before we looked has no events of its own.
+    /// Registers a directory that has just appeared. Entries created in it before it was listed have no events of their own.
     fn register_new(
         &mut self,
         kernel: &Kernel,
@@ -282,7 +282,7 @@ impl Tables {
         }
     }
 
-    /// Called when all events are in. Says whether a move is still waiting for its other end.
+    /// Cleans up when all available events are handled. Returns whether a move still waits for its second event.
     pub(super) fn settle(&mut self, kernel: &Kernel) -> bool {
         for (id, node) in std::mem::take(&mut self.announced) {
             if let Some(watcher) = self.watchers.get_mut(&id) {
@@ -297,7 +297,7 @@ impl Tables {
     }
 }
 
-/// Whether the content of a directory that turned up is new, or only came along with it.
+/// Whether the content of a directory that appeared is new, or was moved with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum News {
     New,

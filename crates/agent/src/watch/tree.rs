@@ -1,4 +1,4 @@
-//! The directories of one watcher, by number and by name. Pure: it knows nothing of the file system.
+//! The directories of one watcher, by number and by name. Pure: never accesses the file system.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -23,7 +23,7 @@ struct Directory {
     watch: Watch,
     place: Place,
     children: HashMap<OsString, Node>,
-    /// Entries that were reported although their event may be still to come.
+    /// Entries that were reported although their event may still come.
     announced: HashSet<OsString>,
 }
 
@@ -31,7 +31,7 @@ struct Directory {
 enum Place {
     Root,
     In(Node, OsString),
-    /// Moved away from where it was, and not yet seen elsewhere.
+    /// Detached: moved away, and not seen elsewhere yet.
     Nowhere,
 }
 
@@ -41,7 +41,7 @@ impl Tree {
         self.insert(watch, Place::Root)
     }
 
-    /// Adds a directory below `parent`. `None` when there is one of that name, or no such parent.
+    /// Adds a directory below `parent`. `None` when the name is taken or there is no such parent.
     pub(super) fn add(&mut self, parent: Node, name: &OsStr, watch: Watch) -> Option<Node> {
         if self.nodes.get(&parent)?.children.contains_key(name) {
             return None;
@@ -64,12 +64,12 @@ impl Tree {
         self.nodes.get(&parent)?.children.get(name).copied()
     }
 
-    /// Whether this is the directory at the top.
+    /// Whether `node` is the directory at the top.
     pub(super) fn is_root(&self, node: Node) -> bool {
         self.nodes.get(&node).is_some_and(|directory| directory.place == Place::Root)
     }
 
-    /// The path of `node` relative to the root; `None` when it hangs in the air.
+    /// The path of `node` relative to the root; `None` when it is detached.
     pub(super) fn path(&self, node: Node) -> Option<PathBuf> {
         let mut names = Vec::new();
         let mut at = node;
@@ -86,7 +86,7 @@ impl Tree {
         Some(names.into_iter().rev().collect())
     }
 
-    /// Takes `node` out of where it is, and keeps it.
+    /// Detaches `node` from its parent, and keeps it.
     pub(super) fn detach(&mut self, node: Node) {
         let Some(directory) = self.nodes.get_mut(&node) else { return };
         if let Place::In(parent, name) = std::mem::replace(&mut directory.place, Place::Nowhere)
@@ -96,7 +96,7 @@ impl Tree {
         }
     }
 
-    /// Puts a detached node below `parent`. What was there under that name is returned, to be removed.
+    /// Attaches a detached node below `parent`. The node that had that name is returned, to be removed.
     pub(super) fn attach(&mut self, node: Node, parent: Node, name: &OsStr) -> Option<Node> {
         let replaced = self.child(parent, name);
         if let Some(replaced) = replaced {
@@ -111,7 +111,7 @@ impl Tree {
         replaced
     }
 
-    /// Removes `node` and all below it, and returns what was watched there.
+    /// Removes `node` and everything below it, and returns the watches of these directories.
     pub(super) fn remove(&mut self, node: Node) -> Vec<(Node, Watch)> {
         self.detach(node);
         let mut removed = Vec::new();
@@ -125,7 +125,7 @@ impl Tree {
         removed
     }
 
-    /// Removes everything.
+    /// Removes all directories.
     pub(super) fn clear(&mut self) -> Vec<(Node, Watch)> {
         self.nodes.drain().map(|(node, directory)| (node, directory.watch)).collect()
     }
@@ -137,12 +137,12 @@ impl Tree {
         }
     }
 
-    /// Whether `name` was reported ahead of its event; only the first to ask is told.
-    pub(super) fn was_announced(&mut self, node: Node, name: &OsStr) -> bool {
+    /// Whether `name` was reported ahead of its event; true only once.
+    pub(super) fn take_announced(&mut self, node: Node, name: &OsStr) -> bool {
         self.nodes.get_mut(&node).is_some_and(|directory| directory.announced.remove(name))
     }
 
-    /// Forgets what was announced in `node`, when all events are in.
+    /// Drops the announced entries of `node`, when all available events are handled.
     pub(super) fn settle(&mut self, node: Node) {
         if let Some(directory) = self.nodes.get_mut(&node) {
             directory.announced = HashSet::new();
@@ -207,7 +207,7 @@ mod tests {
     fn announcements_count_once() {
         let (mut tree, [root, ..]) = sample();
         tree.announce(root, OsStr::new("f"));
-        assert!(tree.was_announced(root, OsStr::new("f")));
-        assert!(!tree.was_announced(root, OsStr::new("f")));
+        assert!(tree.take_announced(root, OsStr::new("f")));
+        assert!(!tree.take_announced(root, OsStr::new("f")));
     }
 }

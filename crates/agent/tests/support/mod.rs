@@ -52,12 +52,12 @@ impl Daemon {
         Self::with(Settings::default())
     }
 
-    /// The default user is whoever runs the tests.
+    /// Starts a daemon whose default user is the one that runs the tests.
     pub fn with(settings: Settings) -> Self {
         let user = Accounts::load().unwrap().user_name(rustix::process::geteuid().as_raw());
         let state = State::new(Settings { default_user: Some(user.clone()), ..settings });
         let children = Children::start(Reaping::OwnChildren).unwrap();
-        // Not in memory: attributes and watches are to be those of a usual file system.
+        // Not in memory, to have the attributes and watches of a usual file system.
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         Self { pipeline: server::build(state, &Processes::new(children)), directory, user }
     }
@@ -71,7 +71,7 @@ impl Daemon {
         Answer::of(self.pipeline.handle(Entrance::Public, request).await).await
     }
 
-    /// Calls an RPC of the filesystem service: the message, or the code of the error.
+    /// Calls an RPC of the filesystem service. Returns the message, or the code of the error.
     pub async fn call(&self, method: &str, message: Value) -> Result<Value, String> {
         let request = Request::post(format!("/filesystem.Filesystem/{method}"))
             .header("content-type", "application/json")

@@ -1,9 +1,9 @@
 # The C++ kernel host. It speaks the frames of `kernel::frame` on descriptor 0, which it moves out of the way of user code.
 #
-# Each cell is compiled to a library and loaded into a process that keeps what earlier cells made. Declarations of earlier cells
+# Each cell is compiled to a library and loaded into a process that keeps what earlier cells defined. Declarations of earlier cells
 # are compiled again with each cell; their variables are inline, which the dynamic linker keeps unique. Statements, which C++ does
 # not have outside of functions, become initialisers, so that they run between those of the variables, in order. The process
-# is forked for every cell: when a cell crashes or is interrupted, the one before it goes on, and nothing of the cell happened.
+# is forked for every cell: when a cell crashes or is interrupted, the previous process goes on as if the cell had not run.
 import ctypes
 import json
 import os
@@ -13,7 +13,7 @@ import tempfile
 
 
 class Runner:
-    """The process in which cells run. It is asked over a socket that each process hands to the next."""
+    """The process in which cells run. It takes requests from a socket that each process passes to the next."""
 
     def __init__(self):
         self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -33,7 +33,7 @@ class Runner:
         while len(answer) < size:
             answer += self.link.recv(1 << 20)
         try:
-            # The process that has handed on what it had; later ones have other parents.
+            # The process that has passed its socket on; later ones have other parents.
             os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             pass
@@ -94,7 +94,7 @@ def go_to(directory):
     try:
         os.chdir(directory)
     except OSError:
-        pass  # A directory that does not exist is no error.
+        pass  # A missing directory is no error.
 
 
 class Channel:
@@ -131,7 +131,7 @@ class Channel:
 class Kernel:
     def __init__(self, directory):
         self.session, self.runner, self.count = Session(directory), Runner(), 0
-        #: What the process that runs cells has not heard of yet.
+        #: Changes that the process that runs cells has not been sent yet.
         self.environment, self.directory = [], None
 
     def execute(self, code):
@@ -161,7 +161,7 @@ class Kernel:
             return self.ended(answer["status"])
         failed = bool(answer["failure"])
         last = answer["at"] if failed else len(parts)
-        # What was never reached has not been made. What is not of this library cannot be had from it.
+        # Variables that were never reached do not exist. Symbols of other libraries are not in this one.
         reached = [] if answer["failure"] == "LinkError" else [part for number, part in enumerate(parts) if number < last]
         usable = [part for part in kept if part.cell != cell or part in reached]
         usable += [part for part in reached if part not in kept and part.kind not in ("statement", "value") and not part.is_local]
@@ -175,7 +175,7 @@ class Kernel:
         return answer["value"]
 
     def ended(self, status):
-        """The process of the cell is gone, and that of the cell before it goes on."""
+        """Continues with the process of the previous cell, as that of the cell is gone."""
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             if number == signal.SIGINT:
@@ -194,7 +194,7 @@ try:
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
 except OSError:
-    pass  # Then the system chooses its victims without our advice.
+    pass  # The system then chooses which process to kill.
 with tempfile.TemporaryDirectory(prefix="sandcove-cpp-") as directory:
     kernel = Kernel(directory)
     channel.send("hello", str(os.getpid()))

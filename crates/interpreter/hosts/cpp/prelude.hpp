@@ -1,4 +1,4 @@
-// What cells of C++ find before their own code: how values are shown, and what is told of a cell to its host.
+// The code before every cell of C++: how values are shown, and what the host gets to know of a cell.
 #include <cstdio>
 #include <cstdlib>
 #include <cxxabi.h>
@@ -10,7 +10,7 @@
 #include <typeinfo>
 
 namespace sandcove {
-// The same for all cells: each is a library of its own, and inline variables are shared by all of them.
+// Shared by all cells: each is a library of its own, and inline variables exist once for all of them.
 inline int at = 0;            // the part of the cell that runs
 inline constinit std::string value;     // of the last expression
 inline bool has_value = false;
@@ -25,13 +25,13 @@ inline std::string demangled(const char* name) {
   return text;
 }
 
-// Each cell has its own of these: what can be shown of a type, a later cell may change.
+// Each cell has these itself: a later cell may change how a type is shown.
 namespace {
 inline void replace_all(std::string& text, const std::string& from, const std::string& to) {
   for (std::size_t place; (place = text.find(from)) != std::string::npos;) text.replace(place, from.size(), to);
 }
 
-// The name of a type as people write it.
+// The readable name of a type.
 template <typename T> std::string type_name() {
   std::string text = __PRETTY_FUNCTION__;
   auto start = text.find("T = ") + 4;
@@ -101,7 +101,7 @@ template <typename T> std::string shown(const T& item) {
     out << item;
     return collector.text;
   } else {
-    // What has no text is known by its place.
+    // A value without text is shown by its address.
     Collector collector;
     std::ostream out(&collector);
     out << '@' << static_cast<const void*>(std::addressof(item));
@@ -121,12 +121,12 @@ template <typename T> void operator,(T&& item, End) {
 
 }  // namespace
 
-// What a `main` returned that says it failed.
+// The status of a `main` that failed.
 struct Status {
   int code;
 };
 
-// Runs what a cell does, in its order: the initialisers of its variables, and its statements, which are initialisers too.
+// Runs a cell in order: the initialisers of its variables, and its statements, which are initialisers too.
 template <typename First, typename Last> int run(First first, Last last) {
   failure.clear(), message.clear(), value.clear(), has_value = false, at = 0;
   int code = 0;

@@ -8,13 +8,13 @@ HEADER = sys.argv[1]
 
 
 class Session:
-    """What the cells of a context have declared, and how another is compiled on top of it."""
+    """The declarations of the cells of a context, on top of which further cells are compiled."""
 
     def __init__(self, directory):
         self.directory, self.kept, self.spaces = directory, [], 0
 
     def compile(self, code, cell):
-        """Compiles a cell. Gives its library, its parts, and what is kept if all of it runs."""
+        """Compiles a cell. Returns its library, its parts, and the parts to keep if all of it runs."""
         splitter = Splitter(code, cell)
         splitter.check()
         parts = splitter.parts()
@@ -29,7 +29,7 @@ class Session:
             if not self.replace(failure, kept, parts, removed):
                 if not removed:
                     break
-                # Something that was kept needs what the removed part declared, under the same name.
+                # A kept part needs what the removed part declared, under the same name.
                 before, part = removed.pop()
                 kept.insert(kept.index(before) + 1 if before in kept else 0, part)
         failure = re.sub(r"\b(cell \d+)#\d+\b", r"\1", failure)
@@ -37,7 +37,7 @@ class Session:
         raise Failure("CompileError", first.group(1) if first else "the cell does not compile", failure)
 
     def call_main(self, parts, part, cell):
-        """A whole program: its `main` is called."""
+        """Compiles a whole program, whose `main` is called."""
         takes = re.search(r"\bmain\s*\(([^)]*)\)", part.text).group(1).strip() not in ("", "void")
         part.text = re.sub(r"\bmain\b", f"sandcove_main_{cell}", part.text, count=1)
         returns = "int" in part.text.partition("sandcove_main")[0].split()
@@ -49,7 +49,7 @@ class Session:
         part.is_local = True
 
     def attempt(self, kept, parts, cell):
-        """None if it compiles, and otherwise what the compiler says."""
+        """Checks a source: None if it compiles, or else the messages of the compiler."""
         lines = [HEADER, *(part.source() for part in kept)]
         for number, part in enumerate(parts):
             if part.kind in ("statement", "value"):
@@ -57,7 +57,7 @@ class Session:
                 head = f"static char sandcove_{cell}_{number} = ([]() {{ sandcove::at = {number};\n"
                 lines.append(f"{head}{part.place()}\n{body}}}(), 0);\n")
             elif part not in kept:
-                # How far the cell came is known by the part that runs.
+                # The number of the running part says how far the cell came.
                 lines.append(f"static char sandcove_{cell}_{number} = (sandcove::at = {number}, 0);\n{part.source()}")
         lines.append(
             'extern "C" {\nextern void (*__start_sandcove_steps[])() __attribute__((weak, visibility("hidden")));\n'
@@ -96,7 +96,7 @@ class Session:
         return done.stdout.decode("utf-8", "replace").replace(self.directory + "/", "") or "the compiler failed"
 
     def replace(self, failure, kept, parts, removed):
-        """Puts parts of this cell in the place of earlier ones that they define again. False if that is not what is wrong."""
+        """Replaces earlier parts by parts of this cell that define them again. False if there are none, so the error is another."""
         again = re.compile(r"redefinition of|conflicting declaration|redeclar|previously (?:defined|declared)|previous (?:definition|declaration)|ambiguating new|conflicts with|is ambiguous")
         blocks = re.split(r"^(?=.*: error: )", failure, flags=re.M)[1:]
         changed = False
@@ -113,7 +113,7 @@ class Session:
                 self.spaces += 1
                 new.space = f"sandcove_{self.spaces}"
             at = kept.index(old)
-            # What earlier functions call has to stand before them; when a variable begins to live is said by its own cell.
+            # Declarations that earlier functions use must precede them; the lifetime of a variable begins in its own cell.
             if new.is_function or new.kind == "declaration":
                 kept[at] = new
             else:

@@ -1,4 +1,4 @@
-# Reads the source of cells of C++: finds their declarations and statements, and makes each what a library can hold. The next file
+# Parses cells of C++: finds their declarations and statements, and turns each into what a library can hold. The next file
 # of the host follows in the same program.
 import re
 
@@ -46,7 +46,7 @@ class Part:
         return f"{self.place()}\n{text}\n"
 
     def shared(self):
-        """Its text as several libraries may have it."""
+        """The text in a form that several libraries may define."""
         if self.kind == "definition" and not self.is_local:
             return inline(self.text)
         if self.kind == "declaration" and re.match(r"(inline\s+)?namespace\b[^=;]*\{", self.text):
@@ -54,7 +54,7 @@ class Part:
         return self.text
 
     def place(self):
-        """What tells the compiler where this is from. The number of the part is not for people."""
+        """The line directive that tells the compiler the origin. The number of the part is removed from messages."""
         return f'#line {self.line} "{name_of(self.cell)}#{self.number}"'
 
 
@@ -74,14 +74,14 @@ class Failure(Exception):
 
 
 class Splitter:
-    """Finds where the parts of a cell end. It knows as much of the grammar as that takes; the rest is the compiler's business."""
+    """Splits a cell into parts. Knows only as much of the grammar as that needs; the compiler checks the rest."""
 
     def __init__(self, code, cell):
         self.code, self.cell = code, cell
         self.tokens = tokens_of(code)
 
     def check(self):
-        """Brackets that do not match would make nonsense of what the compiler says about the rest."""
+        """Checks that brackets match. Otherwise the messages of the compiler about the rest would be misleading."""
         open_ones = []
         for token in self.tokens:
             if token.kind != "sign" or token.text not in "()[]{}":
@@ -104,7 +104,7 @@ class Splitter:
         return self.tokens[at].kind if 0 <= at < len(self.tokens) else ""
 
     def match(self, at):
-        """The place after the bracket that closes the one at `at`."""
+        """The position after the bracket that closes the one at `at`."""
         depth = 0
         while at < len(self.tokens):
             token = self.tokens[at]
@@ -116,7 +116,7 @@ class Splitter:
         return at
 
     def angles(self, at):
-        """The place after the `>` that closes the `<` at `at`, or None if it is an operator."""
+        """The position after the `>` that closes the `<` at `at`, or None if that is an operator."""
         depth = 0
         while at < len(self.tokens):
             text = self.text(at)
@@ -146,7 +146,7 @@ class Splitter:
             at, kind, is_function = self.after(at)
             part = self.part(kind, start, at)
             part.is_function = is_function
-            # Bindings have no names that another library could know.
+            # Structured bindings have no linkage, so no other library can use them.
             part.is_local = kind == "definition" and re.match(r"[\w\s&]*\bauto\b[\s&]*\[", part.text) is not None
             found.append(part)
         for number, part in enumerate(found):
@@ -170,7 +170,7 @@ class Splitter:
         return at
 
     def after(self, at):
-        """Where the part that begins at `at` ends, its kind, and whether it is the body of a function."""
+        """The end of the part that begins at `at`, its kind, and whether it is the body of a function."""
         start = at
         while self.text(at) == "[" and self.text(at + 1) == "[":
             at = self.match(at)
@@ -196,7 +196,7 @@ class Splitter:
             elif text in CLASSES and not had_parentheses:
                 has_class, at = True, at + 1
             elif text == "operator" and kind == "word":
-                # Its name may be a bracket, or look like an end.
+                # The name of an operator may be a bracket, or look like an end.
                 at += 2
                 at += 1 if self.text(at) in (")", "]") else 0
             elif text == "(":
@@ -274,7 +274,7 @@ class Splitter:
         return at
 
     def declares(self, at):
-        """Whether what begins at `at` looks like a declaration: `yes`, `no`, or `perhaps` for the likes of `a * b`."""
+        """Whether the text at `at` looks like a declaration: `yes`, `no`, or `perhaps` for text such as `a * b`."""
         if self.text(at) in SPECIFIERS or self.text(at) == "alignas" or self.text(at) in CLASSES:
             return "yes"
         if self.text(at) in ("decltype", "__typeof__"):
@@ -312,7 +312,7 @@ class Splitter:
 
 
 def inline(text):
-    """A definition that several libraries may have, and that is one and the same for all."""
+    """A definition that several libraries may contain and that is the same for all of them."""
     attributes = re.match(r"(\s*\[\[.*?\]\])*\s*", text, re.S).group()
     rest = text[len(attributes) :]
     words, place = [], 0
@@ -324,7 +324,7 @@ def inline(text):
 
 
 def inner(text):
-    """A namespace, of whose definitions the same is true."""
+    """A namespace whose definitions several libraries may contain."""
     opening = text.index("{") + 1
     head, body = text[:opening], text[opening : text.rindex("}")]
     if re.match(r"namespace\s*\{", head):

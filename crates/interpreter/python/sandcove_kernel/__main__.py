@@ -6,7 +6,7 @@ import socket
 
 
 def own(descriptor: int) -> socket.socket:
-    """Takes the socket a descriptor stands for. Standard input is given back as an empty file."""
+    """Takes over the socket that a descriptor refers to. Standard input becomes an empty file."""
     taken = socket.socket(fileno=os.dup(descriptor))
     if descriptor == 0:
         null = os.open(os.devnull, os.O_RDONLY)

@@ -1,19 +1,16 @@
-"""The second half of a kernel's start: from a warm process to one that serves its own client."""
+"""The second half of a kernel's start: a warm process becomes one that serves a client of its own."""
 
 import asyncio
 import os
 import random
 import socket
 import sys
-import time
 
-from . import blas
 from .channel import Channel
 from .interrupts import INTERRUPTS
 from .serve import serve_requests
 from .shell import ZMQInteractiveShell
 from .streams import KernelStream
-from .warmup import BACKEND
 
 
 def serve(shell: ZMQInteractiveShell, link: socket.socket, stdout: int | None, stderr: int | None) -> None:
@@ -47,20 +44,8 @@ def serve(shell: ZMQInteractiveShell, link: socket.socket, stdout: int | None, s
     os._exit(0)
 
 
-def replace_environment(payload: bytes) -> None:
-    """Makes ``K=V`` pairs separated by NUL the whole environment."""
-    os.environ.clear()
-    os.environ["MPLBACKEND"] = BACKEND
-    for pair in payload.split(b"\0"):
-        key, separator, value = pair.partition(b"=")
-        if separator and key:
-            os.environb[key] = value
-    time.tzset()
-    blas.use_all_processors()
-
-
 def _reseed() -> None:
-    """Kernels forked from one process must not share their random numbers."""
+    """Seeds the random numbers anew, which kernels forked from one process must not share."""
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -68,7 +53,7 @@ def _reseed() -> None:
 
 
 def _prefer_as_victim() -> None:
-    """When memory runs out, user code goes first, not the services of the sandbox."""
+    """Makes the system kill user code first when memory runs out, not the services of the sandbox."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")

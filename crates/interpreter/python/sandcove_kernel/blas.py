@@ -1,4 +1,4 @@
-"""OpenBLAS was loaded with one thread, to be forkable; a kernel may use all processors again."""
+"""Thread counts of OpenBLAS: one thread while a process must be forkable, all processors in a kernel."""
 
 import ctypes
 import os

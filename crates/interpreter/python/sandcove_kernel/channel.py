@@ -4,7 +4,7 @@ Both directions carry frames: a line ``<kind> <length>`` and then that many byte
 kernel host can speak it without a parser.
 
 To the kernel: ``environ`` (all variables, ``K=V`` separated by NUL), ``cwd`` (path), ``env`` (``K=V``), ``unenv`` (``K``),
-``execute`` (code).
+``warmup`` (empty; runs sample cells), ``execute`` (code).
 
 From the kernel: ``hello`` (process id), ``started`` (execution count), ``stdout`` and ``stderr`` (text), ``flush`` (name of a
 stream), ``result`` (``{"main", "data"}``), ``error`` (``{"name", "value", "traceback"}``), ``done`` (empty, or
@@ -29,7 +29,7 @@ class Channel:
         self._lock = threading.RLock()
         self._received = bytearray()
         self.open = True
-        # A child forked by user code must neither speak for the kernel nor keep its socket open after it.
+        # A child forked by user code must neither send frames nor keep the socket open after the kernel has ended.
         os.register_at_fork(after_in_child=self._abandon)
 
     def _abandon(self) -> None:

@@ -9,7 +9,7 @@ from . import jsonable
 
 
 class DataFormatter(BaseFormatter):
-    """``e2b/data``: tabular data as columns."""
+    """Formats tabular data as columns, for ``e2b/data``."""
 
     format_type = Unicode("e2b/data")
     print_method = ObjectName("_repr_e2b_data_")
@@ -17,14 +17,14 @@ class DataFormatter(BaseFormatter):
 
 
 class ChartFormatter(BaseFormatter):
-    """``e2b/chart``: what a figure shows, as data."""
+    """Formats a figure as the data it shows, for ``e2b/chart``."""
 
     format_type = Unicode("e2b/chart")
     print_method = ObjectName("_repr_e2b_chart_")
     _return_type = dict
 
     def __call__(self, obj):
-        # Not a registered printer: choosing a backend makes IPython forget all printers of figures.
+        # Not a registered printer: choosing a backend makes IPython drop all printers of figures.
         figures = sys.modules.get("matplotlib.figure")
         if figures is not None and isinstance(obj, figures.Figure):
             return figure_chart(obj)
@@ -45,7 +45,7 @@ def install(shell) -> None:
 
 
 def figure_chart(figure) -> dict:
-    """The chart of a matplotlib figure. The extractor needs matplotlib, which may come after us."""
+    """The chart of a matplotlib figure. The extractor needs matplotlib, which may be imported later."""
     from . import charts
 
     return charts.figure_chart(figure)

@@ -1,4 +1,4 @@
-"""Pictures that are saved or shown by code are displayed too (contract: interpreter, 5.2)."""
+"""Displays pictures that code saves or shows with PIL (contract: interpreter, 5.2)."""
 
 import functools
 import sys

@@ -1,6 +1,6 @@
-"""Objects that are never freed need no counting, and what is not counted is not written to: its page stays shared after a fork.
+"""Makes objects immortal: their references are not counted, so their pages are not written to and stay shared after a fork.
 
-Without this a first cell with pandas makes copies of most pages it only reads, for the sake of reference counts.
+Without this a first cell with pandas copies most pages it only reads, because of reference counts.
 """
 
 import ctypes
@@ -9,13 +9,13 @@ import sys
 import sysconfig
 import types
 
-#: What a code object refers to, and which is not made anew for those who ask. Collection of garbage would not tell: code objects
-#: have no part in it.
+#: Members of a code object that are not made anew for every access. The garbage collector does not know them: it does not track
+#: code objects.
 CODE_MEMBERS = ("co_consts", "co_names", "co_filename", "co_name", "co_qualname", "co_linetable", "co_exceptiontable")
 
 
 def make_immortal() -> None:
-    """Makes every object there is immortal (PEP 683), as ``None`` is.
+    """Makes every existing object immortal (PEP 683), as ``None`` is.
 
     Only for a process that is forked and does nothing else: nothing that exists now is ever freed. An interpreter without
     immortal objects is left as it is.
@@ -27,7 +27,7 @@ def make_immortal() -> None:
     waiting = gc.get_objects()
     while waiting:
         item = waiting.pop()
-        # A frame goes on running; what it holds is not there to stay.
+        # A frame goes on running; what it refers to does not stay.
         if item is seen or item is waiting or id(item) in seen or isinstance(item, types.FrameType):
             continue
         seen.add(id(item))

@@ -1,4 +1,4 @@
-"""What SIGINT means: it stops the cell that runs, never a frame half sent and never an idle kernel."""
+"""The SIGINT policy: an interrupt stops the running cell, never a frame half sent and never an idle kernel."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def raised(self) -> Iterator[None]:
-        """In the block, SIGINT raises KeyboardInterrupt."""
+        """Makes SIGINT raise KeyboardInterrupt in the block."""
         self._pending = False
         signal.signal(signal.SIGINT, self._raise)
         try:
@@ -41,7 +41,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def cancelling(self, cell: asyncio.Future) -> Iterator[None]:
-        """In the block, the first SIGINT cancels an awaiting cell; the next ones raise, in case it does not await."""
+        """Makes the first SIGINT in the block cancel an awaiting cell; the next ones raise, in case it does not await."""
         loop = asyncio.get_running_loop()
 
         def cancel(_signum, _frame) -> None:
@@ -56,7 +56,7 @@ class Interrupts:
             self.ignore()
 
     def ignore(self) -> None:
-        """SIGINT does nothing. Not SIG_IGN, which programs started by user code would inherit."""
+        """Makes SIGINT do nothing. Not SIG_IGN, which programs started by user code would inherit."""
         self._pending = False
         signal.signal(signal.SIGINT, lambda _signum, _frame: None)
 

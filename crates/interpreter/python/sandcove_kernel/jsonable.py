@@ -1,4 +1,4 @@
-"""Turning Python values into what JSON can hold. JavaScript clients fail on NaN and Infinity, so those become null."""
+"""Converts Python values to what JSON can hold. JavaScript clients fail on NaN and Infinity, so those become null."""
 
 import base64
 import datetime
@@ -6,7 +6,7 @@ import decimal
 import math
 import sys
 
-#: Deeper structures are taken for endless ones.
+#: Limit on nesting; deeper structures are taken for endless ones.
 DEPTH = 200
 
 

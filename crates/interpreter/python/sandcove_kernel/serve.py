@@ -5,23 +5,22 @@ import os
 import sys
 
 from .channel import Channel
+from .environment import replace_environment
 from .interrupts import INTERRUPTS
-from .rehearsal import rehearse
+from .sample_cells import run_sample_cells
 from .shell import ZMQInteractiveShell
 
 
 async def serve_requests(shell: ZMQInteractiveShell, channel: Channel) -> None:
     """Answers frames until the server closes the socket."""
-    from .attach import replace_environment
-
     while (frame := await channel.receive()) is not None:
         kind, payload = frame
         if kind == "execute":
             await execute(shell, channel, payload.decode("utf-8", "replace"))
             if shell.leaving:
                 return
-        elif kind == "rehearse":
-            rehearse(shell)
+        elif kind == "warmup":
+            run_sample_cells(shell)
         elif kind == "environ":
             replace_environment(payload)
         elif kind == "env":
@@ -34,12 +33,12 @@ async def serve_requests(shell: ZMQInteractiveShell, channel: Channel) -> None:
 
 
 async def execute(shell: ZMQInteractiveShell, channel: Channel, code: str) -> None:
-    """Runs one cell. Whatever it does, ``done`` is sent at the end."""
+    """Runs one cell, and sends ``done`` at the end whatever happens."""
     channel.send(b"started", b"%d" % shell.execution_count)
     try:
         await run_cell(shell, code)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        # It came between the cell and us; inside the cell IPython has reported it.
+        # The interrupt came outside of the cell; inside, IPython would have reported it.
         pass
     finally:
         channel.send(b"done", b"leaving" if shell.leaving else b"")

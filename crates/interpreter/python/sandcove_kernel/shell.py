@@ -26,7 +26,7 @@ def configuration() -> Config:
     # No history file: its writer is a thread, and a warm process must have only one.
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
-    # By this section libraries (tqdm, for one) tell a notebook's kernel from a terminal.
+    # By this section libraries (tqdm, for one) distinguish a notebook's kernel from a terminal.
     config.IPKernelApp.parent_appname = "sandcove"
     # Long collections are shown whole.
     config.PlainTextFormatter.max_seq_length = 0
@@ -61,22 +61,20 @@ class KernelDisplayPublisher(DisplayPublisher):
 
 
 class Kernel:
-    """What code finds as ``get_ipython().kernel``. That there is one tells pandas, for example, that nobody's terminal has to
-    be wide enough.
-    """
+    """The value of ``get_ipython().kernel``. Its presence tells pandas, for example, not to fit its output to a terminal."""
 
     def __init__(self, shell) -> None:
         self.shell = shell
 
     def do_shutdown(self, restart: bool) -> dict:
-        """Ends this process after the cell; there is a new one for the next."""
+        """Ends this process after the cell; the next cell gets a new one."""
         self.shell.leaving = True
         return {"status": "ok", "restart": restart}
 
 
 class ZMQInteractiveShell(InteractiveShell):
-    """One per process: IPython keeps the instance in a class variable. Libraries (rich, for one) know the shell of a notebook
-    by the name of its class.
+    """The shell, one per process: IPython keeps the instance in a class variable. Libraries (rich, for one) recognize the shell
+    of a notebook by the name of its class.
     """
 
     #: `exit()` ends the kernel after the cell; `exit(1)` means, as in notebooks, to keep it.
@@ -96,7 +94,7 @@ class ZMQInteractiveShell(InteractiveShell):
         return Kernel(self)
 
     def connect(self, channel: Channel) -> None:
-        """Everything shown from now on goes to ``channel``."""
+        """Sends everything shown from now on to ``channel``."""
         self.channel = channel
 
     def init_io(self) -> None:
@@ -107,7 +105,7 @@ class ZMQInteractiveShell(InteractiveShell):
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 99)
 
     def refuse_input(self) -> None:
-        """There is nobody to type: reading input is an error, not a wait."""
+        """Makes reading input an error instead of a wait, as nobody can type."""
 
         def refused(name):
             def call(*_arguments, **_keywords):
@@ -128,7 +126,7 @@ class ZMQInteractiveShell(InteractiveShell):
         self.leaving = not self.keepkernel_on_exit
 
     def enable_gui(self, gui=None) -> None:
-        """No event loop of a toolkit ever runs here."""
+        """Does nothing, as no event loop of a toolkit runs here."""
 
     def send_result(self, data: dict, *, main: bool) -> None:
         """Sends a MIME bundle."""

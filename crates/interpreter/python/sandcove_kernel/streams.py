@@ -48,7 +48,7 @@ class KernelStream(io.TextIOBase):
         return False
 
     def close(self) -> None:
-        """Stays open: whoever closes the output of a notebook did not mean the next cells."""
+        """Does nothing: code that closes the output of a notebook does not mean the next cells."""
 
 
 class _Bytes(io.RawIOBase):

@@ -1,4 +1,4 @@
-"""What IPython asks ``inspect`` for every frame of a traceback, answered once per file and once per function.
+"""Caches what IPython asks ``inspect`` for every frame of a traceback: one answer per file and one per function.
 
 ``inspect.getmodule`` walks all loaded modules to find that the code of a cell belongs to none of them. A warm process has more
 than a thousand modules, and the traceback of a ``RecursionError`` a thousand frames.
@@ -17,7 +17,7 @@ NO_MODULE = "\0"
 
 
 class Answers:
-    """What is known while one traceback is formatted. Modules and files may change before the next."""
+    """The cache for one traceback. Modules and files may change before the next."""
 
     def __init__(self) -> None:
         #: Modules by file name.
@@ -79,13 +79,13 @@ def _lines(frame: FrameType):
 
 
 def _is_no_path(file: str) -> bool:
-    """Whether this is a name such as ``<string>``, or that of a cell. ``linecache`` asks no module for the lines of those."""
+    """Whether a file name is one such as ``<string>``, or that of a cell. ``linecache`` asks no module for their lines."""
     return file.startswith("<") and file.endswith(">")
 
 
 @contextlib.contextmanager
 def _in_no_module(file: str) -> Iterator[None]:
-    """In the block ``inspect`` knows, without a search, that code of a file that is no path belongs to no module."""
+    """Makes ``inspect`` know in the block, without a search, that code whose file name is no path belongs to no module."""
     if not _is_no_path(file) or file in inspect.modulesbyfile:
         yield
         return
@@ -97,7 +97,7 @@ def _in_no_module(file: str) -> Iterator[None]:
 
 
 def install(formatter) -> None:
-    """Makes IPython, and this formatter of tracebacks, ask us. Searches the modules that are loaded, or the first traceback
+    """Makes IPython, and this formatter of tracebacks, use the cache. Searches the loaded modules now, or the first traceback
     would have to wait for it.
     """
     ours = Inspect()

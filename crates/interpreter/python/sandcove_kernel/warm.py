@@ -1,14 +1,14 @@
-"""A warm process outside of any sandbox, which is forked into new ones.
+"""A warm process outside of any sandbox, which is forked into new sandboxes.
 
 It runs in a jail of its own, whose user namespace is the parent of the sandboxes'. When it is warm it writes one byte to its
-control socket (SOCK_SEQPACKET). From then on every message asks for one fork; it is a JSON object with
+control socket (SOCK_SEQPACKET). From then on every message requests one fork; it is a JSON object with
 
 - ``capabilities``: bit mask of the capabilities to keep,
 - ``seccomp``: the last filter to load, as hexadecimal,
 
 and comes with descriptors: the sandbox's first process as a pidfd, the control socket to serve there (see ``zygote``), and the
-``cgroup.procs`` files to write oneself into. What is forked keeps none of the jail's rights. It writes one byte to the socket
-it is to serve when it is in place; whatever goes wrong closes that socket.
+``cgroup.procs`` files the forked process writes itself into. The forked process keeps none of the jail's rights. It writes one
+byte to the socket it is to serve when it is in place; any error closes that socket.
 
 The sandbox may not have its own root yet. When its first process changes to it, the kernel takes along what was forked.
 """
@@ -31,14 +31,14 @@ CLONE_NEWIPC = 0x0800_0000
 CLONE_NEWUSER = 0x1000_0000
 CLONE_NEWPID = 0x2000_0000
 CLONE_NEWNET = 0x4000_0000
-#: What a sandbox has of its own beside process numbers; with a pidfd all are entered in one step, the user namespace first.
+#: The namespaces of a sandbox besides the PID namespace; with a pidfd all are entered in one step, the user namespace first.
 NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 
 PR_SET_DUMPABLE = 4
 PR_CAPBSET_DROP = 24
 SECCOMP_SET_MODE_FILTER = 1
 CAPABILITY_VERSION_3 = 0x2008_0522
-#: seccomp, capset
+#: The numbers of seccomp and capset.
 SYSCALLS = {"x86_64": (317, 126), "aarch64": (277, 91)}
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -64,7 +64,7 @@ def serve(control: socket.socket, shell) -> None:
         try:
             forked = _fork_into(descriptors[0], own)
         except OSError as error:
-            # The sandbox ended meanwhile; that its socket is closed below tells the host.
+            # The sandbox ended meanwhile; the host notices when its socket is closed below.
             print(f"failed to fork into a sandbox: {error}", file=sys.stderr)
             forked = None
         if forked == 0:
@@ -101,7 +101,7 @@ def _enter(request: dict, descriptors: list[int], shell) -> None:
         os.close(group)
     _check(libc.setns(sandbox, NAMESPACES), "setns")
     os.close(sandbox)
-    # Its view of control groups begins at its own, which it has just entered.
+    # The process sees control groups from its own, which it has just entered.
     _check(libc.unshare(CLONE_NEWCGROUP), "unshare")
     os.setresgid(0, 0, 0)
     os.setgroups([])
@@ -115,16 +115,16 @@ def _enter(request: dict, descriptors: list[int], shell) -> None:
     _give_up(request["capabilities"], bytes.fromhex(request["seccomp"]))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     control = socket.socket(fileno=served)
-    # The host changes the root only after this: whoever is inside by then is taken along.
+    # The host changes the root only after this: processes inside by then are taken along.
     control.send(b"w")
     zygote.serve(control, shell)
     os._exit(0)
 
 
 def _give_up(kept: int, program: bytes) -> None:
-    """Leaves this process no more rights than the sandbox's own processes have."""
+    """Drops all rights that the sandbox's own processes do not have."""
     for capability in range(64):
-        # Numbers beyond the last one the kernel knows are refused, and need not be dropped.
+        # Numbers beyond the last one that the kernel knows are refused, and need not be dropped.
         if not kept >> capability & 1 and libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             if ctypes.get_errno() != 22:
                 _check(-1, "drop a capability")

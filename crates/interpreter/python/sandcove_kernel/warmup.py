@@ -1,4 +1,4 @@
-"""Everything that can be done before there is a client: imports, the shell, formatters, fonts.
+"""Warms a process up before it has a client: imports, the shell, formatters, fonts.
 
 Runs in one thread and leaves one thread, so the process may be forked afterwards.
 """
@@ -8,19 +8,20 @@ import importlib
 import os
 import sys
 
+from .environment import BACKEND
+
 #: Libraries whose import is slow and which most code uses; a missing one is skipped.
 LIBRARIES = ("numpy", "pandas", "matplotlib.pyplot", "PIL.Image", "PIL.PngImagePlugin", "PIL.JpegImagePlugin")
-#: Modules that a first cell would otherwise wait for.
+#: Modules of the standard library that a first cell would otherwise wait for.
 STANDARD = ("asyncio", "ctypes", "decimal", "json", "pexpect", "random", "ssl", "subprocess", "uuid")
 #: Number of threads of numeric libraries while warming: their pools would not survive a fork.
 THREADS = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
-#: Threads of OpenBLAS wait for work by spinning, for 2 to the power of this many cycles; of itself 2^26, which is some 25 ms of
-#: a processor for each new kernel, whether or not it has anything to multiply.
+#: Threads of OpenBLAS wait for work by spinning for 2 to the power of this many cycles. The default of 26 takes some 25 ms of a
+#: processor for each new kernel, whether or not it has anything to multiply.
 SPINNING = {"OPENBLAS_THREAD_TIMEOUT": "16"}
-#: How often first cells are rehearsed: what has run this often, the interpreter has adapted its code to. After a fork that would
-#: cost a copy of every page it writes to.
+#: How often the sample cells run. After this many runs the interpreter has specialized its code; doing that after a fork would
+#: copy every page it writes to.
 REPETITIONS = 4
-BACKEND = "module://matplotlib_inline.backend_inline"
 
 
 def warm_up():
@@ -29,14 +30,14 @@ def warm_up():
     inherited = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     os.environ["MPLBACKEND"] = BACKEND
-    # Where kernels are that were asked to go to a directory that does not exist.
+    # The directory of kernels whose own directory does not exist.
     _go_home()
     # `python -m` put the directory of this package first; user code expects its own directory there.
     sys.path[0] = ""
     sys.argv = [""]
 
     from . import blas, formatters, images, tracebacks
-    from .rehearsal import rehearse
+    from .sample_cells import run_sample_cells
     from .shell import ZMQInteractiveShell, configuration
 
     shell = ZMQInteractiveShell.instance(config=configuration())
@@ -53,14 +54,14 @@ def warm_up():
     tracebacks.install(shell.InteractiveTB)
     blas.find_setters()
     for _ in range(REPETITIONS):
-        rehearse(shell)
+        run_sample_cells(shell)
     _warm_figures(shell)
     for name, value in inherited.items():
         if value is None:
             del os.environ[name]
         else:
             os.environ[name] = value
-    # What exists now is shared by all kernels forked from here: the collector must not touch, and so copy, it.
+    # All kernels forked from here share what exists now: the collector must not touch, and so copy, it.
     gc.collect()
     gc.freeze()
     return shell

@@ -21,7 +21,7 @@ def serve(control: socket.socket, shell) -> None:
     threads = os.listdir("/proc/self/task")
     if len(threads) != 1:
         print(f"warm process has {len(threads)} threads; forked kernels may hang", file=sys.stderr)
-    # Children are not waited for: masters watch them by other means.
+    # Children are not waited for: masters watch them through pidfds.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getpid()
@@ -30,8 +30,8 @@ def serve(control: socket.socket, shell) -> None:
         if not message:
             return
         if not os.path.exists(__file__):
-            # Forked into a sandbox while its first process changed to the sandbox's root, and left behind in the host's
-            # view of files: nobody's code may run here. The master starts another, by its own means.
+            # This process was forked into a sandbox while its first process changed to the sandbox's root, and still sees
+            # the host's files: no user code may run here. The master starts another zygote itself.
             print("the warm process is not in the sandbox's root", file=sys.stderr)
             return
         if len(descriptors) != 3:

@@ -1,4 +1,4 @@
-"""The chart extractor, against what clients know (contract: interpreter, section 5.3)."""
+"""The chart extractor, against the types that clients know (contract: interpreter, section 5.3)."""
 
 import datetime
 import sys

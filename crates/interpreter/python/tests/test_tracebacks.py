@@ -1,4 +1,4 @@
-"""Tracebacks are what IPython writes, for less work."""
+"""Tracebacks are those of IPython, for less work."""
 
 import inspect
 import sys

@@ -13,26 +13,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sandcove_wire::interpreter::ExecutionError;
+use sandcove_wire::secret::Secret;
 use tokio::sync::mpsc;
 
 use super::execution::{self, Outcome};
+use super::queue::{Control, Execution};
 use super::variables::Variables;
-use super::{Control, Execution};
 use crate::envs;
-use crate::kernel::{Activity, Kernel, StartError};
+use crate::kernel::{Kernel, StartError};
 use crate::language::Language;
 use crate::launch::Launcher;
 
-/// See the module.
+/// The task of a context, and all that it owns.
 pub(super) struct Driver {
     launcher: Arc<Launcher>,
     language: Language,
     directory: PathBuf,
     agent: SocketAddr,
-    executions: mpsc::UnboundedReceiver<Execution>,
-    controls: mpsc::UnboundedReceiver<Control>,
+    executions: mpsc::Receiver<Execution>,
+    controls: mpsc::Receiver<Control>,
     kernel: Option<Kernel>,
-    /// Read at the first execution, for the life of the context.
+    /// Global variables, read at the first execution and kept until the context is closed.
     variables: Variables,
 }
 
@@ -48,8 +49,8 @@ impl Driver {
         language: Language,
         directory: PathBuf,
         agent: SocketAddr,
-        executions: mpsc::UnboundedReceiver<Execution>,
-        controls: mpsc::UnboundedReceiver<Control>,
+        executions: mpsc::Receiver<Execution>,
+        controls: mpsc::Receiver<Control>,
     ) -> Self {
         Self {
             launcher,
@@ -63,7 +64,7 @@ impl Driver {
         }
     }
 
-    /// Serves the context until it is closed or nobody holds it any more.
+    /// Serves the context until it is closed or its last handle is dropped.
     pub(super) async fn run(mut self) {
         loop {
             let flow = tokio::select! {
@@ -73,7 +74,7 @@ impl Driver {
                     None => Flow::Stop,
                 },
                 () = death(&mut self.kernel) => {
-                    // The next execution takes a new one.
+                    // The next execution starts a new one.
                     self.kernel = None;
                     Flow::Continue
                 }
@@ -114,24 +115,25 @@ impl Driver {
         if execution.events.is_closed() {
             return Flow::Continue;
         }
-        self.learn_variables(&execution).await;
+        let Execution { code, variables, token, events } = execution;
+        self.learn_variables(token.as_ref()).await;
         if let Err(error) = self.ensure_kernel().await {
             let error = ExecutionError {
                 name: "ContextRestarting".to_owned(),
                 value: format!("the context could not be started: {error}"),
                 traceback: String::new(),
             };
-            tokio::spawn(execution::fail(execution.events, error));
+            tokio::spawn(execution::fail(events, error));
             return Flow::Continue;
         }
         let Some(kernel) = &mut self.kernel else { return Flow::Continue };
-        self.variables.override_with(&execution.variables, kernel);
-        match execution::run(kernel, &execution.code, execution.events, &mut self.controls).await {
+        kernel.change_variables(self.variables.overrides(&variables)).await;
+        match execution::run(kernel, code, events, &mut self.controls).await {
             Outcome::Done => {
-                self.variables.restore(&execution.variables, kernel);
+                kernel.change_variables(self.variables.restored(&variables)).await;
                 Flow::Continue
             }
-            Outcome::Died | Outcome::Left => {
+            Outcome::Died | Outcome::Exited => {
                 self.kernel = None;
                 Flow::Continue
             }
@@ -140,16 +142,20 @@ impl Driver {
         }
     }
 
-    /// Reads the global variables if that has not worked yet. A failure counts as there being none, this time.
-    async fn learn_variables(&mut self, execution: &Execution) {
-        if self.variables.known() {
+    /// Reads the global variables from the agent, if that has not worked yet. After a failure this execution has none.
+    ///
+    /// For this the client's token travels down to here: the agent gives its variables only to requests with the token of
+    /// the sandbox. The interpreter does not have that token, but clients send it with every `POST /execute` (contract:
+    /// interpreter, section 6).
+    async fn learn_variables(&mut self, token: Option<&Secret>) {
+        if self.variables.are_known() {
             return;
         }
-        match envs::fetch(self.agent, execution.token.as_ref()).await {
+        match envs::fetch(self.agent, token).await {
             Ok(globals) => {
                 self.variables = Variables::new(globals);
                 if let Some(kernel) = &self.kernel {
-                    self.variables.install(kernel);
+                    kernel.change_variables(self.variables.globals()).await;
                 }
             }
             Err(error) => tracing::debug!(%error, "failed to read global variables"),
@@ -163,14 +169,14 @@ impl Driver {
         let kernel = self.launcher.start(&self.language, &self.directory).await.inspect_err(|error| {
             tracing::error!(language = %self.language, error = %error, "failed to start a kernel");
         })?;
-        self.variables.install(&kernel);
+        kernel.change_variables(self.variables.globals()).await;
         self.kernel = Some(kernel);
         Ok(())
     }
 }
 
-/// Waits for an idle kernel to die; what it says meanwhile belongs to no execution.
+/// Waits for an idle kernel to die. Frames that it sends meanwhile belong to no execution and are dropped.
 async fn death(kernel: &mut Option<Kernel>) {
     let Some(kernel) = kernel else { return std::future::pending().await };
-    while !matches!(kernel.next().await, Activity::Gone) {}
+    while kernel.next().await.is_some() {}
 }

@@ -1,21 +1,18 @@
-//! One execution: from the request to the kernel to the last line for the client.
+//! One execution: frames of the kernel in, events for the client out, until the kernel is idle again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sandcove_wire::interpreter::{Event, ExecutionError, ResultData};
+use sandcove_wire::interpreter::{Event, ExecutionError};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::Control;
-use super::output::OutputBuffer;
-use crate::kernel::frame::{Frame, Request, Stream};
-use crate::kernel::{Activity, Kernel};
+use super::outbox::Outbox;
+use super::queue::Control;
+use crate::kernel::Kernel;
+use crate::kernel::frame::Frame;
+use crate::kernel::request::Request;
 
-/// After so long without a line a keepalive is sent, by which a client that has vanished is noticed.
-const KEEPALIVE: Duration = Duration::from_secs(5);
-/// Lines we hold for a client that does not read, besides those already handed over. Then the kernel has to wait.
-const HELD_LINES: usize = 64;
 /// First pause before code that did not stop is interrupted again; it doubles each time.
 const INTERRUPT_AGAIN: Duration = Duration::from_secs(1);
 
@@ -25,26 +22,26 @@ pub(super) enum Outcome {
     /// The kernel is idle again.
     Done,
     /// The code has ended, and asked the kernel to end with it.
-    Left,
+    Exited,
     /// The kernel died.
     Died,
-    /// The execution was ended for the sake of this.
+    /// The execution was ended for the sake of this control.
     Control(Control),
-    /// Nobody holds the context any more.
+    /// The last handle of the context was dropped.
     Abandoned,
 }
 
-/// Runs `code` and sends what it does to `events`. When the client goes away the code is interrupted, and this returns
-/// only once the kernel is idle.
+/// Runs `code` and sends its events to `client`. When the client leaves the code is interrupted, and this returns only
+/// once the kernel is idle.
 pub(super) async fn run(
     kernel: &mut Kernel,
-    code: &str,
-    events: mpsc::Sender<Event>,
-    controls: &mut mpsc::UnboundedReceiver<Control>,
+    code: String,
+    client: mpsc::Sender<Event>,
+    controls: &mut mpsc::Receiver<Control>,
 ) -> Outcome {
-    kernel.request(&Request::Execute(code));
-    let mut lines = Lines::default();
-    let mut client = Client::Listening;
+    kernel.send(Request::Execute(code)).await;
+    let mut outbox = Outbox::default();
+    let mut presence = Presence::Listening;
     let outcome = loop {
         tokio::select! {
             control = controls.recv() => match control {
@@ -53,41 +50,38 @@ pub(super) async fn run(
                 Some(control) => break Outcome::Control(control),
                 None => break Outcome::Abandoned,
             },
-            activity = kernel.next(), if client.is_gone() || lines.ready.len() < HELD_LINES => match activity {
-                Activity::Frame(Frame::Done { leaving: false }) => break Outcome::Done,
-                Activity::Frame(Frame::Done { leaving: true }) => break Outcome::Left,
-                Activity::Frame(frame) => lines.frame(frame, kernel),
-                Activity::Text(stream, text) => lines.text(stream, text),
-                Activity::Gone => break Outcome::Died,
+            frame = kernel.next(), if presence.has_left() || outbox.has_room() => match frame {
+                Some(Frame::Done { leaving: false }) => break Outcome::Done,
+                Some(Frame::Done { leaving: true }) => break Outcome::Exited,
+                Some(frame) => outbox.take(frame, kernel),
+                None => break Outcome::Died,
             },
-            permit = events.reserve(), if !client.is_gone() && !lines.ready.is_empty() => match permit {
-                Ok(permit) => if let Some(event) = lines.ready.pop_front() { permit.send(event) },
-                Err(_) => client.leave(),
+            permit = client.reserve(), if !presence.has_left() && !outbox.is_empty() => match permit {
+                Ok(permit) => if let Some(event) = outbox.pop() { permit.send(event) },
+                Err(_) => presence.leave(),
             },
-            () = events.closed(), if !client.is_gone() => client.leave(),
-            () = at(lines.output.due()) => lines.send_due(),
-            () = at(lines.keepalive_due()), if !client.is_gone() => lines.add(Event::Keepalive),
-            () = at(client.interrupt_due()) => {
-                kernel.interrupt(client.interrupted());
-            }
+            () = client.closed(), if !presence.has_left() => presence.leave(),
+            () = at(outbox.output_due()) => outbox.flush_due(),
+            () = at(outbox.keepalive_due()), if !presence.has_left() => outbox.keep_alive(),
+            () = at(presence.interrupt_due()) => kernel.interrupt(presence.count_interrupt()).await,
         }
-        if client.is_gone() {
-            lines.ready.clear();
+        if presence.has_left() {
+            outbox.discard();
         }
     };
     match outcome {
-        Outcome::Done | Outcome::Left => lines.end(kernel, None),
-        Outcome::Died => lines.end(kernel, Some(restarting())),
-        Outcome::Control(_) | Outcome::Abandoned => lines.end(kernel, Some(ended_early())),
+        Outcome::Done | Outcome::Exited => outbox.end(kernel, None),
+        Outcome::Died => outbox.end(kernel, Some(restarting())),
+        Outcome::Control(_) | Outcome::Abandoned => outbox.end(kernel, Some(ended_early())),
     }
     // A client that reads slowly must not keep the next execution waiting.
-    tokio::spawn(deliver(events, lines.ready));
+    tokio::spawn(deliver(client, outbox.into_events()));
     outcome
 }
 
 /// Ends an execution that never ran.
-pub(super) async fn fail(events: mpsc::Sender<Event>, error: ExecutionError) {
-    deliver(events, [Event::Error(error), Event::EndOfExecution].into()).await;
+pub(super) async fn fail(client: mpsc::Sender<Event>, error: ExecutionError) {
+    deliver(client, [Event::Error(error), Event::EndOfExecution].into()).await;
 }
 
 /// The error of an execution whose context was restarted or removed.
@@ -108,9 +102,9 @@ fn restarting() -> ExecutionError {
     }
 }
 
-async fn deliver(events: mpsc::Sender<Event>, lines: VecDeque<Event>) {
-    for event in lines {
-        if events.send(event).await.is_err() {
+async fn deliver(client: mpsc::Sender<Event>, events: VecDeque<Event>) {
+    for event in events {
+        if client.send(event).await.is_err() {
             return;
         }
     }
@@ -123,117 +117,35 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// Whether somebody listens, and if not, when to interrupt next.
+/// Whether the client is there, and if not, when to interrupt the code next.
 #[derive(Debug)]
-enum Client {
+enum Presence {
     Listening,
-    Gone { interrupt_at: Instant, interrupts: u32 },
+    Left { interrupt_at: Instant, interrupts: u32 },
 }
 
-impl Client {
-    fn is_gone(&self) -> bool {
-        matches!(self, Self::Gone { .. })
+impl Presence {
+    fn has_left(&self) -> bool {
+        matches!(self, Self::Left { .. })
     }
 
     fn leave(&mut self) {
-        *self = Self::Gone { interrupt_at: Instant::now(), interrupts: 0 };
+        *self = Self::Left { interrupt_at: Instant::now(), interrupts: 0 };
     }
 
     fn interrupt_due(&self) -> Option<Instant> {
         match self {
             Self::Listening => None,
-            Self::Gone { interrupt_at, .. } => Some(*interrupt_at),
+            Self::Left { interrupt_at, .. } => Some(*interrupt_at),
         }
     }
 
-    /// Counts an interrupt, and gives how many there were before.
-    fn interrupted(&mut self) -> u32 {
-        let Self::Gone { interrupt_at, interrupts } = self else { return 0 };
+    /// Counts an interrupt, and returns how many there were before.
+    fn count_interrupt(&mut self) -> u32 {
+        let Self::Left { interrupt_at, interrupts } = self else { return 0 };
         let earlier = *interrupts;
         *interrupt_at += INTERRUPT_AGAIN * 2_u32.saturating_pow(earlier);
         *interrupts += 1;
         earlier
-    }
-}
-
-/// The lines of an execution, up to the moment they are handed to the client.
-#[derive(Debug)]
-struct Lines {
-    ready: VecDeque<Event>,
-    output: OutputBuffer,
-    last: Instant,
-    failed: bool,
-}
-
-impl Default for Lines {
-    fn default() -> Self {
-        Self { ready: VecDeque::new(), output: OutputBuffer::default(), last: Instant::now(), failed: false }
-    }
-}
-
-impl Lines {
-    fn add(&mut self, event: Event) {
-        self.last = Instant::now();
-        self.ready.push_back(event);
-    }
-
-    fn text(&mut self, stream: Stream, text: String) {
-        self.output.push(stream, text, Instant::now());
-    }
-
-    fn frame(&mut self, frame: Frame, kernel: &mut Kernel) {
-        match frame {
-            Frame::Text(stream, text) => self.text(stream, text),
-            Frame::Flush(stream) => {
-                if let Some(event) = self.output.take(stream) {
-                    self.add(event);
-                }
-            }
-            Frame::Started(execution_count) => self.add(Event::NumberOfExecutions { execution_count }),
-            Frame::Shown(shown) => {
-                self.send_output(kernel);
-                self.add(Event::Result(Box::new(ResultData::from_bundle(shown.data, shown.main))));
-            }
-            Frame::Failed(error) => {
-                self.send_output(kernel);
-                self.fail(error);
-            }
-            Frame::Hello(_) | Frame::Done { .. } => {}
-        }
-    }
-
-    /// Clients know one error per execution; the first one is the cause.
-    fn fail(&mut self, error: ExecutionError) {
-        if !std::mem::replace(&mut self.failed, true) {
-            self.add(Event::Error(error));
-        }
-    }
-
-    /// Sends what was written before now, so that it comes before whatever is sent next.
-    fn send_output(&mut self, kernel: &mut Kernel) {
-        for stream in [Stream::Stdout, Stream::Stderr] {
-            self.text(stream, kernel.drain(stream));
-        }
-        for event in self.output.take_all() {
-            self.add(event);
-        }
-    }
-
-    fn send_due(&mut self) {
-        for event in self.output.take_due(Instant::now()) {
-            self.add(event);
-        }
-    }
-
-    fn keepalive_due(&self) -> Option<Instant> {
-        self.ready.is_empty().then(|| self.last + KEEPALIVE)
-    }
-
-    fn end(&mut self, kernel: &mut Kernel, error: Option<ExecutionError>) {
-        self.send_output(kernel);
-        if let Some(error) = error {
-            self.fail(error);
-        }
-        self.add(Event::EndOfExecution);
     }
 }

@@ -1,4 +1,4 @@
-//! Joins what is written into messages (contract: interpreter, section 3, output batching). Pure: time comes in as a value.
+//! Joins output into events (contract: interpreter, section 3, output batching). Pure: time comes in as a value.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use crate::kernel::frame::Stream;
 
-/// What is written within this time of a first write goes into one message.
-const INTERVAL: Duration = Duration::from_millis(200);
-/// A message this long, in bytes, is sent early,
-const LONG: usize = 1 << 20;
-/// but not before the line end has come that `print` writes after its text.
-const SHORTLY: Duration = Duration::from_millis(10);
+/// Time after a first write in which further output goes into the same event.
+const BATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// Size of an event that is sent early, in bytes.
+const LARGE_BATCH: usize = 1 << 20;
+/// Delay of an event that is sent early, in which the line end arrives that `print` writes after its text.
+const LARGE_BATCH_DELAY: Duration = Duration::from_millis(10);
 
-/// Text that has been written and not sent yet.
+/// Text that was written and is not in an event yet.
 #[derive(Debug, Default)]
 pub struct OutputBuffer {
     stdout: Option<Pending>,
@@ -35,14 +35,14 @@ impl OutputBuffer {
             return;
         }
         let pending =
-            self.of(stream).get_or_insert_with(|| Pending { text: String::new(), due: now + INTERVAL });
+            self.of(stream).get_or_insert_with(|| Pending { text: String::new(), due: now + BATCH_INTERVAL });
         pending.text.push_str(&text);
-        if pending.text.len() >= LONG {
-            pending.due = pending.due.min(now + SHORTLY);
+        if pending.text.len() >= LARGE_BATCH {
+            pending.due = pending.due.min(now + LARGE_BATCH_DELAY);
         }
     }
 
-    /// The message of one stream, if anything is waiting.
+    /// The event of one stream, if it has text.
     pub fn take(&mut self, stream: Stream) -> Option<Event> {
         let text = self.of(stream).take()?.text;
         let output = Output { text, timestamp: timestamp(Timestamp::now()) };
@@ -52,18 +52,18 @@ impl OutputBuffer {
         })
     }
 
-    /// The messages of both streams.
+    /// The events of both streams.
     pub fn take_all(&mut self) -> impl Iterator<Item = Event> + use<> {
         let earlier = [self.take(Stream::Stdout), self.take(Stream::Stderr)];
         earlier.into_iter().flatten()
     }
 
-    /// When [`OutputBuffer::take_due`] will next have something.
+    /// When [`OutputBuffer::take_due`] will next have an event.
     pub fn due(&self) -> Option<Instant> {
         [&self.stdout, &self.stderr].into_iter().flatten().map(|pending| pending.due).min()
     }
 
-    /// The messages whose time has come.
+    /// The events that are due.
     pub fn take_due(&mut self, now: Instant) -> impl Iterator<Item = Event> + use<> {
         let ready = [Stream::Stdout, Stream::Stderr].map(|stream| {
             let due = self.of(stream).as_ref().is_some_and(|pending| pending.due <= now);
@@ -80,7 +80,7 @@ impl OutputBuffer {
     }
 }
 
-/// ISO 8601 with microseconds and a numeric offset, as Python writes it.
+/// Formats a time as Python does: ISO 8601 with microseconds and a numeric offset.
 fn timestamp(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.6f+00:00").to_string()
 }
@@ -100,19 +100,19 @@ mod tests {
     }
 
     #[test]
-    fn writes_within_the_interval_are_one_message() {
+    fn writes_within_the_interval_are_one_event() {
         let (mut buffer, start) = (OutputBuffer::default(), Instant::now());
         buffer.push(Stream::Stdout, "0\n".into(), start);
-        buffer.push(Stream::Stderr, "e".into(), start + INTERVAL / 4);
-        buffer.push(Stream::Stdout, "1\n".into(), start + INTERVAL / 2);
-        assert_eq!(buffer.due(), Some(start + INTERVAL));
-        assert_eq!(texts(buffer.take_due(start + INTERVAL)), ["out 0\n1\n"]);
+        buffer.push(Stream::Stderr, "e".into(), start + BATCH_INTERVAL / 4);
+        buffer.push(Stream::Stdout, "1\n".into(), start + BATCH_INTERVAL / 2);
+        assert_eq!(buffer.due(), Some(start + BATCH_INTERVAL));
+        assert_eq!(texts(buffer.take_due(start + BATCH_INTERVAL)), ["out 0\n1\n"]);
         assert_eq!(texts(buffer.take_all()), ["err e"]);
         assert_eq!(buffer.due(), None);
     }
 
     #[test]
-    fn nothing_written_is_no_message() {
+    fn nothing_written_is_no_event() {
         let mut buffer = OutputBuffer::default();
         buffer.push(Stream::Stdout, String::new(), Instant::now());
         assert!(buffer.take(Stream::Stdout).is_none());
@@ -121,9 +121,9 @@ mod tests {
     #[test]
     fn much_text_is_sent_early() {
         let (mut buffer, start) = (OutputBuffer::default(), Instant::now());
-        buffer.push(Stream::Stdout, "x".repeat(LONG), start);
+        buffer.push(Stream::Stdout, "x".repeat(LARGE_BATCH), start);
         buffer.push(Stream::Stdout, "\n".into(), start);
-        assert_eq!(buffer.due(), Some(start + SHORTLY));
+        assert_eq!(buffer.due(), Some(start + LARGE_BATCH_DELAY));
         assert_eq!(texts(buffer.take_all()).len(), 1);
     }
 

@@ -1,14 +1,14 @@
-//! The variables of a context: global ones, and those of a single execution (contract: interpreter, section 6).
+//! The variables of a context: global ones, and those of a single execution (contract: interpreter, section 6). Pure: a
+//! kernel is sent the changes computed here.
 
 use std::collections::BTreeMap;
 
-use crate::kernel::Kernel;
-use crate::kernel::frame::Request;
+use crate::kernel::request::Change;
 
 /// The global variables, as far as they are known.
 #[derive(Debug, Default)]
 pub struct Variables {
-    /// `None` until the agent has told.
+    /// `None` until the agent has answered.
     globals: Option<BTreeMap<String, String>>,
 }
 
@@ -19,36 +19,32 @@ impl Variables {
     }
 
     /// Whether the global variables have been read.
-    pub fn known(&self) -> bool {
+    pub fn are_known(&self) -> bool {
         self.globals.is_some()
     }
 
-    /// Sets the global variables in a kernel that has not had them.
-    pub fn install(&self, kernel: &Kernel) {
-        for (name, value) in self.globals.iter().flat_map(settable) {
-            kernel.request(&Request::Set(name, value));
-        }
+    /// Changes for a kernel that has no global variables yet.
+    pub fn globals(&self) -> Vec<Change> {
+        self.globals.iter().flat_map(settable).map(set).collect()
     }
 
-    /// Sets the variables of one execution.
-    pub fn override_with(&self, own: &BTreeMap<String, String>, kernel: &Kernel) {
-        for (name, value) in settable(own) {
-            kernel.request(&Request::Set(name, value));
-        }
+    /// Changes before an execution with variables of its own.
+    pub fn overrides(&self, own: &BTreeMap<String, String>) -> Vec<Change> {
+        settable(own).map(set).collect()
     }
 
-    /// Gives the variables of one execution their global values again, or removes them.
-    pub fn restore(&self, own: &BTreeMap<String, String>, kernel: &Kernel) {
-        for (name, _) in settable(own) {
-            kernel.request(&match self.globals.as_ref().and_then(|globals| globals.get(name)) {
-                Some(value) => Request::Set(name, value),
-                None => Request::Unset(name),
-            });
-        }
+    /// Changes after that execution: its variables get their global values again, or are removed.
+    pub fn restored(&self, own: &BTreeMap<String, String>) -> Vec<Change> {
+        let global = |name: &str| self.globals.as_ref().and_then(|globals| globals.get(name)).cloned();
+        settable(own).map(|(name, _)| (name.to_owned(), global(name))).collect()
     }
 }
 
-/// The variables an environment can hold at all.
+fn set((name, value): (&str, &str)) -> Change {
+    (name.to_owned(), Some(value.to_owned()))
+}
+
+/// The variables that an environment can hold.
 fn settable(variables: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     variables
         .iter()
@@ -65,5 +61,17 @@ mod tests {
         let pairs = [("A", "1"), ("", "2"), ("B=C", "3"), ("D", "x\0y"), ("E", "a=b")];
         let variables = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         assert_eq!(settable(&variables).collect::<Vec<_>>(), [("A", "1"), ("E", "a=b")]);
+    }
+    #[test]
+    fn after_an_execution_its_variables_are_global_again_or_gone() {
+        let texts = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let own = texts(&[("G", "mine"), ("O", "1")]);
+        let change = |name: &str, value: Option<&str>| (name.to_owned(), value.map(str::to_owned));
+        let variables = Variables::new(texts(&[("G", "global"), ("H", "other")]));
+        assert_eq!(variables.overrides(&own), [change("G", Some("mine")), change("O", Some("1"))]);
+        assert_eq!(variables.restored(&own), [change("G", Some("global")), change("O", None)]);
+        assert_eq!(Variables::default().restored(&own), [change("G", None), change("O", None)]);
     }
 }

@@ -1,4 +1,4 @@
-//! The one place where failures become statuses (contract: interpreter, section 1).
+//! The one place where errors become HTTP statuses (contract: interpreter, section 1).
 
 use std::error::Error;
 
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use crate::contexts::ContextError;
 use crate::kernel::StartError;
 
-/// What a client is told instead of an answer.
+/// An error answer.
 #[derive(Debug)]
 pub(super) enum HttpError {
-    /// No such path.
+    /// The path is unknown.
     NotFound,
-    /// The path does not know this method.
+    /// The path does not take this method.
     MethodNotAllowed,
-    /// The body is not what it should be; a list of faults.
+    /// The body is invalid, with a list of faults.
     Invalid(Vec<Value>),
-    /// The contexts refused.
+    /// The request about contexts failed.
     Context(ContextError),
 }
 
@@ -52,7 +52,7 @@ impl IntoResponse for HttpError {
     }
 }
 
-/// A language that is not there is the client's mistake; a kernel that does not start is not.
+/// The status of a failed start: an unknown language is the client's mistake, a kernel that does not start is not.
 fn start_status(error: &StartError) -> StatusCode {
     match error {
         StartError::NoSuchKernel { .. } => StatusCode::BAD_REQUEST,
@@ -63,7 +63,7 @@ fn start_status(error: &StartError) -> StatusCode {
     }
 }
 
-/// What runs here belongs to the client, so it may see why it does not run.
+/// The error with all its causes. What runs here belongs to the client, so it may see why it does not run.
 fn start_failure(error: &dyn Error) -> String {
     let mut text = format!("Failed to create context: {error}");
     let mut cause = error.source();

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use tokio::sync::mpsc;
 
-/// One line per event. Dropping the stream, as happens when the client hangs up, drops `events`.
+/// Turns each event into a line. Dropping the stream, as happens when the client hangs up, drops `events`.
 pub(super) fn lines(events: mpsc::Receiver<Event>) -> impl Stream<Item = Result<Bytes, Infallible>> {
     futures_util::stream::unfold(events, |mut events| async {
         loop {
@@ -30,7 +30,7 @@ fn line(event: &Event) -> serde_json::Result<Bytes> {
     Ok(line.into())
 }
 
-/// Compact JSON without the characters at which Python clients cut lines, though for JSON they are like any other.
+/// Formats compact JSON, and escapes the characters that Python clients take for line ends though JSON does not.
 struct OneLine;
 
 impl Formatter for OneLine {

@@ -1,4 +1,4 @@
-//! The HTTP face: extract, call one method, convert back.
+//! The HTTP interface. Handlers extract, call one method and convert back.
 
 mod error;
 mod events;
@@ -19,7 +19,7 @@ use tower_http::cors::CorsLayer;
 use crate::contexts::Contexts;
 use error::HttpError;
 
-/// All routes (contract: interpreter, section 1).
+/// The router with all routes (contract: interpreter, section 1).
 pub fn router(contexts: Arc<Contexts>) -> Router {
     Router::new()
         .route("/health", get(health))
@@ -29,7 +29,7 @@ pub fn router(contexts: Arc<Contexts>) -> Router {
         .route("/contexts/{id}/restart", post(restart_context))
         .fallback(async || HttpError::NotFound)
         .method_not_allowed_fallback(async || HttpError::MethodNotAllowed)
-        // Code may be as long as it likes; it comes from whoever owns the memory.
+        // No limit on code: it comes from the owner of the memory it fills.
         .layer(DefaultBodyLimit::disable())
         .layer(CorsLayer::permissive())
         .with_state(contexts)

@@ -1,4 +1,4 @@
-//! Bodies, checked by hand: a fault is reported in the words clients know from the original service.
+//! Checks request bodies by hand: faults are reported in the words that clients know from the original service.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) fn create_context(body: &[u8]) -> Result<CreateContext, HttpError> {
     fields.finish(CreateContext { cwd, language })
 }
 
-/// An object being read, and what was wrong with it so far.
+/// An object that is being read, and the faults found so far.
 struct Fields {
     object: Map<String, Value>,
     faults: Vec<Value>,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_the_place() {
+    fn faults_name_the_location() {
         assert_eq!(faults("{}")[0]["type"], "missing");
         assert_eq!(faults("{}")[0]["loc"], json!(["body", "code"]));
         assert_eq!(faults(r#"{"code": 1}"#)[0]["type"], "string_type");

@@ -1,4 +1,4 @@
-//! How a kernel is told where to listen and which key to sign with: five ports and a file that names them.
+//! The connection file of a kernel: the five ports it listens on and the key it signs with.
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, OpenOptions};
@@ -13,45 +13,45 @@ use uuid::Uuid;
 
 use super::message::Key;
 
-/// Where ports are taken from. Below those the system gives to outgoing connections: a port of these could be taken meanwhile,
-/// and dialling one that nobody listens on yet can end in a connection with oneself.
+/// Range of the ports. It lies below the ports the system gives to outgoing connections: one of those could be taken meanwhile,
+/// and dialling one that nobody listens on yet can connect a socket to itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
-/// How many ports were looked at. They are taken in turn, so that two kernels that start at the same time get different ones.
-static LOOKED_AT: LazyLock<AtomicU16> =
+/// Counts the ports tried so far. They are tried in turn, so that two kernels that start at the same time get different ones.
+static TRIED: LazyLock<AtomicU16> =
     LazyLock::new(|| AtomicU16::new(u16::try_from(std::process::id() & 0xffff).unwrap_or(0)));
 
-/// The ports of one kernel. The heartbeat's is not among them: a process that dies is noticed sooner by other means.
+/// The ports of one kernel, without that of the heartbeat: a dead process is noticed sooner through its pidfd.
 #[derive(Debug, Clone, Copy)]
 pub struct Ports {
-    /// Requests.
+    /// Requests, in order.
     pub shell: u16,
-    /// Requests that do not wait for those.
+    /// Requests that do not wait for those on `shell`.
     pub control: u16,
-    /// What it publishes.
+    /// Messages that the kernel publishes.
     pub iopub: u16,
-    /// Its questions.
+    /// The kernel's requests for input.
     pub stdin: u16,
 }
 
-/// A connection file, which goes when this is dropped.
+/// A connection file and its contents. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Connection {
-    /// Where it listens.
+    /// Ports that the kernel listens on.
     pub ports: Ports,
-    /// What it signs with.
+    /// Key that signs messages.
     pub key: Key,
-    /// Its sockets know us by this.
+    /// Name by which the sockets of the kernel know this client.
     pub identity: String,
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
 }
 
 impl Connection {
-    /// Chooses ports that nobody uses and writes a file into `directory`, which is made if it is missing. Nobody else may
-    /// read it: whoever has the key can run code in the kernel.
+    /// Chooses unused ports and writes a file into `directory`, which is created if it is missing. Only this account may read
+    /// the file: the key gives access to the kernel.
     ///
     /// # Errors
-    /// When no ports are free or the file cannot be written.
+    /// If no ports are free or the file cannot be written.
     pub fn create(directory: &Path) -> io::Result<Self> {
         let [shell, control, iopub, stdin, heartbeat] = free_ports()?;
         let (secret, identity) = (Uuid::new_v4().to_string(), Uuid::new_v4().to_string());
@@ -70,17 +70,17 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Kernels that end in order have removed it themselves.
+        // Kernels that ended normally have removed it themselves.
         let _ = std::fs::remove_file(&self.file);
     }
 }
 
-/// Ports that nobody uses. They are not tried: a listener of ours, however short, can be inherited by a process that is being
-/// started, and then the kernel cannot listen.
+/// Finds unused ports in the tables of the system. Binding them to try would be a mistake: a listener of ours, however short, can
+/// be inherited by a process that is being started, and then the kernel cannot listen.
 fn free_ports() -> io::Result<[u16; 5]> {
     let used = ports_in_use();
     let mut ports = std::iter::repeat_with(|| {
-        PORTS.start + LOOKED_AT.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start)
+        PORTS.start + TRIED.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start)
     });
     let mut free = ports.by_ref().take(PORTS.len()).filter(|port| !used.contains(port));
     let mut next =
@@ -88,14 +88,14 @@ fn free_ports() -> io::Result<[u16; 5]> {
     Ok([next()?, next()?, next()?, next()?, next()?])
 }
 
-/// Local ports of all TCP sockets, as far as the system tells.
+/// Local ports of all TCP sockets in this network namespace.
 fn ports_in_use() -> HashSet<u16> {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
     tables.iter().flat_map(|table| table.lines().skip(1).filter_map(local_port)).collect()
 }
 
-/// The second column is the local address, `<address>:<port>` in hexadecimal digits.
+/// Reads a line of a table. The second column is the local address, `<address>:<port>` in hexadecimal digits.
 fn local_port(line: &str) -> Option<u16> {
     let (_, port) = line.split_whitespace().nth(1)?.split_once(':')?;
     u16::from_str_radix(port, 16).ok()
@@ -110,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_ours_alone_and_goes_with_the_kernel() {
+    fn the_file_is_private_and_removed_with_the_kernel() {
         let root = tempfile::tempdir().unwrap();
         let connection = Connection::create(&root.path().join("runtime")).unwrap();
         let file = connection.file.clone();
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        let told: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        assert_eq!(told["shell_port"], connection.ports.shell);
-        let key = told["key"].as_str().unwrap();
+        let contents: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(contents["shell_port"], connection.ports.shell);
+        let key = contents["key"].as_str().unwrap();
         assert!(!format!("{connection:?}").contains(key), "the key shows");
         drop(connection);
         assert!(!file.exists());

@@ -1,88 +1,90 @@
-//! What the messages of a kernel mean for the execution that runs. Pure: messages in, frames out.
+//! What the messages of a kernel mean for the running execution. Pure: messages in, frames out.
 //!
-//! A kernel answers on two sockets that know nothing of each other: what it publishes, and the reply to the request. An
-//! execution is over when the reply has come and the kernel has published that it is idle, in either order; only then has all
-//! that was published before come too.
+//! A kernel answers on two sockets without a common order: one for what it publishes, one for the reply to the request. An
+//! execution is over when the reply has come and the kernel has published that it is idle, in either order; only then has
+//! everything it published before arrived too.
 
 use sandcove_wire::interpreter::ExecutionError;
 use serde_json::{Map, Value};
 
 use super::dialect::Dialect;
 use super::message::Message;
-use crate::kernel::frame::{Frame, Shown, Stream};
+use crate::kernel::frame::{Bundle, Frame, Stream};
 
-/// The execution that runs, if any.
+/// Assigns messages to the running execution, if there is one.
 #[derive(Debug, Default)]
 pub struct Demux {
     running: Option<Running>,
-    /// The language of the kernel, if we know it.
+    /// The dialect of the kernel, if its language is known.
     dialect: Option<Dialect>,
 }
 
 #[derive(Debug, Default)]
 struct Running {
-    /// Id of the request, by which its messages are known.
+    /// Id of the request, which its messages carry.
     request: String,
     started: bool,
     failed: bool,
     idle: bool,
-    /// What the kernel replied.
+    /// Content of the reply.
     reply: Option<Map<String, Value>>,
 }
 
 impl Demux {
-    /// For a kernel of this language.
+    /// A demultiplexer for a kernel of this dialect.
     pub fn of(dialect: Option<Dialect>) -> Self {
         Self { running: None, dialect }
     }
 
-    /// From now on, messages that belong to `request` are heard.
+    /// Begins an execution: from now on, messages that belong to `request` become frames.
     pub fn begin(&mut self, request: String) {
         self.running = Some(Running { request, ..Running::default() });
     }
 
-    /// Whether only the word that the kernel is idle is missing.
+    /// Whether only the message that the kernel is idle is missing.
     pub fn is_nearly_done(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.reply.is_some() && !running.idle)
     }
 
-    /// Takes a message that was published.
+    /// Takes a published message.
     pub fn published(&mut self, message: &Message) -> Vec<Frame> {
         let dialect = self.dialect;
-        let Some(running) = self.meant_by(message) else { return Vec::new() };
+        let Some(running) = self.running_for(message) else { return Vec::new() };
         let content = &message.content;
         match message.kind.as_str() {
             "execute_input" => running.start(content),
             "stream" => {
                 let stream = if text(content, "name") == "stderr" { Stream::Stderr } else { Stream::Stdout };
                 let parts = messages(text(content, "text"), dialect);
-                // A flush, because kernels choose what is one message.
-                parts.flat_map(|part| [Frame::Text(stream, part.to_owned()), Frame::Flush(stream)]).collect()
+                // Flushed, because kernels choose what is one message.
+                parts
+                    .flat_map(|part| [Frame::Output(stream, part.to_owned()), Frame::Flush(stream)])
+                    .collect()
             }
-            "execute_result" => shown(content, true),
-            "display_data" => shown(content, false),
+            "execute_result" => result(content, true),
+            "display_data" => result(content, false),
             "error" => running.fail(error(content)),
             "status" if text(content, "execution_state") == "idle" => {
                 running.idle = true;
                 self.finish()
             }
-            // Updates of what was shown, clearing, widgets: clients know nothing of these.
+            // Display updates, clearing and widgets have no event.
             _ => Vec::new(),
         }
     }
 
-    /// Takes a reply. It may come before what was published earlier, so what it says waits until the end.
+    /// Takes a reply, which may overtake what was published earlier, so its content waits until the end.
     pub fn replied(&mut self, message: &Message) -> Vec<Frame> {
-        let Some(running) = self.meant_by(message) else { return Vec::new() };
+        let Some(running) = self.running_for(message) else { return Vec::new() };
         if message.kind == "execute_reply" {
             running.reply = Some(message.content.clone());
         }
         self.finish()
     }
 
-    /// Takes a question that nobody can answer.
+    /// Takes a request for input, which nobody can answer.
     pub fn asked(&mut self, message: &Message) -> Vec<Frame> {
-        let Some(running) = self.meant_by(message) else { return Vec::new() };
+        let Some(running) = self.running_for(message) else { return Vec::new() };
         running.fail(ExecutionError {
             name: "StdinNotImplementedError".to_owned(),
             value: "code cannot read input here: there is nobody to ask".to_owned(),
@@ -90,7 +92,7 @@ impl Demux {
         })
     }
 
-    /// Ends an execution of which only the word that the kernel is idle is missing, and does not come.
+    /// Ends an execution for which only the message that the kernel is idle is missing, and does not come.
     pub fn stop_waiting(&mut self) -> Vec<Frame> {
         if let Some(running) = &mut self.running {
             running.idle = true;
@@ -98,7 +100,7 @@ impl Demux {
         self.finish()
     }
 
-    fn meant_by(&mut self, message: &Message) -> Option<&mut Running> {
+    fn running_for(&mut self, message: &Message) -> Option<&mut Running> {
         self.running.as_mut().filter(|running| running.request == message.parent)
     }
 
@@ -109,7 +111,7 @@ impl Demux {
 }
 
 impl Running {
-    /// Not every kernel says that it begins, but every reply carries the number too.
+    /// Reports the start once. Not every kernel publishes it, but every reply carries the number too.
     fn start(&mut self, content: &Map<String, Value>) -> Vec<Frame> {
         match content.get("execution_count").and_then(Value::as_u64) {
             Some(count) if !std::mem::replace(&mut self.started, true) => vec![Frame::Started(count)],
@@ -117,7 +119,7 @@ impl Running {
         }
     }
 
-    /// The last frames: what the reply says and nothing published has said, and the end.
+    /// The last frames: what only the reply says, and the end.
     fn end(mut self) -> Vec<Frame> {
         let reply = self.reply.take().unwrap_or_default();
         let mut frames = self.start(&reply);
@@ -134,14 +136,14 @@ impl Running {
         frames
     }
 
-    /// Kernels tell of a failure twice.
+    /// Reports a failure once. Kernels both publish it and reply with it.
     fn fail(&mut self, error: ExecutionError) -> Vec<Frame> {
-        if std::mem::replace(&mut self.failed, true) { Vec::new() } else { vec![Frame::Failed(error)] }
+        if std::mem::replace(&mut self.failed, true) { Vec::new() } else { vec![Frame::Error(error)] }
     }
 }
 
-/// The messages that what a kernel wrote at once becomes. `println` of the original's Java (11) writes its line end by itself, and
-/// that of later ones does not; clients compare the messages (contract: interpreter, section 7).
+/// Splits text that was written at once into messages. `println` of the Java in the original service (11) writes its line end
+/// separately, later ones do not; clients compare the messages (contract: interpreter, section 7).
 fn messages(text: &str, dialect: Option<Dialect>) -> impl Iterator<Item = &str> {
     let apart = match dialect {
         Some(Dialect::Java) => text.strip_suffix('\n').filter(|line| !line.is_empty()),
@@ -155,9 +157,9 @@ fn text<'a>(content: &'a Map<String, Value>, key: &str) -> &'a str {
     content.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn shown(content: &Map<String, Value>, main: bool) -> Vec<Frame> {
+fn result(content: &Map<String, Value>, main: bool) -> Vec<Frame> {
     match content.get("data") {
-        Some(Value::Object(data)) => vec![Frame::Shown(Shown { main, data: data.clone() })],
+        Some(Value::Object(data)) => vec![Frame::Result(Bundle { main, data: data.clone() })],
         _ => Vec::new(),
     }
 }
@@ -171,7 +173,7 @@ fn error(content: &Map<String, Value>) -> ExecutionError {
     }
 }
 
-/// The text without the escape sequences by which terminals colour (contract: interpreter, section 5.1).
+/// Removes the escape sequences by which terminals colour text (contract: interpreter, section 5.1).
 fn without_colours(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -180,7 +182,7 @@ fn without_colours(text: &str) -> String {
         rest = after.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
         match rest.strip_prefix('m') {
             Some(coloured) => rest = coloured,
-            // Something else: what it means is the reader's business.
+            // Another sequence: left to the client.
             None => {
                 plain.push_str("\u{1b}[");
                 rest = after;
@@ -230,12 +232,12 @@ mod tests {
         let input = message("execute_input", json!({ "execution_count": 3, "code": "1" }));
         assert_eq!(demux.published(&input), [Frame::Started(3)]);
         let stream = message("stream", json!({ "name": "stderr", "text": "a\n" }));
-        let written = [Frame::Text(Stream::Stderr, "a\n".into()), Frame::Flush(Stream::Stderr)];
+        let written = [Frame::Output(Stream::Stderr, "a\n".into()), Frame::Flush(Stream::Stderr)];
         assert_eq!(demux.published(&stream), written);
         for (kind, main) in [("execute_result", true), ("display_data", false)] {
             let frames = demux.published(&message(kind, json!({ "data": { "text/plain": "x" } })));
             let data = Map::from_iter([("text/plain".to_owned(), json!("x"))]);
-            assert_eq!(frames, [Frame::Shown(Shown { main, data })]);
+            assert_eq!(frames, [Frame::Result(Bundle { main, data })]);
         }
         for kind in ["update_display_data", "clear_output", "comm_msg", "status"] {
             assert_eq!(demux.published(&message(kind, json!({ "data": {} }))), [], "{kind}");
@@ -252,7 +254,7 @@ mod tests {
             demux.begin(REQUEST.to_owned());
             let frames = demux.published(&message("stream", json!({ "name": "stdout", "text": text })));
             let texts = frames.iter().filter_map(|frame| match frame {
-                Frame::Text(Stream::Stdout, text) => Some(text.clone()),
+                Frame::Output(Stream::Stdout, text) => Some(text.clone()),
                 _ => None,
             });
             let texts: Vec<String> = texts.collect();
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_once_and_without_colours() {
+    fn a_failure_is_reported_once_and_without_colours() {
         let mut demux = running();
         let failure = json!({
             "status": "error", "ename": "E", "evalue": "\u{1b}[31mv\u{1b}[0m",
@@ -283,18 +285,18 @@ mod tests {
             ExecutionError { name: "E".into(), value: "v".into(), traceback: "a\nb\u{1b}[K".into() };
         let (reply, done) = (message("execute_reply", failure.clone()), Frame::Done { leaving: false });
         assert_eq!(demux.replied(&reply), [], "a reply can overtake what was published");
-        assert_eq!(demux.published(&message("error", failure)), [Frame::Failed(expected.clone())]);
+        assert_eq!(demux.published(&message("error", failure)), [Frame::Error(expected.clone())]);
         assert_eq!(demux.published(&idle()), std::slice::from_ref(&done));
         // A kernel that only replies has failed as well.
         let mut demux = running();
         demux.published(&idle());
-        assert_eq!(demux.replied(&reply), [Frame::Failed(expected), done]);
+        assert_eq!(demux.replied(&reply), [Frame::Error(expected), done]);
     }
 
     #[test]
     fn code_that_was_not_run_and_questions_are_failures() {
         let name = |frames: Vec<Frame>| match &frames[..] {
-            [Frame::Failed(error), ..] => error.name.clone(),
+            [Frame::Error(error), ..] => error.name.clone(),
             other => panic!("unexpected {other:?}"),
         };
         let mut demux = running();
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_word_that_does_not_come_is_not_waited_for_for_ever() {
+    fn a_missing_idle_message_does_not_block_for_ever() {
         let mut demux = running();
         assert!(!demux.is_nearly_done());
         demux.replied(&reply());
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_others_are_not_heard() {
+    fn messages_of_other_requests_are_ignored() {
         let mut demux = running();
         for parent in ["", "another"] {
             let foreign = |message: Message| Message { parent: parent.to_owned(), ..message };
@@ -373,8 +375,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a kernel says, in whatever order: one start and one failure at most, and nothing after the end, which
-        /// comes exactly when reply and idle have.
+        /// For any messages in any order: at most one start and one failure, and nothing after the end, which comes exactly
+        /// when reply and idle have come.
         #[test]
         fn an_execution_has_one_end(messages in prop::collection::vec(any_message(), 0..40)) {
             let mut demux = running();
@@ -388,7 +390,7 @@ mod tests {
                     replied |= !*published && message.kind == "execute_reply";
                 }
                 starts += frames.iter().filter(|frame| matches!(frame, Frame::Started(_))).count();
-                failures += frames.iter().filter(|frame| matches!(frame, Frame::Failed(_))).count();
+                failures += frames.iter().filter(|frame| matches!(frame, Frame::Error(_))).count();
                 let done = frames.iter().filter(|frame| matches!(frame, Frame::Done { .. })).count();
                 prop_assert_eq!(done == 1, idle && replied && !ended);
                 ended |= done == 1;

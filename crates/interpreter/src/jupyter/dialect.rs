@@ -1,30 +1,29 @@
 //! Statements by which kernels set and remove variables (contract: interpreter, section 6). The protocol has no message for
-//! it, so it takes a statement of the language.
+//! this.
 
 use serde_json::Value;
 
-/// A language in which we can set variables.
+use crate::kernel::request::Change;
+
+/// A language in which the interpreter can set variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// `os.environ`
+    /// Variables are in `os.environ`.
     Python,
-    /// `Sys.getenv`
+    /// Variables are in `Sys.getenv`.
     R,
-    /// `System.getProperty`, as the environment of a virtual machine cannot be changed.
+    /// Variables are in `System.getProperty`, as the environment of a virtual machine cannot be changed.
     Java,
-    /// `ENV`
+    /// Variables are in `ENV`.
     Ruby,
-    /// `ENV`
+    /// Variables are in `ENV`.
     Julia,
-    /// `process.env`
+    /// Variables are in `process.env`.
     JavaScript,
 }
 
-/// A variable and its new value, `None` to remove it.
-pub type Change = (String, Option<String>);
-
 impl Dialect {
-    /// That of the language a kernel says it speaks.
+    /// The dialect of the language that a kernel declares.
     pub fn of(language: &str) -> Option<Self> {
         Some(match language.to_lowercase().as_str() {
             "python" | "python3" | "ipython" => Self::Python,
@@ -37,7 +36,7 @@ impl Dialect {
         })
     }
 
-    /// Code that makes these changes and leaves no name behind.
+    /// Code that makes these changes and defines no name.
     pub fn code(self, changes: &[Change]) -> String {
         let statements: Vec<String> = changes
             .iter()
@@ -65,7 +64,7 @@ impl Dialect {
         }
     }
 
-    /// A text in double quotes. All these languages read JSON's escapes, and some read more.
+    /// A string literal in double quotes. All these languages read JSON's escapes, and some read more.
     fn literal(self, text: &str) -> String {
         let quoted = Value::from(text).to_string();
         match self {

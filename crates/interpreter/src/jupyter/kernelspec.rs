@@ -1,4 +1,4 @@
-//! The kernels that are installed: directories with a `kernel.json`, where Jupyter looks for them too.
+//! The installed kernels: directories with a `kernel.json`, where Jupyter looks for them too.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::config::DEFAULT_DIRECTORY;
-use crate::kernel::Descriptors;
+use crate::kernel::{Escalation, InterruptMode, PipeOutput, Traits};
 use crate::language::Language;
 
-/// Largest `kernel.json` we read, in bytes.
-const LIMIT: u64 = 1 << 20;
+/// Limit on a `kernel.json`, in bytes.
+const MAX_MANIFEST: u64 = 1 << 20;
 
 /// An installed kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernelspec {
-    /// The name of its directory, in lower case.
+    /// Name of the kernel: that of its directory, in lowercase.
     pub name: String,
-    /// Its directory.
+    /// Directory of the kernel.
     directory: PathBuf,
     manifest: Manifest,
 }
@@ -35,19 +35,8 @@ struct Manifest {
     env: BTreeMap<String, String>,
 }
 
-/// How a kernel is interrupted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum InterruptMode {
-    /// By SIGINT.
-    #[default]
-    Signal,
-    /// By a message.
-    Message,
-}
-
 impl Kernelspec {
-    /// All that are installed, the first of each name. Kernels of this account come first, then those of the programs on the
+    /// Finds all installed kernels, the first of each name. Kernels of this account come first, then those of the programs on the
     /// search path, then those of the system.
     pub fn installed(environment: &BTreeMap<OsString, OsString>) -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();
@@ -61,18 +50,18 @@ impl Kernelspec {
         found
     }
 
-    /// The one that `language` means: by its own name, or else by the language it says it speaks.
+    /// The kernel that `language` means: the one of this name, or else the first that declares this language.
     pub fn of<'a>(language: &Language, installed: &'a [Self]) -> Option<&'a Self> {
         let by_name = installed.iter().find(|spec| spec.name == language.as_str());
         by_name.or_else(|| installed.iter().find(|spec| spec.language().as_ref() == Some(language)))
     }
 
-    /// The language it says it speaks.
+    /// The language that the kernel declares.
     pub fn language(&self) -> Option<Language> {
         Language::from_request(Some(&self.manifest.language))
     }
 
-    /// What to ask for to get it: its language, unless that gets another.
+    /// The language name that selects this kernel: its language, unless that selects another kernel.
     pub fn known_as(&self, installed: &[Self]) -> String {
         match self.language() {
             Some(language) if Self::of(&language, installed) == Some(self) => language.to_string(),
@@ -80,22 +69,20 @@ impl Kernelspec {
         }
     }
 
-    /// How it is interrupted.
-    pub fn interrupt_mode(&self) -> InterruptMode {
-        self.manifest.interrupt_mode
-    }
-
-    /// What its descriptors 1 and 2 are good for. Kernels written in Python stand on ipykernel, which reads its own descriptors,
-    /// tells what it reads, and passes it on.
-    pub fn descriptors(&self) -> Descriptors {
+    /// The traits of the running kernel.
+    ///
+    /// Jupyter kernels keep their variables if they stop, but whether they can stop depends on who wrote them. Kernels written
+    /// in Python are built on ipykernel, which reads its own descriptors, publishes what it reads, and passes it on.
+    pub fn traits(&self) -> Traits {
         let program = self.manifest.argv.first().and_then(|program| Path::new(program).file_name()?.to_str());
-        match program {
-            Some(name) if name.starts_with("python") => Descriptors::Repeated,
-            _ => Descriptors::Heard,
-        }
+        let pipes = match program {
+            Some(name) if name.starts_with("python") => PipeOutput::Discard,
+            _ => PipeOutput::Forward,
+        };
+        Traits { interrupt: self.manifest.interrupt_mode, escalation: Escalation::KillAfter(2), pipes }
     }
 
-    /// The program, and its arguments, that start it with this connection file.
+    /// The program, and its arguments, that start the kernel with this connection file.
     pub fn command(&self, connection_file: &Path) -> Option<(String, Vec<String>)> {
         let fill = |argument: &String| {
             argument
@@ -106,7 +93,7 @@ impl Kernelspec {
         Some((fill(program), arguments.iter().map(fill).collect()))
     }
 
-    /// `environment` with the variables it asks for, in which `${NAME}` stands for what was there.
+    /// `environment` with the variables that the kernel declares, in which `${NAME}` stands for the value in `environment`.
     pub fn environment(&self, environment: &BTreeMap<OsString, OsString>) -> BTreeMap<OsString, OsString> {
         let mut own = environment.clone();
         for (name, value) in &self.manifest.env {
@@ -134,7 +121,7 @@ fn fill_in(template: &str, environment: &BTreeMap<OsString, OsString>) -> String
     filled
 }
 
-/// Where kernels are looked for.
+/// The directories in which kernels are looked for.
 fn directories(environment: &BTreeMap<OsString, OsString>) -> Vec<PathBuf> {
     let variable = |name: &str| environment.get(OsStr::new(name));
     let listed = |name: &str| variable(name).into_iter().flat_map(std::env::split_paths);
@@ -161,7 +148,7 @@ fn read(directory: &Path) -> Option<Kernelspec> {
     let name = directory.file_name()?.to_str()?.to_lowercase();
     let path = directory.join("kernel.json");
     let mut text = String::new();
-    std::fs::File::open(&path).ok()?.take(LIMIT).read_to_string(&mut text).ok()?;
+    std::fs::File::open(&path).ok()?.take(MAX_MANIFEST).read_to_string(&mut text).ok()?;
     match serde_json::from_str::<Manifest>(&text) {
         Ok(manifest) if !manifest.argv.is_empty() => {
             Some(Kernelspec { name, directory: directory.to_owned(), manifest })
@@ -232,7 +219,7 @@ mod tests {
         let ours = Kernelspec::of(&language("aaa"), &installed).unwrap();
         assert_eq!(ours.command(Path::new("f")).unwrap().0, "1");
         install(&first, "py", r#"{"argv": ["/opt/x/bin/python3.12"]}"#);
-        assert_eq!(within(&first.join("kernels"))[1].descriptors(), Descriptors::Repeated);
+        assert_eq!(within(&first.join("kernels"))[1].traits().pipes, PipeOutput::Discard);
     }
 
     #[test]
@@ -253,8 +240,8 @@ mod tests {
         let installed = Kernelspec::installed(&environment(&[("JUPYTER_PATH", root.path())]));
         let ours: Vec<_> = installed.iter().filter(|spec| spec.directory.starts_with(root.path())).collect();
         assert_eq!(ours.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["good"]);
-        assert_eq!(ours[0].interrupt_mode(), InterruptMode::Message);
-        assert_eq!(ours[0].descriptors(), Descriptors::Heard);
+        assert_eq!(ours[0].traits().interrupt, InterruptMode::Message);
+        assert_eq!(ours[0].traits().pipes, PipeOutput::Forward);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Jupyter messages: their parts, and the signature by which a kernel and we know each other's.
+//! Jupyter messages: their parts and their signature.
 
 use bytes::Bytes;
 use hmac::{Hmac, Mac};
@@ -7,32 +7,32 @@ use serde_json::{Map, Value, json};
 use sha2::Sha256;
 use uuid::Uuid;
 
-/// Stands between routing and message.
+/// Separates routing from the message.
 const DELIMITER: &[u8] = b"<IDS|MSG>";
-/// Version of the messaging protocol we speak.
+/// Version of the messaging protocol.
 const PROTOCOL: &str = "5.3";
 
-/// A message from a kernel, as far as we look at it.
+/// The parts of a kernel's message that the interpreter uses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// What it is, e.g. `execute_reply`.
+    /// Message type, e.g. `execute_reply`.
     pub kind: String,
-    /// Id of the request it belongs to; empty when there is none.
+    /// Id of the request that the message belongs to; empty when there is none.
     pub parent: String,
-    /// What it says.
+    /// Content, which depends on the type.
     pub content: Map<String, Value>,
 }
 
-/// Why a message of a kernel is not heard.
+/// An error in a message of a kernel.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum MessageError {
     /// Parts are missing.
     #[error("message has too few parts")]
     Parts,
-    /// It was not signed with the key of this kernel.
+    /// The message was not signed with the key of this kernel.
     #[error("message has a wrong signature")]
     Signature,
-    /// Its header or content is not what it should be.
+    /// The header or content is malformed.
     #[error("message has a malformed {0}")]
     Malformed(&'static str),
 }
@@ -44,7 +44,7 @@ struct Header {
     msg_type: String,
 }
 
-/// The key of one kernel, with the name we go by there.
+/// The key of one kernel, and the name of this client there.
 #[derive(Clone)]
 pub struct Key {
     mac: Hmac<Sha256>,
@@ -58,14 +58,14 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
-    /// The key that is this text.
+    /// Makes a key of a connection file's text.
     #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
     pub fn new(secret: &str, session: &str) -> Self {
         let mac = Hmac::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
         Self { mac, session: session.to_owned() }
     }
 
-    /// The parts of a new request, and the id its answers will carry.
+    /// Makes the parts of a new request, and the id that its answers will carry.
     pub fn request(&self, kind: &str, content: &Value) -> (String, Vec<Bytes>) {
         let id = Uuid::new_v4().to_string();
         let header = json!({
@@ -89,7 +89,7 @@ impl Key {
     /// Reads a message.
     ///
     /// # Errors
-    /// When it is not one, or not this kernel's.
+    /// If the message is malformed or not signed by this kernel.
     pub fn read(&self, parts: &[Bytes]) -> Result<Message, MessageError> {
         let start = parts.iter().position(|part| part == DELIMITER).ok_or(MessageError::Parts)?;
         let [signature, header, parent, metadata, content, ..] = &parts[start + 1..] else {
@@ -127,7 +127,7 @@ mod tests {
         Key::new("secret", "us")
     }
 
-    /// What a kernel would send.
+    /// The parts a kernel would send.
     fn sent(header: &str, parent: &str, content: &str) -> Vec<Bytes> {
         let parts = [header, parent, "{}", content].map(|part| Bytes::from(part.to_owned()));
         let mut all = vec![Bytes::from("kernel.topic")];
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_sign_we_can_read() {
+    fn signed_messages_can_be_read() {
         let (id, parts) = key().request("execute_request", &json!({ "code": "é" }));
         let message = key().read(&parts).unwrap();
         assert_eq!((message.kind.as_str(), message.parent.as_str()), ("execute_request", ""));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_changed_anywhere_is_not_heard() {
+    fn a_message_changed_anywhere_is_refused() {
         let (_, parts) = key().request("execute_request", &json!({ "code": "1" }));
         for part in 1..parts.len() {
             let mut changed = parts.clone();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_messages_are_told_apart() {
+    fn malformed_messages_are_distinguished() {
         assert_eq!(key().read(&[]), Err(MessageError::Parts));
         assert_eq!(key().read(&sent("{}", "{}", "{}")[..5]), Err(MessageError::Parts));
         assert_eq!(key().read(&sent("[", "{}", "{}")), Err(MessageError::Malformed("header")));

@@ -1,16 +1,16 @@
-//! Kernels that speak the Jupyter protocol: whatever a template or its user has installed.
+//! Kernels that speak the Jupyter protocol, installed by a template or its user.
 //!
 //! ```text
 //! kernelspec    which kernels are installed, and how each is started
 //! connection    the ports and the key a kernel is given
-//!  session      one task a kernel: requests in, frames out
+//!  session      one task for each kernel: requests in, frames out
 //!   message     signatures and the parts of messages
 //!   zmtp        messages on TCP connections
-//!   demux       what the messages of a kernel mean for the execution that runs
+//!   demux       what the messages of a kernel mean for the running execution
 //!   dialect     how variables are set in each language
 //! ```
 //!
-//! Nothing of this runs, and no file is looked for, before somebody asks for a language that has no host of its own.
+//! Nothing of this runs, and no file is read, before a client requests a language that has no host of its own.
 
 mod connection;
 mod demux;
@@ -27,12 +27,9 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
-pub use kernelspec::{InterruptMode, Kernelspec};
-pub use session::Session;
-pub use zmtp::ZmtpError;
-
 use crate::kernel::{Kernel, Outputs, StartError};
 use connection::Connection;
+pub use kernelspec::Kernelspec;
 
 /// Starts a kernel with this environment, in `directory` if that exists.
 pub async fn start(
@@ -48,12 +45,12 @@ pub async fn start(
     let mut command = Command::new(&program);
     command.args(arguments).env_clear().envs(spec.environment(environment)).stdin(Stdio::null());
     let pid = crate::kernel::spawn(command, &program, directory, ends)?;
-    // When memory runs out, user code goes first. If this fails, the system chooses without our advice.
+    // When memory runs out, user code is killed first. If this fails, the system chooses.
     let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "500");
-    Kernel::converse(Session::open(connection), spec.interrupt_mode(), spec.descriptors(), outputs, pid).await
+    Kernel::converse(session::open(connection), spec.traits(), outputs, pid).await
 }
 
-/// Where Jupyter keeps connection files, so that its other tools find the kernels too.
+/// The directory in which Jupyter keeps connection files, so that its other tools find the kernels too.
 fn runtime_directory(environment: &BTreeMap<OsString, OsString>) -> PathBuf {
     let variable = |name: &str| environment.get(OsStr::new(name));
     match variable("JUPYTER_RUNTIME_DIR") {

@@ -1,4 +1,4 @@
-//! A conversation with a kernel over its sockets: requests in, frames out.
+//! The conversation with a Jupyter kernel over its sockets, in a task of its own: requests in, frames out.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,85 +13,45 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::demux::Demux;
-use super::dialect::{Change, Dialect};
+use super::dialect::Dialect;
 use super::message::Message;
 use super::zmtp::{Socket, SocketType, ZmtpError};
-use crate::kernel::frame::{Frame, Request};
+use crate::kernel::frame::Frame;
+use crate::kernel::request::{Change, Request};
+use crate::kernel::{Session, SessionEnds};
 
 /// Pause before a socket is dialled again that nobody listens on yet.
 const DIAL_AGAIN: Duration = Duration::from_millis(20);
-/// How long what a kernel publishes may come after its reply before we ask again: it may not have seen our subscription.
-const SUBSCRIBED: Duration = Duration::from_millis(200);
-/// How long we wait for the word that a kernel is idle, after its reply and after anything it still publishes.
-const IDLE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long we go on listening when one of the sockets of a kernel has ended.
-const LAST_WORDS: Duration = Duration::from_millis(200);
-/// Frames we hold for an execution that cannot take them. Then we stop reading, and a kernel that goes on publishing drops
-/// what does not fit: its sockets cannot make it wait.
-const HELD_FRAMES: usize = 4096;
+/// How long the kernel may take to publish what belongs to its reply. After that it is asked again: it may not have seen the
+/// subscription.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long the kernel may take to publish that it is idle, after its reply and after anything it still publishes.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long published messages are still read when one of the sockets of a kernel has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What is asked of a session.
-#[derive(Debug)]
-enum Order {
-    Execute(String),
-    Change(Change),
-    Interrupt,
-}
-
-/// A running conversation. Dropping it ends it.
-#[derive(Debug)]
-pub struct Session {
-    orders: mpsc::UnboundedSender<Order>,
-    frames: mpsc::Receiver<Frame>,
-}
-
-impl Session {
-    /// Dials a kernel that may still be starting, and waits until it answers and we hear what it publishes. This may take
-    /// for ever.
-    ///
-    /// # Errors
-    /// When something else listens where it should.
-    pub async fn open(connection: Connection) -> Result<Self, ZmtpError> {
-        let mut line = Line::dial(connection).await?;
-        line.dialect = line.greet().await?;
-        line.demux = Demux::of(line.dialect);
-        let (orders, queue) = mpsc::unbounded_channel();
-        let (sender, frames) = mpsc::channel(HELD_FRAMES);
-        tokio::spawn(async move {
-            if let Err(error) = line.talk(queue, &sender).await {
-                tracing::debug!(%error, "lost a kernel");
-                line.hear_last_words(&sender).await;
-            }
-        });
-        Ok(Self { orders, frames })
-    }
-
-    /// The next frame; `None` when the kernel is lost. Cancellation loses nothing.
-    pub async fn next(&mut self) -> Option<Frame> {
-        self.frames.recv().await
-    }
-
-    /// Queues a request.
-    pub fn request(&self, request: &Request<'_>) {
-        let order = match request {
-            Request::Execute(code) => Order::Execute((*code).to_owned()),
-            Request::Set(name, value) => Order::Change(((*name).to_owned(), Some((*value).to_owned()))),
-            Request::Unset(name) => Order::Change(((*name).to_owned(), None)),
-            // The process was started with them; the last is for our own.
-            Request::Environment(_) | Request::Directory(_) | Request::Rehearse => return,
-        };
-        // A session that has ended shows in `next`.
-        let _ = self.orders.send(order);
-    }
-
-    /// Asks the kernel to stop what it does, by a message.
-    pub fn interrupt(&self) {
-        let _ = self.orders.send(Order::Interrupt);
-    }
+/// Dials a kernel that may still be starting, and waits until it answers and its published messages arrive. This may take
+/// for ever.
+///
+/// # Errors
+/// If something else listens on a port of the kernel.
+pub async fn open(connection: Connection) -> Result<Session, ZmtpError> {
+    let mut conversation = Conversation::dial(connection).await?;
+    conversation.dialect = conversation.greet().await?;
+    conversation.demux = Demux::of(conversation.dialect);
+    let (session, ends) = Session::channels();
+    tokio::spawn(async move {
+        let SessionEnds { requests, frames } = ends;
+        if let Err(error) = conversation.run(requests, &frames).await {
+            tracing::debug!(%error, "lost a kernel");
+            conversation.drain_published(&frames).await;
+        }
+    });
+    Ok(session)
 }
 
 /// The sockets of a kernel and what is known of its state.
-struct Line {
+struct Conversation {
     shell: Socket,
     control: Socket,
     iopub: Socket,
@@ -103,14 +63,14 @@ struct Line {
     connection: Connection,
 }
 
-impl Line {
+impl Conversation {
     async fn dial(connection: Connection) -> Result<Self, ZmtpError> {
         let (ports, identity) = (connection.ports, connection.identity.as_str());
         let (shell, control, iopub, stdin) = tokio::try_join!(
             dial(ports.shell, SocketType::Dealer, identity),
             dial(ports.control, SocketType::Dealer, identity),
             dial(ports.iopub, SocketType::Subscriber, ""),
-            // A kernel asks whoever sent it the code, so both go by the same name.
+            // A kernel asks the client that sent the code, so both sockets have the same identity.
             dial(ports.stdin, SocketType::Dealer, identity),
         )?;
         Ok(Self {
@@ -125,7 +85,8 @@ impl Line {
         })
     }
 
-    /// Asks who it is until both the answer and the news of it have come. Gives the language it says it speaks.
+    /// Asks the kernel for its description until both the reply and the published status have come. Returns the dialect of the
+    /// language that the kernel declares.
     async fn greet(&mut self) -> Result<Option<Dialect>, ZmtpError> {
         loop {
             let request = self.send(Channel::Shell, "kernel_info_request", &json!({})).await?;
@@ -143,7 +104,7 @@ impl Line {
                     }
                 }
             };
-            let deadline = Instant::now() + SUBSCRIBED;
+            let deadline = Instant::now() + SUBSCRIBE_TIMEOUT;
             while !heard {
                 let Ok(message) = tokio::time::timeout_at(deadline, self.iopub.messages.next()).await else {
                     break;
@@ -157,32 +118,32 @@ impl Line {
         }
     }
 
-    /// Passes on until either side is gone.
-    async fn talk(
+    /// Turns requests into messages and messages into frames, until either side is gone.
+    async fn run(
         &mut self,
-        mut orders: mpsc::UnboundedReceiver<Order>,
+        mut requests: mpsc::Receiver<Request>,
         sender: &mpsc::Sender<Frame>,
     ) -> Result<(), ZmtpError> {
-        let mut news = Instant::now();
+        let mut last_message = Instant::now();
         loop {
-            let give_up = self.demux.is_nearly_done().then(|| news + IDLE_PATIENCE);
+            let give_up = self.demux.is_nearly_done().then(|| last_message + IDLE_TIMEOUT);
             let frames = tokio::select! {
-                order = orders.recv() => {
-                    let Some(order) = order else { return Ok(()) };
-                    self.obey(order).await?;
+                request = requests.recv() => {
+                    let Some(request) = request else { return Ok(()) };
+                    self.handle(request).await?;
                     continue;
                 }
                 message = self.iopub.messages.next() => {
-                    news = Instant::now();
+                    last_message = Instant::now();
                     self.read(message)?.map(|message| self.demux.published(&message))
                 }
                 message = self.shell.messages.next() => {
-                    news = Instant::now();
+                    last_message = Instant::now();
                     self.read(message)?.map(|message| self.demux.replied(&message))
                 }
                 message = self.stdin.messages.next() => match self.read(message)? {
                     Some(message) => {
-                        // Or it would wait for ever.
+                        // Without a reply the kernel would wait for ever.
                         self.send(Channel::Stdin, "input_reply", &json!({ "value": "" })).await?;
                         Some(self.demux.asked(&message))
                     }
@@ -203,8 +164,8 @@ impl Line {
     }
 
     /// Passes on what a kernel published before its end, which was seen on another socket.
-    async fn hear_last_words(&mut self, sender: &mpsc::Sender<Frame>) {
-        let deadline = Instant::now() + LAST_WORDS;
+    async fn drain_published(&mut self, sender: &mpsc::Sender<Frame>) {
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         while let Ok(Some(Ok(parts))) = tokio::time::timeout_at(deadline, self.iopub.messages.next()).await {
             let Ok(Some(message)) = self.read(Some(Ok(parts))) else { continue };
             for frame in self.demux.published(&message) {
@@ -215,13 +176,13 @@ impl Line {
         }
     }
 
-    async fn obey(&mut self, order: Order) -> io::Result<()> {
-        match order {
-            Order::Change(change) => self.changes.push(change),
-            Order::Interrupt => {
+    async fn handle(&mut self, request: Request) -> io::Result<()> {
+        match request {
+            Request::Variables(changes) => self.changes.extend(changes),
+            Request::Interrupt => {
                 self.send(Channel::Control, "interrupt_request", &json!({})).await?;
             }
-            Order::Execute(code) => {
+            Request::Execute(code) => {
                 let changes = std::mem::take(&mut self.changes);
                 if let Some(dialect) = self.dialect.filter(|_| !changes.is_empty()) {
                     self.execute(&dialect.code(&changes), Audience::Nobody).await?;
@@ -229,6 +190,8 @@ impl Line {
                 let request = self.execute(&code, Audience::Client).await?;
                 self.demux.begin(request);
             }
+            // The process was started with its environment and directory; only hosts of our own warm up.
+            Request::Environment(_) | Request::Directory(_) | Request::WarmUp => {}
         }
         Ok(())
     }
@@ -242,7 +205,7 @@ impl Line {
         self.send(Channel::Shell, "execute_request", &content).await
     }
 
-    /// Sends a request and gives its id.
+    /// Sends a request and returns its id.
     async fn send(&mut self, channel: Channel, kind: &str, content: &Value) -> io::Result<String> {
         let (id, parts) = self.connection.key.request(kind, content);
         let socket = match channel {
@@ -254,16 +217,16 @@ impl Line {
         Ok(id)
     }
 
-    /// A message, unless it makes no sense: code in the kernel can write to these sockets too, and that is no reason to
+    /// Reads a message; `None` if it is malformed. Code in the kernel can write to these sockets too, and that is no reason to
     /// end the conversation.
     fn read(&self, message: Option<Result<Vec<Bytes>, ZmtpError>>) -> Result<Option<Message>, ZmtpError> {
         let parts = message.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))?;
         let read = self.connection.key.read(&parts);
-        Ok(read.inspect_err(|error| tracing::debug!(%error, "passed over a message of a kernel")).ok())
+        Ok(read.inspect_err(|error| tracing::debug!(%error, "ignored a message of a kernel")).ok())
     }
 }
 
-/// A socket that takes requests.
+/// A socket for requests.
 #[derive(Clone, Copy)]
 enum Channel {
     Shell,
@@ -271,7 +234,7 @@ enum Channel {
     Stdin,
 }
 
-/// Who hears of an execution.
+/// Who gets the output of an execution.
 #[derive(Clone, Copy)]
 enum Audience {
     Client,

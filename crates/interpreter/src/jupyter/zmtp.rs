@@ -9,10 +9,10 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_util::codec::{Decoder, FramedRead};
 
-/// Largest message we accept from a kernel, all parts together, in bytes.
-const MESSAGE_LIMIT: u64 = 512 << 20;
-/// Most parts of a message.
-const PART_LIMIT: usize = 4096;
+/// Limit on a message, all parts together, in bytes.
+const MAX_MESSAGE: u64 = 512 << 20;
+/// Limit on the parts of a message.
+const MAX_PARTS: usize = 4096;
 /// Length of the greeting both sides begin with.
 const GREETING: usize = 64;
 
@@ -21,17 +21,17 @@ const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
-/// The two kinds of socket a client of a kernel has.
+/// The kinds of socket that a client of a kernel has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketType {
-    /// Requests and replies, each when it likes.
+    /// Requests and replies in any order.
     Dealer,
-    /// Everything that is published.
+    /// Everything that the kernel publishes.
     Subscriber,
 }
 
-/// Why a connection failed or what came over it makes no sense. Code in a sandbox can listen where a kernel should, so this
-/// is not a bug of ours.
+/// An error of a connection or in the bytes that came over it. Code in a sandbox can listen where a kernel should, so this
+/// need not be a bug of ours.
 #[derive(Debug, thiserror::Error)]
 pub enum ZmtpError {
     /// The connection failed.
@@ -40,26 +40,26 @@ pub enum ZmtpError {
     /// The other side speaks something else.
     #[error("kernel's socket does not speak ZMTP 3 without security")]
     Greeting,
-    /// A frame that cannot be.
+    /// A ZMTP frame is malformed.
     #[error("kernel sent a malformed frame: {0}")]
     Frame(&'static str),
 }
 
-/// One connection after both sides have introduced themselves.
+/// A connection after the handshake.
 #[derive(Debug)]
 pub struct Socket {
     /// Messages from the kernel.
     pub messages: FramedRead<OwnedReadHalf, MessageDecoder>,
-    /// Where messages to it are written.
+    /// The half that messages to the kernel are written to.
     pub writer: OwnedWriteHalf,
 }
 
 impl Socket {
-    /// Introduces us to whoever listens at the other end of `stream`. A router tells the sockets of its clients apart by
-    /// `identity`; a subscriber subscribes to everything.
+    /// Does the handshake on `stream`. A router distinguishes the sockets of its clients by `identity`; a subscriber subscribes
+    /// to everything.
     ///
     /// # Errors
-    /// When the other side does not answer in kind.
+    /// If the other side does not speak the protocol.
     pub async fn open(mut stream: TcpStream, kind: SocketType, identity: &str) -> Result<Self, ZmtpError> {
         stream.set_nodelay(true)?;
         stream.write_all(&greeting()).await?;
@@ -78,7 +78,7 @@ impl Socket {
     /// Sends one message.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// If the connection is gone.
     pub async fn send(&mut self, parts: &[Bytes]) -> io::Result<()> {
         let parts: Vec<&[u8]> = parts.iter().map(Bytes::as_ref).collect();
         self.writer.write_all(&encode(&parts)).await
@@ -105,7 +105,7 @@ fn check_greeting(bytes: &[u8; GREETING]) -> Result<(), ZmtpError> {
     }
 }
 
-/// The command by which a side says what it is.
+/// The command that ends the handshake and names the kind of socket.
 fn ready(kind: SocketType, identity: &str) -> Bytes {
     let kind = match kind {
         SocketType::Dealer => "DEALER",
@@ -123,7 +123,7 @@ fn ready(kind: SocketType, identity: &str) -> Bytes {
     frame.freeze()
 }
 
-/// The frames of one message.
+/// Encodes one message.
 pub fn encode(parts: &[&[u8]]) -> Bytes {
     let mut frames = BytesMut::with_capacity(parts.iter().map(|part| part.len() + 9).sum());
     for (index, part) in parts.iter().enumerate() {
@@ -144,8 +144,8 @@ fn put_frame(frames: &mut BytesMut, flags: u8, body: &[u8]) {
     frames.put_slice(body);
 }
 
-/// Cuts the bytes of a connection into messages. Commands are passed over: the one that matters comes first and says what
-/// kind of socket there is, which whoever listens at a kernel's port need not be asked.
+/// Cuts the bytes of a connection into messages. Commands are skipped: the only one that matters ends the handshake and names
+/// the kind of socket, which the port implies already.
 #[derive(Debug, Default)]
 pub struct MessageDecoder {
     /// Parts of a message whose rest is still coming, and how many bytes they are.
@@ -160,7 +160,7 @@ impl Decoder for MessageDecoder {
     fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Vec<Bytes>>, ZmtpError> {
         loop {
             let Some((flags, header, length)) = frame_header(buffer)? else { return Ok(None) };
-            if self.size.saturating_add(length) > MESSAGE_LIMIT || self.parts.len() == PART_LIMIT {
+            if self.size.saturating_add(length) > MAX_MESSAGE || self.parts.len() == MAX_PARTS {
                 return Err(ZmtpError::Frame("message is too large"));
             }
             let Ok(length_here) = usize::try_from(length) else {
@@ -185,7 +185,7 @@ impl Decoder for MessageDecoder {
     }
 }
 
-/// Flags, length of the header and length of the body of the frame at the start of `buffer`, once they are there.
+/// Reads the flags, the header length and the body length of the frame at the start of `buffer`, once they are there.
 fn frame_header(buffer: &[u8]) -> Result<Option<(u8, usize, u64)>, ZmtpError> {
     let Some(&flags) = buffer.first() else { return Ok(None) };
     if flags & !(MORE | LONG | COMMAND) != 0 || flags & (MORE | COMMAND) == MORE | COMMAND {
@@ -230,19 +230,19 @@ mod tests {
     }
 
     #[test]
-    fn commands_between_messages_are_passed_over() {
+    fn commands_between_messages_are_skipped() {
         let bytes =
             [&ready(SocketType::Dealer, "x")[..], &encode(&[b"a", b""]), b"\x04\x05\x04PING"].concat();
         assert_eq!(decode_in_pieces(&bytes, 1).unwrap(), [vec![Bytes::from("a"), Bytes::new()]]);
     }
 
     #[test]
-    fn nonsense_and_boasts_are_errors() {
+    fn malformed_and_oversized_frames_are_errors() {
         assert!(matches!(decode_in_pieces(b"HTTP/1.1 200 OK", 4), Err(ZmtpError::Frame(_))));
         assert!(matches!(decode_in_pieces(b"\x05\x01x", 4), Err(ZmtpError::Frame(_))));
-        let boast = [&[LONG][..], &u64::MAX.to_be_bytes()].concat();
-        assert!(matches!(decode_in_pieces(&boast, 4), Err(ZmtpError::Frame(_))));
-        let endless = [MORE, 0].repeat(PART_LIMIT + 1);
+        let oversized = [&[LONG][..], &u64::MAX.to_be_bytes()].concat();
+        assert!(matches!(decode_in_pieces(&oversized, 4), Err(ZmtpError::Frame(_))));
+        let endless = [MORE, 0].repeat(MAX_PARTS + 1);
         assert!(matches!(decode_in_pieces(&endless, 64), Err(ZmtpError::Frame(_))));
     }
 

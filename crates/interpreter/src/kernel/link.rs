@@ -1,47 +1,47 @@
-//! What a kernel is given at its start, and our ends of it.
+//! The socket and pipes a kernel is started with, and the interpreter's ends of them.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// Our ends of what one of our own hosts is given.
+/// The interpreter's ends of the socket and pipes of a host of our own.
 #[derive(Debug)]
 pub struct Link {
-    /// Frames, both ways.
+    /// Socket for requests and frames.
     pub socket: UnixStream,
-    /// What it writes.
+    /// Pipes with the kernel's output.
     pub outputs: Outputs,
 }
 
-/// What one of our own hosts is given: the other ends of a [`Link`].
+/// The kernel's ends of a [`Link`].
 #[derive(Debug)]
 pub struct Ends {
-    /// Frames, both ways.
+    /// Socket for requests and frames.
     pub socket: OwnedFd,
-    /// Where it writes.
+    /// Pipes for the kernel's output.
     pub outputs: OutputEnds,
 }
 
-/// Where the output of a kernel can be read.
+/// The reading ends of a kernel's output pipes.
 #[derive(Debug)]
 pub struct Outputs {
-    /// Its descriptor 1.
+    /// Reads what the kernel writes to descriptor 1.
     pub stdout: OwnedFd,
-    /// Its descriptor 2.
+    /// Reads what the kernel writes to descriptor 2.
     pub stderr: OwnedFd,
 }
 
-/// The other ends of [`Outputs`].
+/// The writing ends of [`Outputs`].
 #[derive(Debug)]
 pub struct OutputEnds {
-    /// Its descriptor 1.
+    /// Becomes the kernel's descriptor 1.
     pub stdout: OwnedFd,
-    /// Its descriptor 2.
+    /// Becomes the kernel's descriptor 2.
     pub stderr: OwnedFd,
 }
 
 impl Link {
-    /// A new socket pair and two pipes, all closed on exec.
+    /// Makes a socket pair and two pipes, all closed on exec.
     pub fn pair() -> io::Result<(Self, Ends)> {
         let (socket, kernel_socket) = UnixStream::pair()?;
         let (outputs, kernel_outputs) = Outputs::pair()?;
@@ -51,7 +51,7 @@ impl Link {
 }
 
 impl Outputs {
-    /// Two new pipes, closed on exec.
+    /// Makes two pipes, closed on exec.
     pub fn pair() -> io::Result<(Self, OutputEnds)> {
         let (stdout, kernel_stdout) = io::pipe()?;
         let (stderr, kernel_stderr) = io::pipe()?;

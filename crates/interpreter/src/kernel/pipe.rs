@@ -1,4 +1,4 @@
-//! One output pipe of a kernel: what C libraries and child processes wrote.
+//! An output pipe of a kernel, to which C libraries and child processes write.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
 
-/// Default capacity of a pipe, in bytes: what a kernel wrote before it told us something is within this.
+/// Default capacity of a pipe, in bytes. What a kernel wrote before it sent a frame fits into it.
 const CAPACITY: usize = 64 << 10;
 
-/// Reads text, and keeps a character that is not complete yet.
+/// The reading end of a pipe. Decodes text, and keeps a character that is not complete yet.
 #[derive(Debug)]
 pub struct OutputPipe {
     /// `None` after end of file.
@@ -19,12 +19,12 @@ pub struct OutputPipe {
 }
 
 impl OutputPipe {
-    /// Reads from the reading end of a pipe.
+    /// Registers the reading end of a pipe with the runtime.
     pub fn open(end: OwnedFd) -> io::Result<Self> {
         Ok(Self { receiver: Some(Receiver::from_owned_fd(end)?), partial: Vec::new() })
     }
 
-    /// Waits for text; for ever once all writers are gone. Cancellation loses nothing.
+    /// Waits for text, for ever once all writers are gone. Cancellation loses nothing.
     pub async fn read(&mut self) -> String {
         loop {
             let Some(receiver) = &self.receiver else { return std::future::pending().await };
@@ -44,7 +44,7 @@ impl OutputPipe {
         }
     }
 
-    /// Takes what has been written up to now. Asks the kernel of the system itself: the runtime may not have heard of it yet.
+    /// Takes what has been written up to now. Reads the descriptor itself, as the runtime may not have noticed the data yet.
     pub fn drain(&mut self) -> String {
         let mut taken = Vec::new();
         while let Some(receiver) = &self.receiver {
@@ -55,7 +55,7 @@ impl OutputPipe {
                 Err(Errno::INTR) => {}
                 Err(_) => break,
             }
-            // A background process that never stops writing must not hold us here.
+            // A background process that never stops writing must not keep this loop going.
             if taken.len() >= CAPACITY {
                 break;
             }
@@ -73,7 +73,7 @@ impl OutputPipe {
     }
 }
 
-/// How many bytes at the end are the beginning of a longer character.
+/// Counts the bytes at the end that are the beginning of a longer character.
 fn unfinished(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let length = match bytes[bytes.len() - back] {

@@ -1,4 +1,4 @@
-//! The process of a kernel: how it is started, told to stop, and known to be dead.
+//! The process of a kernel: starting it, signalling it, and noticing its death.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,12 +10,14 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::unix::AsyncFd;
 use tokio::process::Command;
 
-use super::{OutputEnds, StartError, sys};
+use super::error::StartError;
+use super::link::OutputEnds;
+use super::sys;
 
-/// Starts the program of a kernel in `directory`, if that exists, as leader of a group. Gives its process id.
+/// Starts the program of a kernel in `directory`, if that exists, as leader of a process group. Returns its process id.
 ///
 /// # Errors
-/// When the program cannot be run.
+/// If the program cannot be run.
 pub fn spawn(
     mut command: Command,
     program: &str,
@@ -33,13 +35,13 @@ pub fn spawn(
         .map_err(|source| StartError::Spawn { program: program.to_owned(), source })?;
     let pid = process.id().and_then(|pid| i32::try_from(pid).ok());
     tokio::spawn(async move {
-        // Only to bury it: its death is noticed elsewhere.
+        // Only to reap the child: its death is noticed through a pidfd.
         let _ = process.wait().await;
     });
     pid.ok_or_else(|| StartError::Ended(format!("`{program}` has ended at once")))
 }
 
-/// A kernel's process, which leads a group of its own. It need not be a child of ours.
+/// The process of a kernel, which leads a group of its own and need not be a child of ours.
 #[derive(Debug)]
 pub(super) struct Process {
     pid: Pid,
@@ -60,7 +62,7 @@ impl Process {
         }
     }
 
-    /// Signals the group, unless its leader is dead: the number might be another process by now.
+    /// Signals the process group, unless its leader is dead: the process id may belong to another process by now.
     pub(super) fn signal(&self, signal: Signal) {
         let mut state = [PollFd::new(&self.handle, PollFlags::IN)];
         if matches!(rustix::event::poll(&mut state, Some(&Timespec::default())), Ok(0)) {

@@ -1,58 +1,137 @@
-//! The two ways in which kernels and we understand each other.
+//! How requests get to a running kernel and frames come back: over a socket for our own hosts, through the channels of a
+//! session task for Jupyter kernels. The rest of the crate does not see the difference.
 
-use bytes::Bytes;
 use futures_util::StreamExt;
-use tokio::io::AsyncWriteExt;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
 use tokio_util::codec::FramedRead;
 
-use super::frame::{Frame, FrameDecoder, Request};
-use crate::jupyter::{InterruptMode, Session};
+use super::frame::{Frame, FrameDecoder};
+use super::request::Request;
 
-/// See the module.
+/// Requests that wait for a kernel to read them. A context sends less than ten between the start or end of one execution
+/// and the end of the next, so only a sender that does not wait for executions can fill this; it has to wait then.
+const MAX_WAITING_REQUESTS: usize = 16;
+/// Frames of a session that wait for an execution to take them. Then the session stops reading, and a Jupyter kernel that
+/// goes on publishing drops what does not fit: its sockets cannot make it wait.
+const MAX_WAITING_FRAMES: usize = 4096;
+
+/// Both directions between the interpreter and one kernel.
 #[derive(Debug)]
-pub(super) enum Transport {
-    /// Hosts of our own: frames over one socket.
-    Frames { frames: FramedRead<OwnedReadHalf, FrameDecoder>, requests: mpsc::UnboundedSender<Bytes> },
-    /// Kernels of others.
-    Jupyter { session: Session, interrupts: InterruptMode },
+pub(super) struct Transport {
+    requests: mpsc::Sender<Request>,
+    frames: FrameSource,
+}
+
+/// Where the frames of a kernel come from.
+#[derive(Debug)]
+enum FrameSource {
+    Socket(FramedRead<OwnedReadHalf, FrameDecoder>),
+    Session(mpsc::Receiver<Frame>),
+}
+
+/// The context's ends of the channels to a session: a task that turns requests into the messages of another protocol,
+/// and messages into frames. The session ends when they are dropped.
+#[derive(Debug)]
+pub struct Session {
+    requests: mpsc::Sender<Request>,
+    frames: mpsc::Receiver<Frame>,
+}
+
+/// The ends of a [`Session`]'s channels that its task holds.
+#[derive(Debug)]
+pub struct SessionEnds {
+    /// Requests to the kernel.
+    pub requests: mpsc::Receiver<Request>,
+    /// Frames from the kernel.
+    pub frames: mpsc::Sender<Frame>,
+}
+
+impl Session {
+    /// Two bounded channels.
+    pub fn channels() -> (Self, SessionEnds) {
+        let (requests, their_requests) = mpsc::channel(MAX_WAITING_REQUESTS);
+        let (their_frames, frames) = mpsc::channel(MAX_WAITING_FRAMES);
+        (Self { requests, frames }, SessionEnds { requests: their_requests, frames: their_frames })
+    }
+}
+
+impl From<Session> for Transport {
+    fn from(session: Session) -> Self {
+        Self { requests: session.requests, frames: FrameSource::Session(session.frames) }
+    }
 }
 
 impl Transport {
-    /// Frames both ways, of a kernel that has said hello.
-    pub(super) fn frames(frames: FramedRead<OwnedReadHalf, FrameDecoder>, writer: OwnedWriteHalf) -> Self {
-        let (requests, queue) = mpsc::unbounded_channel();
-        tokio::spawn(write_requests(writer, queue));
-        Self::Frames { frames, requests }
+    /// The transport of a host of our own that has said hello.
+    pub(super) fn socket(
+        frames: FramedRead<OwnedReadHalf, FrameDecoder>,
+        writer: impl AsyncWrite + Unpin + Send + 'static,
+    ) -> Self {
+        Self { requests: request_writer(writer), frames: FrameSource::Socket(frames) }
     }
 
-    /// The next frame; `None` when the kernel is gone or cannot be understood. Cancellation loses nothing.
+    /// Waits for the next frame; `None` when the kernel is gone or sent something malformed. Cancellation loses nothing.
     pub(super) async fn next(&mut self) -> Option<Frame> {
-        match self {
-            Self::Frames { frames, .. } => {
+        match &mut self.frames {
+            FrameSource::Socket(frames) => {
                 frames.next().await?.inspect_err(|error| tracing::warn!(%error, "lost a kernel")).ok()
             }
-            Self::Jupyter { session, .. } => session.next().await,
+            FrameSource::Session(frames) => frames.recv().await,
         }
     }
 
-    /// Queues a request.
-    pub(super) fn request(&self, request: &Request<'_>) {
-        match self {
-            Self::Frames { requests, .. } => {
-                let _ = requests.send(request.encode());
-            }
-            Self::Jupyter { session, .. } => session.request(request),
-        }
+    /// Queues a request, and waits for room if the kernel has not read earlier ones. A kernel that is gone shows in
+    /// [`Transport::next`].
+    pub(super) async fn send(&self, request: Request) {
+        let _ = self.requests.send(request).await;
     }
 }
 
-async fn write_requests(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Bytes>) {
-    while let Some(frame) = queue.recv().await {
-        if let Err(error) = writer.write_all(&frame).await {
-            tracing::debug!(%error, "failed to write to a kernel");
-            return;
+/// Writes requests in a task of its own, so that a kernel that is slow to read does not stop its frames from being read.
+fn request_writer(mut writer: impl AsyncWrite + Unpin + Send + 'static) -> mpsc::Sender<Request> {
+    let (requests, mut queue) = mpsc::channel::<Request>(MAX_WAITING_REQUESTS);
+    tokio::spawn(async move {
+        while let Some(request) = queue.recv().await {
+            if let Err(error) = writer.write_all(&request.encode()).await {
+                tracing::debug!(%error, "failed to write to a kernel");
+                return;
+            }
         }
+    });
+    requests
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_wait_for_a_kernel_that_does_not_read_and_none_is_lost() {
+        let (writer, mut kernel) = tokio::io::duplex(1);
+        let requests = request_writer(writer);
+        let mut sent = 0_usize;
+        let waiting = loop {
+            let (sender, request) = (requests.clone(), Request::Execute(format!("{sent:02}")));
+            let mut sending = Box::pin(async move { sender.send(request).await });
+            // The writer's task gets its turn to take one.
+            tokio::task::yield_now().await;
+            if (&mut sending).now_or_never().is_none() {
+                break sending;
+            }
+            sent += 1;
+        };
+        assert!((MAX_WAITING_REQUESTS..=MAX_WAITING_REQUESTS + 1).contains(&sent), "{sent}");
+        drop(requests);
+        let mut read = String::new();
+        let (sent_last, received) = tokio::join!(waiting, kernel.read_to_string(&mut read));
+        sent_last.unwrap();
+        received.unwrap();
+        let expected: String = (0..=sent).map(|number| format!("execute 2\n{number:02}")).collect();
+        assert_eq!(read, expected);
     }
 }

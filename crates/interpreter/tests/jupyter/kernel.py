@@ -1,4 +1,4 @@
-"""A Jupyter kernel of nothing but the standard library, to be told how to misbehave.
+"""A Jupyter kernel that only uses the standard library and misbehaves on request.
 
 Cells are Python. Beside the usual names they have `publish(kind, **content)`, `raw(*parts)` for messages that make no sense,
 and `ask(prompt)`. A cell that is an expression has a result.
@@ -19,7 +19,7 @@ NAMES = {"shell", "control", "iopub", "stdin", "hb"}
 
 
 class Connection:
-    """One client of one socket, after the greetings."""
+    """A client of a socket, after the handshake."""
 
     def __init__(self, stream: socket.socket, kind: bytes) -> None:
         self.stream, self.lock = stream, threading.Lock()
@@ -122,7 +122,7 @@ class Kernel:
         if not silent:
             self.count += 1
             self.publish("execute_input", code=code, execution_count=self.count)
-        # As in well-known kernels: what an interrupt may end is code, and not the account of how it ended.
+        # As in well-known kernels: an interrupt may end the code, but not the report of how it ended.
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             try:

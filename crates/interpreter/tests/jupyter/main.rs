@@ -1,4 +1,4 @@
-//! Kernels that are not ours, over real sockets: a small one that misbehaves when told to (`kernel.py`; needs `python3`).
+//! Jupyter kernels, over real sockets: a small one that misbehaves on request (`kernel.py`; needs `python3`).
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 use std::collections::BTreeMap;
@@ -36,13 +36,13 @@ impl Interpreter {
             python_dir: PathBuf::from("/nonexistent"),
             agent: SocketAddr::from(([127, 0, 0, 1], 1)),
             zygote_on_stdin: false,
-            rehearse: false,
+            warm_up: false,
             languages_building: false,
             environment,
         };
         change(&mut config);
         let interpreter = Self { contexts: Contexts::new(config), home };
-        // Under a name that does not say Python: such kernels repeat what they have told.
+        // Under a name that does not say Python: the pipes of Python kernels are not read.
         let argv = ["sh", "-c", "exec python3 \"$0\" \"$1\"", KERNEL, "{connection_file}"];
         interpreter.install("signalled", &argv, "signal");
         interpreter.install("messaged", &argv, "message");
@@ -98,7 +98,7 @@ async fn all(mut events: mpsc::Receiver<Event>) -> Vec<Event> {
     seen
 }
 
-/// The events in short.
+/// Short forms of events.
 fn short(events: &[Event]) -> Vec<String> {
     let in_short = |event: &Event| match event {
         Event::NumberOfExecutions { execution_count } => format!("#{execution_count}"),
@@ -128,7 +128,7 @@ async fn an_installed_kernel_is_a_language() {
         **shown,
         ResultData { text: Some("picture".into()), png: Some("iVBOR".into()), ..ResultData::default() }
     );
-    // The language that a kernel says it speaks is another name of it.
+    // The language that a kernel declares is another name of it.
     let context =
         interpreter.contexts.create(CreateContext { cwd: Some("/".into()), language: Some("Lingua".into()) });
     assert_eq!(context.await.unwrap().language, "lingua");
@@ -148,7 +148,7 @@ async fn failures_are_errors_and_the_kernel_goes_on() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_not_heard() {
+async fn malformed_and_foreign_messages_are_ignored() {
     let interpreter = Interpreter::new();
     let code = "raw(b''); raw(b'x', b'<IDS|MSG>', b'00', b'{}', b'{}', b'{}', b'{}')\n\
                 forged = kernel.message('stream', {'name': 'stdout', 'text': 'forged'}); forged[1] = b'0' * 64; raw(*forged)\n\
@@ -177,7 +177,7 @@ async fn reading_input_is_refused() {
     let interpreter = Interpreter::new();
     let events = interpreter.run("publish('stream', name='stdout', text=repr(ask('name?')))").await;
     let refused = "StdinNotImplementedError: code cannot read input here: there is nobody to ask";
-    // The question comes on a socket of its own, which may be faster.
+    // The request for input comes on a socket of its own, which may be faster.
     let mut seen = short(&events);
     seen.sort();
     assert_eq!(seen, ["#1", refused, "out ''"]);
@@ -212,7 +212,7 @@ async fn a_kernel_that_dies_is_replaced() {
     let interpreter = Interpreter::new();
     let events = interpreter.run("import os; publish('stream', text='last'); os._exit(1)").await;
     assert_eq!(short(&events), ["#1", "out last", "ContextRestarting: Context was restarted"]);
-    // Cutting the connection is as bad.
+    // So is a kernel whose connection breaks.
     let events =
         interpreter.run("kernel.clients['iopub'].stream.shutdown(2) or __import__('time').sleep(600)").await;
     assert_eq!(short(&events).last().unwrap(), "ContextRestarting: Context was restarted");
@@ -221,7 +221,7 @@ async fn a_kernel_that_dies_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_kernel_that_takes_its_leave_ends_its_cell_first() {
+async fn a_kernel_that_is_asked_to_exit_ends_its_cell_first() {
     let interpreter = Interpreter::new();
     let leave = "extra = {'payload': [{'source': 'ask_exit'}]}";
     assert_eq!(short(&interpreter.run(leave).await), ["#1"]);
@@ -258,7 +258,7 @@ async fn a_kernel_starts_in_its_directory() {
 }
 
 #[tokio::test]
-async fn a_language_that_is_missing_is_told_with_a_way_to_get_it() {
+async fn the_error_of_a_missing_language_says_how_to_get_it() {
     let interpreter = Interpreter::new();
     let request = CreateContext { cwd: None, language: Some("r2d2".into()) };
     let error = interpreter.contexts.create(request).await.unwrap_err();

@@ -133,7 +133,7 @@ async fn build(
     let (files, zygote) = (files?, zygote?);
     let cloned = started.elapsed();
 
-    let mut boot = Boot { zygote: zygote.is_some(), rehearse: pooled, ..blueprint.boot.clone() };
+    let mut boot = Boot { zygote: zygote.is_some(), warm_up: pooled, ..blueprint.boot.clone() };
     if boot.nameservers.is_empty() {
         // The firewall forwards DNS queries from the gateway to the resolver.
         boot.nameservers = vec![host.addresses.gateway(slot).into()];

@@ -92,7 +92,7 @@ impl TemplateRecord {
                 // The backend knows which name servers its network reaches, what is warm, and when there is time.
                 nameservers: Vec::new(),
                 zygote: false,
-                rehearse: false,
+                warm_up: false,
                 services: self.services.clone(),
                 env: self.env.clone(),
             },

@@ -1,21 +1,21 @@
-//! What operators ask and are told (contract: control-plane, section 13). Teams as an operator sees them have the
-//! members of the dashboard's own interface; how they are made and changed here is this server's addition.
+//! Bodies of the requests and answers of operators (contract: control-plane, section 13). A team has the members of the
+//! dashboard's own interface; the calls that create and change teams are this server's addition.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Running sandboxes by team id.
+/// The number of running sandboxes by team id.
 pub type RunningCounts = BTreeMap<String, u32>;
 
 /// Answer of `POST /admin/teams/{id}/sandboxes/kill`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Killed {
-    /// How many are gone.
+    /// Number of sandboxes that were killed.
     pub killed_count: u32,
-    /// How many are not.
+    /// Number of sandboxes that could not be killed.
     pub failed_count: u32,
 }
 
@@ -23,9 +23,9 @@ pub struct Killed {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cancelled {
-    /// How many were ended.
+    /// Number of builds that were cancelled.
     pub cancelled_count: u32,
-    /// How many were not.
+    /// Number of builds that could not be cancelled.
     pub failed_count: u32,
 }
 
@@ -33,37 +33,37 @@ pub struct Cancelled {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdminTeam {
-    /// UUID.
+    /// Id of the team; UUID.
     pub id: String,
     /// Display name.
     pub name: String,
-    /// Namespace of its templates.
+    /// Namespace of the templates of the team.
     pub slug: String,
-    /// Whether it is the one made at the first start.
+    /// Whether the team is the one created at the first start.
     pub is_default: bool,
-    /// Whether it may nothing.
+    /// Whether all requests of the team are refused.
     pub is_banned: bool,
-    /// Whether it may only look and clean up.
+    /// Whether the team may only read and delete.
     pub is_blocked: bool,
-    /// Why it is blocked.
+    /// Reason of the block.
     pub blocked_reason: Option<String>,
-    /// What it may use.
+    /// Limits of the team.
     pub limits: TeamLimits,
 }
 
-/// What a team may use.
+/// The limits of a team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TeamLimits {
-    /// Longest session of a sandbox, hours.
+    /// Maximum session of a sandbox, in hours.
     pub max_length_hours: u64,
-    /// Sandboxes at once.
+    /// Maximum of concurrent sandboxes.
     pub concurrent_sandboxes: u32,
-    /// CPUs of one sandbox.
+    /// Maximum of CPUs of a sandbox.
     pub max_vcpu: u32,
-    /// Memory of one sandbox, MiB.
+    /// Maximum of memory of a sandbox, in MiB.
     pub max_ram_mb: u64,
-    /// Disk of one sandbox, and the most of one volume, MiB.
+    /// Maximum of disk of a sandbox, and of a volume, in MiB.
     pub disk_mb: u64,
     /// Days that events are kept.
     pub events_ttl_days: u32,
@@ -76,51 +76,51 @@ pub struct TeamLimits {
 pub struct NewTeam {
     /// Display name.
     pub name: String,
-    /// Namespace of its templates; made from the name when absent.
+    /// Namespace of the templates of the team; derived from the name when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slug: Option<String>,
-    /// What it may use; what is absent is as it is for every new team.
+    /// Limits of the team; absent ones are those of every new team.
     #[serde(default)]
     pub limits: LimitsUpdate,
 }
 
-/// Body of `PATCH /admin/teams/{id}`: what is absent stays as it is.
+/// Body of `PATCH /admin/teams/{id}`; absent members are not changed.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct TeamUpdate {
     /// Display name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether it may nothing.
+    /// Whether all requests of the team are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_banned: Option<bool>,
-    /// Whether it may only look and clean up.
+    /// Whether the team may only read and delete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_blocked: Option<bool>,
-    /// Why it is blocked.
+    /// Reason of the block.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_reason: Option<String>,
-    /// What it may use.
+    /// Limits of the team.
     pub limits: LimitsUpdate,
 }
 
-/// Limits to set.
+/// The limits of a team to change.
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LimitsUpdate {
-    /// Longest session of a sandbox, hours.
+    /// Maximum session of a sandbox, in hours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_length_hours: Option<u64>,
-    /// Sandboxes at once.
+    /// Maximum of concurrent sandboxes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent_sandboxes: Option<u32>,
-    /// CPUs of one sandbox.
+    /// Maximum of CPUs of a sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_vcpu: Option<u32>,
-    /// Memory of one sandbox, MiB.
+    /// Maximum of memory of a sandbox, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_ram_mb: Option<u64>,
-    /// Disk of one sandbox, and the most of one volume, MiB.
+    /// Maximum of disk of a sandbox, and of a volume, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_mb: Option<u64>,
     /// Days that events are kept.
@@ -128,26 +128,26 @@ pub struct LimitsUpdate {
     pub events_ttl_days: Option<u32>,
 }
 
-/// Whether a node takes new sandboxes.
+/// The status of a node, which says whether it takes new sandboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeStatus {
-    /// It does.
+    /// The node takes new sandboxes.
     Ready,
-    /// It does not, and keeps those it has.
+    /// The node takes no new sandboxes, and keeps those it has.
     Draining,
-    /// Its server is coming up.
+    /// The server of the node is starting.
     Connecting,
-    /// It cannot.
+    /// The node cannot run sandboxes.
     Unhealthy,
-    /// It waits for its turn.
+    /// The node waits to be activated.
     Standby,
 }
 
 /// Body of `POST /nodes/{id}`.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 pub struct NodeStatusChange {
-    /// What it is to be.
+    /// New status of the node.
     pub status: NodeStatus,
 }
 
@@ -155,34 +155,34 @@ pub struct NodeStatusChange {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
-    /// Its host name.
+    /// Host name.
     pub id: String,
-    /// Changes with every start of the server.
+    /// Id that changes with every start of the server.
     #[serde(rename = "serviceInstanceID")]
     pub service_instance_id: String,
-    /// A constant.
+    /// Constant cluster id.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
-    /// Of the server.
+    /// Version of the server.
     pub version: String,
-    /// Of the server; may be empty.
+    /// Commit of the server; may be empty.
     pub commit: String,
-    /// Its processor.
+    /// Processor of the node.
     pub machine_info: MachineInfo,
-    /// Whether it takes new sandboxes.
+    /// Status of the node.
     pub status: NodeStatus,
-    /// Since when.
+    /// Time since when the status holds.
     pub status_changed_at: Timestamp,
-    /// Running sandboxes.
+    /// Number of running sandboxes.
     pub sandbox_count: u32,
-    /// Sandboxes that are being started; lists only.
+    /// Number of sandboxes that are being started; only in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_starting_count: Option<u32>,
-    /// Starts that succeeded since the server started.
+    /// Number of starts that succeeded since the server started.
     pub create_successes: u64,
-    /// Starts that failed since the server started.
+    /// Number of starts that failed since the server started.
     pub create_fails: u64,
-    /// What is used.
+    /// Resources in use.
     pub metrics: NodeMetrics,
 }
 
@@ -190,42 +190,42 @@ pub struct Node {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineInfo {
-    /// As the kernel numbers it.
+    /// Family number, from the kernel.
     pub cpu_family: String,
-    /// As the kernel numbers it.
+    /// Model number, from the kernel.
     pub cpu_model: String,
-    /// As its maker calls it.
+    /// Model name, from the manufacturer.
     pub cpu_model_name: String,
-    /// E.g. `x86_64`.
+    /// Architecture, e.g. `x86_64`.
     pub cpu_architecture: String,
 }
 
-/// What of a node is used.
+/// The resources of a node and their use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeMetrics {
-    /// CPUs promised to running sandboxes.
+    /// Number of CPUs allocated to running sandboxes.
     #[serde(rename = "allocatedCPU")]
     pub allocated_cpu: u32,
-    /// Of all CPUs together, since the last time this was asked.
+    /// Usage of all CPUs together since the previous request, in percent.
     pub cpu_percent: u32,
-    /// CPUs.
+    /// Number of CPUs.
     pub cpu_count: u32,
-    /// Memory promised to running sandboxes, bytes.
+    /// Memory allocated to running sandboxes, in bytes.
     pub allocated_memory_bytes: u64,
-    /// Bytes.
+    /// Used memory, in bytes.
     pub memory_used_bytes: u64,
-    /// Bytes.
+    /// Total memory, in bytes.
     pub memory_total_bytes: u64,
-    /// Huge pages.
+    /// Number of huge pages.
     pub huge_pages_total: u64,
-    /// Huge pages in use.
+    /// Number of huge pages in use.
     pub huge_pages_used: u64,
-    /// Huge pages promised.
+    /// Number of huge pages allocated.
     pub huge_pages_reserved: u64,
-    /// Bytes.
+    /// Size of a huge page, in bytes.
     pub huge_page_size_bytes: u64,
-    /// Where sandboxes write.
+    /// Disks that sandboxes write to.
     pub disks: Vec<Disk>,
 }
 
@@ -233,14 +233,14 @@ pub struct NodeMetrics {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disk {
-    /// Where it is mounted.
+    /// Mount point.
     pub mount_point: String,
-    /// What is mounted.
+    /// Mounted device.
     pub device: String,
-    /// Its file system.
+    /// Type of the file system.
     pub filesystem_type: String,
-    /// Bytes.
+    /// Used space, in bytes.
     pub used_bytes: u64,
-    /// Bytes.
+    /// Total space, in bytes.
     pub total_bytes: u64,
 }

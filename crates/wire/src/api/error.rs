@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `code` must equal the HTTP status: the JS SDK decides by the body alone.
+/// An error body. `code` must equal the HTTP status, as the JS SDK only reads the body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// The HTTP status.
+    /// HTTP status.
     pub code: u16,
-    /// What went wrong, for the caller.
+    /// Description of the error, for the caller.
     pub message: String,
-    /// A stable name for some errors.
+    /// Stable name of the error; some errors have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
 }

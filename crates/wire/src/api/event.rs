@@ -6,34 +6,34 @@ use serde_json::Value;
 
 use crate::secret::Secret;
 
-/// Something that happened to a sandbox.
+/// A lifecycle event of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxEvent {
-    /// UUID.
+    /// Id of the event; UUID.
     pub id: String,
-    /// Of this form.
+    /// Version of this format.
     pub version: String,
-    /// E.g. `sandbox.lifecycle.created`.
+    /// Event type, e.g. `sandbox.lifecycle.created`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// When.
+    /// Time of the event.
     pub timestamp: Timestamp,
     /// Older name for the first half of the type.
     pub event_category: String,
-    /// Older name for the second half.
+    /// Older name for the second half of the type.
     pub event_label: String,
-    /// More about it.
+    /// Details, which depend on the type.
     pub event_data: Option<Value>,
-    /// To which sandbox.
+    /// Id of the sandbox.
     pub sandbox_id: String,
-    /// In which of its sessions; UUID.
+    /// Id of the session of the sandbox; UUID.
     pub sandbox_execution_id: String,
-    /// What it was made from.
+    /// Id of the template of the sandbox.
     pub sandbox_template_id: String,
-    /// What it was made from; UUID.
+    /// Id of the build of the sandbox; UUID.
     pub sandbox_build_id: String,
-    /// Whose it is; UUID.
+    /// Id of the team of the sandbox; UUID.
     pub sandbox_team_id: String,
 }
 
@@ -41,15 +41,15 @@ pub struct SandboxEvent {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewWebhook {
-    /// What it is called.
+    /// Display name.
     pub name: String,
-    /// Who is told.
+    /// URL that events are sent to.
     pub url: String,
-    /// Of what: types of events.
+    /// Event types that are sent.
     pub events: Vec<String>,
-    /// What signs.
+    /// Secret that signs deliveries.
     pub signature_secret: Secret,
-    /// Whether it is used; true when absent.
+    /// Whether events are sent; true when absent.
     #[serde(default = "yes")]
     pub enabled: bool,
 }
@@ -58,23 +58,23 @@ fn yes() -> bool {
     true
 }
 
-/// Body of `PATCH /events/webhooks/{id}`: what is absent stays.
+/// Body of `PATCH /events/webhooks/{id}`; absent members are not changed.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WebhookUpdate {
-    /// What it is called.
+    /// Display name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who is told.
+    /// URL that events are sent to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Of what: types of events.
+    /// Event types that are sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<String>>,
-    /// What signs.
+    /// Secret that signs deliveries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature_secret: Option<Secret>,
-    /// Whether it is used.
+    /// Whether events are sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
@@ -83,19 +83,19 @@ pub struct WebhookUpdate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
-    /// UUID.
+    /// Id of the webhook; UUID.
     pub id: String,
-    /// Whose it is; UUID.
+    /// Id of the team of the webhook; UUID.
     pub team_id: String,
-    /// What it is called.
+    /// Display name.
     pub name: String,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Who is told.
+    /// URL that events are sent to.
     pub url: String,
-    /// Whether it is used.
+    /// Whether events are sent.
     pub enabled: bool,
-    /// Of what: types of events.
+    /// Event types that are sent.
     pub events: Vec<String>,
 }
 
@@ -103,63 +103,63 @@ pub struct Webhook {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Deliveries {
-    /// One entry an event.
+    /// Deliveries, one for each event.
     pub data: Vec<Delivery>,
-    /// Where the next page begins; none on the last.
+    /// Cursor of the next page; none on the last page.
     pub next_cursor: Option<String>,
 }
 
-/// How telling about one event went.
+/// The delivery of an event to a webhook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Delivery {
-    /// The event; UUID.
+    /// Id of the event; UUID.
     pub event_id: String,
-    /// Its type.
+    /// Event type.
     pub event_type: String,
-    /// Its sandbox.
+    /// Id of the sandbox.
     pub sandbox_id: String,
-    /// Oldest first.
+    /// Attempts, the oldest first.
     pub attempts: Vec<Attempt>,
 }
 
-/// One attempt to tell.
+/// An attempt to deliver an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
-    /// UUID.
+    /// Id of the attempt; UUID.
     pub id: String,
-    /// Whose webhook; UUID.
+    /// Id of the team of the webhook; UUID.
     pub team_id: String,
-    /// The webhook; UUID.
+    /// Id of the webhook; UUID.
     pub webhook_id: String,
-    /// The event; UUID.
+    /// Id of the event; UUID.
     pub event_id: String,
-    /// Its sandbox.
+    /// Id of the sandbox.
     pub sandbox_id: String,
-    /// Its type.
+    /// Event type.
     pub event_type: String,
-    /// `success` or `failed`.
+    /// Outcome: `success` or `failed`.
     pub status: String,
-    /// Milliseconds.
+    /// Duration, in milliseconds.
     pub duration_ms: i64,
-    /// As sent.
+    /// Body of the request.
     pub request_body: String,
-    /// JSON text, without the signature.
+    /// Headers of the request as JSON text, without the signature.
     pub request_headers: String,
-    /// Where it was sent.
+    /// URL of the request.
     pub request_url: String,
-    /// The beginning of it; none without an answer.
+    /// Start of the body of the answer; none without an answer.
     pub response_body: Option<String>,
-    /// JSON text; none without an answer.
+    /// Headers of the answer as JSON text; none without an answer.
     pub response_headers: Option<String>,
-    /// None without an answer.
+    /// Status of the answer; none without an answer.
     pub response_http_status_code: Option<u16>,
-    /// What kind of failure.
+    /// Kind of failure.
     pub error_class: Option<String>,
-    /// What went wrong.
+    /// Description of the failure.
     pub error_message: Option<String>,
-    /// When it began.
+    /// Start of the attempt.
     pub timestamp: Timestamp,
 }
 
@@ -167,37 +167,37 @@ pub struct Attempt {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookStats {
-    /// By hour, oldest first; hours without attempts are left out.
+    /// Attempts by hour, the oldest first; hours without attempts are left out.
     pub buckets: Vec<StatsBucket>,
-    /// Attempts.
+    /// Number of attempts.
     pub total: i64,
-    /// Of them failed.
+    /// Number of failed attempts.
     pub failed: i64,
-    /// How long attempts took.
+    /// Durations of attempts.
     pub duration_ms: Durations,
 }
 
-/// One hour of attempts.
+/// The attempts of an hour.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatsBucket {
-    /// Its beginning.
+    /// Start of the hour.
     pub timestamp: Timestamp,
-    /// Attempts.
+    /// Number of attempts.
     pub total: i64,
-    /// Of them failed.
+    /// Number of failed attempts.
     pub failed: i64,
-    /// On average, milliseconds.
+    /// Average duration, in milliseconds.
     pub duration_ms: f64,
 }
 
-/// Milliseconds.
+/// Durations of attempts, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Durations {
-    /// Of the quickest.
+    /// Shortest duration.
     pub minimum: i64,
-    /// On average.
+    /// Average duration.
     pub average: f64,
-    /// Of the slowest.
+    /// Longest duration.
     pub maximum: i64,
 }

@@ -1,9 +1,9 @@
-//! What a sandbox may reach and how it is reached (contract: control-plane, sections 6.3 and 6.13).
+//! The network rules of a sandbox, outgoing and incoming (contract: control-plane, sections 6.3 and 6.13).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// `network` of a create request and of the detail answer.
+/// The member `network` of a create request and of the detail answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Network {
@@ -16,13 +16,13 @@ pub struct Network {
     /// Networks or addresses that may not be reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deny_out: Option<Vec<String>>,
-    /// Name servers, IPv4.
+    /// Addresses of name servers, IPv4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns_servers: Option<Vec<String>>,
-    /// A SOCKS5 proxy for everything that goes out.
+    /// SOCKS5 proxy for all outgoing connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress_proxy: Option<Value>,
-    /// The Host header services see; `${PORT}` is replaced.
+    /// `Host` header that services see, in which `${PORT}` is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mask_request_host: Option<String>,
     /// Ports that speak TLS inside.
@@ -33,26 +33,26 @@ pub struct Network {
     pub rules: Option<Map<String, Value>>,
 }
 
-/// Body of `PUT /sandboxes/{id}/network`. It replaces everything: what is left out is cleared.
+/// Body of `PUT /sandboxes/{id}/network`, which replaces all rules: absent members are cleared.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NetworkUpdate {
-    /// As in [`Network`].
+    /// Allowed destinations, as in [`Network`].
     #[serde(rename = "allowOut", skip_serializing_if = "Option::is_none")]
     pub allow_out: Option<Vec<String>>,
-    /// As in [`Network`].
+    /// Denied destinations, as in [`Network`].
     #[serde(rename = "denyOut", skip_serializing_if = "Option::is_none")]
     pub deny_out: Option<Vec<String>>,
-    /// As in [`Network`].
+    /// Addresses of name servers, as in [`Network`].
     #[serde(rename = "dnsServers", skip_serializing_if = "Option::is_none")]
     pub dns_servers: Option<Vec<String>>,
-    /// As in [`Network`].
+    /// SOCKS5 proxy, as in [`Network`].
     #[serde(rename = "egressProxy", skip_serializing_if = "Option::is_none")]
     pub egress_proxy: Option<Value>,
-    /// As in [`Network`].
+    /// Header rules, as in [`Network`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<Map<String, Value>>,
-    /// False is the same as denying `0.0.0.0/0`.
+    /// Whether the internet may be reached; false is the same as denying `0.0.0.0/0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_internet_access: Option<bool>,
 }

@@ -5,70 +5,70 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// One reading of a sandbox.
+/// A sample of the resource usage of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxMetric {
-    /// When.
+    /// Time of the sample.
     pub timestamp: Timestamp,
-    /// When, Unix seconds.
+    /// Time of the sample, in Unix seconds.
     pub timestamp_unix: i64,
-    /// Whole CPUs.
+    /// Number of CPUs.
     pub cpu_count: u32,
-    /// Of one CPU, percent: 200 is two CPUs busy.
+    /// CPU usage in percent of one CPU: 200 is two busy CPUs.
     pub cpu_used_pct: f64,
-    /// Bytes.
+    /// Used memory without cache, in bytes.
     pub mem_used: u64,
-    /// Bytes.
+    /// Total memory, in bytes.
     pub mem_total: u64,
-    /// Bytes.
+    /// Memory of the page cache, in bytes.
     pub mem_cache: u64,
-    /// Bytes.
+    /// Used disk space, in bytes.
     pub disk_used: u64,
-    /// Bytes.
+    /// Total disk space, in bytes.
     pub disk_total: u64,
 }
 
 /// Answer of `GET /sandboxes/metrics`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LatestMetrics {
-    /// The newest reading of each sandbox that has one.
+    /// Newest sample of each sandbox that has one.
     pub sandboxes: BTreeMap<String, SandboxMetric>,
 }
 
-/// How serious a log entry is.
+/// The severity of a log entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Detail.
+    /// Details for debugging.
     Debug,
-    /// Normal.
+    /// Normal operation.
     Info,
-    /// Someone should look.
+    /// A problem that someone should look at.
     Warn,
-    /// Something failed.
+    /// A failure.
     Error,
 }
 
-/// One log entry.
+/// An entry of a sandbox log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
-    /// When.
+    /// Time of the entry.
     pub timestamp: Timestamp,
-    /// How serious.
+    /// Severity of the entry.
     pub level: LogLevel,
-    /// What.
+    /// Text of the entry.
     pub message: String,
-    /// More about it.
+    /// Further fields.
     pub fields: BTreeMap<String, String>,
 }
 
-/// One log entry as text; the CLI parses `line` as JSON.
+/// An entry of a sandbox log as text; the CLI parses `line` as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// When.
+    /// Time of the entry.
     pub timestamp: Timestamp,
-    /// A JSON object with `level`, `logger`, `message`.
+    /// JSON object with `level`, `logger`, `message`.
     pub line: String,
 }
 
@@ -76,41 +76,41 @@ pub struct LogLine {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxLogs {
-    /// Oldest first.
+    /// Entries as text, the oldest first.
     pub logs: Vec<LogLine>,
-    /// The same entries, structured.
+    /// Structured form of the same entries.
     pub log_entries: Vec<LogEntry>,
 }
 
 /// Answer of `GET /v2/sandboxes/{id}/logs`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SandboxLogsV2 {
-    /// In the direction asked for.
+    /// Entries in the requested direction.
     pub logs: Vec<LogEntry>,
 }
 
-/// How busy a team was at one time.
+/// A sample of the activity of a team.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TeamMetric {
-    /// When.
+    /// Time of the sample.
     pub timestamp: Timestamp,
-    /// When, Unix seconds.
+    /// Time of the sample, in Unix seconds.
     pub timestamp_unix: i64,
-    /// Sandboxes that ran at once.
+    /// Number of concurrent sandboxes.
     pub concurrent_sandboxes: i64,
-    /// Sandboxes started a second.
+    /// Number of sandboxes started per second.
     pub sandbox_start_rate: f64,
 }
 
-/// When a team was busiest.
+/// The maximum of a metric of a team.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TeamMetricMax {
-    /// When.
+    /// Time of the sample.
     pub timestamp: Timestamp,
-    /// When, Unix seconds.
+    /// Time of the sample, in Unix seconds.
     pub timestamp_unix: i64,
-    /// How busy, as the metric counts.
+    /// Value of the metric.
     pub value: f64,
 }

@@ -14,40 +14,40 @@ use crate::secret::Secret;
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewSandbox {
-    /// Name, `namespace/name`, `name:tag`, id, or snapshot id.
+    /// Template as name, `namespace/name`, `name:tag`, id, or snapshot id.
     #[serde(rename = "templateID")]
     pub template_id: String,
-    /// Seconds; 15 when absent on v1, 300 on v2.
+    /// Timeout in seconds; when absent 15 on v1, 300 on v2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i32>,
-    /// Pause instead of kill at expiry.
+    /// Whether the sandbox is paused instead of killed at expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_pause: Option<bool>,
-    /// Whether that pause keeps memory; true when absent.
+    /// Whether the pause at expiry keeps memory; true when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_pause_memory: Option<bool>,
-    /// Whether traffic wakes it.
+    /// Whether traffic resumes the paused sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_resume: Option<AutoResume>,
-    /// Whether the agent demands its token; v1 only.
+    /// Whether the agent requires its token; v1 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secure: Option<bool>,
-    /// False is the same as denying `0.0.0.0/0`.
+    /// Whether the internet may be reached; false is the same as denying `0.0.0.0/0`.
     #[serde(rename = "allow_internet_access", default, skip_serializing_if = "Option::is_none")]
     pub allow_internet_access: Option<bool>,
-    /// Network rules.
+    /// Network rules of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// The user's own labels.
+    /// Labels set by the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
     /// Variables of every process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_vars: Option<BTreeMap<String, String>>,
-    /// Opaque; the SDK starts the gateway itself.
+    /// Opaque settings of MCP, whose gateway the SDK starts itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<Value>,
-    /// Workload identities.
+    /// Workload identities of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iam: Option<Value>,
     /// Volumes to mount.
@@ -55,19 +55,19 @@ pub struct NewSandbox {
     pub volume_mounts: Option<Vec<VolumeMount>>,
 }
 
-/// `autoResume` of a create request.
+/// The member `autoResume` of a create request.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 pub struct AutoResume {
-    /// Whether traffic wakes a paused sandbox.
+    /// Whether traffic resumes a paused sandbox.
     pub enabled: bool,
 }
 
-/// A volume and where it is seen.
+/// A volume and its mount point.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct VolumeMount {
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// Absolute path inside.
+    /// Absolute path inside the sandbox.
     pub path: String,
 }
 
@@ -75,76 +75,76 @@ pub struct VolumeMount {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
-    /// The resolved template.
+    /// Id of the resolved template.
     #[serde(rename = "templateID")]
     pub template_id: String,
-    /// The sandbox.
+    /// Id of the sandbox.
     #[serde(rename = "sandboxID")]
     pub sandbox_id: SandboxId,
-    /// A constant.
+    /// Constant client id.
     #[serde(rename = "clientID")]
     pub client_id: String,
-    /// The template's name; may be empty.
+    /// Name of the template; may be empty.
     #[serde(default)]
     pub alias: String,
     /// Version of the agent.
     pub envd_version: String,
-    /// What agent requests carry in `X-Access-Token`.
+    /// Token that agent requests carry in `X-Access-Token`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub envd_access_token: Option<Secret>,
-    /// What other ports demand when public traffic is off.
+    /// Token that requests to other ports carry when public traffic is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_access_token: Option<Secret>,
     /// Base of `{port}-{id}.` host names.
     pub domain: Option<String>,
 }
 
-/// `state` of a sandbox.
+/// The state of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Its processes run.
+    /// The processes run.
     Running,
-    /// They are kept, and do not run.
+    /// The sandbox is kept, and no process runs.
     Paused,
 }
 
-/// One entry of the lists.
+/// An entry of the sandbox lists.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedSandbox {
-    /// The resolved template.
+    /// Id of the resolved template.
     #[serde(rename = "templateID")]
     pub template_id: String,
-    /// The template's name; may be empty.
+    /// Name of the template; may be empty.
     #[serde(default)]
     pub alias: String,
-    /// The sandbox.
+    /// Id of the sandbox.
     #[serde(rename = "sandboxID")]
     pub sandbox_id: SandboxId,
-    /// A constant.
+    /// Constant client id.
     #[serde(rename = "clientID")]
     pub client_id: String,
-    /// Start of the present session, of the last one while paused.
+    /// Start of the current session, or of the last one while paused.
     pub started_at: Timestamp,
-    /// When it expires; when it was paused.
+    /// Time of expiry, or of the pause.
     pub end_at: Timestamp,
-    /// Whole CPUs.
+    /// Number of CPUs.
     pub cpu_count: u32,
-    /// MiB.
+    /// Memory, in MiB.
     #[serde(rename = "memoryMB")]
     pub memory_mb: u64,
-    /// MiB.
+    /// Disk, in MiB.
     #[serde(rename = "diskSizeMB")]
     pub disk_size_mb: u64,
-    /// The user's own labels.
+    /// Labels set by the user.
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
-    /// Running or paused.
+    /// State: running or paused.
     pub state: State,
     /// Version of the agent.
     pub envd_version: String,
-    /// Volumes it mounts.
+    /// Volumes mounted in the sandbox.
     #[serde(default)]
     pub volume_mounts: Vec<VolumeMount>,
 }
@@ -153,67 +153,67 @@ pub struct ListedSandbox {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxDetail {
-    /// What the lists say too.
+    /// Members that the entries of lists have too.
     #[serde(flatten)]
     pub listed: ListedSandbox,
-    /// What agent requests carry in `X-Access-Token`.
+    /// Token that agent requests carry in `X-Access-Token`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub envd_access_token: Option<Secret>,
-    /// As given at create, or by the last update.
+    /// Whether the internet may be reached, as given at creation or by the last update.
     pub allow_internet_access: Option<bool>,
     /// Base of `{port}-{id}.` host names.
     pub domain: Option<String>,
-    /// As given at create, or by the last update.
+    /// Network rules, as given at creation or by the last update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// What happens at expiry.
+    /// Lifecycle settings of the sandbox.
     pub lifecycle: Lifecycle,
-    /// What a pause kept; paused sandboxes only.
+    /// Kind of the pause; paused sandboxes only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_mode: Option<PauseMode>,
 }
 
-/// What happens when time is up, and after.
+/// The lifecycle settings of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lifecycle {
-    /// Whether traffic wakes it.
+    /// Whether traffic resumes the paused sandbox.
     pub auto_resume: bool,
-    /// Kill or pause.
+    /// Action at expiry.
     pub on_timeout: OnTimeout,
 }
 
-/// What happens at expiry.
+/// The action at expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnTimeout {
-    /// Everything is lost.
+    /// The sandbox is killed, and everything is lost.
     Kill,
-    /// It can be resumed.
+    /// The sandbox is paused, and can be resumed.
     Pause,
 }
 
-/// What a pause keeps.
+/// The kind of a pause, by what it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PauseMode {
-    /// Processes and memory too.
+    /// Processes and memory are kept too.
     Full,
-    /// Files only.
+    /// Only files are kept.
     Filesystem,
 }
 
 /// Body of `POST …/timeout`.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 pub struct Timeout {
-    /// Seconds from now.
+    /// Timeout, in seconds from now.
     pub timeout: i32,
 }
 
 /// Body of `POST …/refreshes`.
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 pub struct Refresh {
-    /// Seconds from now, 0..3600.
+    /// Duration, in seconds from now, 0 to 3600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<i32>,
 }
@@ -225,7 +225,7 @@ pub struct Pause {
     /// Whether processes are kept; true when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<bool>,
-    /// Whether an unhealthy agent is a reason to refuse.
+    /// Whether the pause is refused if the agent is unhealthy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_healthy_guest: Option<bool>,
 }
@@ -234,13 +234,13 @@ pub struct Pause {
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Resume {
-    /// Seconds; 15 when absent.
+    /// Timeout in seconds; 15 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i32>,
-    /// Overrides the setting of the sandbox.
+    /// Action at expiry; overrides the setting of the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_pause: Option<bool>,
-    /// Whether memory is brought back; true when absent.
+    /// Whether memory is restored; true when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<bool>,
 }
@@ -249,10 +249,10 @@ pub struct Resume {
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Connect {
-    /// Seconds; required on v1, 300 when absent on v2.
+    /// Timeout in seconds; required on v1, 300 when absent on v2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i32>,
-    /// Whether memory is brought back; true when absent.
+    /// Whether memory is restored; true when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<bool>,
 }

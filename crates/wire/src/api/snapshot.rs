@@ -8,10 +8,10 @@ use super::sandbox::Sandbox;
 /// Body of `POST /sandboxes/{id}/snapshots`.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 pub struct NewSnapshot {
-    /// `[namespace/]name[:tag]`.
+    /// Name of the snapshot, as `[namespace/]name[:tag]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether memory is wanted too; true when absent.
+    /// Whether memory is kept too; true when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<bool>,
 }
@@ -19,10 +19,10 @@ pub struct NewSnapshot {
 /// A snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SnapshotInfo {
-    /// What sandboxes are made from it with.
+    /// Id that creates sandboxes from the snapshot.
     #[serde(rename = "snapshotID")]
     pub snapshot_id: String,
-    /// Full names.
+    /// Full names of the snapshot.
     pub names: Vec<String>,
 }
 
@@ -30,21 +30,21 @@ pub struct SnapshotInfo {
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Fork {
-    /// Seconds; 15 when absent.
+    /// Timeout in seconds; 15 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i32>,
-    /// 1..100; 1 when absent.
+    /// Number of forks, 1 to 100; 1 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<i32>,
 }
 
-/// One fork: either of the two.
+/// The outcome of a fork: a sandbox or an error.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ForkResult {
-    /// It runs.
+    /// The fork runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
-    /// It could not be made.
+    /// The fork could not be created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorBody>,
 }

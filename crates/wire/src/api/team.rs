@@ -5,84 +5,84 @@ use serde::{Deserialize, Serialize};
 
 use crate::secret::Secret;
 
-/// One entry of `GET /teams`.
+/// An entry of `GET /teams`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Team {
-    /// UUID.
+    /// Id of the team; UUID.
     #[serde(rename = "teamID")]
     pub team_id: String,
     /// Display name.
     pub name: String,
-    /// A key of the team, made for this answer.
+    /// Key of the team, created for this answer.
     pub api_key: Secret,
-    /// Whether it is the caller's default team.
+    /// Whether the team is the caller's default team.
     pub is_default: bool,
 }
 
-/// What may be shown of a key or token (contract: control-plane, section 4.1).
+/// The part of a key or token that may be shown (contract: control-plane, section 4.1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyMask {
-    /// What every one begins with.
+    /// Prefix of every key or token of this kind.
     pub prefix: String,
-    /// Characters after the prefix.
+    /// Number of characters after the prefix.
     pub value_length: usize,
-    /// The first of them.
+    /// First characters after the prefix.
     pub masked_value_prefix: String,
-    /// The last of them.
+    /// Last characters.
     pub masked_value_suffix: String,
 }
 
 /// Body of every call that names a key or token.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct Named {
-    /// What it is called.
+    /// Display name.
     pub name: String,
 }
 
-/// An API key, without itself.
+/// An API key, without its secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKey {
-    /// UUID.
+    /// Id of the key; UUID.
     pub id: String,
-    /// What it is called.
+    /// Display name.
     pub name: String,
-    /// As much of it as may be shown.
+    /// Part of the key that may be shown.
     pub mask: KeyMask,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Who made it; nobody is known.
+    /// Creator of the key; always absent here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by: Option<String>,
-    /// When it was used last.
+    /// Time of the last use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used: Option<Timestamp>,
 }
 
-/// An API key that was made just now.
+/// An API key that has just been created.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NewApiKey {
-    /// What the lists will say too.
+    /// Key as in lists.
     #[serde(flatten)]
     pub listed: ApiKey,
-    /// The key, shown this once.
+    /// Secret of the key, shown only once.
     pub key: Secret,
 }
 
-/// An access token that was made just now.
+/// An access token that has just been created.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewAccessToken {
-    /// UUID.
+    /// Id of the token; UUID.
     pub id: String,
-    /// What it is called.
+    /// Display name.
     pub name: String,
-    /// The token, shown this once.
+    /// Secret of the token, shown only once.
     pub token: Secret,
-    /// As much of it as may be shown later.
+    /// Part of the token that may be shown later.
     pub mask: KeyMask,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
 }

@@ -3,68 +3,68 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How far a build is.
+/// The status of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BuildStatus {
-    /// Not started.
+    /// The build has not started.
     Waiting,
-    /// Under way.
+    /// The build runs.
     Building,
-    /// Usable.
+    /// The build succeeded.
     Ready,
-    /// Failed.
+    /// The build failed.
     Error,
 }
 
-/// One entry of the template lists.
+/// An entry of the template lists.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Template {
-    /// The template.
+    /// Id of the template.
     #[serde(rename = "templateID")]
     pub template_id: String,
-    /// Its newest build.
+    /// Id of the newest build.
     #[serde(rename = "buildID")]
     pub build_id: String,
-    /// Whole CPUs.
+    /// Number of CPUs.
     pub cpu_count: u32,
-    /// MiB.
+    /// Memory, in MiB.
     #[serde(rename = "memoryMB")]
     pub memory_mb: u64,
-    /// MiB.
+    /// Disk, in MiB.
     #[serde(rename = "diskSizeMB")]
     pub disk_size_mb: u64,
-    /// Whether other teams may use it.
+    /// Whether other teams may use the template.
     pub public: bool,
-    /// Bare names.
+    /// Names without namespace.
     pub aliases: Vec<String>,
-    /// Names with their namespace.
+    /// Names with namespace.
     pub names: Vec<String>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
-    /// Who made it; null for the server's own.
+    /// Creator of the template; null for the server's own.
     pub created_by: Option<TeamUser>,
-    /// When a sandbox was last made from it.
+    /// Time of the last sandbox created from the template.
     pub last_spawned_at: Option<Timestamp>,
-    /// How many sandboxes were made from it.
+    /// Number of sandboxes created from the template.
     pub spawn_count: i64,
-    /// How many builds it has.
+    /// Number of builds.
     pub build_count: i64,
     /// Version of the agent.
     pub envd_version: String,
-    /// Of the newest build.
+    /// Status of the newest build.
     pub build_status: BuildStatus,
 }
 
-/// Who made a template.
+/// The creator of a template.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TeamUser {
-    /// UUID.
+    /// Id of the user; UUID.
     pub id: String,
-    /// Address, when known.
+    /// Email address, if known.
     pub email: Option<String>,
 }
 
@@ -72,49 +72,49 @@ pub struct TeamUser {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateWithBuilds {
-    /// The template.
+    /// Id of the template.
     #[serde(rename = "templateID")]
     pub template_id: String,
-    /// Whether other teams may use it.
+    /// Whether other teams may use the template.
     pub public: bool,
-    /// Bare names.
+    /// Names without namespace.
     pub aliases: Vec<String>,
-    /// Names with their namespace.
+    /// Names with namespace.
     pub names: Vec<String>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
-    /// When a sandbox was last made from it.
+    /// Time of the last sandbox created from the template.
     pub last_spawned_at: Option<Timestamp>,
-    /// How many sandboxes were made from it.
+    /// Number of sandboxes created from the template.
     pub spawn_count: i64,
-    /// Newest first.
+    /// Builds, the newest first.
     pub builds: Vec<TemplateBuild>,
 }
 
-/// One build of a template.
+/// A build of a template.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateBuild {
-    /// UUID.
+    /// Id of the build; UUID.
     #[serde(rename = "buildID")]
     pub build_id: String,
-    /// How far it is.
+    /// Status of the build.
     pub status: BuildStatus,
-    /// When it was requested.
+    /// Time of the request.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
-    /// When it ended.
+    /// Time of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
-    /// Whole CPUs.
+    /// Number of CPUs.
     pub cpu_count: u32,
-    /// MiB.
+    /// Memory, in MiB.
     #[serde(rename = "memoryMB")]
     pub memory_mb: u64,
-    /// MiB.
+    /// Disk, in MiB.
     #[serde(rename = "diskSizeMB", default, skip_serializing_if = "Option::is_none")]
     pub disk_size_mb: Option<u64>,
     /// Version of the agent.
@@ -126,22 +126,22 @@ pub struct TemplateBuild {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateAlias {
-    /// The template.
+    /// Id of the template.
     #[serde(rename = "templateID")]
     pub template_id: String,
-    /// Whether other teams may use it.
+    /// Whether other teams may use the template.
     pub public: bool,
 }
 
-/// One entry of `GET /templates/{id}/tags`.
+/// An entry of `GET /templates/{id}/tags`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateTag {
-    /// The tag.
+    /// Name of the tag.
     pub tag: String,
-    /// The build it names.
+    /// Id of the build that has the tag.
     #[serde(rename = "buildID")]
     pub build_id: String,
-    /// When it was set.
+    /// Time at which the tag was set.
     pub created_at: Timestamp,
 }

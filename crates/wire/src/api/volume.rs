@@ -5,62 +5,62 @@ use serde::{Deserialize, Serialize};
 
 use crate::secret::Secret;
 
-/// One entry of `GET /volumes`.
+/// An entry of `GET /volumes`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
-    /// UUID.
+    /// Id of the volume; UUID.
     #[serde(rename = "volumeID")]
     pub volume_id: String,
-    /// What its team calls it.
+    /// Name of the volume in its team.
     pub name: String,
 }
 
-/// A volume with what opens its files.
+/// A volume with the token for its content.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VolumeAndToken {
-    /// UUID.
+    /// Id of the volume; UUID.
     #[serde(rename = "volumeID")]
     pub volume_id: String,
-    /// What its team calls it.
+    /// Name of the volume in its team.
     pub name: String,
-    /// Bearer token of content calls, for a while.
+    /// Bearer token of content calls, which expires.
     pub token: Secret,
 }
 
-/// A file, as content calls show it.
+/// A file as content calls show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Last part of the path; empty for the volume itself.
+    /// Last component of the path; empty for the volume itself.
     pub name: String,
-    /// What it is.
+    /// Type of the file.
     #[serde(rename = "type")]
     pub kind: EntryKind,
-    /// Absolute, with the volume as root.
+    /// Absolute path, with the volume as root.
     pub path: String,
-    /// Bytes.
+    /// Size, in bytes.
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
-    /// Owner inside sandboxes.
+    /// User id of the owner inside sandboxes.
     pub uid: u32,
-    /// Group inside sandboxes.
+    /// Group id inside sandboxes.
     pub gid: u32,
-    /// When it was read last.
+    /// Time of the last read.
     pub atime: Timestamp,
-    /// When it was written last.
+    /// Time of the last write.
     pub mtime: Timestamp,
-    /// When it was changed last.
+    /// Time of the last change.
     pub ctime: Timestamp,
-    /// Where a symbolic link leads.
+    /// Target of a symbolic link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 
-/// What a file is.
+/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryKind {
-    /// None of the others.
+    /// A file of any other type.
     Unknown,
     /// A regular file.
     File,
@@ -70,14 +70,14 @@ pub enum EntryKind {
     Symlink,
 }
 
-/// Body of `PATCH …/path`: what is absent stays.
+/// Body of `PATCH …/path`; absent members are not changed.
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct EntryUpdate {
-    /// Owner inside sandboxes.
+    /// User id of the owner inside sandboxes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<i64>,
-    /// Group inside sandboxes.
+    /// Group id inside sandboxes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gid: Option<i64>,
     /// Permission bits.
@@ -85,11 +85,11 @@ pub struct EntryUpdate {
     pub mode: Option<i64>,
 }
 
-/// The error body of content calls: unlike everywhere else, `code` is text.
+/// The error body of content calls, in which `code` is text, unlike in all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentError {
-    /// What kind of error.
+    /// Kind of error.
     pub code: String,
-    /// What went wrong, for the caller.
+    /// Description of the error, for the caller.
     pub message: String,
 }

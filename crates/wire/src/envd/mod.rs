@@ -4,14 +4,14 @@ mod timestamp;
 
 pub use timestamp::Timestamp;
 
-/// `process.Process` (contract: envd, section 2).
+/// Messages of the service `process.Process` (contract: envd, section 2).
 #[allow(missing_docs, clippy::all, clippy::wildcard_imports, rust_2018_idioms)]
 pub mod process {
     include!("process.rs");
     include!("process.serde.rs");
 }
 
-/// `filesystem.Filesystem` (contract: envd, section 3).
+/// Messages of the service `filesystem.Filesystem` (contract: envd, section 3).
 #[allow(missing_docs, clippy::all, clippy::wildcard_imports, rust_2018_idioms)]
 pub mod filesystem {
     include!("filesystem.rs");

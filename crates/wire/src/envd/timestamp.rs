@@ -1,4 +1,4 @@
-//! `google.protobuf.Timestamp`. The ready-made type writes `+00:00` where the original writes `Z`.
+//! The message `google.protobuf.Timestamp`. The ready-made type writes `+00:00` where the original writes `Z`.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 in UTC with 0, 3, 6 or 9 digits after the point, as the protobuf JSON mapping asks.
+    /// RFC 3339 in UTC with 0, 3, 6 or 9 digits after the point, as the JSON mapping of Protobuf requires.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let instant = jiff::Timestamp::new(self.seconds, self.nanos).map_err(|_| fmt::Error)?;
         let digits = match self.nanos {
@@ -44,7 +44,7 @@ impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         let instant: jiff::Timestamp = text.parse().map_err(D::Error::custom)?;
-        // Before 1970 both parts are negative there, while here nanoseconds count up.
+        // Before 1970 both parts of an instant are negative, while the nanoseconds of this message are not.
         let (seconds, nanos) = (instant.as_second(), instant.subsec_nanosecond());
         Ok(match nanos {
             ..0 => Self { seconds: seconds - 1, nanos: nanos + 1_000_000_000 },

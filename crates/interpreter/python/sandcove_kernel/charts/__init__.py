@@ -1,4 +1,4 @@
-"""What a matplotlib figure shows, as data (contract: interpreter, section 5.3).
+"""The data that a matplotlib figure shows (contract: interpreter, section 5.3).
 
 Key order and derivations are compared by clients; where a rule looks odd, it is the one they know.
 """

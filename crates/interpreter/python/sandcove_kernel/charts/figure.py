@@ -1,4 +1,4 @@
-"""Figures: which kind of chart each of their axes is."""
+"""Figures: the kind of chart on each of their axes."""
 
 from matplotlib.collections import PathCollection
 from matplotlib.lines import Line2D
@@ -14,7 +14,7 @@ from .points import is_grid_line, line_chart, scatter_chart
 
 
 def figure_chart(figure) -> dict:
-    """The chart of a figure, or an empty dict when there is nothing to tell."""
+    """The chart of a figure, or an empty dict if it has none."""
     try:
         axes = figure.get_axes()
         if not any(each.has_data() for each in axes):
@@ -26,7 +26,7 @@ def figure_chart(figure) -> dict:
             chart = {"type": "superchart", "title": figure.get_suptitle(), "elements": charts}
         return jsonable.convert(chart)
     except Exception:
-        # The picture itself is what the user asked for; a chart that cannot be read must not cost it.
+        # The picture itself is more important: a chart that cannot be read must not prevent it.
         return {}
 
 

@@ -1,10 +1,10 @@
-"""Undoing the noise that drawing adds to numbers."""
+"""Removes the noise that drawing adds to numbers."""
 
 import math
 
 
 def rounded(number) -> float:
-    """``number`` to eight places behind the point, and never less than one digit."""
+    """Rounds ``number`` to eight decimal places, but to no less than one digit."""
     number = float(number)
     if number == 0 or not math.isfinite(number):
         return number

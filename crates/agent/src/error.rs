@@ -1,11 +1,11 @@
-//! What an RPC answers when it fails, and how that looks on the wire (contract: envd, section 1.1).
+//! The error of a request, as the Connect protocol has it on the wire (contract: envd, section 1.1).
 
 use std::fmt;
 
 use http::StatusCode;
 use serde::Serialize;
 
-/// Outcome of an RPC handler.
+/// The result of a request handler.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A Connect error code. Clients choose the exception they raise by it.
@@ -32,7 +32,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// HTTP status of a unary answer with this code. Streams always answer 200.
+    /// The HTTP status of a unary answer with this code. Streams always answer 200.
     pub fn status(self) -> StatusCode {
         let status = match self {
             // 499 is nginx's "client closed request"; `http` has no name for it.
@@ -55,59 +55,59 @@ impl Code {
 /// An error as the client sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 pub struct Error {
-    /// Decides the exception a client raises.
+    /// Code that decides which exception a client raises.
     pub code: Code,
     /// Text for the reader of that exception.
     pub message: String,
 }
 
 impl Error {
-    /// An error with any code.
+    /// Makes an error with any code.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// The request itself is wrong.
+    /// Makes an error for a request that is invalid.
     pub fn invalid_argument(message: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, message)
     }
 
-    /// What the request names does not exist.
+    /// Makes an error for a request that names something that does not exist.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(Code::NotFound, message)
     }
 
-    /// What the request wants to make exists.
+    /// Makes an error for a request to create something that exists.
     pub fn already_exists(message: impl Into<String>) -> Self {
         Self::new(Code::AlreadyExists, message)
     }
 
-    /// The thing named is in a state that does not allow this.
+    /// Makes an error for something whose state does not allow the request.
     pub fn failed_precondition(message: impl Into<String>) -> Self {
         Self::new(Code::FailedPrecondition, message)
     }
 
-    /// The user is not known.
+    /// Makes an error for an unknown user.
     pub fn unauthenticated(message: impl Into<String>) -> Self {
         Self::new(Code::Unauthenticated, message)
     }
 
-    /// This part of the protocol is not spoken here.
+    /// Makes an error for a part of the protocol that is not implemented.
     pub fn unimplemented(message: impl Into<String>) -> Self {
         Self::new(Code::Unimplemented, message)
     }
 
-    /// A limit of ours or of the kernel is reached.
+    /// Makes an error for a limit of the agent or of the kernel that is reached.
     pub fn resource_exhausted(message: impl Into<String>) -> Self {
         Self::new(Code::ResourceExhausted, message)
     }
 
-    /// The time the client gave is up.
+    /// Makes the error of a request whose deadline has passed.
     pub fn deadline_exceeded() -> Self {
         Self::new(Code::DeadlineExceeded, "the time allowed for this request is over")
     }
 
-    /// Anything that is not the caller's fault.
+    /// Makes an error for anything that is not the fault of the caller.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Code::Internal, message)
     }

@@ -1,5 +1,5 @@
-//! What first requests do, done before there is one: a file that has been looked up once, or a page that has been written
-//! once, is there the next time. Nothing of it can be seen afterwards.
+//! The warm-up: does what first requests do before the first one comes, so that the files they look up are cached and the
+//! pages they write are allocated. Leaves no visible trace.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,15 +8,15 @@ use std::time::Duration;
 use crate::account::Accounts;
 use crate::spawn::{Children, Controls, Credentials, Launch, Stdio, daemon_path};
 
-/// The account most commands run under.
+/// Account that most commands run under.
 const USER: &str = "user";
-/// How long the sandbox may wait for this.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the warm-up may delay the sandbox.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs one command, the way clients do.
+/// Runs one command as clients do.
 pub(super) async fn run(children: &Children) {
-    if tokio::time::timeout(PATIENCE, command(children)).await.is_err() {
-        tracing::debug!("the rehearsal takes too long");
+    if tokio::time::timeout(TIMEOUT, command(children)).await.is_err() {
+        tracing::debug!("the warm-up takes too long");
     }
 }
 

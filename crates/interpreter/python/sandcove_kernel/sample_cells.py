@@ -1,13 +1,14 @@
-"""What first cells do, done before there is one."""
+"""Sample cells, which warm a kernel up before its first cell."""
 
 import sys
 
 from .shell import ZMQInteractiveShell
 
 
-def rehearse(shell: ZMQInteractiveShell) -> None:
-    """Runs, fails, and shows values of common kinds, so that what this needs is loaded and its memory is this process's own.
-    Leaves no trace in the session, and says nothing to a client.
+def run_sample_cells(shell: ZMQInteractiveShell) -> None:
+    """Runs code, fails, and formats common values, so that what this needs is loaded and its memory belongs to this process.
+
+    Leaves no trace in the session and sends no frames.
     """
     channel, shell.channel = shell.channel, None
     try:

@@ -8,50 +8,50 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
-use crate::kernel::{Kernel, Link, StartError, Stubborn, spawn};
+use crate::kernel::{Escalation, Kernel, Link, StartError, spawn};
 
 /// A program and the source of the kernel host it runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
     name: &'static str,
     arguments: &'static [&'static str],
-    /// What it cannot do without, besides itself.
+    /// Another program that must be installed too.
     needs: Option<&'static str>,
-    /// How often it is interrupted before it is killed.
+    /// Interrupts before the kernel is killed.
     interrupts: u32,
 }
 
-/// Runs cells as scripts of one global scope, types stripped.
+/// The JavaScript and TypeScript host. Runs cells as scripts of one global scope, types stripped.
 pub const NODE: Program = Program { name: "node", arguments: &["-e", NODE_HOST], needs: None, interrupts: 1 };
-/// In a function, because `node -e` shares its top level with the cells.
-const NODE_HOST: &str = concat!("(() => {", include_str!("../hosts/kernel.js"), "})()");
-/// Evaluates cells in one shell.
+/// The host in a function, because `node -e` shares its top level with the cells.
+const NODE_HOST: &str = concat!("(() => {", include_str!("../../hosts/kernel.js"), "})()");
+/// The Bash host. Evaluates cells in one shell.
 pub const BASH: Program = Program {
     name: "bash",
-    arguments: &["--norc", "--noprofile", "-c", include_str!("../hosts/kernel.bash"), "bash"],
+    arguments: &["--norc", "--noprofile", "-c", include_str!("../../hosts/kernel.bash"), "bash"],
     needs: None,
     interrupts: 1,
 };
-/// Evaluates cells at one top level.
+/// The Ruby host. Evaluates cells at one top level.
 pub const RUBY: Program = Program {
     name: "ruby",
-    arguments: &["-e", include_str!("../hosts/kernel.rb")],
+    arguments: &["-e", include_str!("../../hosts/kernel.rb")],
     needs: None,
     interrupts: 2,
 };
-/// Compiles cells and runs them in one process.
+/// The C++ host. Compiles cells and runs them in one process.
 pub const CPP: Program = Program {
     name: "python3",
-    arguments: &["-I", "-c", CPP_HOST, include_str!("../hosts/cpp/prelude.hpp")],
+    arguments: &["-I", "-c", CPP_HOST, include_str!("../../hosts/cpp/prelude.hpp")],
     needs: Some("g++"),
     interrupts: 2,
 };
 
-/// The parts of the C++ host, which are one program.
+/// The C++ host in one text; its parts share their names.
 const CPP_HOST: &str = concat!(
-    include_str!("../hosts/cpp/source.py"),
-    include_str!("../hosts/cpp/session.py"),
-    include_str!("../hosts/cpp/kernel.py"),
+    include_str!("../../hosts/cpp/source.py"),
+    include_str!("../../hosts/cpp/session.py"),
+    include_str!("../../hosts/cpp/kernel.py"),
 );
 
 impl Program {
@@ -77,8 +77,6 @@ impl Program {
         let mut command = Command::new(self.name);
         command.args(self.arguments).env_clear().envs(environment).stdin(Stdio::from(ends.socket));
         spawn(command, self.name, directory, ends.outputs)?;
-        let mut kernel = Kernel::connect(link).await?;
-        kernel.set_stubborn(Stubborn::KillAfter(self.interrupts));
-        Ok(kernel)
+        Kernel::connect(link, Escalation::KillAfter(self.interrupts)).await
     }
 }

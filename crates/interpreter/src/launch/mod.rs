@@ -1,4 +1,8 @@
-//! Which languages there are, and how a kernel of each is started.
+//! How a kernel of each language is started: forked from the warm Python process (`zygote`), as a program of its own
+//! (`program`), or as an installed Jupyter kernel ([`crate::jupyter`]).
+
+mod program;
+mod zygote;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,36 +11,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::Config;
 use crate::jupyter::{self, Kernelspec};
-use crate::kernel::frame::{Request, environment_block};
+use crate::kernel::request::{Request, environment_block};
 use crate::kernel::{Kernel, StartError};
 use crate::language::Language;
-use crate::program::{BASH, CPP, NODE, Program, RUBY};
-use crate::python::Zygote;
+use program::{BASH, CPP, NODE, Program, RUBY};
+use zygote::Zygote;
 
 /// Starts kernels.
 #[derive(Debug)]
 pub struct Launcher {
-    python: Zygote,
-    /// Whether a Python kernel that starts has time to rehearse: the first.
-    rehearse: AtomicBool,
+    zygote: Zygote,
+    /// Whether the next Python kernel, which is the first, has time to warm up.
+    warm_up: AtomicBool,
     /// Variables of every kernel.
     environment: BTreeMap<OsString, OsString>,
-    /// Whether the template was still without its further languages when this sandbox was made.
+    /// Whether the template was still without its further languages when this sandbox was created.
     languages_building: bool,
 }
 
 impl Launcher {
-    /// A launcher with these settings. Starts nothing yet.
+    /// Makes a launcher with these settings. Starts nothing yet.
     pub fn new(config: &Config) -> Self {
         Self {
-            python: Zygote::new(config),
-            rehearse: AtomicBool::new(config.rehearse),
+            zygote: Zygote::new(config),
+            warm_up: AtomicBool::new(config.warm_up),
             environment: config.environment.clone(),
             languages_building: config.languages_building,
         }
     }
 
-    /// Whether we have a host for `language` and what it runs on is installed.
+    /// Whether there is a host for `language` and what it runs on is installed.
     pub fn offers(&self, language: &Language) -> bool {
         self.host(language).is_some()
     }
@@ -45,13 +49,13 @@ impl Launcher {
     pub async fn start(&self, language: &Language, directory: &Path) -> Result<Kernel, StartError> {
         let kernel = match self.host(language) {
             Some(Host::Python) => {
-                let kernel = self.python.start_kernel().await?;
-                // The warm process it was forked from may have been started for somebody else.
+                let kernel = self.zygote.start_kernel().await?;
+                // The warm process it was forked from may have been started for another sandbox.
                 let variables =
                     self.environment.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
-                kernel.request(&Request::Environment(&environment_block(variables)));
-                if self.rehearse.swap(false, Ordering::Relaxed) {
-                    kernel.request(&Request::Rehearse);
+                kernel.send(Request::Environment(environment_block(variables))).await;
+                if self.warm_up.swap(false, Ordering::Relaxed) {
+                    kernel.send(Request::WarmUp).await;
                 }
                 kernel
             }
@@ -64,20 +68,19 @@ impl Launcher {
             },
             None => self.start_installed(language, directory).await?,
         };
-        kernel.request(&Request::Directory(directory));
+        kernel.send(Request::Directory(directory.to_owned())).await;
         Ok(kernel)
     }
 
-    /// Starts a kernel that is not ours. They are looked for each time: code can install them.
+    /// Starts an installed Jupyter kernel. They are looked up for each start, because code can install them.
     async fn start_installed(&self, language: &Language, directory: &Path) -> Result<Kernel, StartError> {
         let installed = Kernelspec::installed(&self.environment);
         if let Some(spec) = Kernelspec::of(language, &installed) {
             return jupyter::start(spec, &self.environment, directory).await;
         }
-        let ours = HOSTED.into_iter().map(|name| Language::from_request(Some(name)));
-        let ours =
-            ours.flatten().filter(|language| self.offers(language)).map(|language| language.to_string());
-        let known = ours.chain(installed.iter().map(|spec| spec.known_as(&installed))).collect();
+        let hosted = HOSTED.into_iter().filter_map(|name| Language::from_request(Some(name)));
+        let hosted = hosted.filter(|language| self.offers(language)).map(|language| language.to_string());
+        let known = hosted.chain(installed.iter().map(|spec| spec.known_as(&installed))).collect();
         let (is_further, language) = (language.is_further(), language.to_string());
         if is_further && self.languages_building {
             return Err(StartError::BeingBuilt { language });
@@ -98,15 +101,17 @@ impl Launcher {
     }
 }
 
-/// The languages we have hosts for.
+/// Languages with a host of our own.
 const HOSTED: [&str; 6] = ["python", "javascript", "typescript", "bash", "cpp", "ruby"];
 
-/// How a host of ours is started.
+/// How a host of our own is started.
 #[derive(Debug, Clone, Copy)]
 enum Host {
+    /// By a fork of the warm Python process.
     Python,
+    /// As a program.
     Program(Program),
-    /// Unless somebody has installed a Jupyter kernel for the language.
+    /// As a program, unless a Jupyter kernel for the language is installed.
     Fallback(Program),
 }
 

@@ -1,12 +1,13 @@
 //! The warm Python process of a sandbox, from which its Python kernels are forked in milliseconds.
 //!
-//! The whole protocol, for whoever wants to be its master from elsewhere:
+//! The whole protocol between the zygote and its master, which is this module here and the host for a zygote that is forked
+//! into sandboxes:
 //!
-//! - It is `python3 -m sandcove_kernel --zygote 0`, run in the directory of that package, with one end of a SOCK_SEQPACKET
-//!   unix socket pair as descriptor 0. Its own output goes to its descriptors 1 and 2.
-//! - The master asks for a kernel by sending one byte with three descriptors (SCM_RIGHTS), in this order: the kernel's end of
-//!   a stream socket pair, the writing end of the pipe that becomes its descriptor 1, and the same for descriptor 2. It may
-//!   ask before the process is warm; requests wait in the socket.
+//! - The zygote is `python3 -m sandcove_kernel --zygote 0`, run in the directory of that package, with one end of a
+//!   SOCK_SEQPACKET unix socket pair as descriptor 0. Its own output goes to its descriptors 1 and 2.
+//! - The master requests a kernel by sending one byte with three descriptors (SCM_RIGHTS), in this order: the kernel's end of
+//!   a stream socket pair, the writing end of the pipe that becomes its descriptor 1, and the same for descriptor 2. Requests
+//!   made before the process is warm wait in the socket.
 //! - The zygote answers nothing. The kernel says `hello` with its process id on the socket it was given, and from then on
 //!   speaks the frames of [`crate::kernel::frame`]. If it cannot start, that socket is closed.
 //! - A kernel leads a session and group of its own. It dies with the zygote; the zygote ends when the control socket does.
@@ -27,16 +28,16 @@ use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
 use crate::config::Config;
-use crate::kernel::{Ends, Kernel, Link, StartError};
+use crate::kernel::{Ends, Escalation, Kernel, Link, StartError};
 
-/// Starts the warm process when it is first needed, and again when it has died.
+/// The warm process, started when it is first needed, and again when it has died.
 #[derive(Debug)]
 pub struct Zygote {
     program: OsString,
     directory: PathBuf,
     environment: Vec<(OsString, OsString)>,
     running: Mutex<Option<Running>>,
-    /// Whether what is running came from the host and has not yet proved itself.
+    /// Whether the running process came from the host and no kernel has been forked from it yet.
     untried: AtomicBool,
 }
 
@@ -48,7 +49,7 @@ struct Running {
 }
 
 impl Zygote {
-    /// A zygote that is not running yet.
+    /// Makes a zygote with these settings. Starts nothing yet.
     pub fn new(config: &Config) -> Self {
         Self {
             program: config.python.clone(),
@@ -59,13 +60,13 @@ impl Zygote {
         }
     }
 
-    /// Starts a kernel, which has the environment and directory of the zygote.
+    /// Starts a kernel with the environment and directory of the zygote.
     pub async fn start_kernel(&self) -> Result<Kernel, StartError> {
         let started = self.try_start_kernel().await;
         if !self.untried.swap(false, Ordering::Relaxed) || started.is_ok() {
             return started;
         }
-        // The fork into this sandbox went wrong: nothing is lost but the head start.
+        // The host's fork into this sandbox failed: nothing is lost but time.
         tracing::warn!("the warm process from outside does not answer, starting one here");
         *self.running.lock().await = None;
         self.try_start_kernel().await
@@ -76,19 +77,19 @@ impl Zygote {
         self.fork(&ends).await?;
         // Our copies of its ends would hide its death from us.
         drop(ends);
-        Kernel::connect(link).await
+        Kernel::connect(link, Escalation::Repeat).await
     }
 
     async fn fork(&self, ends: &Ends) -> Result<(), StartError> {
         let mut running = self.running.lock().await;
         if let Some(zygote) = &*running {
-            match zygote.ask(ends) {
+            match zygote.request_kernel(ends) {
                 Ok(()) => return Ok(()),
                 Err(error) => tracing::warn!(%error, "lost the warm process, starting another"),
             }
         }
         let zygote = running.insert(self.spawn()?);
-        zygote.ask(ends).map_err(StartError::Descriptors)
+        zygote.request_kernel(ends).map_err(StartError::Descriptors)
     }
 
     fn spawn(&self) -> Result<Running, StartError> {
@@ -112,7 +113,7 @@ impl Zygote {
     }
 }
 
-/// The socket on standard input, which gives way to an empty file.
+/// Takes the control socket from standard input, which becomes an empty file.
 fn handed_over() -> Option<Running> {
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok()?;
     let nothing = std::fs::File::open("/dev/null").ok()?;
@@ -121,7 +122,7 @@ fn handed_over() -> Option<Running> {
 }
 
 impl Running {
-    fn ask(&self, ends: &Ends) -> std::io::Result<()> {
+    fn request_kernel(&self, ends: &Ends) -> std::io::Result<()> {
         let descriptors = [ends.socket.as_fd(), ends.outputs.stdout.as_fd(), ends.outputs.stderr.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
