@@ -1,4 +1,4 @@
-//! The house's never-list (docs/ARCHITECTURE.md, "Directions"), read from `cargo metadata`.
+//! The house's never-list (docs/internals/architecture.md, "Directions"), read from `cargo metadata`.
 
 use std::path::Path;
 

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 mod codegen;
 mod deps;
 mod licenses;
+mod links;
 mod spec;
 
 fn main() -> Result<()> {
