@@ -78,8 +78,7 @@ mod tests {
             let text = std::fs::read_to_string(&page).unwrap();
             for link in links(&text) {
                 let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
-                let target =
-                    if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+                let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
                 let has_anchor = || {
                     let text = std::fs::read_to_string(&target).unwrap_or_default();
                     anchors(&text).contains(anchor)
