@@ -1,6 +1,5 @@
-//! Chores that need logic: `cargo xtask codegen` writes the envd message types from `crates/wire/proto`,
-//! `cargo xtask check-deps` refuses a crate that imports what its place in the house forbids, and dependencies that `deny.toml` does
-//! not allow.
+//! Development chores. `cargo xtask codegen` writes the envd message types from `crates/wire/proto`; `cargo xtask check-deps` checks
+//! the directions of imports, and dependencies against `deny.toml`. The tests of this crate check the documentation.
 
 use std::path::{Path, PathBuf};
 

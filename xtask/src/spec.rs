@@ -1,4 +1,4 @@
-//! docs/internals/spec.md names tests that exist.
+//! Every promise of docs/internals/spec.md names tests that exist.
 
 #[cfg(test)]
 mod tests {
@@ -6,7 +6,7 @@ mod tests {
 
     use std::path::{Path, PathBuf};
 
-    /// Where the table's short names are looked for.
+    /// Directories for short names in the table.
     const PLACES: [&str; 5] =
         ["", "tests/sdk-python", "tests/sdk-js", "tests/eval", "crates/server/tests/server"];
 
