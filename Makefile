@@ -89,9 +89,11 @@ check:
 fmt:
 	cargo fmt --all
 
-# The documentation as a site, in target/book. `cargo install mdbook --locked` once needs the network; building the site does not.
+# The documentation as a site, in target/book. mdbook is installed below the target directory unless it is on PATH; building the site
+# needs no network.
+docs: export PATH := $(PATH):$(TARGET)/tools/bin
 docs:
-	@command -v mdbook >/dev/null || { echo "mdbook is not installed; run: cargo install mdbook --locked" >&2; exit 1; }
+	@command -v mdbook >/dev/null || cargo install --quiet --locked --root $(TARGET)/tools mdbook
 	@mdbook build --dest-dir $(TARGET)/book
 	@echo "open $(TARGET)/book/index.html" >&2
 
