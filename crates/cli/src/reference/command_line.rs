@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command, CommandFactory};
 
-use super::{cell, check, table};
+use super::{cell, check, options, table};
 use crate::Cli;
 
 const INTRODUCTION: &str = "\
@@ -79,7 +79,7 @@ fn section(command: &Command, path: &str, depth: usize) -> String {
     let mut text =
         format!("{} {path}\n\n{}\n\n```text\n{usage}\n```\n\n", "#".repeat(depth), sentence(&about));
     text += &arguments("argument", command.get_positionals());
-    text += &arguments("option", command.get_opts().filter(|arg| !arg.is_positional()));
+    text += &arguments("option", options(command));
     if let Some(after) = command.get_after_help() {
         text += &format!("{}\n\n", cell(&after.to_string()));
     }
@@ -102,7 +102,7 @@ fn page() -> String {
     let root = Cli::command();
     let mut text = INTRODUCTION.to_owned();
     text += "## Options of every command\n\n";
-    text += &arguments("option", root.get_opts());
+    text += &arguments("option", options(&root));
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         text += &section(command, &format!("sandcove {}", command.get_name()), 2);
     }

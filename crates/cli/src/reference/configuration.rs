@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::{Arg, CommandFactory};
 
-use super::{cell, check, table};
+use super::{cell, check, options, table};
 use crate::Cli;
 use crate::settings::keys_of_file;
 
@@ -93,7 +93,7 @@ fn page() -> String {
     let keys = keys_of_file();
     let root = Cli::command();
     let serve = root.find_subcommand("serve").unwrap();
-    let args = root.get_opts().chain(serve.get_opts()).filter(|arg| !arg.is_hide_set());
+    let args = options(&root).chain(options(serve)).filter(|arg| !arg.is_hide_set());
     let rows: Vec<_> = args.map(|arg| row(arg, &keys)).collect();
     let secrets = SECRET_KEYS
         .map(|(key, variable, meaning)| [format!("`{key}`"), format!("`{variable}`"), meaning.to_owned()]);
@@ -111,7 +111,7 @@ fn the_page_is_what_the_program_parses() {
 fn every_key_of_the_file_has_a_flag_or_is_a_secret() {
     let root = Cli::command();
     let serve = root.find_subcommand("serve").unwrap();
-    let flags = root.get_opts().chain(serve.get_opts()).filter_map(Arg::get_long);
+    let flags = options(&root).chain(options(serve)).filter_map(Arg::get_long);
     let known: BTreeSet<String> = flags
         .chain(SECRET_KEYS.map(|(key, ..)| key))
         .filter(|key| *key != "config")
