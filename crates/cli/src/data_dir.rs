@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerFile {
-    /// `http://host:port`
+    /// Address of the server, `http://host:port`.
     pub url: String,
     /// A key of the default team.
     pub api_key: Secret,

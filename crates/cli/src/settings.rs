@@ -30,9 +30,9 @@ pub struct DataDir {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LanguageChoice {
-    /// All languages; R, Java and Ruby as soon as their layer is built.
+    /// all languages; R, Java and Ruby as soon as their layer is built
     All,
-    /// Python, JavaScript, TypeScript, Bash and C++.
+    /// Python, JavaScript, TypeScript, Bash and C++ only
     Lean,
     /// All languages if their layer is built already, otherwise the lean ones.
     #[value(skip)]

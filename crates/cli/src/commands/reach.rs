@@ -33,7 +33,7 @@ pub struct Reach {
 /// A server and a key for it.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// `http://host:port`
+    /// Address of the server, `http://host:port`.
     pub url: String,
     /// API key of a team.
     pub api_key: Secret,
