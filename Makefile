@@ -1,7 +1,7 @@
 # make up      install what is missing, build, put `sandcove` on PATH, start a server in the background, print what clients set
 # make test    everything that is tested: Rust, the official Python and JavaScript SDKs, the evaluator
 #
-# Standard output is only what programs may read: `eval "$(make up)"` works. What is going on is told on standard error.
+# Standard output is only what programs may read: `eval "$(make up)"` works. Progress is reported on standard error.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := up
@@ -21,7 +21,7 @@ PACKAGES := --workspace $(if $(filter dev,$(PROFILE)),,--exclude xtask --exclude
 TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
   make:make tar:tar debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: up down install build test check fmt bench clean tools
+.PHONY: up down install build test check fmt docs reference bench clean tools
 
 up: install
 	@$(SANDCOVE) up
@@ -85,6 +85,19 @@ check:
 
 fmt:
 	cargo fmt --all
+
+# The documentation as a site, in target/book. mdbook is installed below the target directory unless it is on PATH; building the site
+# needs no network.
+docs: export PATH := $(PATH):$(TARGET)/tools/bin
+docs:
+	@command -v mdbook >/dev/null || cargo install --quiet --locked --root $(TARGET)/tools mdbook
+	@mdbook build --dest-dir $(TARGET)/book
+	@echo "open $(TARGET)/book/index.html" >&2
+
+# The generated pages of docs/reference. The tests of the same crate fail while they differ from the code.
+reference:
+	@UPDATE_REFERENCE=1 cargo test --quiet --locked --package sandcove-cli reference >/dev/null
+	@git --no-pager diff --stat -- docs/reference
 
 bench: up
 	$(SANDCOVE) bench -n 50 --pause 300

@@ -141,7 +141,7 @@ def test_the_key_of_the_command_itself_stays(server):
 def test_run_says_what_a_template_without_interpreter_needs(server):
     done = sandcove(server, "run", "-c", "1+1", "--template", "base")
     assert done.returncode == 1
-    assert "has no code interpreter: use `--template code-interpreter-v1`" in done.stderr
+    assert "has no code interpreter; use `--template code-interpreter-v1`" in done.stderr
 
 
 def test_run_prints_and_fails_as_the_code_does(server):
@@ -194,7 +194,7 @@ def test_scripts_in_other_languages_have_arguments_and_a_status(server, tmp_path
 def test_run_says_what_it_does_not_know(server, tmp_path):
     (tmp_path / "a.xyz").write_text("print(1)")
     done = sandcove(server, "run", str(tmp_path / "a.xyz"))
-    assert done.returncode == 1 and "unknown file type `.xyz`; use .py, .js" in done.stderr
+    assert done.returncode == 1 and "unknown file extension `.xyz`; use .py, .js" in done.stderr
     done = sandcove(server, "run", "-l", "cobol", "-c", "1")
     assert done.returncode == 1 and done.stderr.startswith("error: unknown language `cobol`")
     done = sandcove(server, "run")
@@ -523,17 +523,17 @@ def test_what_is_printed_for_a_shell_holds_no_key_in_a_log(server):
 def test_options_a_running_server_does_not_have_are_not_ignored(server):
     done = sandcove(server, "up", "--max-sandboxes", "3", "--listen", "127.0.0.1:1")
     assert done.returncode == 1 and done.stdout == ""
-    assert "without `--max-sandboxes 3` `--listen 127.0.0.1:1`\nhint: `sandcove down`" in done.stderr
+    assert "without `--max-sandboxes 3` `--listen 127.0.0.1:1`\nhint: stop it with `sandcove down`" in done.stderr
     assert sandcove(server, "up", "--listen", f"127.0.0.1:{server.port}").returncode == 0
 
 
 def test_keys_have_names_of_their_own_and_are_deleted_by_them(server):
     for name in ("", "  "):
         done = sandcove(server, "keys", "create", name)
-        assert done.returncode == 1 and "cannot be empty" in done.stderr
+        assert done.returncode == 1 and "must not be empty" in done.stderr
     key = sandcove(server, "keys", "create", "by name").stdout.strip()
     again = sandcove(server, "keys", "create", "by name")
-    assert again.returncode == 1 and "a key named `by name` exists already" in again.stderr
+    assert again.returncode == 1 and "a key named `by name` already exists" in again.stderr
     assert sandcove(server, "keys", "delete", "by name").returncode == 0
     made = json.loads(sandcove(server, "keys", "create", "by prefix", "--json").stdout)
     done = sandcove(server, "keys", "delete", made["id"][:13])

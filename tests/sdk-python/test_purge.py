@@ -108,7 +108,7 @@ def test_everything_ends(server, directory, monkeypatch, database):
             path.unlink()
 
     unasked = sandcove(other.binary, "purge", "--data-dir", directory, stdin=subprocess.DEVNULL)
-    assert unasked.returncode == 1 and "say `--yes`" in unasked.stderr
+    assert unasked.returncode == 1 and "use --yes" in unasked.stderr
     assert Path(directory / "pool/sandboxes").exists()
     purged = sandcove(other.binary, "purge", "--data-dir", directory, "--yes")
     assert purged.returncode == 0, purged.stderr

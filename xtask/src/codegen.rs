@@ -1,5 +1,5 @@
-//! Message types from the `.proto` files, with proto3 JSON mapping; the result is checked in, so that a build needs
-//! no code generator.
+//! Message types from the `.proto` files, with proto3 JSON mapping. They are checked in, so that a build needs no code
+//! generator.
 
 use std::path::Path;
 

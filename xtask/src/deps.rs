@@ -1,11 +1,11 @@
-//! The house's never-list (docs/ARCHITECTURE.md, "Directions"), read from `cargo metadata`.
+//! Directions between crates (docs/internals/architecture.md, "Directions"), checked on `cargo metadata`.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Crate, then what it may never list as a direct dependency.
+/// Crates, each with the packages that it must not list as direct dependencies.
 const NEVER: &[(&str, &[&str])] = &[
     ("sandcove-wire", &["tokio", "axum", "hyper", "reqwest", "rustix", "libc"]),
     (

@@ -1,5 +1,5 @@
-//! What may become part of the program: licences, sources and banned crates of every dependency, as `deny.toml` has them. `cargo deny`
-//! checks the same and known vulnerabilities as well, for which it needs the network and minutes to be installed.
+//! Licences, sources and bans of `deny.toml`, checked for every dependency. `cargo deny` checks the same and known vulnerabilities, but
+//! needs the network and minutes to be installed.
 
 use std::path::Path;
 
@@ -96,13 +96,13 @@ fn one(words: &mut &[&str], allowed: &[&str]) -> bool {
     }
 }
 
-/// The strings of the list that begins with `start`.
+/// Reads the strings of the list that begins with `start`.
 fn strings_after<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
     let list = text.split_once(start).and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
     list.split('"').skip(1).step_by(2).collect()
 }
 
-/// The strings that are given for `key`.
+/// Reads all strings that are assigned to `key`.
 fn values_of<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     let start = format!("{key} = \"");
     text.split(start.as_str())

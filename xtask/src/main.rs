@@ -1,7 +1,6 @@
-//! Chores that need logic: `cargo xtask codegen` writes the envd message types from `crates/wire/proto`,
-//! `cargo xtask check-deps` refuses a crate that imports what its place in the house forbids, and dependencies that `deny.toml` does
-//! not allow. `cargo xtask rooms [crate]` prints the modules of each crate and what they import;
-//! `cargo xtask words` refuses phrases and doc comments that readers stumble over.
+//! Development chores. `cargo xtask codegen` writes the envd message types from `crates/wire/proto`; `cargo xtask check-deps` checks
+//! the directions of imports between crates and between the rooms of a crate, and dependencies against `deny.toml`; `cargo xtask rooms
+//! [crate]` prints rooms and imports; `cargo xtask words` checks texts. The tests of this crate check the documentation.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +9,7 @@ use anyhow::{Context, Result, bail};
 mod codegen;
 mod deps;
 mod licenses;
+mod links;
 mod rooms;
 mod spec;
 mod words;

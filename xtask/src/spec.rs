@@ -1,4 +1,4 @@
-//! docs/SPEC.md names tests that exist.
+//! Every promise of docs/internals/spec.md names tests that exist.
 
 #[cfg(test)]
 mod tests {
@@ -6,7 +6,7 @@ mod tests {
 
     use std::path::{Path, PathBuf};
 
-    /// Where the table's short names are looked for.
+    /// Directories for short names in the table.
     const PLACES: [&str; 5] =
         ["", "tests/sdk-python", "tests/sdk-js", "tests/eval", "crates/server/tests/server"];
 
@@ -20,7 +20,7 @@ mod tests {
 
     #[test]
     fn every_promise_names_a_test_that_exists() {
-        let spec = std::fs::read_to_string(root().join("docs/SPEC.md")).unwrap();
+        let spec = std::fs::read_to_string(root().join("docs/internals/spec.md")).unwrap();
         let rows: Vec<&str> = spec.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
         assert!(rows.len() > 50);
         for row in rows {

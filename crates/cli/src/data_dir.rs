@@ -1,4 +1,4 @@
-//! The parts of a data directory that belong to the command: who serves it, and how to reach that server.
+//! The parts of a data directory that belong to the command: the lock of its server, and how to reach that server.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerFile {
-    /// `http://host:port`
+    /// Address of the server, `http://host:port`.
     pub url: String,
     /// A key of the default team.
     pub api_key: Secret,
-    /// Process that wrote this.
+    /// Process that wrote the file.
     pub pid: u32,
 }
 
@@ -29,7 +29,7 @@ impl ServerFile {
         data_dir.join("server.json")
     }
 
-    /// Reads it; `None` when no server has run here.
+    /// Reads the file; `None` when no server has run with this data directory.
     pub fn read(data_dir: &Path) -> Result<Option<Self>> {
         let path = Self::path(data_dir);
         match std::fs::read(&path) {
@@ -41,7 +41,7 @@ impl ServerFile {
         }
     }
 
-    /// Replaces it, readable by its owner only.
+    /// Replaces the file, readable by its owner only.
     pub fn write(&self, data_dir: &Path) -> Result<()> {
         let path = Self::path(data_dir);
         let unfinished = data_dir.join(format!(".server.json.{}", self.pid));
@@ -72,24 +72,24 @@ impl ServerFile {
     }
 }
 
-/// The right to serve a data directory, for as long as it is held. The file names its holder, so that a holder that is on
-/// its way out can be told from one that stays.
+/// The exclusive right to serve a data directory, for as long as the lock is held. The file names its holder, and says
+/// whether the holder is stopping.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
 }
 
-/// How long a holder that is on its way out is waited for.
+/// How long to wait for a holder that is stopping.
 const HANDOVER: Duration = Duration::from_secs(60);
-/// A holder that is killed looks alive for some instructions: nobody is taken for alive at one look.
+/// A holder that was killed looks alive for a moment, so that one look is not proof of life.
 const SECOND_LOOK: Duration = Duration::from_millis(20);
 const POLL: Duration = Duration::from_millis(5);
 
 impl Lock {
-    /// Makes the directory if needed and takes the lock. A holder that was killed or is stopping is waited for.
+    /// Creates the directory if needed and takes the lock. Waits for a holder that was killed or is stopping.
     ///
     /// # Errors
-    /// When another server holds it and stays.
+    /// When another server holds the lock and keeps running.
     pub fn take(data_dir: &Path) -> Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -133,7 +133,7 @@ impl Lock {
         }
     }
 
-    /// Notes that the server is stopping: from now on, the next one waits for the lock.
+    /// Records that the server is stopping: from now on, the next one waits for the lock.
     pub fn leave(&self) -> std::io::Result<()> {
         self.note(Holder::Leaving)
     }
@@ -143,11 +143,11 @@ impl Lock {
             Holder::Serving => "serving",
             Holder::Leaving => "leaving",
         };
-        // As long as the longest, so that a reader never sees parts of two.
+        // Padded to the longest text, so that a reader never sees a mixture of two.
         self.file.write_all_at(format!("{:<10} {state}\n", std::process::id()).as_bytes(), 0)
     }
 
-    /// Whether somebody holds the lock.
+    /// Whether a server holds the lock.
     pub fn is_held(data_dir: &Path) -> bool {
         match File::open(data_dir.join("server.lock")) {
             Ok(file) => matches!(file.try_lock(), Err(TryLockError::WouldBlock)),
@@ -156,14 +156,14 @@ impl Lock {
     }
 }
 
-/// Unlocks for every copy of the descriptor: a child that is between its fork and its exec still has one.
+/// Dropping unlocks for every copy of the descriptor: a child between its fork and its exec still has one.
 impl Drop for Lock {
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
-/// What the holder of a lock is about to do.
+/// State of the holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Serving,
@@ -171,7 +171,7 @@ enum Holder {
 }
 
 impl Holder {
-    /// What `file`, which somebody has locked, and the kernel say of its holder.
+    /// State of the holder of the locked `file`, from the file and from the kernel.
     fn read(file: &File) -> Self {
         let mut text = [0; 64];
         let length = file.read_at(&mut text, 0).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The programs for the inside of sandboxes, carried in this one and unpacked where they can be mounted.
+//! The guest programs: embedded in this one, and unpacked to a directory that sandboxes mount.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ struct File {
 
 include!(concat!(env!("OUT_DIR"), "/guest_files.rs"));
 
-/// Unpacks the programs below `libexec` unless they are there, and gives their directory. Its name follows from the
-/// contents, so sandboxes of an older server keep theirs.
+/// Unpacks the programs below `libexec` unless they are there, and returns their directory. The directory is named by a
+/// digest of the contents, so that sandboxes of an older server keep theirs.
 pub fn unpack(libexec: &Path) -> Result<PathBuf> {
     if FILES.is_empty() {
-        bail!("this program was built without the in-sandbox programs; run `make build`");
+        bail!("this program was built without the guest programs; build it with `make build`");
     }
     unpack_files(FILES, libexec)
 }
@@ -38,13 +38,13 @@ fn unpack_files(files: &[File], libexec: &Path) -> Result<PathBuf> {
         return Ok(directory);
     }
     if directory.is_dir() {
-        // A power cut or a hand has been at it. Sandboxes that run from it keep what there is of it.
+        // Damaged by a power cut or by hand. Sandboxes that run from the directory keep what is left of it.
         let number =
             (0..).find(|number| !libexec.join(format!("{name}.damaged-{number}")).exists()).unwrap_or(0);
         let aside = libexec.join(format!("{name}.damaged-{number}"));
-        tracing::warn!(path = %directory.display(), kept = %aside.display(), "in-sandbox programs were damaged and are unpacked anew");
+        tracing::warn!(path = %directory.display(), kept = %aside.display(), "the guest programs were damaged and are unpacked again");
         std::fs::rename(&directory, &aside)
-            .with_context(|| format!("failed to move `{}` out of the way", directory.display()))?;
+            .with_context(|| format!("failed to rename `{}`", directory.display()))?;
     }
     let staging = libexec.join(format!(".{name}.{}", std::process::id()));
     for file in files {
@@ -63,17 +63,17 @@ fn unpack_files(files: &[File], libexec: &Path) -> Result<PathBuf> {
         Ok(()) => Ok(directory),
         Err(error) => {
             let _ = std::fs::remove_dir_all(&staging);
-            // Another start of this program may have been faster.
+            // Another process may have been faster.
             if directory.is_dir() {
                 Ok(directory)
             } else {
-                Err(error).context("failed to unpack the in-sandbox programs")
+                Err(error).context("failed to unpack the guest programs")
             }
         }
     }
 }
 
-/// Whether `directory` holds `files` as they are.
+/// Whether `directory` holds all `files`, unchanged.
 fn is_whole(directory: &Path, files: &[File]) -> bool {
     files.iter().all(|file| {
         let path = directory.join(file.name);
@@ -84,7 +84,7 @@ fn is_whole(directory: &Path, files: &[File]) -> bool {
     })
 }
 
-/// Everybody inside a sandbox may read these directories, whatever the umask here.
+/// Makes directories readable for every account inside a sandbox, whatever the umask here.
 fn open_directories(directory: &Path) -> Result<()> {
     std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755))
         .with_context(|| format!("failed to set permissions of `{}`", directory.display()))?;

@@ -1,4 +1,4 @@
-//! A server in this process: what `serve` runs for good and `run` for one piece of code.
+//! A server in this process: `serve` runs one until it is stopped, `run` for a single piece of code.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,44 +23,44 @@ use crate::languages::{State, Upgrade};
 use crate::progress::Progress;
 use crate::settings::{LanguageChoice, Settings};
 
-/// What a pool needs beside its templates to be of any use, GiB.
+/// Free space that a pool needs beside its templates, GiB.
 const POOL_RESERVE_GIB: u64 = 2;
 
-/// How long an address may take to be free.
+/// How long to wait for an address that is in use.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
 /// How a server stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Sandboxes stay as they are and are found again at the next start.
+    /// Sandboxes keep running and are found again at the next start.
     KeepingSandboxes,
     /// All sandboxes of all teams are killed first, paused ones too.
     EndingSandboxes,
 }
 
-/// A server that is ready to be run.
+/// A server that is ready to serve.
 pub struct Host {
     app: App,
     backend: Backend,
     listener: TcpListener,
     file: ServerFile,
     lock: Arc<Lock>,
-    /// What is still to be built.
+    /// The template layer that is built while the server serves.
     upgrade: Option<Upgrade>,
 }
 
-/// The way out of a server, for whoever waits for the signal to stop it.
+/// The start of a server's shutdown, for the task that waits for signals.
 pub struct Exit {
     app: App,
     lock: Arc<Lock>,
 }
 
 impl Exit {
-    /// Tells the next server to wait, and ends sandboxes if that is asked for.
+    /// Records that the server is stopping, and kills all sandboxes if `how` asks for it.
     pub async fn begin(&self, how: Stop) {
         if let Err(error) = self.lock.leave() {
-            tracing::warn!(%error, "the lock does not say that this server is stopping");
+            tracing::warn!(%error, "failed to record in the lock file that this server is stopping");
         }
         if how == Stop::EndingSandboxes {
             self.app.sandboxes().kill_all().await;
@@ -69,20 +69,19 @@ impl Exit {
 }
 
 impl Host {
-    /// Takes the data directory, prepares the pool and the templates, finds sandboxes of an earlier run, and binds the
-    /// address.
+    /// Locks the data directory, binds the address, prepares pool and templates, and recovers the sandboxes of an earlier run.
     pub async fn prepare(settings: &Settings) -> Result<Self> {
         if !is_root() {
-            bail!("a server needs root: it makes namespaces, mounts and cgroups for sandboxes");
+            bail!("a server needs root: it creates namespaces, mounts and cgroups for sandboxes");
         }
         let lock = Lock::take(&settings.data_dir)?;
-        // Processes in other directories and mount namespaces are given this path, and this host's claims are made by it.
+        // Processes in other directories and mount namespaces use this path, and it identifies the claims on this host.
         let data_dir = settings
             .data_dir
             .canonicalize()
             .with_context(|| format!("failed to find `{}`", settings.data_dir.display()))?;
         let settings = &Settings { data_dir, ..settings.clone() };
-        // Bound early: a taken port should not be found out after minutes of building.
+        // Bound early, so that a port in use is reported before minutes of building.
         let listener = listen(settings.listen).await?;
         let libexec = guest::unpack(&settings.data_dir.join("libexec"))?;
         let backend = Backend::start(sandcove_isolate::Config {
@@ -96,7 +95,7 @@ impl Host {
             pooled_sandboxes: settings.spares,
         })
         .await
-        .context("failed to prepare this host for sandboxes: `sandcove doctor` shows what is missing")?;
+        .context("failed to prepare this host for sandboxes; `sandcove doctor` shows what is missing")?;
         let prepared = Self::with_backend(settings, lock, listener, backend.clone()).await;
         if prepared.is_err() {
             backend.abandon().await;
@@ -132,7 +131,9 @@ impl Host {
         }
         remove_unused_layers(&app, &layers).await?;
         let Some(api_key) = wanted.or_else(|| app.new_key().cloned()) else {
-            bail!("the key of this data directory is unknown: set SANDCOVE_API_KEY to a key of your choice");
+            bail!(
+                "the API key of this data directory is unknown; set SANDCOVE_API_KEY to a key of your choice"
+            );
         };
         Ok(Self {
             app,
@@ -144,17 +145,17 @@ impl Host {
         })
     }
 
-    /// How to reach it.
+    /// The address and key of the server.
     pub fn file(&self) -> &ServerFile {
         &self.file
     }
 
-    /// What a stop begins with.
+    /// A handle that starts the shutdown.
     pub fn exit(&self) -> Exit {
         Exit { app: self.app.clone(), lock: self.lock.clone() }
     }
 
-    /// Serves until `stop` is cancelled. Sandboxes stay. What is still to be built is built meanwhile.
+    /// Serves until `stop` is cancelled, and builds the remaining template layer meanwhile. Sandboxes keep running.
     pub async fn serve(self, stop: CancellationToken) -> Result<()> {
         if let Some(upgrade) = self.upgrade {
             let work = upgrade.run(self.app.clone(), self.backend.clone());
@@ -165,7 +166,7 @@ impl Host {
     }
 }
 
-/// Binds the address. A server that was killed just now may have let go of its lock and not yet of its address.
+/// Binds the address. A server that was killed a moment ago may have released its lock, but not yet its address.
 async fn listen(address: SocketAddr) -> Result<TcpListener> {
     let begun = Instant::now();
     loop {
@@ -180,7 +181,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
     }
 }
 
-/// Builds the templates that new sandboxes need at once, and gives what can be built later.
+/// Builds the templates that new sandboxes need at once, and returns what can be built later.
 async fn build_templates(settings: &Settings, layers: &Path) -> Result<([Template; 2], Option<Upgrade>)> {
     let certificates = HostCertificates::read(Path::new(HostCertificates::DIRECTORY))?;
     let store = LayerStore::open(layers)?;
@@ -220,29 +221,29 @@ async fn build_templates(settings: &Settings, layers: &Path) -> Result<([Templat
     Ok((templates, upgrade))
 }
 
-/// How the operator makes room for templates, GiB.
+/// How the operator makes room for `gib` GiB of templates.
 fn room_hint(data_dir: &Path, gib: u64) -> String {
     if data_dir.join("pool.img").exists() {
         format!(
-            "the pool's size is set when it is made: `sandcove purge` removes this one, and `--pool-size-gib {gib}` or more \
-             makes one that is large enough"
+            "the size of the pool is set when it is created; remove the pool with `sandcove purge`, and start again with \
+             `--pool-size-gib {gib}` or more"
         )
     } else {
         format!(
-            "make room for {gib} GiB on the disk of `{}`, or choose another with --data-dir",
+            "free {gib} GiB on the disk of `{}`, or choose another one with --data-dir",
             data_dir.display()
         )
     }
 }
 
-/// Gives back the space of layers that no template and no sandbox is made from any more. A server without that space is
-/// better than none, so that only what is wrong with the database ends the start.
+/// Removes layers that no template and no sandbox uses. A server can do without the space, so that only errors of the
+/// database fail the start.
 async fn remove_unused_layers(app: &App, layers: &Path) -> Result<()> {
     let Some(used) = app.store().layers_in_use().await? else { return Ok(()) };
     let store = LayerStore::open(layers)?;
     match tokio::task::spawn_blocking(move || store.collect(&used)).await? {
         Ok(removed) => removed.iter().for_each(|layer| tracing::info!(%layer, "removed an unused layer")),
-        Err(error) => tracing::warn!(%error, "unused layers could not be removed"),
+        Err(error) => tracing::warn!(%error, "failed to remove unused layers"),
     }
     Ok(())
 }
@@ -267,7 +268,7 @@ fn record(template: &Template) -> Result<TemplateRecord> {
     })
 }
 
-/// The address as a client on this machine uses it.
+/// The URL of a bound address, for clients on this machine.
 fn url(bound: SocketAddr) -> String {
     let host = match bound.ip() {
         ip if ip.is_unspecified() && ip.is_ipv4() => "127.0.0.1".to_owned(),

@@ -1,5 +1,4 @@
-//! The languages beyond the lean ones (R, Java, Ruby): their layer is built while the server serves. `languages.json` says where
-//! that stands.
+//! The layer with R, Java and Ruby, which is built while the server serves. `languages.json` holds the state of the build.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,22 +10,22 @@ use sandcove_server::App;
 use sandcove_server::templates::TemplateRecord;
 use serde::{Deserialize, Serialize};
 
-/// How long new sandboxes go on without the languages until the first can be made quickly with them.
+/// How long new sandboxes do without the languages until the pool has sandboxes with them.
 const WARM_DEADLINE: Duration = Duration::from_secs(60);
-/// How often we look whether it can.
+/// How often the pool is checked.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Where the languages stand.
+/// State of the layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum State {
-    /// The operator does not want them.
+    /// The operator has switched the languages off.
     Off,
-    /// Their layer is being built.
+    /// The layer is being built.
     Building,
-    /// New sandboxes have them.
+    /// New sandboxes have the languages.
     Ready,
-    /// Their layer could not be built; the next start tries again.
+    /// The build failed; the next start tries again.
     Failed {
         /// The reason, in a line or two.
         reason: String,
@@ -38,12 +37,12 @@ impl State {
         data_dir.join("languages.json")
     }
 
-    /// Reads it; `None` when no server has said.
+    /// Reads the state; `None` before the first start of a server.
     pub fn read(data_dir: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(Self::path(data_dir)).ok()?).ok()
     }
 
-    /// Replaces it, whole or not at all. A server without it serves as well, so that a failure is only logged.
+    /// Replaces the state atomically. The server does not depend on the file, so that a failure is only logged.
     pub fn write(&self, data_dir: &Path) {
         let unfinished = data_dir.join(".languages.json");
         let written = serde_json::to_vec(self)
@@ -51,47 +50,48 @@ impl State {
             .and_then(|text| std::fs::write(&unfinished, text))
             .and_then(|()| std::fs::rename(&unfinished, Self::path(data_dir)));
         if let Err(error) = written {
-            tracing::warn!(%error, "failed to write where the languages stand");
+            tracing::warn!(%error, "failed to write the state of the language layer");
         }
     }
 
-    /// In words, for `status` and `doctor`.
+    /// The state as a phrase, for `status` and `doctor`.
     pub fn describe(&self, server_runs: bool) -> String {
         match self {
             Self::Off => "R, Java and Ruby are off (`--languages lean`)".to_owned(),
             Self::Building if server_runs => {
-                "R, Java and Ruby are being built; sandboxes created after that have them".to_owned()
+                "R, Java and Ruby are being built; sandboxes created afterwards have them".to_owned()
             }
             Self::Building => {
-                "R, Java and Ruby were being built when the server stopped; the next start goes on".to_owned()
+                "R, Java and Ruby were being built when the server stopped; the next start continues"
+                    .to_owned()
             }
             Self::Ready => "R, Java and Ruby are ready".to_owned(),
             Self::Failed { reason } => {
-                format!("R, Java and Ruby could not be built, and the next start tries again: {reason}")
+                format!("failed to build R, Java and Ruby; the next start tries again: {reason}")
             }
         }
     }
 }
 
-/// A layer to build, and the template to use from then on.
+/// The layer to build, and the template to switch to.
 #[derive(Debug)]
 pub struct Upgrade {
     /// The default template without the layer, as new sandboxes get it now.
     pub lean: TemplateRecord,
-    /// With the layer.
+    /// The template with the layer.
     pub full: Template,
-    /// The record of that.
+    /// The record of the template with the layer.
     pub record: TemplateRecord,
-    /// Where layers are.
+    /// The store of layers.
     pub store: LayerStore,
-    /// Where building gets things from.
+    /// The sources of a build.
     pub sources: Sources,
-    /// Where the state is written.
+    /// The data directory, for the state.
     pub data_dir: PathBuf,
 }
 
 impl Upgrade {
-    /// Builds the layer and switches to the template that has it. What goes wrong is logged, and costs nothing else.
+    /// Builds the layer and switches to the template that has it. A failure is logged and has no other effect.
     pub async fn run(self, app: App, backend: Backend) {
         let data_dir = self.data_dir.clone();
         let state = match self.build_and_switch(&app, &backend).await {
@@ -115,7 +115,7 @@ impl Upgrade {
             Event::Ready(layer, took) => tracing::info!(%layer, seconds = took.as_secs(), "built"),
         };
         builder.ensure(std::slice::from_ref(&self.full), &mut log).await?;
-        // Until they can be made as quickly, new sandboxes are made as before.
+        // New sandboxes use the old template until the pool has sandboxes of the new one.
         let layers = backend.layer_dir();
         let (old, new) = (self.lean.blueprint(&layers), self.record.blueprint(&layers));
         backend.keep_ready(new.clone());
@@ -125,9 +125,7 @@ impl Upgrade {
             }
         };
         if tokio::time::timeout(WARM_DEADLINE, ready).await.is_err() {
-            tracing::warn!(
-                "the first sandboxes with R, Java and Ruby start slowly: none could be made ahead"
-            );
+            tracing::warn!("the first sandboxes with R, Java and Ruby start slowly: the pool has none yet");
         }
         app.templates().upsert_builtin(self.record).await.context("failed to store the template")?;
         backend.stop_keeping(&old.layers);
@@ -135,7 +133,7 @@ impl Upgrade {
     }
 }
 
-/// The first line of what went wrong and the last, which is what the program that failed said.
+/// The first and the last line of an error; the last one is from the program that failed.
 fn brief(error: &str) -> String {
     let mut lines = error.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What of the log is shown: `SANDCOVE_LOG`.
+//! The log filter: `SANDCOVE_LOG`.
 
 use std::ffi::OsStr;
 
@@ -6,10 +6,10 @@ use anyhow::{Result, bail};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Environment variable that chooses.
+/// Environment variable with the filter.
 const VARIABLE: &str = "SANDCOVE_LOG";
 
-/// The filter that the environment asks for; warnings and errors when it asks for none.
+/// The filter of the environment; warnings and errors if the variable is not set.
 pub fn from_env() -> Result<EnvFilter> {
     parse(std::env::var_os(VARIABLE).as_deref().unwrap_or_default())
 }
@@ -19,7 +19,7 @@ fn parse(text: &OsStr) -> Result<EnvFilter> {
     if text.trim().is_empty() {
         return Ok(EnvFilter::new("warn"));
     }
-    // A word that is no level is taken for a target, and then everything else is off: that is hardly ever meant.
+    // A misspelt level would be read as a target, and would switch everything else off.
     let unknown = |word: &&str| {
         let is_target = word.contains(['=', '[', ':']) || word.starts_with("sandcove");
         !is_target && word.parse::<LevelFilter>().is_err()

@@ -1,6 +1,6 @@
 //! The `sandcove` command: composition root of the server, and what an operator types.
 #![forbid(unsafe_code)]
-// `output` is the only way to both streams: these macros panic when nobody reads or the disk is full.
+// `output` writes both streams: these macros panic when the reader is gone or the disk is full.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod bench;
@@ -13,6 +13,8 @@ mod languages;
 mod log_filter;
 mod output;
 mod progress;
+#[cfg(test)]
+mod reference;
 mod report;
 mod settings;
 mod signals;
@@ -47,21 +49,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// start a server in the background and print what clients set
+    /// start a server in the background and print the variables that clients need
     Up(ServerArgs),
     /// stop the server that `up` started; sandboxes keep running
     Down {
-        /// end all sandboxes of all teams too, running and paused
+        /// kill the sandboxes of all teams too, running and paused
         #[arg(long)]
         all: bool,
     },
-    /// end everything this data directory has on this host, and delete it
+    /// kill all sandboxes and delete everything that this data directory has on this host
     Purge {
-        /// do not ask
+        /// do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// show whether a server is running; exit status 3 when none is
+    /// show whether a server is running; the exit status is 3 if not
     Status {
         #[command(flatten)]
         reach: Reach,
@@ -69,27 +71,27 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// print what clients set to use the server, key included: eval "$(sandcove env)"
+    /// print the variables that clients need, key included: eval "$(sandcove env)"
     Env {
         #[command(flatten)]
         reach: Reach,
-        /// print the value of this variable only
+        /// print only the value of this variable
         name: Option<String>,
     },
     /// run a server in the foreground
     Serve(ServerArgs),
     /// run code in a new sandbox and print its output
     Run(commands::run::RunArgs),
-    /// list, use and end sandboxes
+    /// list, use and kill sandboxes
     Sandbox(commands::sandbox::SandboxArgs),
-    /// manage the API keys of this data directory's server, whether it runs or not
+    /// manage the API keys of this machine's server, running or not
     #[command(subcommand)]
     Keys(commands::keys::KeysCommand),
-    /// measure how fast a server is
+    /// measure the speed of a server
     Bench(bench::BenchArgs),
     /// evaluate prompts, models and the code they write, from a promptfooconfig.yaml
     Eval(Box<commands::eval::EvalArgs>),
-    /// look at stored evaluations in a browser
+    /// open stored evaluations in a browser
     View(commands::view::ViewArgs),
     /// check whether this host can run sandboxes
     Doctor {
@@ -144,7 +146,7 @@ fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
 fn observe(traces: Option<&Traces>) -> Result<()> {
     let filter = log_filter::from_env()?;
     let log = tracing_subscriber::fmt::layer()
-        // It would panic when standard error takes nothing.
+        // The layer would panic when standard error is closed.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
@@ -153,7 +155,7 @@ fn observe(traces: Option<&Traces>) -> Result<()> {
     Ok(())
 }
 
-/// A server in the foreground, whose last traces are sent when it has stopped.
+/// Runs a server in the foreground, and sends its last traces after it has stopped.
 async fn serve(settings: &Settings) -> Result<ExitCode> {
     let traces = settings.traces.as_ref().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
     observe(traces.as_ref())?;
@@ -167,7 +169,7 @@ async fn serve(settings: &Settings) -> Result<ExitCode> {
 async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
     let mut place = cli.place;
     if let Command::Eval(_) = &cli.command {
-        // Its option of this name is for suites.
+        // `eval` has an option of the same name, for suites.
         place.config = None;
     }
     let place = &place;
@@ -200,7 +202,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
     }
 }
 
-/// This process's arguments without the verb: `up` gives `serve` the very same options.
+/// This process's arguments without the verb: `up` passes its options on to `serve`.
 fn options_after(verb: &str) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some(at) = arguments.iter().position(|argument| argument == verb) {

@@ -1,11 +1,11 @@
-//! The only way to standard output and standard error. A reader that went away (`| head`) ends the output quietly and leaves
-//! the exit status alone; any other failure, such as a full disk, is reported once and makes the command fail.
+//! Writing to standard output and standard error, for the whole program. When the reader has gone (`| head`), output stops
+//! quietly and the exit status stays; any other failure, such as a full disk, is reported once and fails the command.
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The error after which nothing is written to standard output any more.
+/// The error after which standard output is not written again.
 static STDOUT: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Prints a line on standard output, like `println!`.
@@ -24,7 +24,7 @@ macro_rules! note {
 
 pub(crate) use {note, out};
 
-/// Standard output takes nothing any more.
+/// Standard output is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed;
 
@@ -35,7 +35,7 @@ fn failure() -> MutexGuard<'static, Option<io::Error>> {
 /// Writes bytes to standard output at once.
 ///
 /// # Errors
-/// When standard output takes nothing any more; there is nothing to report.
+/// When standard output is closed; there is nothing to report.
 pub fn write(bytes: &[u8]) -> Result<(), Closed> {
     let mut failure = failure();
     if failure.is_some() {
@@ -48,12 +48,12 @@ pub fn write(bytes: &[u8]) -> Result<(), Closed> {
     })
 }
 
-/// Writes bytes to standard error. Nobody can be told when that fails.
+/// Writes bytes to standard error. A failure cannot be reported anywhere.
 pub fn write_error(bytes: &[u8]) {
     let _ = io::stderr().lock().write_all(bytes);
 }
 
-/// The exit status of a command that wanted `code`: failure when its output was lost.
+/// The exit status of a command that ended with `code`: failure if output was lost.
 pub fn finish(code: ExitCode) -> ExitCode {
     match &*failure() {
         Some(error) if error.kind() != ErrorKind::BrokenPipe => {

@@ -1,5 +1,4 @@
-//! Showing how far the templates are: a line that moves on a terminal, plain lines elsewhere. It goes to standard error;
-//! standard output is for answers.
+//! Progress of template builds, on standard error: an animated line on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -15,6 +14,7 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Starts the display.
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
@@ -27,7 +27,7 @@ impl Progress {
         Self { bar }
     }
 
-    /// Takes one event.
+    /// Shows one event.
     pub fn show(&self, event: &Event<'_>) {
         match (event, &self.bar) {
             (Event::Building(layer), Some(bar)) => {

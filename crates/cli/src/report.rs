@@ -1,4 +1,4 @@
-//! Errors as users see them: what failed, why, and a hint where there is something to do.
+//! Errors as users see them: what failed, why, and a hint if there is something to do.
 
 use std::io::ErrorKind;
 
@@ -19,7 +19,7 @@ fn text(error: &anyhow::Error) -> String {
         .any(|cause| cause.kind() == ErrorKind::PermissionDenied);
     match client {
         Some(ClientError::Refused { status: 401, url, .. }) => format!(
-            "the server at {} does not accept the API key\nhint: `sandcove keys create NAME` on its host makes one; set \
+            "the server at {} does not accept the API key\nhint: create a key with `sandcove keys create NAME` on its host and set \
              E2B_API_KEY to it, or unset E2B_API_KEY to use the key of this machine's server",
             server_of(url)
         ),
@@ -27,7 +27,7 @@ fn text(error: &anyhow::Error) -> String {
             format!("{error:#} (HTTP status {status} from {})", server_of(url))
         }
         _ if denied && !rustix::process::geteuid().is_root() => format!(
-            "{error:#}\nhint: run the command with sudo; commands that use sandboxes work without it when E2B_API_URL and \
+            "{error:#}\nhint: run the command with sudo; commands that use sandboxes need no root when E2B_API_URL and \
              E2B_API_KEY are set"
         ),
         _ => format!("{error:#}"),

@@ -1,4 +1,4 @@
-//! What the operator decides: flags, then `SANDCOVE_*` variables, then `sandcove.toml`, then defaults.
+//! Settings of a server: flags, then `SANDCOVE_*` variables, then `sandcove.toml`, then defaults.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -9,19 +9,19 @@ use clap::Args;
 use sandcove_wire::secret::Secret;
 use serde::Deserialize;
 
-/// Where everything is kept unless told otherwise.
+/// The data directory unless another one is set.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/sandcove";
 
-/// Where the configuration file is looked for unless told otherwise.
+/// The configuration file unless another one is named.
 const DEFAULT_CONFIG: &str = "/etc/sandcove/sandcove.toml";
 
-/// Options every command has that needs to find a server.
+/// Options of every command: where a server keeps its data and its settings.
 #[derive(Debug, Clone, Args)]
 pub struct DataDir {
-    /// directory that holds templates, sandboxes and the database
+    /// directory for templates, sandboxes and the database [default: /var/lib/sandcove]
     #[arg(long, env = "SANDCOVE_DATA_DIR", global = true, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// configuration file; /etc/sandcove/sandcove.toml when it exists
+    /// configuration file [default: /etc/sandcove/sandcove.toml, if it exists]
     #[arg(long, env = "SANDCOVE_CONFIG", global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -30,11 +30,11 @@ pub struct DataDir {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LanguageChoice {
-    /// All of them; those beyond the lean ones as soon as their layer is built.
+    /// all languages; R, Java and Ruby as soon as their layer is built
     All,
-    /// Python, JavaScript, TypeScript, Bash and C++.
+    /// Python, JavaScript, TypeScript, Bash and C++ only
     Lean,
-    /// All of them if their layer is built, and nothing is built for their sake.
+    /// All languages if their layer is built already, otherwise the lean ones.
     #[value(skip)]
     #[serde(skip)]
     AsBuilt,
@@ -49,59 +49,58 @@ impl LanguageChoice {
 /// Options of a server.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ServerArgs {
-    /// address to listen on
+    /// address to listen on [default: 127.0.0.1:3000]
     #[arg(long, env = "SANDCOVE_LISTEN", value_name = "HOST:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
-    /// base of the host names `<port>-<sandbox>.<domain>` that clients are told
+    /// domain of sandbox host names, `<port>-<sandbox>.<domain>` [default: localhost:<port>]
     #[arg(long, env = "SANDCOVE_DOMAIN")]
     domain: Option<String>,
-    /// network of 65,536 addresses that sandboxes get theirs from
+    /// network of 65,536 addresses for sandboxes [default: 10.213.0.0/16]
     #[arg(long, env = "SANDCOVE_NETWORK", value_name = "CIDR")]
     network: Option<String>,
-    /// name servers for sandboxes; the host's own when not given
+    /// name servers for sandboxes, separated by commas [default: the host's]
     #[arg(long, env = "SANDCOVE_DNS", value_delimiter = ',', value_name = "ADDRESS")]
     dns: Option<Vec<IpAddr>>,
-    /// most sandboxes at once
+    /// maximum number of sandboxes at once [default: 1000]
     #[arg(long, env = "SANDCOVE_MAX_SANDBOXES", value_name = "N")]
     max_sandboxes: Option<u32>,
-    /// most one volume holds, GiB
+    /// maximum size of a volume, GiB [default: 10]
     #[arg(long, env = "SANDCOVE_VOLUME_SIZE_GIB", value_name = "GIB")]
     volume_size_gib: Option<u64>,
-    /// requests a minute that a team may make to each call of the API; no limit when not given
+    /// requests per minute that a team may send to each API call [default: no limit]
     #[arg(long, env = "SANDCOVE_RATE_LIMIT", value_name = "N")]
     rate_limit: Option<u32>,
-    /// deliver webhooks on private networks and to this host too
+    /// deliver webhooks to private networks and to this host too
     #[arg(long, env = "SANDCOVE_PRIVATE_WEBHOOKS", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
     private_webhooks: bool,
-    /// size of the storage pool's image when it is created, GiB
+    /// size of the storage pool's image when it is created, GiB [default: most of the free space]
     #[arg(long, env = "SANDCOVE_POOL_SIZE_GIB", value_name = "GIB")]
     pool_size_gib: Option<u64>,
-    /// sandboxes made ahead for each template, so that a start does not wait
+    /// sandboxes to pre-create for each template, so that a start does not wait [default: 4]
     #[arg(long, env = "SANDCOVE_SPARES", value_name = "N")]
     spares: Option<usize>,
-    /// Debian mirror the templates are built from
+    /// Debian mirror for building templates [default: Debian's]
     #[arg(long, env = "SANDCOVE_DEBIAN_MIRROR", value_name = "URL")]
     debian_mirror: Option<String>,
-    /// directory that keeps finished templates as tarballs
+    /// directory that caches built templates as tarballs [default: none]
     #[arg(long, env = "SANDCOVE_TEMPLATE_CACHE", value_name = "DIR")]
     template_cache: Option<PathBuf>,
-    /// languages of the code interpreter: `all`, or `lean` without R, Java and Ruby, whose layer is built in the background
-    /// [default: all]
+    /// languages of the code interpreter; `lean` omits R, Java and Ruby, which are built in the background [default: all]
     #[arg(long, env = "SANDCOVE_LANGUAGES", value_name = "WHICH", value_enum)]
     languages: Option<LanguageChoice>,
-    /// earlier name of `--languages all`, and with `=false` of `--languages lean`
+    /// former name of `--languages all`, and with `=false` of `--languages lean`
     #[arg(long, env = "SANDCOVE_ALL_LANGUAGES", hide = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     all_languages: Option<bool>,
-    /// collector of OpenTelemetry data that traces are sent to (OTLP over HTTP); none when not given
+    /// OpenTelemetry collector that receives traces, OTLP over HTTP [default: none]
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// end all sandboxes when the server stops, instead of leaving them running
+    /// kill all sandboxes when the server stops, instead of leaving them running
     #[arg(long)]
     stop_sandboxes: bool,
 }
 
-/// The configuration file. Secrets are only taken from here or from the environment, never from flags, which every
-/// account of the machine can read.
+/// The configuration file. Secrets come from here or from the environment, never from flags, which every account of the
+/// machine can read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -128,7 +127,7 @@ struct File {
     admin_token: Option<Secret>,
 }
 
-/// Everything resolved.
+/// The settings of a server, after flags, variables, file and defaults are merged.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub data_dir: PathBuf,
@@ -189,8 +188,8 @@ impl Settings {
     }
 }
 
-/// The URL that traces are sent to: of the flag, of the variables every program with OpenTelemetry knows, of the file. Only
-/// the variable for traces alone is the whole of it already.
+/// The URL that traces are sent to: from the flag, from OpenTelemetry's standard variables, or from the file. The variable
+/// for traces alone has the whole URL; the others have its base.
 fn traces_endpoint(
     flag: Option<String>,
     file: Option<String>,
@@ -206,16 +205,16 @@ fn traces_endpoint(
 }
 
 impl DataDir {
-    /// Just the directory, for commands that talk to a running server.
+    /// The data directory, for commands that need no other setting.
     pub fn path(&self) -> Result<PathBuf> {
         Ok(Settings::resolve(self, &ServerArgs::default())?.data_dir)
     }
 }
 
-/// An address to listen on; a host's name is looked up.
+/// Parses an address to listen on, and resolves a host name.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let found = text.to_socket_addrs().map_err(|error| format!("`{text}` is not HOST:PORT: {error}"))?;
-    // `localhost` is IPv4 to clients that know one address only.
+    // Clients that use a single address expect `localhost` to be IPv4.
     let found: Vec<SocketAddr> = found.collect();
     let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
     first.copied().ok_or_else(|| format!("`{text}` has no address"))
@@ -235,7 +234,7 @@ fn read(path: Option<&Path>) -> Result<File> {
     };
     match std::fs::read_to_string(path) {
         Ok(text) => toml::from_str(&text).with_context(|| format!("failed to read `{}`", path.display())),
-        // Whoever may not read it runs no server either, and uses one by its address.
+        // An account that may not read the file runs no server, and reaches one by its address.
         Err(error)
             if !required && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
         {
@@ -243,6 +242,14 @@ fn read(path: Option<&Path>) -> Result<File> {
         }
         Err(error) => Err(error).with_context(|| format!("failed to read `{}`", path.display())),
     }
+}
+
+/// The keys that the configuration file may have.
+#[cfg(test)]
+pub fn keys_of_file() -> std::collections::BTreeSet<String> {
+    // An unknown key is an error that names all known ones.
+    let error = toml::from_str::<File>("unknown = 1").unwrap_err();
+    error.message().split('`').skip(3).step_by(2).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -266,6 +273,32 @@ mod tests {
     }
 
     #[test]
+    fn help_texts_name_the_real_defaults() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            place: DataDir,
+            #[command(flatten)]
+            args: ServerArgs,
+        }
+        let command = <Line as clap::CommandFactory>::command();
+        let settings = resolve("", ServerArgs::default()).unwrap();
+        let defaults = [
+            ("data-dir", settings.data_dir.display().to_string()),
+            ("listen", settings.listen.to_string()),
+            ("network", settings.network),
+            ("max-sandboxes", settings.max_sandboxes.to_string()),
+            ("volume-size-gib", settings.volume_size_gib.to_string()),
+            ("spares", settings.spares.to_string()),
+        ];
+        for (flag, default) in defaults {
+            let arg = command.get_arguments().find(|arg| arg.get_long() == Some(flag)).unwrap();
+            let help = arg.get_help().unwrap().to_string();
+            assert!(help.ends_with(&format!("[default: {default}]")), "--{flag}: {help}");
+        }
+    }
+
+    #[test]
     fn languages_are_all_unless_somebody_decides() {
         #[derive(clap::Parser)]
         struct Line {
@@ -283,7 +316,7 @@ mod tests {
         assert_eq!(given("--languages=all", "languages = \"lean\""), all);
         assert_eq!(given("--languages=lean", ""), lean);
         assert!(resolve("languages = \"cobol\"", ServerArgs::default()).is_err());
-        // The name it had before.
+        // The former option.
         assert_eq!(given("--all-languages", "all-languages = false"), all);
         assert_eq!(given("--all-languages=false", ""), lean);
         assert_eq!((in_file("all-languages = true"), in_file("all-languages = false")), (all, lean));

@@ -1,4 +1,4 @@
-//! Signals that end a command, and the exit status they ask for.
+//! Signals that end a command, and their exit statuses.
 
 use std::io;
 
@@ -13,13 +13,13 @@ pub struct Caught {
 }
 
 impl Caught {
-    /// 128 and its number, as shells report it.
+    /// The exit status of a program that the signal ended, as shells report it: 128 plus the number.
     pub fn status(self) -> u8 {
         128 + self.number
     }
 }
 
-/// The signals that ask this process to end. While this exists they do not end it.
+/// The signals that ask this process to end. They do not end it while this value exists.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
@@ -28,7 +28,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Catches them from now on.
+    /// Catches the signals from now on.
     ///
     /// # Errors
     /// When the system refuses.
@@ -40,7 +40,7 @@ impl Signals {
         })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub async fn next(&mut self) -> Caught {
         tokio::select! {
             _ = self.interrupt.recv() => Caught { name: "INT", number: 2 },

@@ -1,6 +1,6 @@
-//! Plain tables: columns as wide as what they hold.
+//! Plain text tables: columns as wide as their contents.
 
-/// Rows under a header, with two spaces between columns and none at the ends of lines.
+/// Formats rows under a header, with two spaces between columns and none at the ends of lines.
 pub fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let mut widths = header.map(|name| name.chars().count());
     for row in rows {

@@ -1,4 +1,4 @@
-//! This machine's terminal: raw mode while one inside a sandbox is shown on it, its size, and standard input as it comes.
+//! This machine's terminal: raw mode while it shows a terminal of a sandbox, its size, and standard input.
 
 use std::io::{IsTerminal, Read};
 
@@ -6,17 +6,17 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use sandcove_client::TerminalSize;
 use tokio::sync::mpsc;
 
-/// Bytes that are read from standard input at once.
+/// Size of a read from standard input, in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// Raw mode: every key goes to the sandbox, Ctrl-C too. Dropping it restores the mode before.
+/// Raw mode: every key goes to the sandbox, Ctrl-C too. Dropping the value restores the previous mode.
 #[derive(Debug)]
 pub struct RawMode {
     before: Termios,
 }
 
 impl RawMode {
-    /// Enters it, if standard input is a terminal.
+    /// Enters raw mode, if standard input is a terminal.
     pub fn enter() -> Option<Self> {
         let stdin = rustix::stdio::stdin();
         let before = tcgetattr(stdin).ok()?;
@@ -33,12 +33,12 @@ impl Drop for RawMode {
     }
 }
 
-/// Whether somebody types here and sees the output.
+/// Whether standard input and standard output are terminals.
 pub fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-/// The size of the terminal that the output goes to; the usual one when it goes elsewhere.
+/// The size of the terminal on standard output; 80 by 24 when there is none.
 pub fn size() -> TerminalSize {
     match tcgetwinsize(rustix::stdio::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
@@ -51,7 +51,7 @@ pub fn size() -> TerminalSize {
 /// Standard input in pieces; the channel closes at its end.
 pub fn stdin() -> mpsc::Receiver<Vec<u8>> {
     let (send, receive) = mpsc::channel(2);
-    // A thread of its own: one of the runtime's would keep the process until the next key is pressed.
+    // A separate thread: a blocking task of the runtime would keep the process alive until the next key is pressed.
     std::thread::spawn(move || {
         let mut stdin = std::io::stdin().lock();
         let mut chunk = vec![0; CHUNK];

@@ -1,4 +1,4 @@
-//! `sandcove bench --hold N`: what sandboxes cost in memory while they are kept, each with a kernel that was used.
+//! `sandcove bench --hold N`: the memory that running sandboxes take, each with a kernel that was used.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::{BenchArgs, PANDAS, code, machine, machine_line, memory};
 use crate::output::out;
 
-/// Makes `count` sandboxes, uses a kernel in each, weighs them and ends them.
+/// Creates `count` sandboxes, uses a kernel in each, measures their memory and kills them.
 pub async fn hold(client: &Client, data_dir: &Path, args: &BenchArgs, count: usize) -> Result<()> {
     let before = memory::used_by_host();
     let mut sandboxes = Vec::new();
@@ -21,11 +21,11 @@ pub async fn hold(client: &Client, data_dir: &Path, args: &BenchArgs, count: usi
     let after = memory::used_by_host();
     let weights: Vec<u64> =
         sandboxes.iter().filter_map(|sandbox| memory::of_sandbox(data_dir, sandbox.id())).collect();
-    // What was made first has waited while all others were made.
+    // The first sandbox has waited while all others were created.
     let mut answered = Ok(());
     for sandbox in &sandboxes {
         if answered.is_ok() {
-            answered = code(sandbox, "1+1").await.context("a sandbox does not answer any more");
+            answered = code(sandbox, "1+1").await.context("a sandbox no longer answers");
         }
     }
     let mut killed = Ok(());
@@ -37,7 +37,7 @@ pub async fn hold(client: &Client, data_dir: &Path, args: &BenchArgs, count: usi
     filled?;
     answered?;
     killed?;
-    // Only where the processes can be seen: on the server's host, as root.
+    // Processes are visible on the server's host only, to root.
     let pss = (weights.len() == count && count > 0).then(|| weights.iter().sum::<u64>() / count as u64);
     let host =
         before.zip(after).filter(|_| pss.is_some()).map(|(before, after)| after.saturating_sub(before));
@@ -54,7 +54,7 @@ async fn fill(client: &Client, args: &BenchArgs, count: usize, sandboxes: &mut V
             left -= 1;
             let (client, template) = (client.clone(), args.template.clone());
             running.spawn(async move {
-                // It must outlive the making of all others.
+                // The sandbox must outlive the creation of all others.
                 let new = NewSandbox { template, timeout: 1800, ..NewSandbox::default() };
                 let sandbox = client.create(&new).await?;
                 let used = code(&sandbox, PANDAS).await;
@@ -93,7 +93,7 @@ fn report(args: &BenchArgs, count: usize, pss: Option<u64>, host: Option<u64>) {
         return;
     }
     let mib = |bytes: Option<u64>| {
-        bytes.map_or("unknown from here".to_owned(), |bytes| format!("{:.1} MiB", bytes as f64 / 1048576.0))
+        bytes.map_or("unknown".to_owned(), |bytes| format!("{:.1} MiB", bytes as f64 / 1048576.0))
     };
     out!("{}", machine_line(&machine));
     out!(
@@ -102,6 +102,6 @@ fn report(args: &BenchArgs, count: usize, pss: Option<u64>, host: Option<u64>) {
         args.template
     );
     out!("{:<40} {:>18}", "PSS of a sandbox's processes, mean", mib(pss));
-    out!("{:<40} {:>18}", "memory the host used more, in all", mib(host));
-    out!("{:<40} {:>18}", "memory the host used more, each", mib(each));
+    out!("{:<40} {:>18}", "additional memory of the host, total", mib(host));
+    out!("{:<40} {:>18}", "additional memory of the host, each", mib(each));
 }

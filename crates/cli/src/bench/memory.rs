@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use sandcove_wire::id::SandboxId;
 use serde_json::Value;
 
-/// Bytes in use that could not be given to somebody else.
+/// Bytes of memory in use on this host, without what the kernel could reclaim.
 pub fn used_by_host() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     kib(&text, "MemTotal:")?.checked_sub(kib(&text, "MemAvailable:")?)
 }
 
-/// Bytes of all processes of a sandbox, each shared page divided by its users (PSS). `None` when they cannot be seen.
+/// Bytes of all processes of a sandbox, each shared page divided by its users (PSS). `None` when they are not visible.
 pub fn of_sandbox(data_dir: &Path, id: &SandboxId) -> Option<u64> {
     let record = fs::read(data_dir.join("run").join(id.as_str()).join("jail.json")).ok()?;
     let record: Value = serde_json::from_slice(&record).ok()?;
@@ -24,7 +24,7 @@ fn of_namespace(namespace: &Path) -> Option<u64> {
     let is_number = |path: &Path| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.parse::<u32>().is_ok())
     };
-    // One that ends while it is looked at counts nothing.
+    // A process that ends in the meantime counts as nothing.
     let pss = |process: PathBuf| kib(&fs::read_to_string(process.join("smaps_rollup")).ok()?, "Pss:");
     let processes =
         fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.path()).filter(|path| is_number(path));

@@ -1,4 +1,4 @@
-//! `sandcove bench`: how fast a server is, measured from outside, over HTTP, through its public port.
+//! `sandcove bench`: the speed of a server, measured from outside, over HTTP, through its public port.
 
 mod hold;
 mod memory;
@@ -21,32 +21,32 @@ use crate::commands::run::is_closed_port;
 use crate::output::out;
 use stats::Series;
 
-/// The commonest mistake of models, with a traceback of a thousand frames.
+/// The most common mistake of models, with a traceback of a thousand frames.
 const RECURSION: &str = "def f(n):\n    return 1 if n == 0 else n * f(n - 1)\nf(-3)";
 const PANDAS: &str = "import pandas as pd\npd.DataFrame({'a': range(100)}).describe()";
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// sandboxes to measure for each kind of first request [default: 20, or the concurrency if that is more]
+    /// sandboxes to measure for each kind of first request [default: 20, or the concurrency if that is larger]
     #[arg(short, long)]
     n: Option<usize>,
-    /// first requests to measure; all of them when not given
+    /// kind of first request to measure [default: all]
     #[arg(long, value_enum)]
     first: Option<First>,
-    /// requests after the first, in each sandbox
+    /// further requests in each sandbox, after the first
     #[arg(long, value_name = "N", default_value_t = 10)]
     warm: usize,
-    /// time between one sandbox and the next, milliseconds
+    /// pause between one sandbox and the next, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pause: u64,
-    /// sandboxes at the same time
+    /// number of sandboxes at the same time
     #[arg(short, long, default_value_t = 1)]
     concurrency: usize,
     /// template of the sandboxes
     #[arg(short, long, default_value = "code-interpreter-v1")]
     template: String,
-    /// instead of speed, measure the memory of so many sandboxes that live at once
+    /// measure memory instead of speed, with this many sandboxes at the same time
     #[arg(long, value_name = "N", conflicts_with = "n")]
     hold: Option<usize>,
     #[command(flatten)]
@@ -56,16 +56,16 @@ pub struct BenchArgs {
     json: bool,
 }
 
-/// What a new sandbox is asked first. What comes second finds much done already, so each kind gets sandboxes of its own.
+/// The first request to a new sandbox. A second request finds much of the work done, so each kind gets sandboxes of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum First {
-    /// to run a command
+    /// a command
     Command,
-    /// to run `1+1`
+    /// the code `1+1`
     Code,
-    /// to describe a pandas data frame
+    /// the description of a pandas data frame
     Pandas,
-    /// to recurse until Python stops it, which is an error with a long traceback
+    /// a recursion that Python stops, an error with a long traceback
     Recursion,
 }
 
@@ -73,18 +73,19 @@ impl First {
     const ALL: [Self; 4] = [Self::Command, Self::Code, Self::Pandas, Self::Recursion];
 }
 
-/// The clocks of one sandbox. All but `warm` start with the create request.
+/// The times of one sandbox. All but `warm` are counted from the create request.
 struct Sample {
     first: First,
     created: Duration,
-    /// Its agent answers; only of sandboxes that are asked for a command.
+    /// Until the agent answers; only for sandboxes that run a command first.
     answers: Option<Duration>,
-    /// The first result is there; none where the template has no interpreter.
+    /// Until the first result; `None` where the template has no interpreter.
     result: Option<Duration>,
     /// Later requests of the same kind.
     warm: Vec<Duration>,
 }
 
+/// Measures the server that `args` and `place` name, and prints the figures.
 pub async fn bench(place: &Place, args: &BenchArgs) -> Result<ExitCode> {
     let client = args.reach.client(place)?;
     if let Some(count) = args.hold {
@@ -120,7 +121,7 @@ async fn measure_all(client: &Client, args: &BenchArgs) -> Result<Vec<Sample>> {
     while let Some(worker) = workers.join_next().await {
         match worker.context("a measurement was aborted")? {
             Ok(measured) => samples.extend(measured),
-            // Nothing new is begun; what is under way still ends its sandboxes.
+            // No worker starts another sandbox; those in flight still kill theirs.
             Err(error) => {
                 left.store(0, Ordering::Relaxed);
                 failure = failure.or(Some(error));
@@ -204,7 +205,7 @@ async fn recursion(sandbox: &Sandbox) -> Result<()> {
     }
 }
 
-/// Runs `code`; how many results it had, and its error.
+/// Runs `code`, and returns the number of results and the error.
 async fn execute(sandbox: &Sandbox, code: &str) -> Result<(usize, Option<ExecutionError>)> {
     let request =
         ExecutionRequest { code: code.to_owned(), context_id: None, language: None, env_vars: None };
@@ -265,7 +266,7 @@ fn report(samples: &[Sample], wall: Duration, args: &BenchArgs) {
     }
 }
 
-/// What the figures were measured on.
+/// The machine that the figures were measured on.
 fn machine() -> Value {
     let field = |text: &str, key: &str| {
         text.lines()

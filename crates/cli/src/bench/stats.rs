@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Times of one thing done many times.
+/// Durations of one repeated action.
 #[derive(Debug, Default)]
 pub struct Series {
     name: &'static str,
@@ -12,10 +12,12 @@ pub struct Series {
 }
 
 impl Series {
+    /// An empty series.
     pub fn new(name: &'static str) -> Self {
         Self { name, times: Vec::new() }
     }
 
+    /// Adds durations.
     pub fn extend(&mut self, times: impl IntoIterator<Item = Duration>) {
         self.times.extend(times);
     }
@@ -28,6 +30,7 @@ impl Series {
         sorted.get(rank.max(1) - 1).map(|time| time.as_secs_f64() * 1e3)
     }
 
+    /// The series as a line of the printed table.
     pub fn line(&self) -> String {
         let cell = |percent| self.percentile(percent).map_or("-".to_owned(), |ms| format!("{ms:.1}"));
         format!(
@@ -40,6 +43,7 @@ impl Series {
         )
     }
 
+    /// The series as JSON.
     pub fn json(&self) -> Value {
         json!({
             "name": self.name,

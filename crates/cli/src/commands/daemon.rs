@@ -18,19 +18,19 @@ use crate::languages::State;
 use crate::output::{self, note, out};
 use crate::settings::Settings;
 
-/// How often a condition is looked at; nothing tells when another process is ready.
+/// How often a condition is checked; another process does not notify us.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A log of this many bytes is large.
-const LARGE_LOG: u64 = 16 << 20;
+/// Size above which a log is rotated, in bytes.
+const MAX_LOG: u64 = 16 << 20;
 
 /// How long a server may take to answer before it counts as not running.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a server may take to stop before `down` gives up.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a server may take to stop when all sandboxes end with it.
-const END_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long a server may take to stop when it kills all sandboxes first.
+const KILL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Starts `sandcove serve` with the options `up` was given, detached, and waits until it answers.
 pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<ExitCode> {
@@ -41,7 +41,7 @@ pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<E
     }
     drop(Lock::take(&settings.data_dir)?);
     let path = settings.data_dir.join("server.log");
-    set_aside(&path)?;
+    rotate(&path)?;
     let mut log = OpenOptions::new()
         .append(true)
         .create(true)
@@ -57,14 +57,14 @@ pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<E
         .stdout(Stdio::null())
         .stderr(log.try_clone()?)
         .spawn()
-        .context("failed to run `setsid`: is util-linux installed?")?;
+        .context("failed to run `setsid`; is util-linux installed?")?;
     let mut shown = OpenOptions::new().read(true).open(&path)?;
     shown.seek(SeekFrom::End(0))?;
     loop {
         show(&mut shown)?;
         if let Some(status) = child.try_wait()? {
             show(&mut shown)?;
-            bail!("the server did not start ({status}); its log is `{}`", path.display());
+            bail!("the server did not start ({status}); see its log, `{}`", path.display());
         }
         let written = ServerFile::read(&settings.data_dir)?.filter(|file| file.pid == child.id());
         if let Some(file) = written
@@ -78,25 +78,26 @@ pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<E
     }
 }
 
-/// A second `up` is fine as long as it asks for what runs: options of a server cannot be changed while it runs.
+/// Reports the running server. Options that it was not started with are an error: they cannot be changed while it runs.
 fn running_already(file: &ServerFile, data_dir: &Path, options: &[std::ffi::OsString]) -> Result<ExitCode> {
     let arguments = std::fs::read(format!("/proc/{}/cmdline", file.pid)).unwrap_or_default();
     let running: Vec<&[u8]> = arguments.split(|byte| *byte == 0).collect();
     let ignored = not_among(options, &running);
     if !ignored.is_empty() {
         bail!(
-            "a server is running already (process {}), without {}\nhint: `sandcove down` stops it and leaves its sandboxes \
+            "a server is already running (process {}), without {}\nhint: stop it with `sandcove down`, which leaves its sandboxes \
              running; then start it again with these options",
             file.pid,
             ignored.join(" ")
         );
     }
-    note!("a server is running already (process {})", file.pid);
+    note!("a server is already running (process {})", file.pid);
     env::announce(file, data_dir)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Options, each with its value, that a command line does not have. Where the data is does not count: it has been found.
+/// The options, each with its value, that a command line lacks. `--data-dir` and `--config` have led to this server already
+/// and do not count.
 fn not_among(options: &[std::ffi::OsString], running: &[&[u8]]) -> Vec<String> {
     let mut missing = Vec::new();
     let mut rest = options.iter().peekable();
@@ -114,9 +115,9 @@ fn not_among(options: &[std::ffi::OsString], running: &[&[u8]]) -> Vec<String> {
     missing
 }
 
-/// Begins a new log when the one at `path` has grown large; one old log is kept.
-fn set_aside(path: &Path) -> Result<()> {
-    let is_large = std::fs::metadata(path).is_ok_and(|log| log.len() > LARGE_LOG);
+/// Starts a new log when the one at `path` has grown large, and keeps the old one.
+fn rotate(path: &Path) -> Result<()> {
+    let is_large = std::fs::metadata(path).is_ok_and(|log| log.len() > MAX_LOG);
     if is_large {
         let old = path.with_extension("log.1");
         std::fs::rename(path, &old).with_context(|| format!("failed to rename `{}`", path.display()))?;
@@ -124,17 +125,17 @@ fn set_aside(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies what is new in the log to standard error.
+/// Copies new lines of the log to standard error.
 fn show(log: &mut File) -> Result<()> {
     let mut new = String::new();
-    // A torn multi-byte character at the end is no reason to fail; the rest follows.
+    // A character that is half written is not an error; the rest follows.
     if log.read_to_string(&mut new).is_ok() {
         output::write_error(new.as_bytes());
     }
     Ok(())
 }
 
-/// Asks the server to stop, and to end all sandboxes if `all` says so, and waits until it has.
+/// Asks the server to stop, and to kill all sandboxes first if `all` is set, and waits until it has stopped.
 pub async fn down(data_dir: &Path, all: bool) -> Result<ExitCode> {
     let file = match ServerFile::read(data_dir)? {
         Some(file) if Lock::is_held(data_dir) => file,
@@ -142,23 +143,23 @@ pub async fn down(data_dir: &Path, all: bool) -> Result<ExitCode> {
             note!("no server is running");
             if all && purge::holds_sandboxes(data_dir) {
                 bail!(
-                    "sandboxes of an earlier server are still there\nhint: `sandcove up` and `sandcove down --all` end them; \
-                     `sandcove purge` removes everything"
+                    "sandboxes of an earlier server are still there\nhint: kill them with `sandcove up` and `sandcove down --all`, or remove \
+                     everything with `sandcove purge`"
                 );
             }
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let (signal, timeout) = if all { (Signal::USR1, END_TIMEOUT) } else { (Signal::TERM, STOP_TIMEOUT) };
+    let (signal, timeout) = if all { (Signal::USR1, KILL_TIMEOUT) } else { (Signal::TERM, STOP_TIMEOUT) };
     let pid = i32::try_from(file.pid).ok().and_then(rustix::process::Pid::from_raw);
-    let pid = pid.with_context(|| format!("`server.json` names no process: {}", file.pid))?;
+    let pid = pid.with_context(|| format!("invalid process id {} in `server.json`", file.pid))?;
     rustix::process::kill_process(pid, signal)
         .with_context(|| format!("failed to stop process {}", file.pid))?;
     let asked = Instant::now();
     while Lock::is_held(data_dir) {
         if asked.elapsed() > timeout {
             bail!(
-                "process {} does not stop; its log is `{}`",
+                "process {} does not stop; see its log, `{}`",
                 file.pid,
                 data_dir.join("server.log").display()
             );
@@ -169,14 +170,14 @@ pub async fn down(data_dir: &Path, all: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Status of a service that is not running, as systemd and init scripts have it.
+/// Exit status for a service that is not running, as systemd and init scripts define it.
 const NOT_RUNNING: u8 = 3;
 
-/// Shows whether a server runs and how many sandboxes it has.
+/// Shows whether a server is running, and how many sandboxes it has.
 pub async fn status(reach: &Reach, place: &Place, as_json: bool) -> Result<ExitCode> {
     let target = reach.target(place)?;
     let sandboxes = match &target {
-        Some(target) => match tokio::time::timeout(ANSWER_LIMIT, target.client()?.list()).await {
+        Some(target) => match tokio::time::timeout(ANSWER_TIMEOUT, target.client()?.list()).await {
             Ok(Ok(sandboxes)) => Some(sandboxes.len()),
             Ok(Err(sandcove_client::Error::Unreachable { .. })) | Err(_) => None,
             Ok(Err(error)) => return Err(error.into()),
@@ -191,7 +192,7 @@ pub async fn status(reach: &Reach, place: &Place, as_json: bool) -> Result<ExitC
         }
         return Ok(NOT_RUNNING.into());
     };
-    // Of a server elsewhere nothing is known.
+    // The state of a server on another machine is unknown.
     let languages = match target.pid {
         Some(_) => State::read(&place.data_dir),
         None => None,
@@ -233,12 +234,12 @@ mod tests {
     fn one_large_log_is_kept_beside_the_new_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("server.log");
-        set_aside(&path).unwrap();
+        rotate(&path).unwrap();
         std::fs::write(&path, "small").unwrap();
-        set_aside(&path).unwrap();
+        rotate(&path).unwrap();
         assert!(path.exists());
-        File::options().write(true).open(&path).unwrap().set_len(LARGE_LOG + 1).unwrap();
-        set_aside(&path).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(MAX_LOG + 1).unwrap();
+        rotate(&path).unwrap();
         assert!(!path.exists() && dir.path().join("server.log.1").exists());
     }
 }

@@ -1,4 +1,4 @@
-//! `sandcove env`, and what `up` and `serve` print: the variables that clients set to use a server.
+//! `sandcove env`, and what `up` and `serve` print: the variables that clients need to use a server.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -17,7 +17,7 @@ const ADDRESSES: [&str; 3] = ["E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_
 /// The variable whose value is a key.
 const KEY: &str = "E2B_API_KEY";
 
-/// Prints the variables of the server a command would talk to, or the value of one of them.
+/// Prints the variables for the server that a command would use, or the value of one of them.
 pub fn env(reach: &Reach, place: &Place, name: Option<&str>) -> Result<ExitCode> {
     let Some(target) = reach.target(place)? else { bail!(not_running(None)) };
     let text = match name {
@@ -30,13 +30,13 @@ pub fn env(reach: &Reach, place: &Place, name: Option<&str>) -> Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the variables after a start. Where a log may keep the output, a command that prints the key stands for it, so
-/// that `eval "$(sandcove up)"` works all the same.
+/// Prints the variables after a start. When the output may end in a log, a command that prints the key takes the place of
+/// the key; `eval "$(sandcove up)"` works in both cases.
 pub fn announce(file: &ServerFile, data_dir: &Path) -> Result<()> {
     let key = if std::io::stdout().is_terminal() {
         quoted(file.api_key.expose())
     } else {
-        let program = std::env::current_exe().context("failed to find this program's own file")?;
+        let program = std::env::current_exe().context("failed to find the path of this program")?;
         let data_dir = std::path::absolute(data_dir).context("failed to find the current directory")?;
         let [program, data_dir] = [program, data_dir].map(|path| quoted(&path.to_string_lossy()));
         format!("\"$({program} --data-dir {data_dir} env {KEY})\"")

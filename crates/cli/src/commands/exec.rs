@@ -1,4 +1,4 @@
-//! `sandcove sandbox exec` and `connect`: a command in a sandbox as if it ran here, with input, a terminal and signals.
+//! `sandcove sandbox exec` and `connect`: a command in a sandbox, with input, terminal and signals as if it ran here.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -21,35 +21,36 @@ use crate::terminal::{self, RawMode};
 /// How long a signal may take to reach the command before this process gives up.
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The status of a program that a closed pipe ended, as shells report it.
+/// Exit status of a program that a closed pipe ended, as shells report it.
 const BROKEN_PIPE: u8 = 128 + 13;
 
 /// Arguments of `exec`.
 #[derive(Debug, Args)]
 pub struct ExecArgs {
+    /// id of the sandbox
     id: SandboxId,
-    /// pass standard input on also when it is a terminal and the command gets none; pipes and files are always passed on
+    /// pass on standard input even if it is a terminal; pipes and files are always passed on
     #[arg(short, long)]
     interactive: bool,
-    /// give the command a terminal; the default when standard input and output are terminals
+    /// run the command on a terminal; the default if standard input and output are terminals
     #[arg(short, long, conflicts_with = "detach")]
     tty: bool,
-    /// give the command no terminal
+    /// run the command without a terminal
     #[arg(short = 'T', long, conflicts_with = "tty")]
     no_tty: bool,
-    /// set a variable for the command; can be repeated
+    /// set an environment variable for the command; repeatable
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     envs: Vec<(String, String)>,
-    /// leave the command running, and print its process id
+    /// run the command in the background, and print its process id
     #[arg(short, long, conflicts_with = "interactive")]
     detach: bool,
-    /// account to run the command under
+    /// user to run the command as
     #[arg(short, long)]
     user: Option<String>,
     /// directory to run the command in
     #[arg(short = 'w', long, short_alias = 'c', visible_alias = "workdir", value_name = "DIR")]
     cwd: Option<String>,
-    /// the command and its arguments
+    /// command and its arguments
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
@@ -57,16 +58,17 @@ pub struct ExecArgs {
 /// Arguments of `connect`.
 #[derive(Debug, Args)]
 pub struct ConnectArgs {
+    /// id of the sandbox
     id: SandboxId,
-    /// account to run the shell under
+    /// user to run the shell as
     #[arg(short, long)]
     user: Option<String>,
-    /// directory to start in
+    /// directory to start the shell in
     #[arg(short = 'w', long, value_name = "DIR")]
     cwd: Option<String>,
 }
 
-/// Runs a command; its exit status becomes this one's.
+/// Runs a command, and returns its exit status.
 pub async fn exec(client: &Client, args: ExecArgs) -> Result<ExitCode> {
     let sandbox = client.attach(&args.id).await?;
     let tty = args.tty || (!args.no_tty && !args.detach && terminal::is_interactive());
@@ -94,7 +96,7 @@ pub async fn exec(client: &Client, args: ExecArgs) -> Result<ExitCode> {
 pub async fn connect(client: &Client, args: ConnectArgs) -> Result<ExitCode> {
     if !std::io::stdin().is_terminal() {
         bail!(
-            "`connect` needs a terminal: `sandcove sandbox exec {} bash` reads commands from a pipe",
+            "`connect` needs a terminal; to read commands from a pipe, use `sandcove sandbox exec {} bash`",
             args.id
         );
     }
@@ -132,14 +134,14 @@ pub async fn is_gone(client: &Client, id: &SandboxId) -> bool {
     matches!(client.info(id).await, Err(error) if error.status() == Some(404))
 }
 
-/// How a command that was attached to this process came to its end.
+/// How an attached command ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// By itself, or by a signal that was passed on.
+    /// The command exited, by itself or by a signal that was passed on.
     Exit(CommandExit),
-    /// Nobody reads its output, so that it was terminated.
+    /// The command was terminated because its output is not read any more.
     OutputClosed,
-    /// The command was killed: it went on after one signal, and another one came.
+    /// The command was killed: it continued after one signal, and a second one arrived.
     GivenUp(Caught),
 }
 
@@ -174,7 +176,7 @@ pub async fn attach(process: Process, input: Input, mut signals: Option<&mut Sig
                 Some(Ok(ProcessEvent::Output(CommandEvent::Stderr(bytes)))) => output::write_error(&bytes),
                 Some(Ok(ProcessEvent::Exit(exit))) => return Ok(Ended::Exit(exit)),
                 Some(Err(error)) => return Err(error.into()),
-                None => bail!("the command's end was not reported"),
+                None => bail!("the end of the command was not reported"),
             },
             signal = caught => match first {
                 None => {
@@ -190,7 +192,7 @@ pub async fn attach(process: Process, input: Input, mut signals: Option<&mut Sig
     }
 }
 
-/// The events of a process through a channel, whose receiver can be dropped and polled again at any time.
+/// Reads the events of a process into a channel, whose receiver is safe to cancel.
 fn events(mut process: Process) -> mpsc::Receiver<sandcove_client::Result<ProcessEvent>> {
     let (send, receive) = mpsc::channel(16);
     tokio::spawn(async move {
@@ -205,7 +207,7 @@ fn events(mut process: Process) -> mpsc::Receiver<sandcove_client::Result<Proces
     receive
 }
 
-/// Writes standard input to the process. A process that reads no more needs none.
+/// Writes standard input to the process, until either end is closed.
 pub async fn feed(controls: Controls) {
     let mut stdin = terminal::stdin();
     while let Some(chunk) = stdin.recv().await {
@@ -216,10 +218,10 @@ pub async fn feed(controls: Controls) {
     let _ = controls.close_input().await;
 }
 
-/// Makes the process's terminal as large as this one whenever that changes.
+/// Resizes the terminal of the process whenever this one is resized.
 async fn follow_size(controls: Controls) {
     let Ok(mut changes) = signal(SignalKind::window_change()) else { return };
-    // It may have changed while the process was started.
+    // The size may have changed while the process was started.
     let _ = controls.resize(terminal::size()).await;
     while changes.recv().await.is_some() {
         let _ = controls.resize(terminal::size()).await;
@@ -234,7 +236,7 @@ async fn pass_on(controls: &Controls, name: &str) {
     }
 }
 
-/// A task that ends with its handle.
+/// A task that is aborted when its handle is dropped.
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
 
 impl Drop for AbortOnDrop {
@@ -243,7 +245,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// A word as the shell inside reads it back.
+/// Quotes a word for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! `sandcove sandbox forward`: ports of a sandbox as ports of this machine.
+//! `sandcove sandbox forward`: ports of a sandbox on this machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
@@ -12,11 +12,11 @@ use tokio::task::JoinSet;
 
 use crate::output::out;
 
-/// A port of a sandbox and the one it becomes here.
+/// A port of a sandbox and its local port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortPair {
     remote: u16,
-    /// 0 for any.
+    /// Local port; 0 for any free one.
     local: u16,
 }
 
@@ -25,15 +25,15 @@ impl FromStr for PortPair {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (remote, local) = text.split_once(':').unwrap_or((text, text));
-        let number = |part: &str| part.parse::<u16>().map_err(|_| format!("`{part}` is not a port"));
+        let number = |part: &str| part.parse::<u16>().map_err(|_| format!("invalid port `{part}`"));
         match (number(remote)?, number(local)?) {
-            (0, _) => Err("a sandbox has no port 0".to_owned()),
+            (0, _) => Err("port 0 of a sandbox cannot be forwarded".to_owned()),
             (remote, local) => Ok(Self { remote, local }),
         }
     }
 }
 
-/// Forwards until SIGINT or SIGTERM.
+/// Forwards ports until SIGINT or SIGTERM.
 pub async fn forward(sandbox: &Sandbox, ports: &[PortPair]) -> Result<ExitCode> {
     let mut forwards = JoinSet::new();
     for &PortPair { remote, local } in ports {
@@ -52,7 +52,7 @@ pub async fn forward(sandbox: &Sandbox, ports: &[PortPair]) -> Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `localhost` means to programs: IPv4, and IPv6 where this machine has it and nobody else uses the port.
+/// Listens on `localhost`: on IPv4, and on IPv6 if this machine has it and the port is free there.
 async fn listeners(port: u16) -> Result<Vec<TcpListener>> {
     let ipv4 = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), port))
         .await

@@ -1,4 +1,4 @@
-//! `sandcove keys`: who may use a server. Works on its database, whether it runs or not.
+//! `sandcove keys`: API keys, in the database of a server that may be running or not.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,29 +14,29 @@ use crate::data_dir::ServerFile;
 use crate::output::{self, note, out};
 use crate::table::table;
 
-/// Fewer characters of an id or a key do not name one.
-const SHORTEST_PREFIX: usize = 4;
+/// Minimum length of a prefix that names an id or a key.
+const MIN_PREFIX: usize = 4;
 
-/// What can be done with keys.
+/// Subcommands of `keys`.
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
-    /// create a key and print it; it cannot be printed again
+    /// create a key and print it, once
     Create {
-        /// what the key is for; no other key may have this name
+        /// unique name, such as the user or machine that the key is for
         name: String,
         /// print JSON
         #[arg(long)]
         json: bool,
     },
-    /// list keys, each with its first and last characters
+    /// list keys by id, name, and first and last characters
     List {
         /// print JSON
         #[arg(long)]
         json: bool,
     },
-    /// delete keys; they are refused from then on
+    /// delete keys; the server refuses them at once
     Delete {
-        /// name, id, or the first characters of the id or of the key
+        /// name, id, or first characters of the id or key
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<String>,
     },
@@ -49,7 +49,7 @@ pub async fn keys(data_dir: &Path, command: KeysCommand) -> Result<ExitCode> {
     if !exists {
         bail!(not_running(None));
     }
-    // Opening would fail later, with fewer words.
+    // Opening the store would fail with a less helpful error.
     std::fs::File::open(&database).with_context(|| format!("failed to open `{}`", database.display()))?;
     let store = Store::open(&database).await?;
     let team = store.default_team().await?;
@@ -76,11 +76,11 @@ async fn carry_out(store: &Store, team: &Team, data_dir: &Path, command: KeysCom
 
 async fn create(store: &Store, team: &Team, name: &str, as_json: bool) -> Result<ExitCode> {
     if name.is_empty() {
-        bail!("the name of a key cannot be empty");
+        bail!("the name of a key must not be empty");
     }
     if let Some(key) = store.keys(team).await?.iter().find(|key| key.name == name) {
         bail!(
-            "a key named `{name}` exists already ({}); choose another name, or delete that key first",
+            "a key named `{name}` already exists ({}); choose another name, or delete that key first",
             key.id
         );
     }
@@ -94,7 +94,7 @@ async fn create(store: &Store, team: &Team, name: &str, as_json: bool) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// The part of a key's beginning that is shown.
+/// The visible first characters of a key.
 fn beginning(key: &ApiKey) -> String {
     format!("{}{}", key.mask.prefix, key.mask.masked_value_prefix)
 }
@@ -114,13 +114,13 @@ fn list(keys: &[ApiKey]) {
     let _ = output::write(table(["id", "key", "created", "last used", "name"], &rows).as_bytes());
 }
 
-/// The keys that a word of the command line means: by id or name, or else by their first characters.
-fn meant<'k>(keys: &'k [ApiKey], word: &str) -> Vec<&'k ApiKey> {
+/// The keys that a word of the command line names: by id or name, or else by their first characters.
+fn named<'k>(keys: &'k [ApiKey], word: &str) -> Vec<&'k ApiKey> {
     let exact: Vec<_> = keys.iter().filter(|key| key.id.to_string() == word || key.name == word).collect();
-    if !exact.is_empty() || word.len() < SHORTEST_PREFIX {
+    if !exact.is_empty() || word.len() < MIN_PREFIX {
         return exact;
     }
-    // Every key begins with `e2b_`; a whole key has more characters than are shown of it.
+    // Every key begins with `e2b_`; a complete key is longer than its visible part.
     let begins = |key: &&ApiKey| {
         let beginning = beginning(key);
         let by_key = word.len() > key.mask.prefix.len()
@@ -140,22 +140,22 @@ async fn delete(store: &Store, team: &Team, data_dir: &Path, words: &[String]) -
     let mut code = ExitCode::SUCCESS;
     let mut chosen: Vec<&ApiKey> = Vec::new();
     for word in words {
-        match meant(&keys, word).as_slice() {
+        match named(&keys, word).as_slice() {
             [] => {
-                note!("there is no key `{word}`; `sandcove keys list` shows all keys");
+                note!("unknown key `{word}`; `sandcove keys list` shows all keys");
                 code = ExitCode::FAILURE;
             }
             [key] => chosen.push(key),
             several => {
                 let ids: Vec<String> = several.iter().map(|key| key.id.to_string()).collect();
-                bail!("`{word}` names several keys; use one of the ids {}", ids.join(", "));
+                bail!("`{word}` matches several keys; use one of the ids {}", ids.join(", "));
             }
         }
     }
-    // The server would let it in again at its next start, and until then this command would be locked out.
+    // The server would add the key again at its next start, and until then this command would be locked out.
     if let Some(own) = own.filter(|own| chosen.iter().any(|key| key.id == *own)) {
         bail!(
-            "{own} is the key of this machine's own commands: start the server with another SANDCOVE_API_KEY first"
+            "the commands of this machine use the key {own}; to delete it, first start the server with another SANDCOVE_API_KEY"
         );
     }
     for key in chosen {

@@ -1,4 +1,4 @@
-//! `sandcove sandbox list`: which sandboxes there are.
+//! `sandcove sandbox list`.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ pub struct ListArgs {
     /// only sandboxes of this template, by name or id
     #[arg(short, long)]
     template: Option<String>,
-    /// only sandboxes with this metadata; can be repeated
+    /// only sandboxes with this metadata; repeatable
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
     metadata: Vec<(String, String)>,
     /// print JSON
@@ -35,7 +35,7 @@ enum StateName {
     Paused,
 }
 
-/// Prints a line for each sandbox, newest first.
+/// Prints one line for each sandbox, newest first.
 pub async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
     let state = args.state.map(|state| match state {
         StateName::Running => State::Running,

@@ -1,4 +1,4 @@
-//! One file a verb. Each resolves what it needs, does the work, and returns the process's exit code.
+//! One file for each command. A command resolves what it needs, does the work, and returns the exit code of the process.
 
 pub mod daemon;
 pub mod env;
@@ -15,15 +15,15 @@ pub mod serve;
 pub mod stored;
 pub mod view;
 
-/// `NAME=VALUE` of an option.
+/// Parses `NAME=VALUE`.
 pub fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is not NAME=VALUE")),
+        _ => Err(format!("expected NAME=VALUE, not `{text}`")),
     }
 }
 
-/// A number with its noun in singular or plural.
+/// Formats a number with its noun in singular or plural.
 pub fn count(number: usize, noun: &str) -> String {
     let ending = match number {
         1 => "",

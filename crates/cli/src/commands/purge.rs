@@ -1,4 +1,4 @@
-//! `sandcove purge`: ends everything a data directory has on this host and deletes it, with a database or without.
+//! `sandcove purge`: kills and deletes everything that a data directory has on this host, with a database or without.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::daemon;
 use crate::data_dir::Lock;
 use crate::output::note;
 
-/// What servers keep in a data directory. Nothing else in it is deleted.
+/// Files and directories of a server. Nothing else in the data directory is deleted.
 const OWN: [&str; 14] = [
     "languages.json",
     ".languages.json",
@@ -27,20 +27,20 @@ const OWN: [&str; 14] = [
     "server.log",
     "server.log.1",
 ];
-/// Deleted last: with it, the directory can be told to be one of a server.
+/// Marks a data directory, and is deleted last.
 const LOCK: &str = "server.lock";
 
-/// Ends everything and deletes `data_dir`, after asking.
+/// Kills all sandboxes and deletes `data_dir`, after confirmation.
 pub async fn purge(data_dir: &Path, yes: bool) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
-        bail!("purge needs root: it ends sandboxes and unmounts their files");
+        bail!("purge needs root: it kills sandboxes and unmounts their files");
     }
     let Ok(data_dir) = data_dir.canonicalize() else {
-        note!("there is nothing at `{}`", data_dir.display());
+        note!("`{}` does not exist; nothing to remove", data_dir.display());
         return Ok(ExitCode::SUCCESS);
     };
     if !data_dir.join(LOCK).exists() {
-        bail!("`{}` is not the data directory of a server: it holds no `{LOCK}`", data_dir.display());
+        bail!("`{}` is not the data directory of a server: it has no `{LOCK}`", data_dir.display());
     }
     if !yes && !confirm(&data_dir)? {
         note!("nothing was changed");
@@ -51,10 +51,10 @@ pub async fn purge(data_dir: &Path, yes: bool) -> Result<ExitCode> {
     }
     let _lock = Lock::take(&data_dir)?;
     let report =
-        sandcove_isolate::purge(&data_dir).await.context("failed to remove what runs on this host")?;
+        sandcove_isolate::purge(&data_dir).await.context("failed to remove sandboxes from this host")?;
     if !report.failed.is_empty() {
         bail!(
-            "failed to remove {}: the data directory `{}` was kept; run the command again",
+            "failed to remove {}; the data directory `{}` was kept; run the command again",
             report.failed.join(", "),
             data_dir.display()
         );
@@ -63,36 +63,39 @@ pub async fn purge(data_dir: &Path, yes: bool) -> Result<ExitCode> {
         remove(&data_dir.join(name))?;
     }
     match std::fs::remove_dir(&data_dir) {
-        Ok(()) => note!("removed `{}` and everything it had on this host", data_dir.display()),
-        // Somebody else's files, or a mount point.
+        Ok(()) => note!("removed `{}` and everything that belonged to it on this host", data_dir.display()),
+        // The directory has other files, or is a mount point.
         Err(error) => note!(
-            "removed everything that servers kept in `{}` or had on this host; the directory stays ({error})",
+            "removed everything of Sandcove in `{}` and on this host; the directory itself was kept ({error})",
             data_dir.display()
         ),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a server of `data_dir` has left sandboxes, running or paused.
+/// Whether `data_dir` has sandboxes of an earlier server, running or paused.
 pub fn holds_sandboxes(data_dir: &Path) -> bool {
     count(&data_dir.join("run")) + count(&data_dir.join("pool/sandboxes")) > 0
 }
 
 fn confirm(data_dir: &Path) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        bail!("purge deletes `{}` for good and cannot ask here: say `--yes`", data_dir.display());
+        bail!(
+            "purge deletes `{}` permanently, and cannot ask for confirmation without a terminal; use --yes",
+            data_dir.display()
+        );
     }
     note!(
-        "this ends every sandbox of `{}` and deletes the directory: sandboxes, snapshots, volumes, templates, API keys, database",
+        "this kills every sandbox of `{}` and deletes the directory: sandboxes, snapshots, volumes, templates, API keys, database",
         data_dir.display()
     );
-    crate::output::write_error(b"type `yes` to go on: ");
+    crate::output::write_error(b"type `yes` to continue: ");
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(answer.trim() == "yes")
 }
 
-/// Entries that are named as sandboxes are.
+/// Number of entries with the name of a sandbox.
 fn count(directory: &Path) -> usize {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"i")).count()
@@ -105,7 +108,7 @@ fn remove(path: &PathBuf) -> Result<()> {
         Err(error) => Err(error),
     };
     match removed {
-        // A file system of the host's may be mounted on the pool's directory: it is empty, and stays.
+        // The pool's directory may be a mount point of the host: it is empty, and is kept.
         Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => Ok(()),
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("failed to delete `{}`", path.display()))

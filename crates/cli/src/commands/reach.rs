@@ -1,4 +1,4 @@
-//! Which server a command talks to: flags, then the `E2B_*` variables, then the server of this machine.
+//! The server that a command uses: from flags, then the `E2B_*` variables, then the server of this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::data_dir::ServerFile;
 pub struct Place {
     /// The directory.
     pub data_dir: PathBuf,
-    /// Whether `--data-dir` named it, which means its server and no other.
+    /// Whether `--data-dir` was given, which selects the server of that directory.
     pub explicit: bool,
 }
 
@@ -25,21 +25,21 @@ pub struct Reach {
     /// address of the server [default: $E2B_API_URL, or the server of this machine]
     #[arg(long, global = true)]
     url: Option<String>,
-    /// file that holds an API key of the server [default: $E2B_API_KEY, or the key of this machine's server]
+    /// file with an API key of the server [default: $E2B_API_KEY, or the key of this machine's server]
     #[arg(long, value_name = "FILE", global = true)]
     api_key_file: Option<PathBuf>,
 }
 
-/// A server, and the right to use it.
+/// A server and a key for it.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// `http://host:port`
+    /// Address of the server, `http://host:port`.
     pub url: String,
-    /// A key of one of its teams.
+    /// API key of a team.
     pub api_key: Secret,
-    /// The server's process, when it is the one of the data directory.
+    /// Process of the server, if it is the server of the data directory.
     pub pid: Option<u32>,
-    /// Whether a flag or a variable names the server.
+    /// Whether a flag or a variable named the server.
     pub is_named: bool,
 }
 
@@ -55,14 +55,14 @@ impl Target {
         }))
     }
 
-    /// A client of the server. Does not connect.
+    /// A client for the server, not yet connected.
     pub fn client(&self) -> Result<Client> {
         Ok(Client::new(&self.url, &self.api_key)?)
     }
 }
 
 impl Reach {
-    /// Whether a flag names the server or its key.
+    /// Whether a flag names the server or the key.
     pub fn is_given(&self) -> bool {
         self.url.is_some() || self.api_key_file.is_some()
     }
@@ -89,16 +89,16 @@ impl Reach {
             return Ok(Some(Target { api_key, ..local }));
         };
         let url = url.trim_end_matches('/').to_owned();
-        // The key in the data directory is for its own server only. Who may not read it needs another one in any case.
+        // The key in the data directory is for its own server only. An account that cannot read it needs another key.
         let own = ServerFile::read(&place.data_dir).ok().flatten().filter(|file| file.url == url);
         let pid = own.as_ref().map(|file| file.pid);
         match given_key.or_else(|| own.map(|file| file.api_key)) {
             Some(api_key) => Ok(Some(Target { url, api_key, pid, is_named: true })),
-            None => bail!("no API key for {url}\nhint: set E2B_API_KEY, or name a file with --api-key-file"),
+            None => bail!("no API key for {url}\nhint: set E2B_API_KEY, or pass --api-key-file"),
         }
     }
 
-    /// A client of the server.
+    /// A client for the server; an error when there is none.
     pub fn client(&self, place: &Place) -> Result<Client> {
         match self.target(place)? {
             Some(target) => target.client(),
@@ -111,7 +111,7 @@ fn read_key(path: &Path) -> Result<Secret> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("failed to read `{}`", path.display()))?;
     match text.trim() {
-        "" => bail!("`{}` holds no API key", path.display()),
+        "" => bail!("`{}` is empty; expected an API key", path.display()),
         key => Ok(Secret::new(key)),
     }
 }

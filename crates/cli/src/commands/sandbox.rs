@@ -22,32 +22,37 @@ pub struct SandboxArgs {
     command: SandboxCommand,
 }
 
-/// What can be done with sandboxes.
+/// Subcommands of `sandbox`.
 #[derive(Debug, Subcommand)]
 pub enum SandboxCommand {
     /// list running and paused sandboxes
     List(ListArgs),
-    /// show what the server knows about a sandbox, as JSON
-    Info { id: SandboxId },
-    /// end sandboxes
+    /// show the details of a sandbox, as JSON
+    Info {
+        /// id of the sandbox
+        id: SandboxId,
+    },
+    /// kill sandboxes
     Kill {
+        /// ids of sandboxes
         #[arg(required_unless_present = "all")]
         ids: Vec<SandboxId>,
-        /// end every sandbox
+        /// kill every sandbox of the key's team
         #[arg(long, conflicts_with = "ids")]
         all: bool,
     },
-    /// run a command in a sandbox; its exit status becomes this one's
+    /// run a command in a sandbox, and exit with its status
     #[command(
-        after_help = "Standard input, signals and the exit status are those of the command; 128 + N when signal N ended it."
+        after_help = "Standard input and signals are passed on to the command. The exit status is 128 + N if signal N ended it."
     )]
     Exec(ExecArgs),
     /// open an interactive shell in a sandbox
     Connect(ConnectArgs),
-    /// forward ports of a sandbox to this machine until interrupted; connections have the rights of your key
+    /// forward ports of a sandbox to this machine until interrupted; connections use your key
     Forward {
+        /// id of the sandbox
         id: SandboxId,
-        /// a port of the sandbox, and the local port if it differs (0: any free one)
+        /// port of the sandbox, and local port if it differs (0 for any free port)
         #[arg(required = true, value_name = "PORT[:LOCAL]")]
         ports: Vec<PortPair>,
     },
@@ -81,14 +86,14 @@ async fn kill(client: &Client, ids: &[SandboxId]) -> Result<ExitCode> {
         if client.kill(id).await? {
             out!("{id}");
         } else {
-            note!("there is no sandbox {id}");
+            note!("unknown sandbox {id}");
             code = ExitCode::FAILURE;
         }
     }
     Ok(code)
 }
 
-/// `info` is for people and logs; what grants access stays out of it.
+/// Removes tokens: the output of `info` ends up in terminals and logs.
 fn without_tokens(mut info: serde_json::Value) -> serde_json::Value {
     if let Some(object) = info.as_object_mut() {
         object.retain(|key, _| !key.ends_with("Token"));

@@ -12,6 +12,7 @@ use crate::host::{Host, Stop};
 use crate::output::note;
 use crate::settings::Settings;
 
+/// Runs a server until a signal stops it.
 pub async fn serve(settings: &Settings) -> Result<ExitCode> {
     let host = Host::prepare(settings).await?;
     host.file().write(&settings.data_dir)?;
@@ -32,7 +33,7 @@ pub async fn serve(settings: &Settings) -> Result<ExitCode> {
             _ = end_all.recv() => Stop::EndingSandboxes,
         };
         match how {
-            Stop::EndingSandboxes => note!("stopping, and ending all sandboxes"),
+            Stop::EndingSandboxes => note!("stopping, and killing all sandboxes"),
             Stop::KeepingSandboxes => {
                 note!("stopping; sandboxes keep running and are found again at the next start");
             }
@@ -44,10 +45,10 @@ pub async fn serve(settings: &Settings) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `server.json` says of a server that runs, in words for an error.
+/// The error for a server that does not answer, with the address from `server.json`.
 pub fn not_running(file: Option<&ServerFile>) -> String {
     match file {
-        Some(file) => format!("no server answers at {}: start one with `sandcove up`", file.url),
-        None => "no server has run with this data directory: start one with `sandcove up`".to_owned(),
+        Some(file) => format!("no server answers at {}; start one with `sandcove up`", file.url),
+        None => "no server has run with this data directory; start one with `sandcove up`".to_owned(),
     }
 }

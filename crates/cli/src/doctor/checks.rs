@@ -1,4 +1,4 @@
-//! The checks. Each only looks; none changes the host.
+//! The checks of `sandcove doctor`. None changes the host.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use crate::languages::State;
 /// Kernel release from which overlayfs works on idmapped layers.
 const OLDEST_KERNEL: (u32, u32) = (5, 19);
 /// Room that templates and a few sandboxes need, GiB.
-const LITTLE_SPACE_GIB: u64 = 10;
+const MIN_SPACE_GIB: u64 = 10;
 /// `f_type` of btrfs, see statfs(2).
 const BTRFS_MAGIC: u64 = 0x9123_683e;
 
-/// What limits the connections of a sandbox, in as few words as nft takes it.
+/// The smallest table that needs the kernel's connection counter.
 const CONNECTION_LIMIT: &str = "table inet sandcove_doctor {
   set connections { type ifname; size 1; flags dynamic; }
   chain forward {
@@ -38,6 +38,7 @@ const TOOLS: [(&str, &str); 9] = [
     ("tar", "tar"),
 ];
 
+/// Runs every check.
 pub fn all(data_dir: &Path) -> Vec<Check> {
     vec![
         root(),
@@ -53,13 +54,17 @@ pub fn all(data_dir: &Path) -> Vec<Check> {
         tools(),
         space(data_dir),
         languages(data_dir),
-        device("tun", "/dev/net/tun", "tunnels and VPNs inside sandboxes need it: modprobe tun"),
-        device("fuse", "/dev/fuse", "file systems in user space inside sandboxes need it: modprobe fuse"),
         device(
-            "kvm",
-            "/dev/kvm",
-            "sandboxes use namespaces here; hardware isolation would need virtualisation enabled",
+            "tun",
+            "/dev/net/tun",
+            "load the module (modprobe tun); tunnels and VPNs inside sandboxes need it",
         ),
+        device(
+            "fuse",
+            "/dev/fuse",
+            "load the module (modprobe fuse); FUSE file systems inside sandboxes need it",
+        ),
+        device("kvm", "/dev/kvm", "not needed: sandboxes use namespaces"),
         criu(),
     ]
 }
@@ -69,9 +74,9 @@ fn languages(data_dir: &Path) -> Check {
     let runs = Lock::is_held(data_dir);
     let found = match &state {
         Some(state) => state.describe(runs),
-        None => "R, Java and Ruby are built after the first start".to_owned(),
+        None => "R, Java and Ruby will be built after the first start".to_owned(),
     };
-    let hint = "look for the reason in the server's log, and start the server again";
+    let hint = "find the reason in server.log in the data directory, then restart the server";
     let holds = !matches!(state, Some(State::Failed { .. }));
     Check::when(holds, "languages", found, Status::Warn, hint)
 }
@@ -79,13 +84,19 @@ fn languages(data_dir: &Path) -> Check {
 fn root() -> Check {
     let root = rustix::process::geteuid().is_root();
     let found = if root { "running as root" } else { "not running as root" };
-    Check::when(root, "privileges", found, Status::Missing, "start the server as root; sandboxes never are")
+    Check::when(
+        root,
+        "privileges",
+        found,
+        Status::Missing,
+        "start the server as root; sandboxes do not run as root",
+    )
 }
 
 fn kernel() -> Check {
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
     let good = version(&release).is_some_and(|version| version >= OLDEST_KERNEL);
-    let hint = "5.19 or newer is needed: before it overlayfs cannot use idmapped layers";
+    let hint = "use Linux 5.19 or newer: overlayfs on older kernels cannot use idmapped layers";
     Check::when(good, "kernel", format!("linux {}", release.trim()), Status::Missing, hint)
 }
 
@@ -119,9 +130,9 @@ fn user_namespaces() -> Check {
 fn filesystem(name: &'static str, kind: &str, hint: &'static str) -> Check {
     let known = knows_filesystem(kind);
     let found = if known {
-        format!("the kernel knows {kind}")
+        format!("supported by the kernel")
     } else {
-        format!("the kernel does not know {kind} yet")
+        format!("{kind} is not supported by the kernel, or not loaded")
     };
     Check::when(known, name, found, Status::Warn, hint)
 }
@@ -138,7 +149,7 @@ fn btrfs(data_dir: &Path) -> Check {
         return Check::ok("btrfs", format!("{} is on btrfs", existing.display()));
     }
     if !knows_filesystem("btrfs") {
-        let found = "the kernel does not know btrfs yet";
+        let found = "btrfs is not supported by the kernel, or not loaded";
         return Check::when(false, "btrfs", found, Status::Warn, "load the module: modprobe btrfs");
     }
     let has_loop = Path::new("/dev/loop-control").exists();
@@ -166,28 +177,29 @@ fn cgroups() -> Check {
         "{version}, {}",
         if present.is_empty() { "no controllers".to_owned() } else { present.join(" ") }
     );
-    let hint = "the controllers cpu, memory and pids must be enabled for the server's cgroup";
+    let hint = "enable the controllers cpu, memory and pids for the server's cgroup";
     Check::when(present.len() == wanted.len(), "cgroups", found, Status::Missing, hint)
 }
 
 fn nftables() -> Check {
-    let hint = "install nftables and a kernel with nf_tables; networks of sandboxes are filtered with it";
+    let hint =
+        "install nftables, and use a kernel with nf_tables; the network of sandboxes is filtered with it";
     match nft(&["list", "tables"], "") {
-        Ok(()) => Check::ok("nftables", "nft talks to the kernel"),
+        Ok(()) => Check::ok("nftables", "nft works"),
         Err(found) => Check::when(false, "nftables", found, Status::Missing, hint),
     }
 }
 
 fn connection_limit() -> Check {
-    let hint = "load the module (modprobe nft_connlimit), or use a kernel with CONFIG_NFT_CONNLIMIT; connections of \
-                sandboxes are limited with it";
+    let hint = "load the module (modprobe nft_connlimit), or use a kernel with CONFIG_NFT_CONNLIMIT; the connections of \
+                a sandbox are limited with it";
     match nft(&["--check", "--file", "-"], CONNECTION_LIMIT) {
-        Ok(()) => Check::ok("connection limit", "the kernel counts connections (connlimit)"),
+        Ok(()) => Check::ok("connection limit", "supported by the kernel (connlimit)"),
         Err(found) => Check::when(false, "connection limit", found, Status::Missing, hint),
     }
 }
 
-/// Runs nft with `script` as standard input; the first thing it says when it fails.
+/// Runs nft with `script` as standard input; the error is its first line.
 fn nft(arguments: &[&str], script: &str) -> Result<(), String> {
     let run = || {
         let pipes = || Stdio::piped();
@@ -237,7 +249,7 @@ fn tools() -> Check {
         "tools",
         found,
         Status::Missing,
-        "on Debian or Ubuntu: apt-get install the packages",
+        "install the packages; on Debian or Ubuntu: apt-get install",
     )
 }
 
@@ -246,11 +258,11 @@ fn space(data_dir: &Path) -> Check {
     let gib = rustix::fs::statvfs(&existing).map_or(0, |stat| (stat.f_bavail * stat.f_frsize) >> 30);
     let found = format!("{gib} GiB free on {}", existing.display());
     Check::when(
-        gib >= LITTLE_SPACE_GIB,
+        gib >= MIN_SPACE_GIB,
         "disk space",
         found,
         Status::Warn,
-        "templates take 3 GiB, and every sandbox more",
+        "free some space: templates take 3 GiB, and every sandbox adds to that",
     )
 }
 
@@ -263,13 +275,7 @@ fn device(name: &'static str, path: &str, hint: &'static str) -> Check {
 fn criu() -> Check {
     let found = find("criu");
     let text = found.as_ref().map_or("not installed".to_owned(), |path| path.display().to_string());
-    Check::when(
-        found.is_some(),
-        "criu",
-        text,
-        Status::Warn,
-        "pausing keeps processes in memory; CRIU is not used yet",
-    )
+    Check::when(found.is_some(), "criu", text, Status::Warn, "not needed: paused processes stay in memory")
 }
 
 fn find(program: &str) -> Option<PathBuf> {
@@ -299,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_directory_to_come_is_judged_by_where_it_will_be() {
+    fn a_data_directory_to_come_is_checked_where_it_will_be() {
         assert_eq!(existing_ancestor(Path::new("/does/not/exist")), Path::new("/"));
     }
 }

@@ -9,26 +9,26 @@ use serde::Serialize;
 
 use crate::output::{self, out};
 
-/// How a check went.
+/// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// As it should be.
+    /// The requirement is met.
     Ok,
-    /// Sandboxes run without it, with something less.
+    /// Sandboxes run without it, with a limitation.
     Warn,
-    /// Sandboxes cannot run without it.
+    /// Sandboxes cannot run.
     Missing,
 }
 
-/// One thing looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
     name: &'static str,
     status: Status,
     /// What was found.
     found: String,
-    /// What to do; empty when all is well.
+    /// What to do; empty when the requirement is met.
     #[serde(skip_serializing_if = "str::is_empty")]
     hint: &'static str,
 }
@@ -38,7 +38,7 @@ impl Check {
         Self { name, status: Status::Ok, found: found.into(), hint: "" }
     }
 
-    /// Ok when `holds`, otherwise `status` with `hint`.
+    /// A check that is ok when `holds`, and otherwise has `status` and `hint`.
     fn when(
         holds: bool,
         name: &'static str,
@@ -50,7 +50,7 @@ impl Check {
     }
 }
 
-/// Prints all checks; fails when something indispensable is missing.
+/// Prints all checks, and fails when something indispensable is missing.
 pub fn doctor(data_dir: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     let checks = checks::all(data_dir);
     if as_json {

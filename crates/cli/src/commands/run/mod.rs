@@ -25,41 +25,41 @@ use crate::signals::{Caught, Signals};
 use printer::{Printer, Style};
 use source::Source;
 
-/// The status of a command that took too long, as `timeout` has it.
+/// Exit status of a command that took too long, as `timeout` reports it.
 const TIMED_OUT: u8 = 124;
 
-/// The status of a program that a closed pipe ended, as shells report it.
+/// Exit status of a program that a closed pipe ended, as shells report it.
 const BROKEN_PIPE: u8 = 128 + 13;
 
-/// How long the connection to a sandbox may take to break once the sandbox has reached its end.
+/// How long the connection to a sandbox may stay open after the sandbox has reached its timeout.
 const END_MARGIN: Duration = Duration::from_millis(500);
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A file runs as a script: it prints what it prints, and its exit status is this one's. With -c, the value \
-                  of the last expression is printed too. Without a server, one is started for the time of the run (as root)."
+    after_help = "A file runs as a script, and its exit status becomes the exit status of the command. With -c, the value of \
+                  the last expression is printed too. If no server is running, one is started for the run, which needs root."
 )]
 pub struct RunArgs {
-    /// file to run (`-` reads standard input), and arguments of the script; options come before
+    /// file to run (`-` for standard input), followed by its arguments; options go before it
     #[arg(trailing_var_arg = true, value_name = "FILE [ARGUMENT]")]
     words: Vec<String>,
-    /// code to run; what follows are its arguments
+    /// code to run; further words are its arguments
     #[arg(short, long)]
     code: Option<String>,
-    /// language of the code [default: by the file extension, or python]
+    /// language of the code [default: from the file extension, or python]
     #[arg(short, long)]
     language: Option<String>,
     /// template of the sandbox
     #[arg(short, long, default_value = "code-interpreter-v1")]
     template: String,
-    /// set a variable for the code; can be repeated
+    /// set an environment variable for the code; repeatable
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     envs: Vec<(String, String)>,
-    /// seconds after which the code is stopped, with exit status 124
+    /// seconds until the code is stopped with exit status 124
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
-    /// directory to save pictures in
+    /// directory for pictures that the code shows
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// print output, results and errors as one JSON document at the end
@@ -70,7 +70,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The file, and the arguments of its script.
+    /// The file and the arguments of the script.
     fn file(&self) -> (Option<&str>, &[String]) {
         match (&self.code, self.words.split_first()) {
             (None, Some((file, arguments))) => (Some(file), arguments),
@@ -79,14 +79,14 @@ impl RunArgs {
     }
 }
 
-/// Uses the server that flags, variables or the data directory name, or becomes one for the time of the run.
+/// Runs the code on the server that flags, variables or the data directory name, or on one that is started for the run.
 pub async fn run(settings: &Settings, place: &Place, args: &RunArgs) -> Result<ExitCode> {
     let (file, arguments) = args.file();
     let source = Source::read(file, args.code.as_ref(), args.language.as_ref())?;
     let prelude = source.prelude(arguments)?;
     let run = Run { source, prelude, args };
     match args.reach.target(place)? {
-        // Only the server of this machine can be stood in for.
+        // Only the server of this machine can be started here.
         Some(target) if target.is_named || ServerFile::reachable(&place.data_dir).await?.is_some() => {
             run.on(&target.client()?).await
         }
@@ -97,20 +97,20 @@ pub async fn run(settings: &Settings, place: &Place, args: &RunArgs) -> Result<E
 async fn become_server(settings: &Settings, run: &Run<'_>) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         bail!(
-            "no server is running, and starting one needs root\nhint: start it with `sudo sandcove up`, or set E2B_API_URL \
+            "no server is running, and starting one needs root\nhint: start one with `sudo sandcove up`, or set E2B_API_URL \
              and E2B_API_KEY to use another server"
         );
     }
     let mut settings = settings.clone();
     settings.listen = ([127, 0, 0, 1], 0).into();
-    // There will be no second sandbox to make ahead.
+    // The run needs one sandbox, so a pool would be of no use.
     settings.spares = 0;
     settings.languages = LanguageChoice::AsBuilt;
     let is_new = !settings.data_dir.join("sandcove.db").exists();
     note!(
         "no server is running; starting one for this run in {}{}",
         settings.data_dir.display(),
-        if is_new { ", which builds the templates first and takes several minutes" } else { "" }
+        if is_new { "; this builds the templates first, which takes several minutes" } else { "" }
     );
     let host = Host::prepare(&settings).await?;
     let client = host.file().client()?;
@@ -122,19 +122,19 @@ async fn become_server(settings: &Settings, run: &Run<'_>) -> Result<ExitCode> {
     outcome
 }
 
-/// What is run.
+/// Code to run, with the options of its run.
 struct Run<'a> {
     source: Source,
     prelude: Option<String>,
     args: &'a RunArgs,
 }
 
-/// How a run came to its end.
+/// How a run ended.
 enum Ended {
     ByItself,
     TimedOut,
     Caught(Caught),
-    /// Nobody reads the output.
+    /// The reader of the output has gone.
     Unread,
 }
 
@@ -149,7 +149,7 @@ impl Run<'_> {
         let limit = Duration::from_secs(self.args.timeout.into());
         let mut signals = Signals::catch()?;
         let started = Instant::now();
-        // Never given up: the sandbox of a request that is dropped would live on.
+        // Not cancelled: the sandbox of a dropped request would keep running.
         let sandbox = client.create(&new).await?;
         let mut printer = Printer::new(Style {
             name: self.source.name().to_owned(),
@@ -159,7 +159,7 @@ impl Run<'_> {
         });
         let outcome = tokio::select! {
             outcome = self.execute(&sandbox, &mut printer) => match outcome {
-                // The sandbox ends at the same moment, and may be first.
+                // The sandbox reaches its timeout at the same moment, and may be first.
                 Err(_) if started.elapsed() + END_MARGIN > limit => Ok(Ended::TimedOut),
                 Err(error) if is_gone(client, sandbox.id()).await => {
                     Err(error.context("the sandbox was killed while the code ran"))
@@ -214,14 +214,14 @@ impl Run<'_> {
         }
     }
 
-    /// A script for a shell is a program like any other: it has input, arguments and an exit status.
+    /// Runs a shell script as a program, with input, arguments and an exit status.
     async fn script(&self, sandbox: &Sandbox, printer: &mut Printer) -> Result<Ended> {
         let name = self.source.file.as_deref().unwrap_or("bash");
         let path = format!("/tmp/.sandcove-run/{name}");
         sandbox.write_file(&path, self.source.code.clone().into_bytes().into()).await?;
         let words = std::iter::once(path.as_str()).chain(self.args.file().1.iter().map(String::as_str));
         let words: Vec<String> = words.map(quoted).collect();
-        // The code of `-` was standard input.
+        // `-` has consumed standard input.
         let takes_input = self.args.file().0 != Some("-");
         let input = if takes_input { Input::Pipe } else { Input::Closed };
         let command = Command { line: format!("exec bash {}", words.join(" ")), input, ..Command::default() };
@@ -246,13 +246,13 @@ impl Run<'_> {
         Ok(ended)
     }
 
-    /// Puts what the server refused into the words of this command.
+    /// Rewords a refusal of the server for users of this command.
     fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let text = error.to_string();
         if is_closed_port(&error) {
             return anyhow::anyhow!(
-                "template `{}` has no code interpreter: use `--template code-interpreter-v1`, or `sandcove sandbox exec` \
-                 to run programs in a sandbox of it",
+                "template `{}` has no code interpreter; use `--template code-interpreter-v1`, or run programs in a sandbox \
+                 with `sandcove sandbox exec`",
                 self.args.template
             );
         }
@@ -263,7 +263,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether nobody listened where the interpreter should be.
+/// Whether no interpreter listens in the sandbox.
 pub fn is_closed_port(error: &anyhow::Error) -> bool {
     error.downcast_ref::<sandcove_client::Error>().and_then(sandcove_client::Error::status) == Some(502)
 }

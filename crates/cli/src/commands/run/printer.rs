@@ -1,4 +1,4 @@
-//! What `run` prints of an execution, and the exit status it comes to.
+//! Output of `run`, and its exit status.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -13,23 +13,23 @@ use serde_json::{Value, json};
 use crate::commands::count;
 use crate::output::{self, note, out};
 
-/// What IPython warns of after `sys.exit`.
+/// IPython's warning after `sys.exit`.
 const EXIT_WARNING: &str = "To exit: use 'exit', 'quit', or Ctrl-D.";
 
 /// How output is shown.
 #[derive(Debug, Default)]
 pub struct Style {
-    /// The name of the script, which stands for the cell in tracebacks and begins the names of pictures.
+    /// Name of the script: it replaces the cell in tracebacks, and pictures are named after it.
     pub name: String,
-    /// Whether values of expressions are shown.
+    /// Whether values of expressions are printed.
     pub values: bool,
-    /// Whether everything is collected for one JSON document.
+    /// Whether the output is collected into one JSON document.
     pub json: bool,
-    /// Where pictures are saved.
+    /// Directory for pictures.
     pub directory: Option<PathBuf>,
 }
 
-/// Prints events as they come.
+/// Prints events as they arrive.
 #[derive(Debug)]
 pub struct Printer {
     style: Style,
@@ -66,7 +66,7 @@ impl Printer {
         }
     }
 
-    /// Takes an event. False when nobody reads the output any more.
+    /// Prints an event, and returns false when the reader of the output has gone.
     pub fn take(&mut self, event: Event) -> bool {
         match event {
             Event::Stdout(output) => self.print(output.text.as_bytes()),
@@ -97,17 +97,17 @@ impl Printer {
         }
     }
 
-    /// Whether nobody reads the output any more.
+    /// Whether the reader of the output has gone.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Sets the exit status of a command that ended.
+    /// Sets the exit status of a command.
     pub fn exit(&mut self, status: u8) {
         self.status = status;
     }
 
-    /// Prints what is left to print, and returns the exit status.
+    /// Prints the document or hints at the end, and returns the exit status.
     ///
     /// # Errors
     /// When a picture could not be saved.
@@ -201,7 +201,7 @@ impl Printer {
                 return;
             }
             "StdinNotImplementedError" => {
-                "error: the code asks for input, and `sandcove run` gives it none\nhint: pass values as arguments, or use \
+                "error: the code asks for input, and `sandcove run` has none\nhint: pass values as arguments, or use \
                  `sandcove sandbox exec`"
                     .to_owned()
             }
@@ -214,7 +214,7 @@ impl Printer {
         self.error = Some(error);
     }
 
-    /// The last line, which says what happened, in red.
+    /// Colours the last line, the error itself, red.
     fn in_colour(&self, text: &str) -> String {
         let start = text.rfind('\n').map_or(0, |at| at + 1);
         match self.colour {
@@ -242,10 +242,10 @@ fn named(text: &str, file: &str) -> String {
     named
 }
 
-/// A result as text; `None` when there is nothing to see.
+/// A result as text; `None` if it has nothing to show.
 fn in_words(result: &ResultData) -> Option<String> {
     match &result.text {
-        // JavaScript's word for a statement without a value.
+        // The value of a JavaScript statement.
         Some(Value::String(text)) if text == "undefined" => return None,
         Some(Value::String(text)) => return Some(text.clone()),
         _ => {}

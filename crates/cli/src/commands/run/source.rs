@@ -1,4 +1,4 @@
-//! What `run` runs: code, its language, and how a script in that language gets its arguments.
+//! Code for `run`: where it comes from, its language, and how a script in that language gets its arguments.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-/// File extensions and languages.
+/// Languages by file extension.
 const EXTENSIONS: [(&str, &str); 15] = [
     ("py", "python"),
     ("js", "javascript"),
@@ -25,7 +25,7 @@ const EXTENSIONS: [(&str, &str); 15] = [
     ("cxx", "cpp"),
 ];
 
-/// Programs of a `#!` line and languages.
+/// Languages by the program of a `#!` line.
 const PROGRAMS: [(&str, &str); 6] = [
     ("python", "python"),
     ("node", "javascript"),
@@ -42,12 +42,12 @@ pub struct Source {
     pub code: String,
     /// The language of the code.
     pub language: String,
-    /// The name of the file it is from; code of a command line has none.
+    /// Name of the file; `None` for code of the command line.
     pub file: Option<String>,
 }
 
 impl Source {
-    /// Reads the file, standard input (`-`) or the code of the command line.
+    /// Reads the code from a file, from standard input (`-`) or from the command line.
     pub fn read(file: Option<&str>, code: Option<&String>, language: Option<&String>) -> Result<Self> {
         let (code, path) = match (code, file) {
             (Some(code), _) => (code.clone(), None),
@@ -73,18 +73,17 @@ impl Source {
         Ok(Self { code, language, file })
     }
 
-    /// What stands for the code in tracebacks.
+    /// Name of the code in tracebacks.
     pub fn name(&self) -> &str {
         self.file.as_deref().unwrap_or("<string>")
     }
 
-    /// Whether the values of expressions are printed, as in the language's own interactive mode. A script prints what it
-    /// prints; one in R prints its values.
+    /// Whether values of expressions are printed: for code of the command line, and for scripts in R, which print values.
     pub fn shows_values(&self) -> bool {
         self.file.is_none() || self.language == "r"
     }
 
-    /// Code that gives a script its name and arguments, and makes the ways to end it end the execution.
+    /// Code that sets the name and arguments of a script, and makes exits end the execution.
     pub fn prelude(&self, arguments: &[String]) -> Result<Option<String>> {
         let name = self.file.as_deref().unwrap_or(if self.language == "python" { "-c" } else { "" });
         let path = self.file.as_ref().map(|file| format!("/home/user/{file}"));
@@ -116,11 +115,11 @@ impl Source {
                     if list.is_empty() { "character()".to_owned() } else { list }
                 ))
             }
-            // A script of its own, which takes them as any program does.
+            // Runs as a program, which takes arguments as usual.
             "bash" => None,
             _ if arguments.is_empty() => None,
             language => bail!(
-                "scripts in {language} get no arguments; those in python, javascript, typescript, bash and r do"
+                "arguments are not supported for {language}; they are for python, javascript, typescript, bash and r"
             ),
         })
     }
@@ -130,16 +129,13 @@ fn language_of(path: &Path, code: &str) -> Result<String> {
     let Some(extension) = path.extension().and_then(|extension| extension.to_str()) else {
         return shebang(code)
             .map(str::to_owned)
-            .with_context(|| format!("unknown language of `{}`; name it with --language", path.display()));
+            .with_context(|| format!("unknown language of `{}`; pass --language", path.display()));
     };
     match EXTENSIONS.iter().find(|(known, _)| *known == extension) {
         Some((_, language)) => Ok((*language).to_owned()),
         None => {
             let known: Vec<String> = EXTENSIONS.iter().map(|(known, _)| format!(".{known}")).collect();
-            bail!(
-                "unknown file type `.{extension}`; use {}, or name the language with --language",
-                known.join(", ")
-            )
+            bail!("unknown file extension `.{extension}`; use {}, or pass --language", known.join(", "))
         }
     }
 }
@@ -173,7 +169,7 @@ mod tests {
         assert_eq!(language("a/b.ts", "").unwrap(), "typescript");
         assert_eq!(language("b.py", "").unwrap(), "python");
         let error = language("b.pyc", "").unwrap_err().to_string();
-        assert!(error.starts_with("unknown file type `.pyc`; use .py, .js, "), "{error}");
+        assert!(error.starts_with("unknown file extension `.pyc`; use .py, .js, "), "{error}");
     }
 
     #[test]
