@@ -1,4 +1,12 @@
 //! The real backend: Linux namespaces, cgroups, overlayfs, veth and nftables.
+//!
+//! | part | files |
+//! | --- | --- |
+//! | resources that sandboxes share | `host`, `slots` |
+//! | start: take or create an unassigned sandbox, then assign it | `create`, `prepare`, `unassigned` |
+//! | what is kept ahead of starts | `sandbox_pool` and `refill`, `warm` and `keep_warm` |
+//! | a running sandbox | `running`, `suspend`, `record`, `process`, `log` |
+//! | after a crash, and before a stop | `adopt`, `sweep`, `purge` |
 
 mod adopt;
 mod create;
