@@ -50,7 +50,7 @@ pub enum Error {
     Malformed {
         /// URL of the request.
         url: String,
-        /// Reason.
+        /// Reason why it is unreadable.
         reason: String,
     },
 }

@@ -234,7 +234,7 @@ enum Channel {
     Stdin,
 }
 
-/// Who gets the output of an execution.
+/// The audience of an execution, which gets its output.
 #[derive(Clone, Copy)]
 enum Audience {
     Client,

@@ -80,7 +80,7 @@ pub enum InterruptMode {
     Message,
 }
 
-/// What happens to a kernel whose code goes on after an interrupt.
+/// The consequence for a kernel whose code goes on after an interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escalation {
     /// The kernel is interrupted again. Its code will stop some time, and its variables are worth the wait.
@@ -89,7 +89,7 @@ pub enum Escalation {
     KillAfter(u32),
 }
 
-/// What becomes of the output that a kernel, or a program it started, writes to descriptor 1 or 2.
+/// The treatment of output that a kernel, or a program it started, writes to descriptor 1 or 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PipeOutput {
     /// The text is forwarded as frames.
