@@ -39,9 +39,12 @@ fn check(name: &str, text: &str) {
     );
 }
 
-/// Text for a cell of a table.
+/// Text for a cell of a table. Outside code spans, `<` would begin a tag.
 fn cell(text: &str) -> String {
-    text.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ")
+    let text = text.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ");
+    let parts = text.split('`').enumerate();
+    let escaped = parts.map(|(n, part)| if n % 2 == 0 { part.replace('<', "&lt;") } else { part.to_owned() });
+    escaped.collect::<Vec<_>>().join("`")
 }
 
 /// A table with one row a line.
