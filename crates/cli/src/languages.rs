@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use sandcove_image::{Builder, Event, LayerStore, Sources, Template};
 use sandcove_isolate::Backend;
 use sandcove_server::App;
-use sandcove_server::templates::TemplateRecord;
+use sandcove_server::domain::template::TemplateRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::chroot::ChrootRunner;
