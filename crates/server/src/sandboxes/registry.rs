@@ -110,9 +110,9 @@ impl Registry {
 
     /// Finishes `work` even if the caller stops waiting, as when its client hangs up; a stopping server waits for the work.
     ///
-    /// Everything here that takes several steps goes through this method, so that the steps after an interruption (the row,
-    /// the event, the idempotency key) are not lost. The backend's own task for a creation guards something else: the host's
-    /// resources of a sandbox that has no row yet, for callers of the backend other than this one.
+    /// Creations, snapshots and forks go through this method; transitions run in the driver's task, which no caller can end.
+    /// So the server never drops a call of `Backend::create`. The backend runs creations in a task of its own all the same:
+    /// it promises that to any caller, and does not rely on this one.
     pub(super) async fn finish<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
