@@ -12,7 +12,7 @@ use sandcove_image::{
 };
 use sandcove_isolate::Backend;
 use sandcove_server::App;
-use sandcove_server::templates::TemplateRecord;
+use sandcove_server::domain::template::TemplateRecord;
 use sandcove_wire::boot::ENVD_VERSION;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

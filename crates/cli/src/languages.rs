@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use sandcove_image::{Builder, ChrootRunner, Event, LayerStore, Sources, Template};
 use sandcove_isolate::Backend;
 use sandcove_server::App;
-use sandcove_server::templates::TemplateRecord;
+use sandcove_server::domain::template::TemplateRecord;
 use serde::{Deserialize, Serialize};
 
 /// How long new sandboxes do without the languages until the pool has sandboxes with them.

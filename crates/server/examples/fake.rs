@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sandcove_isolate::Backend;
-use sandcove_server::templates::TemplateRecord;
+use sandcove_server::domain::template::TemplateRecord;
 use sandcove_server::{App, Config};
 use sandcove_wire::boot::ENVD_VERSION;
 use sandcove_wire::secret::Secret;

@@ -1,4 +1,4 @@
-//! How busy teams are, looked at every few seconds and kept for a while (contract: control-plane, section 8).
+//! The activity of teams, sampled every few seconds and kept for some days (contract: control-plane, section 8).
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::sandboxes::Registry;
 use crate::store::{Activity, Store};
 use crate::{Result, clock};
 
-/// Days that it is kept.
+/// Days for which activity is kept.
 const DAYS: i64 = 8;
 const DAY_SECONDS: i64 = 24 * 3600;
 
-/// Writes down how busy each team is, every `step`, until it is dropped. Idle teams are not written about, but for the
-/// first time they are found idle, so that a curve comes down again.
+/// Stores the activity of every team each `step`, until the task is dropped. An idle team gets a row only when it has just
+/// become idle, so that its curve comes down again.
 pub(crate) async fn watch(store: Store, sandboxes: Registry, step: Duration) {
     let mut clock = tokio::time::interval(step);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -24,14 +24,14 @@ pub(crate) async fn watch(store: Store, sandboxes: Registry, step: Duration) {
     let mut were_busy = HashSet::new();
     loop {
         clock.tick().await;
-        match look(&store, &sandboxes, since, &were_busy).await {
+        match sample(&store, &sandboxes, since, &were_busy).await {
             Ok((now, busy)) => (since, were_busy) = (now, busy),
-            Err(err) => tracing::warn!(error = ?err, "how busy teams are was not written down"),
+            Err(err) => tracing::warn!(error = ?err, "the activity of teams was not stored"),
         }
     }
 }
 
-async fn look(
+async fn sample(
     store: &Store,
     sandboxes: &Registry,
     since: Timestamp,

@@ -1,170 +1,188 @@
-//! Everything that can go wrong in the control plane, by what happened. Which status that is, `http::error` knows.
+//! Failures of the control plane, named for what happened. `http::error` chooses the status of each.
 
 use sandcove_wire::id::SandboxId;
 
-/// Result of this crate.
+/// The result of a function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failure.
+/// A failure of the control plane.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request does not have the documented form; the text starts behind `validation error: `.
+    /// The request does not have the documented form; the text follows `validation error: `.
     #[error("validation error: {0}")]
-    Schema(String),
-    /// The request has the right form and asks for something that is refused.
+    InvalidRequest(String),
+    /// The request has the documented form and asks for something that is refused.
     #[error("{0}")]
     Refused(String),
-    /// Refused, with a name clients know.
-    #[error("{message}")]
-    RefusedAs {
-        /// The name.
-        code: &'static str,
-        /// For the caller.
-        message: String,
+    /// The text is not a UUID.
+    #[error("the ID is not a UUID")]
+    NotAUuid,
+    /// The token is not one of a page, or of the other order.
+    #[error("Invalid next token")]
+    InvalidPageToken,
+    /// The time span ends before it starts.
+    #[error("start time cannot be after end time")]
+    InvalidTimeRange,
+    /// The timeout is zero or negative.
+    #[error("Timeout must be greater than 0")]
+    TimeoutNotPositive,
+    /// The timeout is longer than the team's maximum session, in hours.
+    #[error("Timeout cannot be greater than {0} hours")]
+    TimeoutTooLong(u64),
+    /// The session would become longer than the team's maximum session.
+    #[error("Max instance length exceeded")]
+    MaxSessionExceeded,
+    /// The team has the maximum number of something.
+    #[error("a team may have at most {max} {what}")]
+    TooManyOfTeam {
+        /// The maximum.
+        max: usize,
+        /// The thing, in the plural.
+        what: &'static str,
     },
-    /// A client of the first generation, whose protocol is another one.
+    /// The client is of the first generation, which speaks another protocol.
     #[error("e2b {0} is not supported by this server: use release 1.0 or later of the package")]
     LegacyClient(String),
     /// The feature is off on this server.
     #[error("{0}")]
     FeatureOff(&'static str),
-    /// Not a sandbox id.
+    /// The text is not a sandbox id.
     #[error("Invalid sandbox ID")]
     InvalidSandboxId,
-    /// No such sandbox, or somebody else's.
+    /// The team has no such sandbox.
     #[error("Sandbox \"{0}\" doesn't exist or you don't have access to it")]
     SandboxNotFound(String),
-    /// It is paused already.
+    /// The sandbox is already paused.
     #[error("Sandbox \"{0}\" is already paused")]
     AlreadyPaused(SandboxId),
-    /// It is running already.
+    /// The sandbox is already running.
     #[error("Sandbox \"{0}\" is already running")]
     AlreadyRunning(SandboxId),
-    /// It is on its way to another state.
+    /// The sandbox is in transition to another state.
     #[error("Sandbox \"{0}\" is changing its state, try again")]
     InTransition(SandboxId),
-    /// Its agent does not answer, and the caller wants it paused only if it does.
+    /// The sandbox's agent does not answer, and the caller wants it paused only when it does.
     #[error("the agent of sandbox \"{0}\" does not answer: it was not paused")]
     AgentUnresponsive(SandboxId),
-    /// It is being killed.
+    /// The sandbox is being killed.
     #[error("Sandbox \"{0}\" is being killed")]
     BeingKilled(SandboxId),
-    /// The team runs as many as it may.
+    /// The team runs as many sandboxes as it may.
     #[error("You have reached the maximum number of concurrent E2B sandboxes ({0}).")]
     TooManySandboxes(u32),
-    /// As many sandboxes run as the host takes, and none ended in time.
+    /// The host runs as many sandboxes as it can, and none ended in time.
     #[error("no capacity for another sandbox, try again later")]
-    NoRoom,
-    /// Other starts were in the way for too long.
+    HostFull,
+    /// The start waited too long for other starts.
     #[error("the sandbox could not be started in time, try again later")]
     PlacementTimeout,
-    /// It was begun, and the host was too busy to get it done.
+    /// The start began, and the host was too busy to finish it in time.
     #[error("the sandbox could not be started in time, try again later")]
     StartTimeout(#[source] sandcove_isolate::Error),
-    /// An operator has closed the door.
+    /// An operator has set the host to admit no new sandboxes.
     #[error("this server takes no new sandboxes at the moment")]
     Draining,
-    /// The team asks too often.
+    /// The team has exceeded its rate limit.
     #[error("too many requests, try again in {0} seconds")]
     TooManyRequests(u64),
-    /// No host resources for one more sandbox.
+    /// The host has no resources for another sandbox.
     #[error("no capacity for another sandbox")]
     NoCapacity(#[source] sandcove_isolate::Error),
-    /// No room for what is to be kept.
+    /// The storage has no space for the files to be kept.
     #[error("the storage of this server is full: delete snapshots or sandboxes")]
     PoolFull(#[source] sandcove_isolate::Error),
-    /// Its processes cannot be stopped just now.
+    /// The sandbox's processes cannot be frozen at the moment.
     #[error("Sandbox \"{0}\" is busy, try again")]
     Busy(SandboxId, #[source] sandcove_isolate::Error),
-    /// Files cannot be kept apart on this server.
+    /// The storage of this server does not support snapshots.
     #[error("this server cannot take snapshots: its storage is not on btrfs")]
     SnapshotsUnsupported(#[source] sandcove_isolate::Error),
     /// The sandbox could not be started.
     #[error("failed to start sandbox {id}")]
     CreateFailed {
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
-        /// Why.
+        /// The failure of the backend.
         source: sandcove_isolate::Error,
     },
     /// A running sandbox could not be changed.
     #[error("failed to {action} sandbox {id}")]
     Backend {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
-        /// Why.
+        /// The failure of the backend.
         source: sandcove_isolate::Error,
     },
-    /// No such template.
+    /// The team can use no such template.
     #[error("template '{0}' not found")]
     TemplateNotFound(String),
-    /// The template is there, the tag is not.
+    /// The template has no such tag.
     #[error("tag '{tag}' does not exist for template '{template}'")]
     TagNotFound {
-        /// As asked for.
+        /// The template as requested.
         template: String,
-        /// As asked for.
+        /// The tag as requested.
         tag: String,
     },
-    /// The template exists and is somebody else's.
+    /// The template exists and is another team's.
     #[error("You don't have access to template '{0}'")]
     TemplateForbidden(String),
-    /// The reference does not follow the grammar.
+    /// The template reference does not follow the grammar.
     #[error("Invalid template reference: {0}")]
     InvalidTemplateReference(String),
-    /// No credentials at all; with those that the call takes.
+    /// The request has no credentials; with those that the call accepts.
     #[error("authorization header is missing: send {0}")]
     NoCredentials(&'static str),
-    /// A credential without the right prefix.
+    /// The credential does not have the right prefix.
     #[error("{0}")]
     MalformedCredential(&'static str),
-    /// An API key nobody has.
+    /// The API key is not known.
     #[error("Invalid API key, please visit {0} for more information.")]
     UnknownApiKey(&'static str),
-    /// An access token nobody has.
+    /// The access token is not known.
     #[error("Invalid Access token, try to login again by running {0}.")]
     UnknownAccessToken(&'static str),
-    /// Not the admin's secret.
+    /// The admin token is wrong.
     #[error("Invalid admin token")]
     UnknownAdminToken,
-    /// The team may nothing.
+    /// The team is banned from every call.
     #[error("team is banned")]
     TeamBanned,
-    /// The team may only look and clean up.
+    /// The team may only read and clean up.
     #[error("team is blocked: {0}")]
     TeamBlocked(String),
-    /// No such volume, or somebody else's.
+    /// The team has no such volume.
     #[error("volume '{0}' not found")]
     VolumeNotFound(uuid::Uuid),
-    /// No such webhook, or somebody else's.
+    /// The team has no such webhook.
     #[error("webhook '{0}' not found")]
     WebhookNotFound(uuid::Uuid),
-    /// A file operation in a volume was not done.
+    /// A file operation in a volume failed or was refused.
     #[error(transparent)]
     VolumeFiles(sandcove_image::files::FileError),
-    /// The host could not make a volume.
+    /// The backend could not create or delete a volume.
     #[error("failed to {action} a volume")]
     Volume {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// Why.
+        /// The failure of the backend.
         source: sandcove_isolate::Error,
     },
-    /// No such key or token, or somebody else's.
+    /// The team has no such key or token.
     #[error("id not found")]
     IdNotFound,
-    /// No such host.
+    /// The node does not exist.
     #[error("no such node")]
     NodeNotFound,
-    /// The host cannot be made what was asked for.
+    /// The node cannot be set to the requested status.
     #[error("{0}")]
     NodeRefused(String),
     /// `X-Team-ID` is not an id.
     #[error("Invalid team ID")]
     InvalidTeamId,
-    /// The team a path names is not that of the credentials, or there is none.
+    /// The path names a team other than that of the credentials.
     #[error("you don't have access to this team")]
     TeamForbidden,
     /// `X-Team-ID` names no team.
@@ -173,37 +191,37 @@ pub enum Error {
     /// The idempotency key was used for another body.
     #[error("the Idempotency-Key was used with a different request")]
     IdempotencyMismatch,
-    /// The first request with this key is still under way.
+    /// The first request with this key is still in progress.
     #[error("a request with this Idempotency-Key is in progress")]
     IdempotencyInProgress,
-    /// What the first request with this key led to is not known, or is gone.
+    /// The outcome of the first request with this key is unknown, or its sandbox is gone.
     #[error("the outcome of the request with this Idempotency-Key is unknown")]
     IdempotencyOutcomeUnknown,
-    /// No such path.
+    /// The API has no such route.
     #[error("no route for {0}")]
     NoRoute(String),
-    /// The pre-1.0 API.
+    /// The route belongs to the API before 1.0.
     #[error("this endpoint is deprecated, please update your E2B SDK or CLI")]
     DeprecatedRoute,
-    /// The body is larger than the API reads.
+    /// The request body is larger than the API accepts.
     #[error("request body is larger than {0} bytes")]
     BodyTooLarge(usize),
-    /// The body could not be read to its end.
+    /// The request body could not be read to its end.
     #[error("failed to read the request body")]
     BodyAborted,
-    /// The request took longer than it may.
+    /// The request took longer than its deadline.
     #[error("request took too long")]
     Deadline,
     /// The store failed.
     #[error("store failed")]
     Store(#[source] sqlx::Error),
-    /// The store's disk has no room.
+    /// The disk of the store is full.
     #[error("the disk of this server's database is full: nothing can be changed until there is room")]
     StoreFull(#[source] sqlx::Error),
-    /// The store could not be brought up to date.
+    /// The store could not be migrated.
     #[error("store could not be migrated")]
     Migrate(#[source] sqlx::migrate::MigrateError),
-    /// A newer server has changed the tables.
+    /// The database was migrated by a newer server.
     #[error(
         "the database was written by a newer sandcove (migration {0} is unknown); this is {version}: use the newer one, \
          or another data directory",
@@ -213,30 +231,30 @@ pub enum Error {
     /// A stored value cannot be read back.
     #[error("stored {what} `{id}` cannot be read")]
     Corrupt {
-        /// Kind of row.
+        /// The kind of row.
         what: &'static str,
-        /// Its id.
+        /// The id of the row.
         id: String,
-        /// Why.
+        /// The reason.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The data directory cannot be used.
     #[error("failed to prepare data directory `{path}`")]
     DataDir {
-        /// Where.
+        /// The path.
         path: std::path::PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// At a start, a sandbox of an earlier server could be called neither alive nor dead.
+    /// At a start, a sandbox of an earlier run was neither known to be alive nor known to be dead.
     #[error("sandbox {id} of an earlier run was not found again, and may be alive: nothing was removed")]
     NotRecovered {
         /// The sandbox.
         id: SandboxId,
-        /// What is not known, and why.
+        /// The failure to find out.
         source: sandcove_isolate::Error,
     },
-    /// At a start, the database is not there though sandboxes are.
+    /// At a start, the database is missing although there are sandboxes.
     #[error(
         "the database `{0}` is missing, but there are sandboxes, snapshots or volumes of an earlier run: put it back, or remove \
          them with `sandcove purge`"
@@ -248,14 +266,14 @@ pub enum Error {
     /// The server is stopping.
     #[error("the server is shutting down")]
     ShuttingDown,
-    /// A broken promise of this server's own code.
+    /// An invariant of the server's own code does not hold.
     #[error("internal error: {0}")]
     Internal(&'static str),
 }
 
 impl From<sqlx::Error> for Error {
     fn from(source: sqlx::Error) -> Self {
-        /// What SQLite calls a disk without room.
+        /// SQLite's code for a full disk.
         const FULL: &str = "13";
         let full = match &source {
             sqlx::Error::Database(error) => error.code().as_deref() == Some(FULL),
@@ -267,7 +285,7 @@ impl From<sqlx::Error> for Error {
 }
 
 impl Error {
-    /// A failed file operation in a volume.
+    /// The error of a failed file operation in a volume.
     pub(crate) fn from_volume(action: &'static str, source: std::io::Error) -> Self {
         use sandcove_image::files::FileError;
         Self::VolumeFiles(match source.kind() {

@@ -1,20 +1,21 @@
-//! What must hold of addresses of sandboxes whatever a client sends, as checks over plain bytes. The program in `fuzz/`
-//! looks for bytes that break them; the inputs it has collected are replayed by the test below.
+//! Properties of sandbox addresses that hold for any bytes a client sends. The program in `fuzz/` searches for bytes that
+//! break them; the test below replays the inputs that it has collected.
 
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use sandcove_wire::boot::AGENT_PORT;
+use sandcove_wire::control::control_route;
 
-use crate::proxy::host_route::{Prefixes, Target, asked_host, is_control_route, route};
+use crate::proxy::host_route::{Prefixes, Target, requested_host, route};
 use crate::proxy::local_uri;
 
-/// Heads of requests: the first line is the path, each one after it a header.
+/// Checks the head of a request: the first line is the path, each one after it a header.
 pub fn host(input: &[u8]) {
     let mut lines = input.split(|byte| *byte == b'\n');
     let path = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
     let headers: HeaderMap = lines.filter_map(header).collect();
     control_routes(&path);
-    let Ok(host) = asked_host(None, &headers) else {
+    let Ok(host) = requested_host(None, &headers) else {
         let hosts: Vec<_> = headers.get_all(HOST).iter().collect();
         assert!(hosts.len() > 1 || hosts[0].to_str().is_err(), "a plain host was refused");
         return;
@@ -38,7 +39,7 @@ fn header(line: &[u8]) -> Option<(HeaderName, HeaderValue)> {
     Some((name, HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?))
 }
 
-/// The order of decisions, told from their outcome (contract: control-plane, section 15.4).
+/// Checks that a target follows the order of decisions (contract: control-plane, section 15.4).
 fn check(target: &Target, host: &str, headers: &HeaderMap, prefix: &str) {
     let label = host.split_once('.').map_or("", |(label, _)| label);
     let names_a_port = label
@@ -69,9 +70,10 @@ fn check(target: &Target, host: &str, headers: &HeaderMap, prefix: &str) {
     }
 }
 
-/// A control route is one in every spelling, and nothing else becomes one.
+/// Checks that a control route is one in every spelling, and that nothing else becomes one.
 fn control_routes(path: &str) {
     let decoded = percent_decode_str(path).decode_utf8_lossy().into_owned();
+    let is_control_route = |path: &str| control_route(path).is_some();
     let is_control = is_control_route(path);
     let encoded = percent_encode(decoded.as_bytes(), NON_ALPHANUMERIC).to_string();
     assert_eq!(is_control_route(&encoded), is_control);

@@ -1,4 +1,4 @@
-//! This host, as operators see it: what it is made of, how busy it is, and whether it takes new sandboxes.
+//! The host, as operators see it: its hardware, its load, and whether it admits new sandboxes.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ pub(crate) struct Node {
     instance: Uuid,
     machine: MachineInfo,
     status: Mutex<(NodeStatus, Timestamp)>,
-    /// Busy and all ticks of all CPUs when they were last asked for.
+    /// Busy and all ticks of all CPUs at the last sample.
     ticks: Mutex<(u64, u64)>,
 }
 
@@ -33,12 +33,12 @@ impl Node {
         }
     }
 
-    /// Its host name.
+    /// The host name.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Another one at every start.
+    /// The id of this run of the server.
     pub(crate) fn instance(&self) -> Uuid {
         self.instance
     }
@@ -47,7 +47,7 @@ impl Node {
         &self.machine
     }
 
-    /// What it is, and since when.
+    /// The status, and the time since when it holds.
     pub(crate) fn status(&self) -> (NodeStatus, Timestamp) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,7 +59,7 @@ impl Node {
         }
     }
 
-    /// Processors and memory; what the kernel does not tell is 0.
+    /// Usage of processors and memory; 0 for values that the kernel does not report.
     pub(crate) fn usage(&self) -> NodeMetrics {
         let (busy, all) = ticks(&read("/proc/stat"));
         let mut last = self.ticks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// The disk of the pool, where there is one.
+    /// The disk of the pool, if there is a pool.
     pub(crate) fn disks(&self, data_dir: &Path) -> Vec<Disk> {
         let Ok(space) = sandcove_isolate::disk_space(&data_dir.join("pool")) else { return Vec::new() };
         vec![Disk {
@@ -118,7 +118,7 @@ fn machine(cpuinfo: &str) -> MachineInfo {
 /// Busy and all ticks of all CPUs together.
 fn ticks(stat: &str) -> (u64, u64) {
     let Some(line) = stat.lines().find_map(|line| line.strip_prefix("cpu ")) else { return (0, 0) };
-    // The ninth and tenth, time of guests, are part of the first two already.
+    // The ninth and tenth field, time of guests, are part of the first two.
     let fields: Vec<u64> = line.split_whitespace().take(8).filter_map(|field| field.parse().ok()).collect();
     let all: u64 = fields.iter().sum();
     let idle: u64 = fields.iter().skip(3).take(2).sum();

@@ -28,17 +28,17 @@ pub(crate) fn template_id() -> TemplateId {
     TemplateId::from_random(digits())
 }
 
-/// 64 hex digits.
+/// A secret of 64 hex digits.
 pub(crate) fn token() -> Secret {
     Secret::new(hex::<32>())
 }
 
-/// `e2b_` and 40 hex digits, the form clients check.
+/// An API key: `e2b_` and 40 hex digits, a form that clients check.
 pub(crate) fn api_key() -> Secret {
     Secret::new(format!("e2b_{}", hex::<20>()))
 }
 
-/// `sk_e2b_` and 40 hex digits.
+/// An access token: `sk_e2b_` and 40 hex digits.
 pub(crate) fn access_token() -> Secret {
     Secret::new(format!("sk_e2b_{}", hex::<20>()))
 }

@@ -1,4 +1,4 @@
-//! Numbers for operators: few, typed, and never labelled with anything a client chooses. `GET /metrics` shows them.
+//! Metrics for operators: few, typed, and never labelled with anything a client chooses. `GET /metrics` serves them.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -10,34 +10,34 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::traces;
 
-/// How a start of a sandbox ended.
+/// The result of a start of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartResult {
-    /// It runs.
+    /// The sandbox runs.
     Started,
-    /// It was tried, and did not come up.
+    /// The start was tried and failed.
     Failed,
-    /// It was not tried: there was no room in time.
+    /// The start was not tried, because there was no capacity in time.
     Refused,
 }
 
-/// What a sandbox is counted as.
+/// The state that a sandbox is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counted {
-    /// Its processes run.
+pub(crate) enum SandboxState {
+    /// The sandbox's processes run.
     Running,
-    /// They are kept, and do not run.
+    /// The sandbox is paused.
     Paused,
-    /// It is being started, or waits for its turn.
+    /// The sandbox is being started, or waits to be.
     Starting,
 }
 
-/// How an attempt to deliver a webhook ended.
+/// The result of an attempt to deliver to a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeliveryResult {
-    /// The receiver took it.
+    /// The receiver accepted the delivery.
     Delivered,
-    /// It did not.
+    /// The receiver did not accept it, or was not reached.
     Failed,
 }
 
@@ -51,7 +51,7 @@ impl StartResult {
     }
 }
 
-impl Counted {
+impl SandboxState {
     fn text(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -92,7 +92,7 @@ struct RequestLabels {
     status: u16,
 }
 
-/// Everything that is counted.
+/// The metrics of the server.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     registry: Registry,
@@ -149,7 +149,7 @@ impl Default for Telemetry {
         let observed_lost = Counter::default();
         registry.register(
             "observed_lost",
-            "Sandboxes whose last logs and readings could not be stored and were given up",
+            "Sandboxes whose last logs and samples could not be stored and are lost",
             observed_lost.clone(),
         );
         registry.register(
@@ -173,55 +173,55 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// Counts a start that ended.
+    /// Counts a start by its result.
     pub(crate) fn start_ended(&self, result: StartResult) {
         self.starts.get_or_create(&StartLabels { result: result.text() }).inc();
     }
 
-    /// How many starts ended that way.
+    /// The number of starts with that result.
     pub(crate) fn starts(&self, result: StartResult) -> u64 {
         self.starts.get_or_create(&StartLabels { result: result.text() }).get()
     }
 
-    /// Notes how long a start took that succeeded.
+    /// Records the duration of a start that succeeded.
     pub(crate) fn started_in(&self, took: std::time::Duration) {
         self.start_seconds.observe(took.as_secs_f64());
     }
 
-    /// Notes how long a start waited for its turn.
+    /// Records how long a start waited to be admitted.
     pub(crate) fn waited(&self, took: std::time::Duration) {
         self.queue_seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts an answered request; `route` is the pattern its path matched.
+    /// Counts an answered request; `route` is the pattern that its path matched.
     pub(crate) fn answered(&self, method: &str, route: &str, status: u16, took: std::time::Duration) {
         let labels = RequestLabels { method: method.to_owned(), route: route.to_owned(), status };
         self.requests.get_or_create(&labels).inc();
         self.request_seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts an attempt to deliver a webhook.
+    /// Counts an attempt to deliver to a webhook.
     pub(crate) fn delivery_ended(&self, result: DeliveryResult) {
         self.deliveries.get_or_create(&DeliveryLabels { result: result.text() }).inc();
     }
 
-    /// Notes how long processes stood still for a snapshot.
-    pub(crate) fn stood_still(&self, took: std::time::Duration) {
+    /// Records how long processes were frozen for a snapshot.
+    pub(crate) fn frozen_for(&self, took: std::time::Duration) {
         self.freeze_seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts sandboxes whose last logs and readings were given up.
+    /// Counts sandboxes whose last logs and samples were lost.
     pub(crate) fn observed_lost(&self, sandboxes: usize) {
         self.observed_lost.inc_by(sandboxes as u64);
     }
 
-    /// Sets how many sandboxes there are.
-    pub(crate) fn set_sandboxes(&self, state: Counted, count: usize) {
+    /// Sets the number of sandboxes in a state.
+    pub(crate) fn set_sandboxes(&self, state: SandboxState, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.sandboxes.get_or_create(&StateLabels { state: state.text() }).set(count);
     }
 
-    /// All of it, as Prometheus reads it.
+    /// The metrics in the format of Prometheus.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.

@@ -4,7 +4,9 @@
 
 pub mod api;
 pub mod boot;
+pub mod control;
 pub mod envd;
 pub mod id;
 pub mod interpreter;
 pub mod secret;
+pub mod signature;

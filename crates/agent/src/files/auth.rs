@@ -4,10 +4,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
+use sandcove_wire::signature::Operation;
 
 use super::error::{Error, Result};
 use super::query::FilesQuery;
-use super::signature::{self, Operation};
+use super::signature;
 use crate::state::{Access, State, TokenCheck};
 
 /// Refuses a request that carries neither the token nor a valid signature.

@@ -13,6 +13,7 @@ use http::header::{
     CONTENT_TYPE, LAST_MODIFIED, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use sandcove_wire::signature::Operation;
 
 use super::auth::authorize;
 use super::chunks::{Chunks, Gzip, Plain, Source, is_compressible};
@@ -20,7 +21,6 @@ use super::conditions::{self, Selection};
 use super::encoding::{self, Coding};
 use super::error::{Error, Result};
 use super::query::FilesQuery;
-use super::signature::Operation;
 use super::{content_type, disposition};
 use crate::filesystem::entry::base_name;
 use crate::path;

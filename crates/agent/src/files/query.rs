@@ -4,16 +4,15 @@ use axum::extract::{FromRequestParts, Query};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
+use sandcove_wire::signature::UrlSignature;
 use serde::Deserialize;
-
-use super::signature::Signed;
 
 /// The query of GET and POST `/files`. All fields are as written in the query: signatures cover that text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FilesQuery {
     pub(super) path: Option<String>,
     pub(super) username: Option<String>,
-    pub(super) signature: Option<Signed>,
+    pub(super) signature: Option<UrlSignature>,
 }
 
 impl<S: Sync + Send> FromRequestParts<S> for FilesQuery {
@@ -34,7 +33,7 @@ impl<S: Sync + Send> FromRequestParts<S> for FilesQuery {
         let expiration = raw.signature_expiration.as_deref().map(str::parse).transpose();
         let expiration = expiration
             .map_err(|e| refuse(format!("invalid format for parameter signature_expiration: {e}")))?;
-        let signature = raw.signature.map(|value| Signed { value, expiration });
+        let signature = raw.signature.map(|value| UrlSignature { value, expiration });
         Ok(Self { path: raw.path, username: raw.username, signature })
     }
 }

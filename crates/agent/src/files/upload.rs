@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
+use sandcove_wire::signature::Operation;
 use serde::Serialize;
 
 use super::auth::authorize;
@@ -20,7 +21,6 @@ use super::multipart::Multipart;
 use super::place::{follow_links, place};
 use super::query::FilesQuery;
 use super::receive::{Received, receive};
-use super::signature::Operation;
 use super::{body, metadata_headers};
 use crate::account::Account;
 use crate::filesystem::directories::{self, Owner};

@@ -6,18 +6,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use sandcove_wire::control::control_route;
 use serde_json::json;
 use tower::ServiceExt;
 
 use super::cors;
 use crate::account::Account;
-use crate::path;
 use crate::rpc::{self, headers};
 use crate::state::{RequestContext, SharedState};
 
-/// Routes that only the host may use, and only on the control socket (contract: envd, section 7).
-const RESERVED: [&str; 7] =
-    ["/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"];
 /// The only `User-Agent` that gets reduced answers.
 const LEGACY_CLIENT: &str = "connect-python";
 
@@ -151,33 +148,10 @@ fn checks_itself(method: &Method, path: &str) -> bool {
 }
 
 fn reserved(path: &str) -> Option<Response<Body>> {
-    let decoded = percent_decoded(path);
-    let cleaned = path::clean(&format!("/{decoded}"));
-    RESERVED.contains(&cleaned.as_str()).then(|| {
-        let message = format!("the path {cleaned} is reserved for the E2B control plane");
-        json_response(StatusCode::NOT_FOUND, &json!({ "message": message, "path": cleaned, "code": 404 }))
+    control_route(path).map(|route| {
+        let message = format!("the path {route} is reserved for the E2B control plane");
+        json_response(StatusCode::NOT_FOUND, &json!({ "message": message, "path": route, "code": 404 }))
     })
-}
-
-fn percent_decoded(path: &str) -> String {
-    let mut out = Vec::with_capacity(path.len());
-    let mut bytes = path.bytes();
-    while let Some(byte) = bytes.next() {
-        let mut ahead = bytes.clone();
-        let digits = (byte == b'%').then(|| (ahead.next().and_then(hex), ahead.next().and_then(hex)));
-        match digits {
-            Some((Some(high), Some(low))) => {
-                out.push(high << 4 | low);
-                bytes = ahead;
-            }
-            _ => out.push(byte),
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|d| u8::try_from(d).ok())
 }
 
 fn basic_user(authorization: &str) -> Option<String> {
@@ -227,9 +201,16 @@ mod tests {
 
     #[test]
     fn reserved_paths_are_seen_through_disguise() {
-        for path in
-            ["/init", "/init/", "//init", "/%69nit", "/x/../init", "/./upgrade", "/files/%2e%2e/freeze"]
-        {
+        for path in [
+            "/init",
+            "/init/",
+            "//init",
+            "/%69nit",
+            "/x/../init",
+            "/./upgrade",
+            "/files/%2e%2e/freeze",
+            "/INIT",
+        ] {
             assert!(reserved(path).is_some(), "{path}");
         }
         for path in ["/health", "/initial", "/files/init", "/%zz"] {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use sandcove_server::domain::team::Team;
 use sandcove_server::store::{ApiKey, Store};
-use sandcove_server::teams::Team;
 use serde_json::json;
 
 use super::serve::not_running;

@@ -1,6 +1,6 @@
-//! One attempt to tell a receiver of an event. Receivers are named by clients, so what they name is not trusted: private
-//! and local addresses are refused unless the operator allows them, redirects are not followed, and an answer is read
-//! only so far.
+//! One attempt to deliver an event to a receiver. Clients choose receivers, so the address is not trusted: private and
+//! local addresses are refused unless the operator allows them, redirects are not followed, and only the beginning of an
+//! answer is read.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -18,34 +18,34 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::clock;
+use crate::domain::webhook::Webhook;
 use crate::outbound::{self, Tls};
-use crate::store::Webhook;
 
-/// How long a receiver may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time in which a receiver has to answer.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who may be told.
+/// The receivers that events may be delivered to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receivers {
-    /// Those on the internet.
+    /// Receivers on the internet.
     Public,
-    /// Also those on private networks and this host.
+    /// Receivers on the internet, on private networks and on this host.
     Anywhere,
 }
 
-/// Why an attempt failed before there was an answer.
+/// The reason for which an attempt failed.
 struct Failure {
     class: &'static str,
     message: String,
 }
 
-/// Base64url of SHA-256 over the secret followed by the body.
+/// The signature of a delivery: base64url of SHA-256 over the secret followed by the body.
 pub fn signature(secret: &Secret, body: &[u8]) -> String {
     let digest = Sha256::new().chain_update(secret.expose().as_bytes()).chain_update(body).finalize();
     URL_SAFE_NO_PAD.encode(digest)
 }
 
-/// Tells the receiver of `webhook` about `event`, and says how it went.
+/// Sends `event` to the receiver of `webhook`, and returns the record of the attempt.
 pub(super) async fn deliver(
     webhook: &Webhook,
     event: &SandboxEvent,
@@ -56,7 +56,7 @@ pub(super) async fn deliver(
     let began = Instant::now();
     let timestamp = clock::now();
     let body = body(event);
-    let sent = tokio::time::timeout(PATIENCE, send(webhook, id, &body, receivers, tls)).await;
+    let sent = tokio::time::timeout(DELIVERY_TIMEOUT, send(webhook, id, &body, receivers, tls)).await;
     let (answer, failure) = match sent {
         Ok(Ok(answer)) if answer.status().is_success() => (Some(answer), None),
         Ok(Ok(answer)) => {
@@ -65,7 +65,7 @@ pub(super) async fn deliver(
         }
         Ok(Err(failure)) => (None, Some(failure)),
         Err(_) => {
-            let message = format!("no answer within {} seconds", PATIENCE.as_secs());
+            let message = format!("no answer within {} seconds", DELIVERY_TIMEOUT.as_secs());
             (None, Some(Failure { class: "timeout", message }))
         }
     };
@@ -90,7 +90,7 @@ pub(super) async fn deliver(
     }
 }
 
-/// The event as receivers read it: with words joined by underscores.
+/// The body of a delivery: the event, with member names in snake case.
 fn body(event: &SandboxEvent) -> String {
     json!({
         "id": event.id,
@@ -159,7 +159,7 @@ async fn send(
     let authority = authority.rsplit('@').next().unwrap_or(authority);
     let authority = HeaderValue::from_str(authority).map_err(|err| refused(err.to_string()))?;
     request.headers_mut().insert(header::HOST, authority);
-    // To the very address that was judged: a name is not asked for twice.
+    // The request goes to the address that was checked; the name is not resolved a second time.
     let secure = is_secure.then_some((tls, host));
     outbound::send(address, secure, request)
         .await
@@ -177,7 +177,7 @@ async fn look_up(host: &str, port: u16, receivers: Receivers) -> Result<SocketAd
     })
 }
 
-/// Whether an address is one of the internet's, as far as its form tells.
+/// Whether an address is public, as far as its form shows.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -203,7 +203,7 @@ fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Global unicast, without what carries an IPv4 address inside (6to4, Teredo) and what is for documentation.
+/// Whether an address is global unicast, but no tunnel of an IPv4 address (6to4, Teredo) and not for documentation.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     let is_global = segments[0] & 0xe000 == 0x2000;

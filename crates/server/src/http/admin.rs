@@ -1,5 +1,5 @@
-//! Teams, as operators make, change and stop them (contract: control-plane, section 13). `/admin/teams` itself, to list,
-//! make and change them, is this server's own addition.
+//! Calls of operators for teams (contract: control-plane, section 13). `/admin/teams` itself, to list, create and change
+//! teams, is this server's own addition.
 
 use std::time::Duration;
 
@@ -15,20 +15,21 @@ use super::auth::{Operator, may_act};
 use super::body::{self, Required};
 use super::keys;
 use super::params::Id;
-use crate::app::App;
-use crate::teams::{Caps, Standing, Team};
+use crate::domain::team::{Caps, Standing, Team};
+use crate::state::App;
 use crate::{Error, Result};
 
 const HOUR: u64 = 3600;
-/// Of a new team, unless it is said otherwise.
-const NEW_SANDBOXES: u32 = 20;
-const NEW_HOURS: u64 = 24;
-const NEW_TTL_DAYS: u32 = 7;
-const MOST_TTL_DAYS: u32 = 365;
-/// Characters of a name.
-const LONGEST_NAME: usize = 128;
+/// Default limits of a new team.
+const DEFAULT_SANDBOXES: u32 = 20;
+const DEFAULT_HOURS: u64 = 24;
+const DEFAULT_TTL_DAYS: u32 = 7;
+/// Maximum time for which a team's events are kept.
+const MAX_TTL_DAYS: u32 = 365;
+/// Maximum length of a name, characters.
+const MAX_NAME: usize = 128;
 
-/// The team a path names, for an operator.
+/// The team that a path names, for an operator.
 pub(super) struct OfPath(Team);
 
 impl FromRequestParts<App> for OfPath {
@@ -63,10 +64,10 @@ pub(super) async fn create(
         name,
         is_default: false,
         standing: Standing::Good,
-        max_sandboxes: NEW_SANDBOXES,
-        max_session: Duration::from_secs(NEW_HOURS * HOUR),
+        max_sandboxes: DEFAULT_SANDBOXES,
+        max_session: Duration::from_secs(DEFAULT_HOURS * HOUR),
         caps: Caps::default(),
-        events_ttl_days: NEW_TTL_DAYS,
+        events_ttl_days: DEFAULT_TTL_DAYS,
     };
     limit(&mut team, &body.limits)?;
     app.store().add_team(&team).await?;
@@ -96,7 +97,7 @@ pub(super) async fn kill(State(app): State<App>, OfPath(team): OfPath) -> Respon
     body::json(StatusCode::OK, &wire::Killed { killed_count, failed_count })
 }
 
-/// Nothing builds templates for teams yet, so there is never anything to end.
+/// Cancels the builds of a team. Teams cannot build templates yet, so there are none.
 pub(super) async fn cancel_builds(OfPath(_): OfPath) -> Response {
     body::json(StatusCode::OK, &wire::Cancelled::default())
 }
@@ -117,7 +118,7 @@ pub(super) async fn delete_key(
     _: Operator,
     Path((team, key)): Path<(String, String)>,
 ) -> Result<StatusCode> {
-    let parse = |id: &str| Uuid::parse_str(id).map_err(|_| Error::Refused("the ID is not a UUID".into()));
+    let parse = |id: &str| Uuid::parse_str(id).map_err(|_| Error::NotAUuid);
     let (team, key) = (parse(&team)?, parse(&key)?);
     let team = app.store().team(team).await?.ok_or(Error::TeamNotFound)?;
     match app.store().delete_key(&team, key).await? {
@@ -138,32 +139,34 @@ pub(super) async fn running_counts(State(app): State<App>, _: Operator) -> Respo
 
 fn name(name: &str) -> Result<String> {
     let name = name.trim();
-    if name.is_empty() || name.chars().count() > LONGEST_NAME {
-        return Err(Error::Schema(format!("property \"name\" must have 1 to {LONGEST_NAME} characters")));
+    if name.is_empty() || name.chars().count() > MAX_NAME {
+        return Err(Error::InvalidRequest(format!("property \"name\" must have 1 to {MAX_NAME} characters")));
     }
     Ok(name.to_owned())
 }
 
-/// A slug is the namespace of template names, so it follows their grammar.
+/// Checks a slug, which is the namespace of template names and follows their grammar.
 fn check_slug(slug: &str) -> Result<()> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
-    if slug.is_empty() || slug.len() > LONGEST_NAME || !slug.bytes().all(allowed) {
-        return Err(Error::Schema(format!("property \"slug\" must be of a-z, 0-9, - and _, not \"{slug}\"")));
+    if slug.is_empty() || slug.len() > MAX_NAME || !slug.bytes().all(allowed) {
+        return Err(Error::InvalidRequest(format!(
+            "property \"slug\" must be of a-z, 0-9, - and _, not \"{slug}\""
+        )));
     }
     Ok(())
 }
 
 fn limit(team: &mut Team, limits: &wire::LimitsUpdate) -> Result<()> {
     let positive = |name: &str, value: u64| match value {
-        0 => Err(Error::Schema(format!("property \"{name}\" must be at least 1"))),
+        0 => Err(Error::InvalidRequest(format!("property \"{name}\" must be at least 1"))),
         _ => Ok(value),
     };
     if let Some(hours) = limits.max_length_hours {
         let hours = positive("maxLengthHours", hours)?;
         team.max_session = Duration::from_secs(hours.min(u64::from(u32::MAX)) * HOUR);
     }
-    if let Some(most) = limits.concurrent_sandboxes {
-        team.max_sandboxes = most;
+    if let Some(max) = limits.concurrent_sandboxes {
+        team.max_sandboxes = max;
     }
     if let Some(cpus) = limits.max_vcpu {
         positive("maxVcpu", u64::from(cpus))?;
@@ -176,9 +179,9 @@ fn limit(team: &mut Team, limits: &wire::LimitsUpdate) -> Result<()> {
         team.caps.disk_mib = positive("diskMb", mib)?;
     }
     if let Some(days) = limits.events_ttl_days {
-        if !(1..=MOST_TTL_DAYS).contains(&days) {
-            return Err(Error::Schema(format!(
-                "property \"eventsTtlDays\" must be between 1 and {MOST_TTL_DAYS}"
+        if !(1..=MAX_TTL_DAYS).contains(&days) {
+            return Err(Error::InvalidRequest(format!(
+                "property \"eventsTtlDays\" must be between 1 and {MAX_TTL_DAYS}"
             )));
         }
         team.events_ttl_days = days;

@@ -1,38 +1,36 @@
-//! Who is asking (contract: control-plane, section 2). The schemes are tried in order; one valid one is enough, and when
-//! none is, the error of the first that was tried is the answer.
+//! Authentication of API requests (contract: control-plane, section 2). Schemes are tried in order and one valid credential
+//! is enough; when none is valid, the error of the first scheme is the answer.
 
 use axum::extract::FromRequestParts;
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
 use http::request::Parts;
-use sandcove_wire::secret::Secret;
 use uuid::Uuid;
 
-use crate::app::App;
-use crate::teams::{Standing, Team};
+use super::measure;
+use crate::domain::team::{Standing, Team};
+use crate::state::App;
+use crate::state::credentials::{ADMIN_TOKEN, API_KEY};
 use crate::{Error, Result};
 
-const API_KEY: &str = "x-api-key";
-const ADMIN_TOKEN: &str = "x-admin-token";
 const KEYS_PAGE: &str = "https://e2b.dev/docs/api-key";
 const LOGIN_COMMAND: &str = "'e2b auth login'";
 
 /// A team that may change things.
 pub(super) struct Caller(pub(super) Team);
 
-/// A team that may look and clean up, blocked or not.
+/// A team that may read and clean up, blocked or not.
 pub(super) struct Reader(pub(super) Team);
 
-/// A person of a team, shown by an access token; no API key is needed.
-pub(super) struct Person(pub(super) Team);
+/// A user of a team, authenticated by an access token; no API key is needed.
+pub(super) struct TeamUser(pub(super) Team);
 
-/// Who looks after the keys of a team: a person of it, or an operator. API keys cannot make API keys.
+/// A manager of a team's keys: a user of the team, or an operator. API keys cannot create API keys.
 pub(super) struct Manager(pub(super) Team);
 
 /// An operator, who acts for no team.
 pub(super) struct Operator;
 
-/// Whoever collects numbers: an operator, whose token may also come as Prometheus sends it.
+/// A collector of metrics: an operator, whose token may also come as Prometheus sends it.
 pub(super) struct Scraper;
 
 impl FromRequestParts<App> for Caller {
@@ -49,18 +47,18 @@ impl FromRequestParts<App> for Reader {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let team = authenticate(app, &parts.headers).await?;
-        welcome(app, team, parts).map(Self)
+        admit(app, team, parts).map(Self)
     }
 }
 
-impl FromRequestParts<App> for Person {
+impl FromRequestParts<App> for TeamUser {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let token =
             bearer(&parts.headers).ok_or(Error::NoCredentials("an access token as a bearer token"))?;
         let team = by_access_token(app, token, &parts.headers).await?;
-        welcome(app, team, parts).map(Self)
+        admit(app, team, parts).map(Self)
     }
 }
 
@@ -69,7 +67,7 @@ impl FromRequestParts<App> for Manager {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let headers = &parts.headers;
-        let team = match (bearer(headers), text(headers, "x-admin-token")) {
+        let team = match (bearer(headers), text(headers, ADMIN_TOKEN)) {
             (Some(bearer), None) => by_access_token(app, bearer, headers).await?,
             (None, Some(admin)) => by_admin_token(app, admin, headers).await?,
             (Some(bearer), Some(admin)) => match by_access_token(app, bearer, headers).await {
@@ -81,7 +79,7 @@ impl FromRequestParts<App> for Manager {
                 return Err(Error::NoCredentials(wanted));
             }
         };
-        welcome(app, team, parts).map(Self)
+        admit(app, team, parts).map(Self)
     }
 }
 
@@ -89,7 +87,7 @@ impl FromRequestParts<App> for Operator {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
-        let token = text(&parts.headers, "x-admin-token");
+        let token = text(&parts.headers, ADMIN_TOKEN);
         let token = token.ok_or(Error::NoCredentials("the admin token in X-Admin-Token"))?;
         check_admin_token(app, token).map(|()| Self)
     }
@@ -99,7 +97,7 @@ impl FromRequestParts<App> for Scraper {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
-        let token = text(&parts.headers, "x-admin-token").or_else(|| bearer(&parts.headers));
+        let token = text(&parts.headers, ADMIN_TOKEN).or_else(|| bearer(&parts.headers));
         let wanted = "the admin token in X-Admin-Token or as a bearer token";
         check_admin_token(app, token.ok_or(Error::NoCredentials(wanted))?).map(|()| Self)
     }
@@ -113,13 +111,13 @@ pub(super) fn may_act(team: Team) -> Result<Team> {
     }
 }
 
-/// The team, if it may do anything at all, and has not done too much of it.
-fn welcome(app: &App, team: Team, parts: &Parts) -> Result<Team> {
+/// Refuses a banned team, and one that is over its rate limit.
+fn admit(app: &App, team: Team, parts: &Parts) -> Result<Team> {
     match team.standing {
         Standing::Banned => Err(Error::TeamBanned),
         Standing::Good | Standing::Blocked(_) => {
             tracing::Span::current().record("team_id", tracing::field::display(team.id));
-            app.limiter().count(team.id, parts)?;
+            measure::limit(app, team.id, parts)?;
             Ok(team)
         }
     }
@@ -168,7 +166,7 @@ async fn by_access_token(app: &App, token: &str, headers: &HeaderMap) -> Result<
         });
     };
     match named_team(headers).transpose()? {
-        // A team of others is as unknown as one that is not there.
+        // Another team is answered like a team that does not exist.
         Some(id) if id != team.id => Err(Error::TeamNotFound),
         _ => Ok(team),
     }
@@ -187,43 +185,17 @@ fn check_admin_token(app: &App, token: &str) -> Result<()> {
     }
 }
 
-/// The team `X-Team-ID` names.
+/// The team that `X-Team-ID` names.
 fn named_team(headers: &HeaderMap) -> Option<Result<Uuid>> {
     let id = headers.get("x-team-id")?;
     Some(id.to_str().ok().and_then(|id| Uuid::parse_str(id).ok()).ok_or(Error::InvalidTeamId))
-}
-
-/// Takes credentials of this server out of a request that goes on to a sandbox: whoever owns the sandbox would read them.
-/// What is no credential here belongs to the service, and stays.
-pub(crate) async fn withhold_credentials(app: &App, headers: &mut HeaderMap) {
-    for name in [API_KEY, AUTHORIZATION.as_str(), ADMIN_TOKEN] {
-        let mut ours = false;
-        for value in headers.get_all(name).iter().filter_map(|value| value.to_str().ok()) {
-            let credential =
-                if name == AUTHORIZATION.as_str() { value.strip_prefix("Bearer ") } else { Some(value) };
-            if let Some(credential) = credential {
-                ours = ours || is_credential(app, credential.trim()).await;
-            }
-        }
-        if ours {
-            headers.remove(name);
-        }
-    }
-}
-
-async fn is_credential(app: &App, text: &str) -> bool {
-    let config = app.config();
-    let is = |secret: &Option<Secret>| secret.as_ref().is_some_and(|secret| secret.matches(text));
-    // A store that cannot tell must not give one away.
-    is(&config.access_token)
-        || is(&config.admin_token)
-        || app.store().is_credential(text).await.unwrap_or(true)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
+/// The bearer token of a request.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     text(headers, "authorization")?.strip_prefix("Bearer ").map(str::trim)
 }

@@ -1,4 +1,4 @@
-//! JSON in and out. Clients send bodies with or without a length, a content type, or a body at all.
+//! JSON bodies. Clients send them with or without a length, a content type, or a body at all.
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use crate::{Error, Result};
 
-/// The largest body the API reads, bytes.
-const LIMIT: usize = 16 * 1024 * 1024;
+/// Maximum size of a request body, bytes.
+const MAX_BODY: usize = 16 * 1024 * 1024;
 
 /// An answer with a JSON body.
 pub(super) fn json<T: Serialize + ?Sized>(status: StatusCode, value: &T) -> Response {
@@ -25,10 +25,10 @@ pub(super) fn json<T: Serialize + ?Sized>(status: StatusCode, value: &T) -> Resp
     }
 }
 
-/// A body that must be there.
+/// A request body that must not be missing.
 pub(super) struct Required<T>(pub(super) T);
 
-/// A body that may be missing; then it is the type's default.
+/// A request body that may be missing; the type's default then.
 pub(super) struct Optional<T>(pub(super) T);
 
 impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Required<T> {
@@ -51,19 +51,19 @@ impl<S: Sync, T: DeserializeOwned + Default> FromRequest<S> for Optional<T> {
     }
 }
 
-/// A body of which also the bytes matter.
+/// Reads a request body.
 pub(super) async fn read(body: Body) -> Result<Bytes> {
-    match Limited::new(body, LIMIT).collect().await {
+    match Limited::new(body, MAX_BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(err) if err.is::<LengthLimitError>() => Err(Error::BodyTooLarge(LIMIT)),
+        Err(err) if err.is::<LengthLimitError>() => Err(Error::BodyTooLarge(MAX_BODY)),
         Err(_) => Err(Error::BodyAborted),
     }
 }
 
-/// Reads JSON; members nobody knows are ignored.
+/// Parses JSON; unknown members are ignored.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     if bytes.trim_ascii().is_empty() {
-        return Err(Error::Schema("request body is required".into()));
+        return Err(Error::InvalidRequest("request body is required".into()));
     }
-    serde_json::from_slice(bytes).map_err(|err| Error::Schema(err.to_string()))
+    serde_json::from_slice(bytes).map_err(|err| Error::InvalidRequest(err.to_string()))
 }

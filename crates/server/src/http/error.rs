@@ -1,5 +1,5 @@
-//! The one place where a failure becomes a status, a body and a log line (contract: control-plane, section 3; envd,
-//! section 9). Every `match` here names every variant, so that a new one cannot be forgotten.
+//! The one place where a failed API request becomes a status, a body and a log line (contract: control-plane, section 3).
+//! Every `match` here names every variant, so that a new one cannot be forgotten.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -7,18 +7,16 @@ use hyper::ext::ReasonPhrase;
 use sandcove_image::files::FileError;
 use sandcove_wire::api::error::ErrorBody;
 use sandcove_wire::api::volume::ContentError;
-use serde_json::json;
 
 use super::body;
 use crate::Error;
-use crate::proxy::{Format, Refusal, error_page};
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let status = status(&self);
         log(&self, status);
         match &self {
-            // The two answers of the whole interface that are not JSON.
+            // The only two error answers of the API that are not JSON.
             Error::IdNotFound => (status, self.to_string()).into_response(),
             Error::NodeNotFound => status.into_response(),
             _ => {
@@ -29,7 +27,7 @@ impl IntoResponse for Error {
                 if let Error::LegacyClient(_) = &self
                     && let Ok(reason) = ReasonPhrase::try_from(self.to_string())
                 {
-                    // All that JavaScript clients of that age show of an answer.
+                    // JavaScript clients of that age show nothing else of an answer.
                     answer.extensions_mut().insert(reason);
                 }
                 if is_harmful_to_repeat(&self) {
@@ -49,7 +47,7 @@ fn log(error: &Error, status: StatusCode) {
     }
 }
 
-/// An error of a content call, whose body has a code in words.
+/// An error of a call for a volume's files, whose body has a code in words.
 pub(super) struct StringCoded(Error);
 
 impl From<Error> for StringCoded {
@@ -67,13 +65,14 @@ impl IntoResponse for StringCoded {
     }
 }
 
-/// Whether the request may have had, or may yet have, an effect that a second one would have again. Clients repeat
-/// whatever is answered with 502, 503 or 504 unless they are told (contract: control-plane, section 15.7).
+/// Whether a repeated request could have its effect twice, because the first one may have had it already or may have it
+/// later. Clients repeat requests after 502, 503 and 504 unless the answer forbids it (contract: control-plane, section
+/// 15.7).
 fn is_harmful_to_repeat(error: &Error) -> bool {
     matches!(error, Error::Deadline)
 }
 
-/// What an error is told as; the body's `code` is the status.
+/// The body for an error; its `code` is the status.
 pub(super) fn error_body(error: &Error) -> ErrorBody {
     ErrorBody {
         code: status(error).as_u16(),
@@ -84,9 +83,15 @@ pub(super) fn error_body(error: &Error) -> ErrorBody {
 
 fn status(error: &Error) -> StatusCode {
     match error {
-        Error::Schema(_)
+        Error::InvalidRequest(_)
         | Error::Refused(_)
-        | Error::RefusedAs { .. }
+        | Error::NotAUuid
+        | Error::InvalidPageToken
+        | Error::InvalidTimeRange
+        | Error::TimeoutNotPositive
+        | Error::TimeoutTooLong(_)
+        | Error::MaxSessionExceeded
+        | Error::TooManyOfTeam { .. }
         | Error::LegacyClient(_)
         | Error::InvalidSandboxId
         | Error::InvalidTemplateReference(_)
@@ -132,7 +137,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::StoreFull(_)
         | Error::Busy(..)
         | Error::AgentUnresponsive(_)
-        | Error::NoRoom
+        | Error::HostFull
         | Error::Draining
         | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         Error::Deadline | Error::PlacementTimeout | Error::StartTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -154,8 +159,7 @@ fn status(error: &Error) -> StatusCode {
 
 fn error_code(error: &Error) -> Option<&'static str> {
     match error {
-        Error::RefusedAs { code, .. } => Some(code),
-        Error::NoCapacity(_) | Error::NoRoom | Error::Draining => Some("sandbox_capacity_unavailable"),
+        Error::NoCapacity(_) | Error::HostFull | Error::Draining => Some("sandbox_capacity_unavailable"),
         Error::PlacementTimeout | Error::StartTimeout(_) => Some("sandbox_placement_timeout"),
         Error::SnapshotsUnsupported(_) => Some("snapshot_filesystem_only_unsupported_node"),
         Error::CreateFailed { .. } => Some("sandbox_create_failed"),
@@ -174,8 +178,15 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::DatabaseMissing(_)
         | Error::Serve(_)
         | Error::Internal(_) => Some("internal_server_error"),
-        Error::Schema(_)
+        Error::InvalidRequest(_)
         | Error::Refused(_)
+        | Error::NotAUuid
+        | Error::InvalidPageToken
+        | Error::InvalidTimeRange
+        | Error::TimeoutNotPositive
+        | Error::TimeoutTooLong(_)
+        | Error::MaxSessionExceeded
+        | Error::TooManyOfTeam { .. }
         | Error::LegacyClient(_)
         | Error::FeatureOff(_)
         | Error::InvalidSandboxId
@@ -218,7 +229,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// What the caller reads: the inner workings stay in the log.
+/// The message for the caller; internal details stay in the log.
 fn public_message(error: &Error) -> String {
     match status(error) {
         StatusCode::INTERNAL_SERVER_ERROR => match error {
@@ -232,50 +243,4 @@ fn public_message(error: &Error) -> String {
 /// The answer to a panic in a handler.
 pub(super) fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
     Error::Internal("a handler panicked").into_response()
-}
-
-/// The answer to traffic that does not reach its sandbox.
-pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
-    let status = refusal_status(refusal);
-    let code = status.as_u16();
-    let message = refusal.to_string();
-    let id = match refusal {
-        Refusal::BadAddress(text) => return (status, *text).into_response(),
-        Refusal::ControlRoute(path) => {
-            return body::json(status, &json!({ "message": message, "path": path, "code": code }));
-        }
-        Refusal::NotFound(id)
-        | Refusal::PortClosed(id, _)
-        | Refusal::TokenMissing(id)
-        | Refusal::TokenInvalid(id)
-        | Refusal::WakeForbidden(id)
-        | Refusal::InTransition(id)
-        | Refusal::TeamLimit(id, _)
-        | Refusal::Failed(id) => id,
-    };
-    if format == Format::Html {
-        let page = error_page::render(refusal);
-        let html = HeaderValue::from_static("text/html; charset=utf-8");
-        return (status, [(header::CONTENT_TYPE, html)], page).into_response();
-    }
-    let mut answer = json!({ "sandboxId": id, "message": message, "code": code });
-    match refusal {
-        Refusal::PortClosed(_, port) => answer["port"] = json!(port),
-        Refusal::TeamLimit(_, limit) => answer["connectionLimit"] = json!(limit),
-        _ => {}
-    }
-    body::json(status, &answer)
-}
-
-fn refusal_status(refusal: &Refusal) -> StatusCode {
-    match refusal {
-        Refusal::BadAddress(_) => StatusCode::BAD_REQUEST,
-        Refusal::ControlRoute(_) => StatusCode::NOT_FOUND,
-        Refusal::NotFound(_) | Refusal::PortClosed(..) | Refusal::Failed(_) => StatusCode::BAD_GATEWAY,
-        Refusal::TokenMissing(_) | Refusal::TokenInvalid(_) | Refusal::WakeForbidden(_) => {
-            StatusCode::FORBIDDEN
-        }
-        Refusal::InTransition(_) => StatusCode::CONFLICT,
-        Refusal::TeamLimit(..) => StatusCode::TOO_MANY_REQUESTS,
-    }
 }

@@ -1,4 +1,4 @@
-//! What happened to sandboxes (contract: dashboard, section 4).
+//! Events of sandboxes (contract: dashboard, section 4).
 
 use axum::extract::State;
 use axum::response::Response;
@@ -8,20 +8,20 @@ use super::auth::Reader;
 use super::body;
 use super::params::{Query, Sandbox, invalid};
 use crate::Result;
-use crate::app::App;
-use crate::events::check_types;
+use crate::domain::event::check_types;
+use crate::state::App;
 use crate::store::EventQuery;
 
-/// Entries of one answer, and how many there are when nothing is asked for.
-const MOST: i64 = 100;
-const USUAL: i64 = 10;
+/// Maximum and default number of events in one answer.
+const MAX_EVENTS: i64 = 100;
+const DEFAULT_EVENTS: i64 = 10;
 
 pub(super) async fn of_team(State(app): State<App>, Reader(team): Reader, query: Query) -> Result<Response> {
     let events = app.store().events(team.id, &parse(&query)?).await?;
     Ok(body::json(StatusCode::OK, &events))
 }
 
-/// A sandbox that is not there any more has events too; one of another team has none.
+/// Lists the events of a sandbox, also of a removed one; a sandbox of another team has none.
 pub(super) async fn of_sandbox(
     State(app): State<App>,
     Sandbox(id): Sandbox,
@@ -41,10 +41,11 @@ fn parse(query: &Query) -> Result<EventQuery> {
         types,
         ascending: flag(query, "orderAsc")?,
         offset: query.integer_in("offset", 0..=i64::MAX, 0)?,
-        limit: query.integer_in("limit", 1..=MOST, USUAL)?,
+        limit: query.integer_in("limit", 1..=MAX_EVENTS, DEFAULT_EVENTS)?,
     })
 }
 
+/// The value of a parameter that is true or false.
 pub(super) fn flag(query: &Query, name: &str) -> Result<bool> {
     match query.text(name) {
         None | Some("false") => Ok(false),

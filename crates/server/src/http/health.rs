@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use sandcove_wire::api::admin::NodeStatus;
 
-use crate::app::App;
+use crate::state::App;
 
 pub(super) async fn health(State(app): State<App>) -> Response {
     if app.is_draining() || app.node().status().0 == NodeStatus::Draining {

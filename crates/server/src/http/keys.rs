@@ -5,16 +5,16 @@ use axum::response::Response;
 use http::StatusCode;
 use sandcove_wire::api::team as wire;
 
-use super::auth::{Manager, Person, may_act};
+use super::auth::{Manager, TeamUser, may_act};
 use super::body::{self, Required};
 use super::params::Id;
-use crate::app::App;
+use crate::domain::team::Team;
+use crate::state::App;
 use crate::store::ApiKey;
-use crate::teams::Team;
 use crate::{Error, Result};
 
-/// Characters of a name.
-const LONGEST_NAME: usize = 256;
+/// Maximum length of a name, characters.
+const MAX_NAME: usize = 256;
 
 pub(super) async fn list(State(app): State<App>, Manager(team): Manager) -> Result<Response> {
     let keys = app.store().keys(&team).await?;
@@ -30,7 +30,7 @@ pub(super) async fn create(
     created(&app, &team, &body).await
 }
 
-/// Makes a key and shows it.
+/// Creates a key and shows it.
 pub(super) async fn created(app: &App, team: &Team, body: &wire::Named) -> Result<Response> {
     let (key, secret) = app.store().create_key(team, name(body)?).await?;
     Ok(body::json(StatusCode::CREATED, &wire::NewApiKey { listed: listed(key), key: secret }))
@@ -58,7 +58,7 @@ pub(super) async fn delete(State(app): State<App>, Id(id): Id, Manager(team): Ma
 
 pub(super) async fn create_token(
     State(app): State<App>,
-    Person(team): Person,
+    TeamUser(team): TeamUser,
     Required(body): Required<wire::Named>,
 ) -> Result<Response> {
     let team = may_act(team)?;
@@ -76,7 +76,7 @@ pub(super) async fn create_token(
 pub(super) async fn delete_token(
     State(app): State<App>,
     Id(id): Id,
-    Person(team): Person,
+    TeamUser(team): TeamUser,
 ) -> Result<StatusCode> {
     match app.store().delete_token(&team, id).await? {
         true => Ok(StatusCode::NO_CONTENT),
@@ -86,8 +86,8 @@ pub(super) async fn delete_token(
 
 fn name(body: &wire::Named) -> Result<&str> {
     let name = body.name.trim();
-    if name.is_empty() || name.chars().count() > LONGEST_NAME {
-        return Err(Error::Schema(format!("property \"name\" must have 1 to {LONGEST_NAME} characters")));
+    if name.is_empty() || name.chars().count() > MAX_NAME {
+        return Err(Error::InvalidRequest(format!("property \"name\" must have 1 to {MAX_NAME} characters")));
     }
     Ok(name)
 }

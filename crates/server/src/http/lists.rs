@@ -10,28 +10,28 @@ use super::body;
 use super::paging::{PageRequest, Position};
 use super::params::{Query, invalid};
 use super::sandboxes::listed;
-use crate::app::App;
+use crate::domain::reference::Reference;
+use crate::domain::team::Team;
 use crate::sandboxes::View;
-use crate::teams::Team;
-use crate::templates::Reference;
+use crate::state::App;
 use crate::{Error, Result};
 
-/// The first list has no pages, so it has an end.
-const MOST_UNPAGED: usize = 5000;
+/// Maximum number of sandboxes in the list without pages.
+const MAX_UNPAGED: usize = 5000;
 
-/// Running sandboxes, newest first.
+/// Lists running sandboxes, newest first.
 pub(super) async fn running(State(app): State<App>, Reader(team): Reader, query: Query) -> Result<Response> {
     let metadata = query.metadata()?;
     let mut views = app.sandboxes().views(&team);
     views.retain(|view| !view.is_paused() && has_metadata(view, &metadata));
-    if views.len() > MOST_UNPAGED {
-        return Err(Error::Refused(format!("more than {MOST_UNPAGED} sandboxes match, use the paged list")));
+    if views.len() > MAX_UNPAGED {
+        return Err(Error::Refused(format!("more than {MAX_UNPAGED} sandboxes match, use the paged list")));
     }
     views.sort_by_key(|view| std::cmp::Reverse(position(view)));
     Ok(body::json(StatusCode::OK, &views.iter().map(listed).collect::<Vec<_>>()))
 }
 
-/// Running and paused sandboxes, filtered and in pages.
+/// Lists running and paused sandboxes, filtered and in pages.
 pub(super) async fn paged(State(app): State<App>, Reader(team): Reader, query: Query) -> Result<Response> {
     let page = PageRequest::from_query(&query)?;
     let states = States::from_query(&query)?;
@@ -40,7 +40,7 @@ pub(super) async fn paged(State(app): State<App>, Reader(team): Reader, query: Q
     let mut views = app.sandboxes().views(&team);
     if let Some(text) = query.text("template") {
         match template(&app, &team, text).await? {
-            Some(id) => views.retain(|view| view.details.source.template_id == id),
+            Some(id) => views.retain(|view| *view.details.build.template_id() == id),
             None => views.clear(),
         }
     }
@@ -82,10 +82,7 @@ impl States {
 }
 
 async fn template(app: &App, team: &Team, text: &str) -> Result<Option<TemplateId>> {
-    let reference: Reference = match text.parse() {
-        Ok(reference) => reference,
-        Err(err) => return Err(Error::InvalidTemplateReference(format!("{err}"))),
-    };
+    let reference: Reference = text.parse()?;
     if reference.has_tag() {
         return Err(Error::Refused("the template filter must not carry a tag".into()));
     }

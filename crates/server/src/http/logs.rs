@@ -1,5 +1,5 @@
-//! Logs of one sandbox (contract: control-plane, section 8): those of a week, whether it is still there or not. An
-//! unknown sandbox has none.
+//! Logs of one sandbox (contract: control-plane, section 8), kept for a week, also for a removed sandbox. An unknown sandbox
+//! has none.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -11,12 +11,14 @@ use super::auth::Reader;
 use super::body;
 use super::params::{Query, Sandbox, invalid};
 use crate::Result;
-use crate::app::App;
+use crate::state::App;
 
-const MOST: i64 = 1000;
-const LONGEST_SEARCH: usize = 256;
+/// Maximum number of entries in one answer.
+const MAX_ENTRIES: i64 = 1000;
+/// Maximum length of a search, characters.
+const MAX_SEARCH: usize = 256;
 
-/// Oldest first, from `start` on.
+/// Lists entries from `start` on, oldest first.
 pub(super) async fn v1(
     State(app): State<App>,
     Sandbox(id): Sandbox,
@@ -24,7 +26,7 @@ pub(super) async fn v1(
     query: Query,
 ) -> Result<Response> {
     let start = query.integer("start")?.unwrap_or(0);
-    let limit = query.integer_in("limit", 0..=i64::MAX, MOST)?;
+    let limit = query.integer_in("limit", 0..=i64::MAX, MAX_ENTRIES)?;
     let mut entries = app.sandboxes().log(&team, &id).await?;
     entries.retain(|entry| entry.timestamp.as_millisecond() >= start);
     entries.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -32,30 +34,30 @@ pub(super) async fn v1(
     Ok(body::json(StatusCode::OK, &logs))
 }
 
-/// From `cursor` on, in either direction.
+/// Lists entries from `cursor` on, in either direction.
 pub(super) async fn v2(
     State(app): State<App>,
     Sandbox(id): Sandbox,
     Reader(team): Reader,
     query: Query,
 ) -> Result<Response> {
-    let limit = query.integer_in("limit", 0..=MOST, MOST)?;
+    let limit = query.integer_in("limit", 0..=MAX_ENTRIES, MAX_ENTRIES)?;
     let cursor = query.integer("cursor")?;
     let forward = match query.text("direction") {
         None | Some("backward") => false,
         Some("forward") => true,
         Some(_) => return Err(invalid("direction", "must be forward or backward")),
     };
-    let least = level(&query)?;
+    let min_level = level(&query)?;
     let search = query.text("search").unwrap_or_default();
-    if search.chars().count() > LONGEST_SEARCH {
+    if search.chars().count() > MAX_SEARCH {
         return Err(invalid("search", "must be at most 256 characters"));
     }
     let mut entries = app.sandboxes().log(&team, &id).await?;
     entries.retain(|entry| {
         let time = entry.timestamp.as_millisecond();
         let in_reach = cursor.is_none_or(|cursor| if forward { time >= cursor } else { time <= cursor });
-        in_reach && least.is_none_or(|least| entry.level >= least) && entry.message.contains(search)
+        in_reach && min_level.is_none_or(|min| entry.level >= min) && entry.message.contains(search)
     });
     if !forward {
         entries.reverse();
@@ -64,7 +66,7 @@ pub(super) async fn v2(
     Ok(body::json(StatusCode::OK, &SandboxLogsV2 { logs: entries }))
 }
 
-/// The CLI parses the text of a line as JSON.
+/// An entry as the first version shows it: the CLI parses the text of a line as JSON.
 fn line(entry: &LogEntry) -> LogLine {
     let mut line = json!({ "level": entry.level, "message": entry.message });
     for (name, value) in &entry.fields {

@@ -1,4 +1,4 @@
-//! Readings of sandboxes (contract: control-plane, section 8).
+//! Samples of the resource usage of sandboxes (contract: control-plane, section 8).
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use sandcove_wire::id::SandboxId;
 use super::auth::Reader;
 use super::body;
 use super::params::{Query, Sandbox, invalid};
-use crate::app::App;
+use crate::state::App;
 use crate::{Error, Result};
 
-/// Sandboxes that may be asked for at once.
-const MOST: usize = 100;
+/// Maximum number of sandboxes in one request.
+const MAX_SANDBOXES: usize = 100;
 
 pub(super) async fn of_one(
     State(app): State<App>,
@@ -27,10 +27,10 @@ pub(super) async fn of_one(
     if let (Some(start), Some(end)) = (start, end)
         && start > end
     {
-        return Err(Error::Refused("start time cannot be after end time".into()));
+        return Err(Error::InvalidTimeRange);
     }
-    let readings = app.sandboxes().readings(&team, &id, start, end).await?;
-    Ok(body::json(StatusCode::OK, &readings))
+    let samples = app.sandboxes().samples(&team, &id, start, end).await?;
+    Ok(body::json(StatusCode::OK, &samples))
 }
 
 pub(super) async fn latest(State(app): State<App>, Reader(team): Reader, query: Query) -> Result<Response> {
@@ -39,14 +39,14 @@ pub(super) async fn latest(State(app): State<App>, Reader(team): Reader, query: 
         return Err(invalid("sandbox_ids", "is required"));
     }
     let unique: BTreeSet<&str> = named.iter().copied().collect();
-    if named.len() > MOST || unique.len() != named.len() {
+    if named.len() > MAX_SANDBOXES || unique.len() != named.len() {
         return Err(invalid("sandbox_ids", "must be at most 100 different ids"));
     }
     let mut answer = LatestMetrics::default();
     for text in named {
         let id: SandboxId = text.parse().map_err(|_| Error::InvalidSandboxId)?;
-        let latest = app.sandboxes().latest_reading(&team, &id).await;
-        answer.sandboxes.extend(latest.map(|reading| (id.to_string(), reading)));
+        let latest = app.sandboxes().latest_sample(&team, &id).await;
+        answer.sandboxes.extend(latest.map(|sample| (id.to_string(), sample)));
     }
     Ok(body::json(StatusCode::OK, &answer))
 }

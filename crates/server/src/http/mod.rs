@@ -1,9 +1,9 @@
-//! The REST API: extract, convert, call, convert back. The only place where statuses are chosen.
+//! The REST API: extract, convert, call, convert back. The statuses of API answers are chosen here.
 
 mod admin;
-pub(crate) mod auth;
+mod auth;
 mod body;
-pub(crate) mod error;
+mod error;
 mod events;
 mod health;
 mod keys;
@@ -24,6 +24,5 @@ mod volume_content;
 mod volumes;
 mod webhooks;
 
-pub(crate) use measure::Limiter;
 pub use router::{Route, routes};
 pub(crate) use router::{deadline, router};

@@ -1,4 +1,4 @@
-//! The host itself: nodes, of which there is one, and numbers for Prometheus (contract: control-plane, section 13).
+//! Calls of operators for the host: nodes, of which there is one, and metrics for Prometheus (contract: control-plane, section 13).
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -7,11 +7,11 @@ use sandcove_wire::api::admin as wire;
 
 use super::auth::{Operator, Scraper};
 use super::body::{self, Required};
-use crate::app::App;
-use crate::telemetry::{Counted, StartResult};
+use crate::state::App;
+use crate::telemetry::{SandboxState, StartResult};
 use crate::{Error, Result};
 
-/// What Prometheus calls the format.
+/// The media type of the metrics.
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
@@ -19,9 +19,9 @@ pub(super) async fn metrics(State(app): State<App>, _: Scraper) -> Response {
     let views = app.sandboxes().all_views();
     let paused = views.iter().filter(|view| view.is_paused()).count();
     let telemetry = app.telemetry();
-    telemetry.set_sandboxes(Counted::Paused, paused);
-    telemetry.set_sandboxes(Counted::Running, views.len() - paused);
-    telemetry.set_sandboxes(Counted::Starting, app.sandboxes().admission().starting());
+    telemetry.set_sandboxes(SandboxState::Paused, paused);
+    telemetry.set_sandboxes(SandboxState::Running, views.len() - paused);
+    telemetry.set_sandboxes(SandboxState::Starting, app.sandboxes().admission().starting());
     ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.text()).into_response()
 }
 

@@ -1,4 +1,4 @@
-//! Pages over lists that grow meanwhile: a token says after which row to go on, so new rows shift nothing (contract:
+//! Pages over lists that grow: a token names the row after which a page begins, so new rows shift nothing (contract:
 //! control-plane, section 4.4).
 
 use base64::Engine;
@@ -9,17 +9,17 @@ use jiff::Timestamp;
 use super::params::{Query, invalid};
 use crate::{Error, Result};
 
-/// The largest page, and the size of one when nothing is asked for.
-const MOST: i64 = 100;
+/// Maximum and default size of a page.
+const MAX_PAGE: i64 = 100;
 
-/// In which order rows come.
+/// The order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Ascending,
     Descending,
 }
 
-/// Which page is asked for.
+/// The page that a request asks for.
 #[derive(Debug)]
 pub(super) struct PageRequest {
     limit: usize,
@@ -27,18 +27,18 @@ pub(super) struct PageRequest {
     order: Order,
 }
 
-/// A row's place: rows are ordered by time, then id.
+/// The position of a row: rows are ordered by time, then id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     pub(super) time: Timestamp,
     pub(super) id: String,
 }
 
-/// One page.
+/// A page of rows.
 #[derive(Debug)]
 pub(super) struct Page<T> {
     pub(super) rows: Vec<T>,
-    /// Token of the next page; none on the last.
+    /// The token of the next page; none on the last.
     pub(super) next: Option<HeaderValue>,
 }
 
@@ -50,12 +50,12 @@ impl PageRequest {
             Some("asc") => Order::Ascending,
             Some(_) => return Err(invalid("order", "must be asc or desc")),
         };
-        let limit = query.integer_in("limit", 1..=MOST, MOST)?;
+        let limit = query.integer_in("limit", 1..=MAX_PAGE, MAX_PAGE)?;
         let after = query.text("nextToken").map(|token| parse_token(token, order)).transpose()?;
         Ok(Self { limit: usize::try_from(limit).unwrap_or(1), after, order })
     }
 
-    /// The page of `rows` that is asked for.
+    /// The requested page of `rows`.
     pub(super) fn cut<T>(&self, rows: Vec<T>, position: impl Fn(&T) -> Position) -> Page<T> {
         let mut placed: Vec<(Position, T)> = rows.into_iter().map(|row| (position(&row), row)).collect();
         placed.sort_by(|(a, _), (b, _)| match self.order {
@@ -85,7 +85,7 @@ fn token(position: &Position, order: Order) -> Option<HeaderValue> {
 }
 
 fn parse_token(token: &str, order: Order) -> Result<Position> {
-    let invalid = || Error::Refused("Invalid next token".into());
+    let invalid = || Error::InvalidPageToken;
     let text =
         URL_SAFE.decode(token).ok().and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(invalid)?;
     let body = match (text.strip_suffix("__asc"), order) {

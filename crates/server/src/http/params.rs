@@ -1,4 +1,4 @@
-//! What comes in paths and query strings.
+//! Parameters in paths and query strings.
 
 use axum::extract::{FromRequestParts, Path};
 use http::request::Parts;
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{Error, Result};
 
-/// The `{id}` of a path, as a sandbox id; the composite form of old clients is read too.
+/// The `{id}` of a path, as a sandbox id; the composite form of old clients is accepted too.
 pub(super) struct Sandbox(pub(super) SandboxId);
 
 impl<S: Send + Sync> FromRequestParts<S> for Sandbox {
@@ -31,7 +31,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let invalid = || Error::Refused("the ID is not a UUID".into());
+        let invalid = || Error::NotAUuid;
         let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(|_| invalid())?;
         Uuid::parse_str(&id).map(Self).map_err(|_| invalid())
     }
@@ -54,18 +54,18 @@ impl Query {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
-    /// The value of `name`; an empty one counts as none.
+    /// The value of `name`; an empty value counts as none.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|v| !v.is_empty())
     }
 
-    /// A whole number.
+    /// The value of `name`, as an integer.
     pub(super) fn integer(&self, name: &str) -> Result<Option<i64>> {
         let parse = |value: &str| value.parse().map_err(|_| invalid(name, "must be an integer"));
         self.text(name).map(parse).transpose()
     }
 
-    /// A whole number of `range`, or `default`.
+    /// The value of `name`, as an integer within `range`, or `default`.
     pub(super) fn integer_in(
         &self,
         name: &str,
@@ -80,19 +80,19 @@ impl Query {
         }
     }
 
-    /// A time, RFC 3339.
+    /// The value of `name`, as an RFC 3339 time.
     pub(super) fn time(&self, name: &str) -> Result<Option<Timestamp>> {
         let parse = |value: &str| value.parse().map_err(|_| invalid(name, "must be an RFC 3339 time"));
         self.text(name).map(parse).transpose()
     }
 
-    /// The comma-joined values of `name`, also of repeated ones.
+    /// The comma-separated values of `name`, which may be repeated.
     pub(super) fn list(&self, name: &str) -> Vec<&str> {
         let values = self.0.iter().filter(|(key, _)| key == name);
         values.flat_map(|(_, value)| value.split(',')).map(str::trim).filter(|v| !v.is_empty()).collect()
     }
 
-    /// The metadata filter: pairs that must all be equal. Clients encode it three times, and one is undone already
+    /// The metadata filter: pairs that must all be equal. Clients encode it three times, of which one is undone already
     /// (contract: control-plane, section 4.5).
     pub(super) fn metadata(&self) -> Result<Vec<(String, String)>> {
         let Some(filter) = self.text("metadata") else { return Ok(Vec::new()) };
@@ -115,9 +115,9 @@ fn form_unescape(text: &str) -> Result<String> {
     decoded.map(String::from).map_err(|_| invalid("metadata", "is not UTF-8"))
 }
 
-/// A query parameter outside its documented form.
+/// The error for a query parameter that does not have its documented form.
 pub(super) fn invalid(name: &str, why: &str) -> Error {
-    Error::Schema(format!("parameter \"{name}\" {why}"))
+    Error::InvalidRequest(format!("parameter \"{name}\" {why}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Paths and the layers around them.
+//! The table of routes, and the layers around them.
 
 use std::time::Duration;
 
@@ -16,28 +16,28 @@ use super::{
     team_metrics, teams, templates, volume_content, volumes, webhooks,
 };
 use crate::Error;
-use crate::app::App;
+use crate::state::App;
 
-/// The longest a request to the API may take.
+/// Maximum duration of a request to the API.
 const DEADLINE: Duration = Duration::from_secs(70);
-/// The same for files, which are as large as they like.
+/// Maximum duration of a request for a file of a volume, which may be of any size.
 const FILE_DEADLINE: Duration = Duration::from_secs(3600);
 
-/// How long a request to `path` may take.
+/// The maximum duration of a request to `path`.
 pub(crate) fn deadline(path: &str) -> Duration {
     if path.starts_with("/volumecontent/") { FILE_DEADLINE } else { DEADLINE }
 }
 
-/// One call of the API.
+/// A call of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Its method.
+    /// The method.
     pub method: Method,
-    /// Its path; parameters are in braces.
+    /// The path; parameters are in braces.
     pub path: &'static str,
 }
 
-/// Every call the API answers. The router is made from the same table, so none is missing here.
+/// Every call that the API answers, from the table that the router is built from.
 pub fn routes() -> Vec<Route> {
     table().routes
 }
@@ -53,7 +53,7 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// Paths are matched still encoded, then each parameter is decoded.
+/// Builds the table of calls. Paths are matched while still encoded, then each parameter is decoded.
 fn table() -> Table {
     Table::default()
         .get("/health", health::health)
@@ -167,7 +167,7 @@ impl Table {
     }
 }
 
-/// What the API is, for programs. Kept by hand; a test holds it to the table above.
+/// Serves the OpenAPI description. It is written by hand; a test compares it with the table above.
 async fn openapi() -> impl IntoResponse {
     let json = HeaderValue::from_static("application/json; charset=utf-8");
     ([(header::CONTENT_TYPE, json)], include_str!("../../openapi.json"))
@@ -184,7 +184,7 @@ async fn no_route(request: Request) -> Error {
     }
 }
 
-/// Browsers may call from any origin: the keys are what protects, and they are not cookies.
+/// Lets browsers call from any origin. Requests are protected by keys, which are not cookies.
 fn cors() -> CorsLayer {
     let allowed = [
         "origin",

@@ -1,9 +1,9 @@
-//! One sandbox: create, look, change, end (contract: control-plane, section 6).
+//! Calls for one sandbox: create, read, change, remove (contract: control-plane, section 6).
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use axum::extract::{Request as HttpRequest, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use sandcove_wire::api::network::NetworkUpdate;
@@ -14,20 +14,24 @@ use sha2::{Digest, Sha256};
 use super::auth::{Caller, Reader};
 use super::body::{self, Optional, Required};
 use super::params::Sandbox;
-use crate::app::App;
-use crate::events::KillReason;
-use crate::sandboxes::lifecycle::{Keep, OnExpiry, Phase};
-use crate::sandboxes::{CreatePlan, NetworkRules, Outcome, Request, Token, View, VolumeMount};
-use crate::teams::Team;
+use crate::domain::event::KillReason;
+use crate::domain::lifecycle::{Command, Keep, OnExpiry, Phase};
+use crate::domain::network::NetworkRules;
+use crate::domain::reference::Reference;
+use crate::domain::sandbox::{TokenPolicy, VolumeMount};
+use crate::domain::team::Team;
+use crate::sandboxes::{CreatePlan, Outcome, View};
+use crate::state::App;
 use crate::{Error, Result};
 
-/// Of v1 create and resume, when the client names none.
+/// Timeout of v1 create and resume when the client gives none, seconds.
 pub(super) const DEFAULT_TIMEOUT_V1: i32 = 15;
-/// Of v2 create and connect.
+/// Timeout of v2 create and connect when the client gives none, seconds.
 const DEFAULT_TIMEOUT_V2: i32 = 300;
-const MOST_REFRESH: i32 = 3600;
+/// Maximum time that a refresh gives, seconds.
+const MAX_REFRESH: i32 = 3600;
 
-/// Which of the two create calls it is.
+/// The version of a create call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     V1,
@@ -48,8 +52,8 @@ pub(super) async fn create_v1(
     Ok(created(&app, &view))
 }
 
-/// The release of a client that, given a sandbox, would look for an agent it does not have, for a minute. The last
-/// pre-releases before 1.0 have such numbers too, but like all later ones they say how long the sandbox is to live.
+/// The release of a client that needs another agent: given a sandbox, it would look for that agent for a minute. The last
+/// pre-releases before 1.0 have such numbers too, but like all later releases they send a timeout.
 fn legacy_release(headers: &HeaderMap, body: &wire::NewSandbox) -> Option<String> {
     let release = headers.get("package_version")?.to_str().ok()?;
     let is_number =
@@ -62,7 +66,7 @@ pub(super) async fn create_v2(
     State(app): State<App>,
     Caller(team): Caller,
     headers: HeaderMap,
-    request: HttpRequest,
+    request: Request,
 ) -> Result<Response> {
     let bytes = body::read(request.into_body()).await?;
     let body: wire::NewSandbox = body::parse(&bytes)?;
@@ -113,7 +117,7 @@ pub(super) async fn kill(
     Sandbox(id): Sandbox,
     Reader(team): Reader,
 ) -> Result<StatusCode> {
-    app.sandboxes().ask(&team, &id, Request::Kill(KillReason::Request)).await?;
+    app.sandboxes().execute(&team, &id, Command::Kill(KillReason::Request)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -127,7 +131,7 @@ pub(super) async fn pause(
     if body.require_healthy_guest == Some(true) {
         entry.require_healthy().await?;
     }
-    entry.ask(Request::Pause(keep(body.memory))).await?;
+    entry.execute(Command::Pause(keep(body.memory))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -139,7 +143,7 @@ pub(super) async fn resume(
 ) -> Result<Response> {
     let timeout = positive_timeout(body.timeout.unwrap_or(DEFAULT_TIMEOUT_V1), &team)?;
     let entry = app.sandboxes().entry(&team, &id)?;
-    entry.ask(Request::Resume { from: keep(body.memory), timeout, auto_pause: body.auto_pause }).await?;
+    entry.execute(Command::Resume { from: keep(body.memory), timeout, auto_pause: body.auto_pause }).await?;
     Ok(body::json(StatusCode::CREATED, &sandbox(&app, &entry.view())))
 }
 
@@ -149,7 +153,8 @@ pub(super) async fn connect_v1(
     caller: Caller,
     Required(body): Required<wire::Connect>,
 ) -> Result<Response> {
-    let timeout = body.timeout.ok_or_else(|| Error::Schema("property \"timeout\" is missing".into()))?;
+    let timeout =
+        body.timeout.ok_or_else(|| Error::InvalidRequest("property \"timeout\" is missing".into()))?;
     connect(state, id, caller, timeout, body.memory).await
 }
 
@@ -171,7 +176,7 @@ async fn connect(
 ) -> Result<Response> {
     let timeout = any_timeout(timeout, &team)?;
     let entry = app.sandboxes().entry(&team, &id)?;
-    let status = match entry.ask(Request::Connect { from: keep(memory), timeout }).await? {
+    let status = match entry.execute(Command::Connect { from: keep(memory), timeout }).await? {
         Outcome::Resumed => StatusCode::CREATED,
         Outcome::Done | Outcome::WasRunning => StatusCode::OK,
     };
@@ -184,8 +189,8 @@ pub(super) async fn set_timeout(
     Caller(team): Caller,
     Required(body): Required<wire::Timeout>,
 ) -> Result<StatusCode> {
-    let seconds = u64::try_from(body.timeout).map_err(|_| negative_timeout())?;
-    app.sandboxes().ask(&team, &id, Request::SetTimeout(Duration::from_secs(seconds))).await?;
+    let seconds = u64::try_from(body.timeout).map_err(|_| Error::TimeoutNotPositive)?;
+    app.sandboxes().execute(&team, &id, Command::SetTimeout(Duration::from_secs(seconds))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -197,11 +202,11 @@ pub(super) async fn refresh(
 ) -> Result<StatusCode> {
     let seconds = u64::try_from(body.duration.unwrap_or_default())
         .ok()
-        .filter(|seconds| *seconds <= MOST_REFRESH as u64)
+        .filter(|seconds| *seconds <= MAX_REFRESH as u64)
         .ok_or_else(|| {
-            Error::Schema(format!("property \"duration\" must be between 0 and {MOST_REFRESH}"))
+            Error::InvalidRequest(format!("property \"duration\" must be between 0 and {MAX_REFRESH}"))
         })?;
-    app.sandboxes().ask(&team, &id, Request::Refresh(Duration::from_secs(seconds))).await?;
+    app.sandboxes().execute(&team, &id, Command::Refresh(Duration::from_secs(seconds))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -211,20 +216,18 @@ pub(super) async fn set_network(
     Caller(team): Caller,
     Optional(body): Optional<NetworkUpdate>,
 ) -> Result<StatusCode> {
-    app.sandboxes().ask(&team, &id, Request::SetNetwork(Box::new(body))).await?;
+    app.sandboxes().execute(&team, &id, Command::SetNetwork(Box::new(body))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What a create request means.
+/// Converts a create request to a plan.
 async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -> Result<CreatePlan> {
     let default_timeout = match version {
         Version::V1 => DEFAULT_TIMEOUT_V1,
         Version::V2 => DEFAULT_TIMEOUT_V2,
     };
     let timeout = positive_timeout(body.timeout.unwrap_or(default_timeout), &team)?;
-    let reference = body.template_id.parse().map_err(|err: crate::templates::InvalidReference| {
-        Error::InvalidTemplateReference(err.to_string())
-    })?;
+    let reference: Reference = body.template_id.parse()?;
     let auto_pause = body.auto_pause.unwrap_or(false);
     let auto_resume = body.auto_resume.is_some_and(|resume| resume.enabled);
     if body.auto_pause_memory == Some(false) {
@@ -242,11 +245,11 @@ async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -
     let asked: Vec<_> = asked.into_iter().map(|mount| (mount.name, mount.path)).collect();
     let mounts = app.volumes().mounts(&team, &asked).await?;
     let network = NetworkRules::new(body.network, body.allow_internet_access)?;
-    let token = match (version, body.secure) {
-        (Version::V2, _) | (Version::V1, Some(true)) => Token::Required,
-        (Version::V1, Some(false) | None) => Token::Optional,
+    let token_policy = match (version, body.secure) {
+        (Version::V2, _) | (Version::V1, Some(true)) => TokenPolicy::Required,
+        (Version::V1, Some(false) | None) => TokenPolicy::Optional,
     };
-    if network.is_private() && token == Token::Optional {
+    if network.is_private() && token_policy == TokenPolicy::Optional {
         return Err(Error::Refused(
             "You cannot create a sandbox without public access unless you enable secure envd access via 'secure' flag."
                 .into(),
@@ -264,7 +267,7 @@ async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -
             (true, Keep::Files) => OnExpiry::PauseFiles,
         },
         auto_resume,
-        token,
+        token_policy,
         network,
         metadata: body.metadata.unwrap_or_default(),
         env_vars: body.env_vars.unwrap_or_default(),
@@ -273,30 +276,26 @@ async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -
     })
 }
 
-/// What `memory` asks for; everything is kept when it is not said.
+/// The state that `memory` asks to keep; everything by default.
 fn keep(memory: Option<bool>) -> Keep {
     if memory == Some(false) { Keep::Files } else { Keep::Memory }
 }
 
-/// A timeout of more than nothing and at most what the team may.
+/// A timeout of at least a second and at most the team's maximum session.
 pub(super) fn positive_timeout(seconds: i32, team: &Team) -> Result<Duration> {
     if seconds == 0 {
-        return Err(negative_timeout());
+        return Err(Error::TimeoutNotPositive);
     }
     any_timeout(seconds, team)
 }
 
 fn any_timeout(seconds: i32, team: &Team) -> Result<Duration> {
-    let timeout = Duration::from_secs(u64::try_from(seconds).map_err(|_| negative_timeout())?);
+    let timeout = Duration::from_secs(u64::try_from(seconds).map_err(|_| Error::TimeoutNotPositive)?);
     if timeout > team.max_session {
         let hours = team.max_session.as_secs() / 3600;
-        return Err(Error::Refused(format!("Timeout cannot be greater than {hours} hours")));
+        return Err(Error::TimeoutTooLong(hours));
     }
     Ok(timeout)
-}
-
-fn negative_timeout() -> Error {
-    Error::Refused("Timeout must be greater than 0".into())
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
@@ -306,14 +305,16 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
     if (1..=255).contains(&key.len()) && allowed {
         Ok(Some(key.to_owned()))
     } else {
-        Err(Error::Schema("header \"Idempotency-Key\" must be 1 to 255 characters of a-z, 0-9 and -".into()))
+        Err(Error::InvalidRequest(
+            "header \"Idempotency-Key\" must be 1 to 255 characters of a-z, 0-9 and -".into(),
+        ))
     }
 }
 
-/// The same for bodies that mean the same: member order and white space do not count.
+/// A digest of a request body that ignores member order and white space.
 fn fingerprint(bytes: &[u8]) -> Result<String> {
     let mut value: serde_json::Value = body::parse(bytes)?;
-    // Members are in order already, unless another crate of the same program asked serde_json to keep the sender's.
+    // Members are sorted already, unless another crate of the program has made serde_json keep the sender's order.
     value.sort_all_objects();
     let digest = Sha256::digest(value.to_string().as_bytes());
     Ok(digest.iter().fold(String::with_capacity(64), |mut text, byte| {
@@ -323,15 +324,15 @@ fn fingerprint(bytes: &[u8]) -> Result<String> {
     }))
 }
 
-/// The answer of create, connect and resume.
+/// The body of an answer to create, connect and resume.
 pub(super) fn sandbox(app: &App, view: &View) -> wire::Sandbox {
     let details = &view.details;
     wire::Sandbox {
-        template_id: details.source.template_id.to_string(),
+        template_id: details.build.template_id().to_string(),
         sandbox_id: details.id.clone(),
         client_id: CLIENT_ID.to_owned(),
-        alias: details.source.alias.clone(),
-        envd_version: details.source.envd_version.clone(),
+        alias: details.build.alias().to_owned(),
+        envd_version: details.build.envd_version().to_owned(),
         envd_access_token: Some(details.access_token.clone()),
         traffic_access_token: details.traffic_token.clone(),
         domain: app.domain(),
@@ -342,8 +343,8 @@ pub(super) fn sandbox(app: &App, view: &View) -> wire::Sandbox {
 pub(super) fn listed(view: &View) -> wire::ListedSandbox {
     let details = &view.details;
     wire::ListedSandbox {
-        template_id: details.source.template_id.to_string(),
-        alias: details.source.alias.clone(),
+        template_id: details.build.template_id().to_string(),
+        alias: details.build.alias().to_owned(),
         sandbox_id: details.id.clone(),
         client_id: CLIENT_ID.to_owned(),
         started_at: view.session.started_at,
@@ -353,11 +354,11 @@ pub(super) fn listed(view: &View) -> wire::ListedSandbox {
         disk_size_mb: details.limits.disk_mib,
         metadata: details.metadata.clone(),
         state: if view.is_paused() { wire::State::Paused } else { wire::State::Running },
-        envd_version: details.source.envd_version.clone(),
+        envd_version: details.build.envd_version().to_owned(),
         volume_mounts: details.mounts.iter().map(volume_mount).collect(),
     }
 }
 
 fn volume_mount(mount: &VolumeMount) -> wire::VolumeMount {
-    wire::VolumeMount { name: mount.name.clone(), path: mount.seen.path.clone() }
+    wire::VolumeMount { name: mount.name.clone(), path: mount.mount.path.clone() }
 }

@@ -14,16 +14,16 @@ use super::paging::{PageRequest, Position};
 use super::params::{Query, Sandbox};
 use super::sandboxes::{DEFAULT_TIMEOUT_V1, positive_timeout, sandbox};
 use super::templates::Named;
-use crate::app::App;
-use crate::sandboxes::Snapshot;
-use crate::teams::Team;
-use crate::templates::Reference;
+use crate::domain::reference::Reference;
+use crate::domain::snapshot::Snapshot;
+use crate::domain::team::Team;
+use crate::state::App;
 use crate::{Error, Result};
 
-/// Most forks of one request.
-const MOST_FORKS: i32 = 100;
+/// Maximum number of forks of one request.
+const MAX_FORKS: i32 = 100;
 
-/// Whether memory is wanted too makes no difference: it never is in a snapshot.
+/// Takes a snapshot. Memory is never part of it, whatever the request says.
 pub(super) async fn create(
     State(app): State<App>,
     Sandbox(id): Sandbox,
@@ -58,7 +58,7 @@ pub(super) async fn list(State(app): State<App>, Reader(team): Reader, query: Qu
     Ok(answer)
 }
 
-/// `DELETE /templates/{…}`. Only snapshots can be deleted.
+/// Answers `DELETE /templates/{…}`. Only snapshots can be deleted.
 pub(super) async fn delete(
     State(app): State<App>,
     Reader(team): Reader,
@@ -82,8 +82,10 @@ pub(super) async fn fork(
     let timeout = positive_timeout(body.timeout.unwrap_or(DEFAULT_TIMEOUT_V1), &team)?;
     let count = u32::try_from(body.count.unwrap_or(1))
         .ok()
-        .filter(|count| (1..=MOST_FORKS.unsigned_abs()).contains(count))
-        .ok_or_else(|| Error::Schema(format!("property \"count\" must be between 1 and {MOST_FORKS}")))?;
+        .filter(|count| (1..=MAX_FORKS.unsigned_abs()).contains(count))
+        .ok_or_else(|| {
+            Error::InvalidRequest(format!("property \"count\" must be between 1 and {MAX_FORKS}"))
+        })?;
     if count >= team.max_sandboxes {
         return Err(Error::Refused(format!(
             "count must be less than the number of sandboxes your team may run at once ({})",
@@ -105,8 +107,7 @@ pub(super) async fn fork(
 }
 
 fn parse_name(text: &str) -> Result<Reference> {
-    text.parse()
-        .map_err(|err: crate::templates::InvalidReference| Error::InvalidTemplateReference(err.to_string()))
+    Ok(text.parse()?)
 }
 
 fn is_named(snapshot: &Snapshot, name: &Reference, team: &Team) -> bool {
@@ -116,7 +117,7 @@ fn is_named(snapshot: &Snapshot, name: &Reference, team: &Team) -> bool {
         && (!name.has_tag() || snapshot.tag == name.tag())
 }
 
-/// One for each template: tags of one name are one snapshot to callers, as new as its newest.
+/// The newest snapshot of each template: callers see the tags of one name as one snapshot, as new as its newest.
 fn newest_of_each(snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
     let mut newest: HashMap<_, Snapshot> = HashMap::new();
     for snapshot in snapshots {

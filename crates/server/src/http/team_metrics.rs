@@ -1,4 +1,4 @@
-//! How busy a team was (contract: control-plane, section 8).
+//! The activity of a team over time (contract: control-plane, section 8).
 
 use axum::extract::State;
 use axum::response::Response;
@@ -9,15 +9,15 @@ use sandcove_wire::api::observe::{TeamMetric, TeamMetricMax};
 use super::auth::Reader;
 use super::body;
 use super::params::{Id, Query, invalid};
-use crate::app::App;
-use crate::sandboxes::metric_step;
+use crate::sandboxes::sample_step;
+use crate::state::App;
 use crate::store::Activity;
 use crate::{Error, Result, clock};
 
 const DAY_SECONDS: i64 = 24 * 3600;
-/// What is shown when nothing is asked for, and at most.
-const USUAL_DAYS: i64 = 7;
-const MOST_DAYS: i64 = 31;
+/// Default and maximum length of the time span.
+const DEFAULT_DAYS: i64 = 7;
+const MAX_DAYS: i64 = 31;
 
 pub(super) async fn series(
     State(app): State<App>,
@@ -57,32 +57,31 @@ pub(super) async fn max(
         return Err(Error::TeamForbidden);
     }
     let activity = app.store().activity(id, start, end, step).await?;
-    let most =
-        activity.iter().map(|row| (row.timestamp, value(row, step))).max_by(|a, b| a.1.total_cmp(&b.1));
-    let (timestamp, value) = most.unwrap_or((end, 0.0));
+    let max = activity.iter().map(|row| (row.timestamp, value(row, step))).max_by(|a, b| a.1.total_cmp(&b.1));
+    let (timestamp, value) = max.unwrap_or((end, 0.0));
     let answer = TeamMetricMax { timestamp: time(timestamp), timestamp_unix: timestamp, value };
     Ok(body::json(StatusCode::OK, &answer))
 }
 
 fn range(query: &Query) -> Result<(i64, i64)> {
     let end = query.integer("end")?.unwrap_or_else(|| clock::now().as_second());
-    let start = query.integer("start")?.unwrap_or_else(|| end.saturating_sub(USUAL_DAYS * DAY_SECONDS));
+    let start = query.integer("start")?.unwrap_or_else(|| end.saturating_sub(DEFAULT_DAYS * DAY_SECONDS));
     for (name, value) in [("start", start), ("end", end)] {
         Timestamp::from_second(value).map_err(|_| invalid(name, "must be Unix seconds"))?;
     }
     if start > end {
-        return Err(Error::Refused("start time cannot be after end time".into()));
+        return Err(Error::InvalidTimeRange);
     }
-    if end - start > MOST_DAYS * DAY_SECONDS {
-        return Err(Error::Refused(format!("the time between start and end cannot exceed {MOST_DAYS} days")));
+    if end - start > MAX_DAYS * DAY_SECONDS {
+        return Err(Error::Refused(format!("the time between start and end cannot exceed {MAX_DAYS} days")));
     }
     Ok((start, end))
 }
 
-/// Seconds between two points: as documented, but no finer than what is known.
+/// Seconds between two points: as documented, but no finer than the stored activity.
 fn step(app: &App, start: i64, end: i64) -> i64 {
     let finest = i64::try_from(app.config().team_metrics_step.as_secs()).unwrap_or(1).max(1);
-    metric_step(end - start).max(finest)
+    sample_step(end - start).max(finest)
 }
 
 fn time(second: i64) -> Timestamp {

@@ -1,4 +1,4 @@
-//! Reading templates (contract: control-plane, section 9.3).
+//! Calls that read templates (contract: control-plane, section 9.3).
 
 use axum::extract::{FromRequestParts, RawPathParams, State};
 use axum::response::Response;
@@ -11,9 +11,10 @@ use super::auth::Reader;
 use super::body;
 use super::paging::{PageRequest, Position};
 use super::params::Query;
-use crate::app::App;
-use crate::teams::Team;
-use crate::templates::{BuildEntry, Reference, TagEntry, Template};
+use crate::domain::reference::Reference;
+use crate::domain::team::Team;
+use crate::domain::template::{BuildEntry, TagEntry, Template};
+use crate::state::App;
 use crate::{Error, Result};
 
 /// The template a path names: `{id}`, or `{namespace}/{name}` of clients that do not encode the slash.
@@ -31,9 +32,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
             .map(|(_, value)| percent_decode_str(value).decode_utf8_lossy().into_owned())
             .collect();
         let text = pieces.join("/");
-        text.parse().map(Self).map_err(|err: crate::templates::InvalidReference| {
-            Error::InvalidTemplateReference(err.to_string())
-        })
+        Ok(Self(text.parse()?))
     }
 }
 
@@ -94,7 +93,7 @@ pub(super) async fn detail(
     Ok(answer)
 }
 
-/// Clients read 200 as "exists, mine", 403 as "exists, not mine", 404 as "does not exist".
+/// Answers whether an alias exists: clients read 200 as "exists, mine", 403 as "exists, not mine", 404 as "does not exist".
 pub(super) async fn alias(
     State(app): State<App>,
     Reader(team): Reader,
@@ -156,7 +155,7 @@ fn listed(template: &Template, team: &Team) -> wire::Template {
     }
 }
 
-/// Snapshots may have no name.
+/// The names of a template without namespace; none for a snapshot without a name.
 fn aliases(template: &Template) -> Vec<String> {
     Some(template.build.name.clone()).into_iter().filter(|name| !name.is_empty()).collect()
 }

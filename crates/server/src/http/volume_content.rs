@@ -1,4 +1,4 @@
-//! Files of a volume (contract: control-plane, section 11). The token in the request is for one volume only.
+//! Calls for the files of a volume (contract: control-plane, section 11). The token of a request is for one volume only.
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
@@ -17,15 +17,15 @@ use super::auth::bearer;
 use super::body::{self, Optional};
 use super::error::StringCoded;
 use super::params::{Id, Query, invalid};
-use crate::app::App;
+use crate::state::App;
 use crate::{Error, Result};
 
-/// Levels below a directory that a list shows at most.
-const DEEPEST: i64 = 100;
+/// Maximum number of levels below a directory that a list shows.
+const MAX_DEPTH: i64 = 100;
 
-type Answer<T> = std::result::Result<T, StringCoded>;
+type ContentResult<T> = std::result::Result<T, StringCoded>;
 
-/// A volume that the request may use, and the path in it.
+/// The volume of an authorized request, and the path in it.
 pub(super) struct Opened {
     id: Uuid,
     volume: FileTree,
@@ -36,7 +36,7 @@ pub(super) struct Opened {
 impl FromRequestParts<App> for Opened {
     type Rejection = StringCoded;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ContentResult<Self> {
         let Id(id) = Id::from_request_parts(parts, app).await?;
         let token = bearer(&parts.headers)
             .ok_or(Error::NoCredentials("the token of the volume as a bearer token"))?;
@@ -63,7 +63,7 @@ impl Opened {
         }
     }
 
-    /// Does file work where waiting for a disk holds up nobody.
+    /// Runs file operations on a thread that may block.
     async fn work<T: Send + 'static>(
         self,
         work: impl FnOnce(FileTree, &str) -> std::result::Result<T, files::FileError> + Send + 'static,
@@ -73,19 +73,22 @@ impl Opened {
     }
 }
 
-pub(super) async fn stat(opened: Opened) -> Answer<Response> {
+pub(super) async fn stat(opened: Opened) -> ContentResult<Response> {
     let entry = opened.work(|volume, path| volume.stat(path)).await?;
     Ok(body::json(StatusCode::OK, &shown(entry)))
 }
 
-pub(super) async fn update(opened: Opened, body: Result<Optional<wire::EntryUpdate>>) -> Answer<Response> {
+pub(super) async fn update(
+    opened: Opened,
+    body: Result<Optional<wire::EntryUpdate>>,
+) -> ContentResult<Response> {
     let Optional(body) = body?;
     let attributes = attributes(body.uid, body.gid, body.mode)?;
     let entry = opened.work(move |volume, path| volume.set_attributes(path, attributes)).await?;
     Ok(body::json(StatusCode::OK, &shown(entry)))
 }
 
-pub(super) async fn remove(State(app): State<App>, opened: Opened) -> Answer<StatusCode> {
+pub(super) async fn remove(State(app): State<App>, opened: Opened) -> ContentResult<StatusCode> {
     let (id, name) = (opened.id, fresh_name());
     let unused = name.clone();
     match opened.work(move |volume, path| volume.remove(path, &unused)).await? {
@@ -95,22 +98,23 @@ pub(super) async fn remove(State(app): State<App>, opened: Opened) -> Answer<Sta
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn list(opened: Opened) -> Answer<Response> {
-    let depth = opened.query.integer_in("depth", 0..=DEEPEST, 1)?.max(1);
+pub(super) async fn list(opened: Opened) -> ContentResult<Response> {
+    let depth = opened.query.integer_in("depth", 0..=MAX_DEPTH, 1)?.max(1);
     let depth = u32::try_from(depth).unwrap_or(1);
     let entries = opened.work(move |volume, path| volume.list(path, depth)).await?;
     Ok(body::json(StatusCode::OK, &entries.into_iter().map(shown).collect::<Vec<_>>()))
 }
 
-pub(super) async fn make_directory(opened: Opened) -> Answer<Response> {
+pub(super) async fn make_directory(opened: Opened) -> ContentResult<Response> {
     let (attributes, parents) = (opened.attributes()?, opened.is_forced()?);
     let entry = opened.work(move |volume, path| volume.make_directory(path, attributes, parents)).await?;
     Ok(body::json(StatusCode::CREATED, &shown(entry)))
 }
 
-pub(super) async fn read(opened: Opened) -> Answer<Response> {
+pub(super) async fn read(opened: Opened) -> ContentResult<Response> {
     let (file, size) = opened.work(|volume, path| volume.read(path)).await?;
-    // A file that grows meanwhile is cut where it ended; one that shrinks ends the answer early, which clients notice.
+    // A file that grows during the answer is cut at its first size; one that shrinks ends the answer early, which clients
+    // notice.
     let file = tokio::io::AsyncReadExt::take(tokio::fs::File::from_std(file), size);
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
@@ -119,14 +123,14 @@ pub(super) async fn read(opened: Opened) -> Answer<Response> {
     Ok((headers, Body::from_stream(ReaderStream::with_capacity(file, 64 << 10))).into_response())
 }
 
-pub(super) async fn write(opened: Opened, request: Request) -> Answer<Response> {
+pub(super) async fn write(opened: Opened, request: Request) -> ContentResult<Response> {
     let attributes = opened.attributes()?;
     opened.is_forced()?;
     let name = fresh_name();
     let upload = match opened.work(move |volume, path| volume.begin(path, attributes, name)).await {
         Ok(upload) => upload,
         Err(error) => {
-            read_away(request).await;
+            discard_body(request).await;
             return Err(error.into());
         }
     };
@@ -142,14 +146,15 @@ pub(super) async fn write(opened: Opened, request: Request) -> Answer<Response> 
     Ok(body::json(StatusCode::CREATED, &shown(entry)))
 }
 
-/// A client that is still sending does not read the answer, and takes a closed connection for one that broke.
-async fn read_away(request: Request) {
-    const MOST: usize = 64 << 20;
+/// Reads the rest of a refused upload, within a bound. A client that is still sending does not read the answer, and takes a
+/// closed connection for a broken one.
+async fn discard_body(request: Request) {
+    const MAX_DISCARDED: usize = 64 << 20;
     let mut read = 0;
     let mut chunks = request.into_body().into_data_stream();
     while let Some(Ok(chunk)) = chunks.next().await {
         read += chunk.len();
-        if read > MOST {
+        if read > MAX_DISCARDED {
             return;
         }
     }
@@ -160,16 +165,16 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send +
     done.unwrap_or(Err(Error::Internal("file work ended early")))
 }
 
-/// Nobody else's, and no name of a path.
+/// A name that no file of the volume has.
 fn fresh_name() -> String {
     Uuid::new_v4().to_string()
 }
 
 fn attributes(uid: Option<i64>, gid: Option<i64>, mode: Option<i64>) -> Result<Attributes> {
-    let within = |name: &str, value: Option<i64>, most: u32| match value.map(u32::try_from) {
+    let within = |name: &str, value: Option<i64>, max: u32| match value.map(u32::try_from) {
         None => Ok(None),
-        Some(Ok(value)) if value <= most => Ok(Some(value)),
-        Some(_) => Err(invalid(name, &format!("must be between 0 and {most}"))),
+        Some(Ok(value)) if value <= max => Ok(Some(value)),
+        Some(_) => Err(invalid(name, &format!("must be between 0 and {max}"))),
     };
     Ok(Attributes {
         uid: within("uid", uid, files::MAX_ID)?,

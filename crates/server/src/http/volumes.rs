@@ -1,4 +1,4 @@
-//! Volumes (contract: control-plane, section 11).
+//! Calls for volumes (contract: control-plane, section 11).
 
 use axum::extract::State;
 use axum::response::Response;
@@ -11,8 +11,8 @@ use super::auth::{Caller, Reader};
 use super::body::{self, Required};
 use super::params::Id;
 use crate::Result;
-use crate::app::App;
-use crate::volumes::Volume;
+use crate::domain::volume::Volume;
+use crate::state::App;
 
 pub(super) async fn list(State(app): State<App>, Reader(team): Reader) -> Result<Response> {
     let volumes = app.volumes().list(&team).await?;

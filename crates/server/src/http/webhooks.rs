@@ -1,4 +1,4 @@
-//! Who is told what happens to sandboxes, and how telling went (contract: dashboard, section 5).
+//! Webhooks, and the deliveries to them (contract: dashboard, section 5).
 
 use axum::extract::State;
 use axum::response::Response;
@@ -14,21 +14,22 @@ use super::auth::{Caller, Reader};
 use super::body::{self, Required};
 use super::events::flag;
 use super::params::{Id, Query, invalid};
-use crate::app::App;
-use crate::events::check_types;
-use crate::store::{AttemptQuery, Webhook};
-use crate::teams::Team;
+use crate::domain::event::check_types;
+use crate::domain::team::Team;
+use crate::domain::webhook::Webhook;
+use crate::state::App;
+use crate::store::AttemptQuery;
 use crate::{Error, Result, clock};
 
-/// Webhooks of one team.
-const MOST: usize = 50;
-/// Characters of a name, a URL, a secret.
-const LONGEST_NAME: usize = 128;
-const LONGEST_URL: usize = 2048;
-const LONGEST_SECRET: usize = 512;
-/// Deliveries of one page, and how many there are when nothing is asked for.
-const MOST_DELIVERIES: i64 = 100;
-const USUAL_DELIVERIES: i64 = 25;
+/// Maximum number of webhooks of one team.
+const MAX_WEBHOOKS: usize = 50;
+/// Maximum length of a name, a URL and a secret, characters.
+const MAX_NAME: usize = 128;
+const MAX_URL: usize = 2048;
+const MAX_SECRET: usize = 512;
+/// Maximum and default number of deliveries in one page.
+const MAX_DELIVERIES: i64 = 100;
+const DEFAULT_DELIVERIES: i64 = 25;
 const HOUR_MICROS: i64 = 3600 * 1_000_000;
 
 pub(super) async fn list(State(app): State<App>, Reader(team): Reader) -> Result<Response> {
@@ -41,8 +42,8 @@ pub(super) async fn create(
     Caller(team): Caller,
     Required(body): Required<wire::NewWebhook>,
 ) -> Result<Response> {
-    if app.store().webhooks(team.id).await?.len() >= MOST {
-        return Err(Error::Refused(format!("a team may have at most {MOST} webhooks")));
+    if app.store().webhooks(team.id).await?.len() >= MAX_WEBHOOKS {
+        return Err(Error::TooManyOfTeam { max: MAX_WEBHOOKS, what: "webhooks" });
     }
     let webhook = Webhook {
         id: Uuid::new_v4(),
@@ -99,7 +100,7 @@ pub(super) async fn deliveries(
     query: Query,
 ) -> Result<Response> {
     find(&app, &team, id).await?;
-    let limit = query.integer_in("limit", 1..=MOST_DELIVERIES, USUAL_DELIVERIES)?;
+    let limit = query.integer_in("limit", 1..=MAX_DELIVERIES, DEFAULT_DELIVERIES)?;
     let offset = query.text("cursor").map(cursor).transpose()?.unwrap_or(0);
     let kind = query.text("eventType").map(str::to_owned);
     check_types(kind.as_slice())?;
@@ -149,7 +150,7 @@ pub(super) async fn stats(
     let day_before = || end.checked_sub(SignedDuration::from_hours(24)).unwrap_or(Timestamp::MIN);
     let start = query.time("start")?.unwrap_or_else(day_before);
     if start > end {
-        return Err(Error::Refused("start time cannot be after end time".into()));
+        return Err(Error::InvalidTimeRange);
     }
     let counts = app.store().attempt_counts(id, (start, end), HOUR_MICROS).await?;
     let total: i64 = counts.iter().map(|hour| hour.total).sum();
@@ -187,26 +188,29 @@ fn cursor(text: &str) -> Result<i64> {
 }
 
 fn name(name: String) -> Result<String> {
-    sized("name", name, LONGEST_NAME)
+    sized("name", name, MAX_NAME)
 }
 
 fn secret(secret: Secret) -> Result<Secret> {
-    sized("signatureSecret", secret.expose().to_owned(), LONGEST_SECRET).map(Secret::new)
+    sized("signatureSecret", secret.expose().to_owned(), MAX_SECRET).map(Secret::new)
 }
 
-fn sized(property: &str, value: String, most: usize) -> Result<String> {
-    if value.trim().is_empty() || value.chars().count() > most {
-        return Err(Error::Schema(format!("property \"{property}\" must have 1 to {most} characters")));
+fn sized(property: &str, value: String, max: usize) -> Result<String> {
+    if value.trim().is_empty() || value.chars().count() > max {
+        return Err(Error::InvalidRequest(format!(
+            "property \"{property}\" must have 1 to {max} characters"
+        )));
     }
     Ok(value)
 }
 
 fn url(url: String) -> Result<String> {
-    let url = sized("url", url, LONGEST_URL)?;
-    let parsed: Uri = url.parse().map_err(|_| Error::Schema("property \"url\" must be a URL".to_owned()))?;
+    let url = sized("url", url, MAX_URL)?;
+    let parsed: Uri =
+        url.parse().map_err(|_| Error::InvalidRequest("property \"url\" must be a URL".to_owned()))?;
     match (parsed.scheme_str(), parsed.host()) {
         (Some("http" | "https"), Some(_)) => Ok(url),
-        _ => Err(Error::Schema(
+        _ => Err(Error::InvalidRequest(
             "property \"url\" must begin with https:// or http:// and name a host".to_owned(),
         )),
     }
@@ -214,7 +218,9 @@ fn url(url: String) -> Result<String> {
 
 fn events(events: Vec<String>) -> Result<Vec<String>> {
     if events.is_empty() {
-        return Err(Error::Schema("property \"events\" must name at least one type of event".to_owned()));
+        return Err(Error::InvalidRequest(
+            "property \"events\" must name at least one type of event".to_owned(),
+        ));
     }
     check_types(&events)?;
     Ok(events)

@@ -1,4 +1,4 @@
-//! HTTP requests that the server makes itself: to receivers of webhooks, and to the collector of traces.
+//! HTTP requests that the server itself makes: to receivers of webhooks, and to the collector of traces.
 
 mod tls;
 
@@ -14,11 +14,11 @@ use tokio::net::TcpStream;
 
 pub(crate) use tls::Tls;
 
-/// Bytes kept of an answer.
-const MOST_ANSWER: usize = 4096;
+/// Maximum number of bytes kept of an answer.
+const MAX_ANSWER: usize = 4096;
 
-/// Sends `request`, whose URI is only a path, to `address`, with TLS when the host is named that its certificate has to be
-/// for. Gives the beginning of the answer; the error is for whoever named the address.
+/// Sends `request`, whose URI is only a path, to `address`; with TLS when `secure` names the host of the certificate. Returns
+/// the beginning of the answer. The error text is for the client or operator that chose the address.
 pub(crate) async fn send(
     address: SocketAddr,
     secure: Option<(&Tls, &str)>,
@@ -41,7 +41,7 @@ async fn exchange(
     let answer = sender.send_request(request).await.map_err(failed)?;
     let (parts, mut rest) = answer.into_parts();
     let mut body = Vec::new();
-    while body.len() < MOST_ANSWER {
+    while body.len() < MAX_ANSWER {
         match rest.frame().await {
             Some(Ok(frame)) => body.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref())),
             Some(Err(err)) => return Err(failed(err)),
@@ -49,6 +49,6 @@ async fn exchange(
         }
     }
     connection.abort();
-    body.truncate(MOST_ANSWER);
+    body.truncate(MAX_ANSWER);
     Ok(Response::from_parts(parts, body.into()))
 }

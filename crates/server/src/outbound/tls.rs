@@ -1,5 +1,5 @@
-//! TLS to others: rustls, with the authorities that this host trusts, so that one its administrator has added counts as any
-//! other.
+//! TLS for requests of the server: rustls, with the certificate authorities that the host trusts, including those that its
+//! administrator has added.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Whom a certificate may come from.
+/// A TLS client that trusts the host's certificate authorities.
 #[derive(Default)]
 pub(crate) struct Tls {
-    /// Read when it is first needed: most servers call nobody.
+    /// Created at first use, since most servers make no such requests.
     connector: OnceCell<TlsConnector>,
 }
 
@@ -25,7 +25,8 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Wraps a connection to `host`, whose certificate has to be good for that name. The error is for whoever named the host.
+    /// Wraps a connection to `host`, whose certificate has to be valid for that name. The error text is for the client or
+    /// operator that chose the host.
     pub(super) async fn wrap(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| format!("a certificate cannot be for the host {host}"))?;

@@ -1,8 +1,7 @@
-//! Bodies of answers: the API's own, and streams out of a sandbox that are cut when it ends.
+//! Bodies of answers: the API's own, and streams out of a sandbox, which are cut when the sandbox ends.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -10,84 +9,25 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::pool::Connection;
-use crate::sandboxes::Live;
+use crate::sandboxes::{LiveSession, SandboxConnection, Sent};
 
-/// Whatever made a body end early; the connection or stream is reset then, which is what clients look for.
+/// The reason for which a body ended early. The connection or stream is reset then, which clients look for.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of an answer.
 pub(crate) enum Answer {
     Api(axum::body::Body),
-    Stream(Stream),
-}
-
-/// The body of a request on its way into a sandbox; it remembers whether it has gone out to its end.
-pub(crate) struct Upload {
-    inner: Incoming,
-    sent: Sent,
-}
-
-/// Whether a request has been sent to its end. A service that answers before that closes the connection after its
-/// answer, and nothing says so until the next request on it has failed.
-#[derive(Clone, Default)]
-pub(super) struct Sent(Arc<AtomicBool>);
-
-impl Upload {
-    pub(super) fn new(inner: Incoming) -> Self {
-        let upload = Self { inner, sent: Sent::default() };
-        upload.note_end();
-        upload
-    }
-
-    pub(super) fn sent(&self) -> Sent {
-        self.sent.clone()
-    }
-
-    fn note_end(&self) {
-        if self.inner.is_end_stream() {
-            self.sent.0.store(true, Ordering::Release);
-        }
-    }
-}
-
-impl Sent {
-    fn is_whole(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-impl Body for Upload {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let this = self.get_mut();
-        let frame = Pin::new(&mut this.inner).poll_frame(context);
-        this.note_end();
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
+    Sandbox(SandboxStream),
 }
 
 /// Frames of a sandbox's answer, passed on as they come and not copied.
-pub(crate) struct Stream {
+pub(crate) struct SandboxStream {
     inner: Incoming,
-    live: Arc<Live>,
+    live: Arc<LiveSession>,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     port: u16,
-    /// Goes back to the pool when the request was sent and the answer read, both to their end.
-    connection: Option<Connection>,
+    /// The connection, which goes back to the pool when the request was sent and the answer read, both to their end.
+    connection: Option<SandboxConnection>,
     request: Sent,
 }
 
@@ -96,12 +36,12 @@ pub(crate) struct Stream {
 #[error("the sandbox ended")]
 struct SandboxEnded;
 
-impl Stream {
+impl SandboxStream {
     pub(super) fn new(
         inner: Incoming,
-        live: Arc<Live>,
+        live: Arc<LiveSession>,
         port: u16,
-        connection: Connection,
+        connection: SandboxConnection,
         request: Sent,
     ) -> Self {
         let ended = Box::pin(live.ended.clone().cancelled_owned());
@@ -109,7 +49,7 @@ impl Stream {
     }
 }
 
-impl Body for Stream {
+impl Body for SandboxStream {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -120,7 +60,7 @@ impl Body for Stream {
         let this = self.get_mut();
         match Pin::new(&mut this.inner).poll_frame(context) {
             Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
-            // Only asked when nothing flows: a stream that flows ends with its sandbox anyway.
+            // Checked only while nothing flows: a stream that flows ends with its sandbox anyway.
             Poll::Pending => match this.ended.as_mut().poll(context) {
                 Poll::Ready(()) => Poll::Ready(Some(Err(SandboxEnded.into()))),
                 Poll::Pending => Poll::Pending,
@@ -137,7 +77,7 @@ impl Body for Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for SandboxStream {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take()
             && self.inner.is_end_stream()
@@ -161,21 +101,21 @@ impl Body for Answer {
             Self::Api(body) => {
                 Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
             }
-            Self::Stream(stream) => Pin::new(stream).poll_frame(context),
+            Self::Sandbox(stream) => Pin::new(stream).poll_frame(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Api(body) => body.is_end_stream(),
-            Self::Stream(stream) => stream.is_end_stream(),
+            Self::Sandbox(stream) => stream.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Api(body) => body.size_hint(),
-            Self::Stream(stream) => stream.size_hint(),
+            Self::Sandbox(stream) => stream.size_hint(),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Pages for people whose browser was refused (contract: envd, section 9).
+//! Error pages for browsers whose request was refused (contract: envd, section 9).
 
 use http::HeaderMap;
 
-use super::{Format, Refusal};
+use super::refusal::{Format, Refusal};
 
 const BROWSERS: [&str; 7] = ["mozilla", "chrome", "safari", "firefox", "edge", "opera", "msie"];
 
-/// HTML for a browser that navigates; JSON for programs, and for scripts in a browser.
+/// The format of an error: HTML for a browser that navigates, JSON for programs and for scripts in a browser.
 pub(crate) fn format_for(headers: &HeaderMap) -> Format {
     let text =
         |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_ascii_lowercase();

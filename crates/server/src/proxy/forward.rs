@@ -1,4 +1,4 @@
-//! Passing one request on to a sandbox and its answer back, frame by frame.
+//! Forwards a request to a sandbox, and its answer to the client, frame by frame.
 
 use std::time::Duration;
 
@@ -10,27 +10,25 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use sandcove_wire::boot::AGENT_PORT;
+use sandcove_wire::control::control_route;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
-use super::body::{Answer, Stream, Upload};
-use super::gate::{Admitted, Visitor};
-use super::host_route::{Target, is_control_route};
-use super::pool::Connection;
-use super::{Refusal, error_page, tls, upgrade};
-use crate::app::App;
-use crate::http::auth::withhold_credentials;
-use crate::http::error::refused;
-use crate::sandboxes::Live;
+use super::access::{Authorized, RequestHead};
+use super::body::{Answer, SandboxStream};
+use super::host_route::Target;
+use super::{Refusal, error_page, refused, tls, upgrade};
+use crate::sandboxes::{LiveSession, SandboxConnection, Upload};
+use crate::state::{App, credentials};
 
-/// Pauses between attempts to reach a port that is not open: a service may be about to open it.
+/// Pauses between attempts to reach a port that is not open; a service may be about to open it.
 const DIAL_AGAIN: [Duration; 4] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
     Duration::from_millis(300),
     Duration::from_millis(400),
 ];
-/// Headers that are about one connection only; `Connection` names more.
+/// Headers that concern one connection only; `Connection` may name more.
 const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
@@ -41,7 +39,7 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
-/// Answers a request that is for a sandbox. `cut` bytes of its path are the operator's prefix.
+/// Answers a request for a sandbox. The first `cut` bytes of its path are the operator's prefix.
 pub(crate) async fn serve(
     app: &App,
     request: Request<Incoming>,
@@ -52,8 +50,8 @@ pub(crate) async fn serve(
     let preflight = request.method() == Method::OPTIONS && target == Target::SomeAgent;
     match attempt(app, request, target, cut).await {
         Ok(answer) => answer,
-        // A browser's preflight carries neither token nor signature: which sandbox it means cannot be known, and what
-        // every agent would answer is.
+        // A browser's preflight carries neither token nor signature, so its sandbox is unknown. Every agent would give the
+        // same answer.
         Err(Refusal::NotFound(_)) if preflight => agent_preflight().map(Answer::Api),
         Err(refusal) => {
             tracing::debug!(refusal = %refusal, "traffic refused");
@@ -70,7 +68,7 @@ async fn attempt(
 ) -> Result<Response<Answer>, Refusal> {
     let host = host(&request);
     let uri = local_uri(request.uri(), cut);
-    let visitor = Visitor {
+    let head = RequestHead {
         method: request.method(),
         path: uri.path(),
         query: uri.query(),
@@ -78,17 +76,17 @@ async fn attempt(
     };
     let (id, port) = match target {
         Target::Sandbox { id, port } => (id, port),
-        Target::SomeAgent => (visitor.find(app).ok_or_else(|| Refusal::NotFound(String::new()))?, AGENT_PORT),
+        Target::SomeAgent => (head.find(app).ok_or_else(|| Refusal::NotFound(String::new()))?, AGENT_PORT),
         Target::Api => return Err(Refusal::BadAddress("not a sandbox address")),
     };
-    if port == AGENT_PORT && is_control_route(uri.path()) {
+    if port == AGENT_PORT && control_route(uri.path()).is_some() {
         return Err(Refusal::ControlRoute(uri.path().to_owned()));
     }
     if request.method() == Method::CONNECT {
         return Err(Refusal::BadAddress("CONNECT is not supported"));
     }
-    let Admitted { live, view } = visitor.admit(app, &id, port).await?;
-    withhold_credentials(app, request.headers_mut()).await;
+    let Authorized { live, view } = head.authorize(app, &id, port).await?;
+    credentials::withhold(app, request.headers_mut()).await;
     let mask = if port == AGENT_PORT { None } else { view.settings.network.masked_host(port) };
     let upgrade = upgrade::wanted(request.headers());
     let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -113,17 +111,17 @@ async fn attempt(
     let (mut parts, body) = answer.into_parts();
     drop_hop_by_hop(&mut parts.headers);
     parts.version = Version::default();
-    Ok(Response::from_parts(parts, Answer::Stream(Stream::new(body, live, port, connection, sent))))
+    Ok(Response::from_parts(parts, Answer::Sandbox(SandboxStream::new(body, live, port, connection, sent))))
 }
 
 /// Sends the request over an idle connection or a new one, and waits for the head of the answer.
 async fn exchange(
     mut request: Request<Upload>,
-    live: &Live,
+    live: &LiveSession,
     id: &str,
     port: u16,
     speaks_tls: bool,
-) -> Result<(Response<Incoming>, Connection), Refusal> {
+) -> Result<(Response<Incoming>, SandboxConnection), Refusal> {
     let closed = || Refusal::PortClosed(id.to_owned(), port);
     loop {
         let (mut connection, reused) = match live.pool.take(port) {
@@ -132,7 +130,7 @@ async fn exchange(
         };
         match connection.try_send_request(request).await {
             Ok(answer) => return Ok((answer, connection)),
-            // The other side closed an idle connection just now: nothing was sent, so it can be sent again.
+            // The service closed an idle connection just now. Nothing was sent, so the request can be sent again.
             Err(mut failed) => match failed.take_message() {
                 Some(unsent) if reused => request = unsent,
                 _ => {
@@ -144,7 +142,7 @@ async fn exchange(
     }
 }
 
-async fn dial(live: &Live, port: u16, speaks_tls: bool) -> std::io::Result<Connection> {
+async fn dial(live: &LiveSession, port: u16, speaks_tls: bool) -> std::io::Result<SandboxConnection> {
     let retries: &[Duration] = if port == AGENT_PORT { &[] } else { &DIAL_AGAIN };
     let mut pauses = retries.iter();
     let stream = loop {
@@ -157,12 +155,14 @@ async fn dial(live: &Live, port: u16, speaks_tls: bool) -> std::io::Result<Conne
         }
     };
     stream.set_nodelay(true)?;
-    if speaks_tls { speak(tls::wrap(stream).await?).await } else { speak(stream).await }
+    if speaks_tls { handshake(tls::wrap(stream).await?).await } else { handshake(stream).await }
 }
 
-async fn speak(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> std::io::Result<Connection> {
-    // Names as Go's proxies write them, however the client did: services that look at the bytes exist (contract: envd,
-    // section 9).
+async fn handshake(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> std::io::Result<SandboxConnection> {
+    // Header names as Go's proxies write them, whatever the client wrote: some services depend on the spelling (contract:
+    // envd, section 9).
     let (sender, connection) = http1::Builder::new()
         .title_case_headers(true)
         .handshake(TokioIo::new(stream))
@@ -176,7 +176,7 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> 
     Ok(sender)
 }
 
-/// Makes the request one of our own to the service behind the port.
+/// Turns a client's request into one of the proxy to the service behind the port.
 fn prepare(
     request: &mut Request<Incoming>,
     uri: Uri,
@@ -199,7 +199,7 @@ fn prepare(
     headers.insert(header::HOST, masked.or(host).unwrap_or(fallback));
 }
 
-/// The host the client asked for; HTTP/2 has it in the address.
+/// The host that the client named; HTTP/2 has it in the address.
 fn host(request: &Request<Incoming>) -> Option<HeaderValue> {
     let from_header = || request.headers().get(header::HOST).cloned();
     let authority = request.uri().authority();

@@ -1,40 +1,36 @@
-//! Which requests are for a sandbox, and for which: pure, and total over whatever a client sends (contract:
-//! control-plane, section 15.4).
+//! The routing of requests to the API or to a sandbox: pure, and never panics on any input (contract: control-plane,
+//! section 15.4).
 
 use http::header::{self, HeaderMap};
-use percent_encoding::percent_decode_str;
 use sandcove_wire::boot::AGENT_PORT;
 use sandcove_wire::id::SandboxId;
 
 use super::Refusal;
 
-/// Agent routes that are the control plane's own (contract: envd, section 7).
-const CONTROL_ROUTES: [&str; 7] =
-    ["/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"];
 /// First path segments that are API calls even without an API key.
 const API_SEGMENTS: [&str; 6] = ["volumecontent", "teams", "api-keys", "access-tokens", "nodes", "admin"];
 
-/// Where a request goes.
+/// The target of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The REST API.
     Api,
     /// A port of a sandbox.
     Sandbox { id: SandboxId, port: u16 },
-    /// The agent of a sandbox that only a token or signature names.
+    /// The agent of a sandbox that only a token or signature identifies.
     SomeAgent,
 }
 
-/// Path prefixes an operator has set; they decide before anything else and are cut off.
+/// Path prefixes that the operator has set; they decide before anything else and are cut off.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Prefixes {
     pub(crate) api: Option<String>,
     pub(crate) sandbox: Option<String>,
 }
 
-/// The host a request is for: that of its address, which HTTP/2 always has, or of its `Host` header. A second one, or one
-/// that is no text, would mean one thing here and another to a service.
-pub(crate) fn asked_host<'a>(
+/// The host that a request is for: that of its address, which HTTP/2 always has, or of its `Host` header. A second header,
+/// or one that is not text, could mean one thing here and another to a service, and is refused.
+pub(crate) fn requested_host<'a>(
     authority: Option<&'a str>,
     headers: &'a HeaderMap,
 ) -> Result<Option<&'a str>, Refusal> {
@@ -47,7 +43,7 @@ pub(crate) fn asked_host<'a>(
     }
 }
 
-/// Decides where a request goes, and how many bytes of its path are prefix.
+/// Decides the target of a request, and how many bytes of its path are a prefix to cut off.
 pub(crate) fn route(
     host: Option<&str>,
     headers: &HeaderMap,
@@ -93,7 +89,8 @@ fn below(path: &str, prefix: &str) -> Option<usize> {
     (!prefix.is_empty() && (rest.is_empty() || rest.starts_with('/'))).then_some(prefix.len())
 }
 
-/// `{port}-{id}[-{client}].{domain}`. A first label that does not begin with a number and a dash is no such host.
+/// The target of a host `{port}-{id}[-{client}].{domain}`; none when the first label does not begin with a number and a
+/// dash.
 fn by_host(host: &str) -> Result<Option<Target>, Refusal> {
     let Some((label, _)) = host.split_once('.') else { return Ok(None) };
     let mut pieces = label.split('-');
@@ -124,28 +121,11 @@ fn parse_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port != 0)
 }
 
-/// Whether a path on the agent's port is refused from outside. It is decoded and cleaned first, as the agent's own
-/// router might do.
-pub(crate) fn is_control_route(path: &str) -> bool {
-    let decoded = percent_decode_str(path).decode_utf8_lossy();
-    let mut clean: Vec<&str> = Vec::new();
-    for segment in decoded.split('/') {
-        match segment {
-            "" | "." => {}
-            ".." => {
-                clean.pop();
-            }
-            other => clean.push(other),
-        }
-    }
-    let [only] = clean.as_slice() else { return false };
-    CONTROL_ROUTES.iter().any(|route| route[1..].eq_ignore_ascii_case(only))
-}
-
 #[cfg(test)]
 mod tests {
     use http::{HeaderName, HeaderValue};
     use proptest::prelude::*;
+    use sandcove_wire::control::control_route;
 
     use super::*;
 
@@ -227,18 +207,6 @@ mod tests {
         assert_eq!(at("/api-keys", &[]), (Target::Api, 0));
     }
 
-    #[test]
-    fn control_routes_are_found_behind_any_spelling() {
-        for path in
-            ["/init", "//init", "/%69nit", "/./init", "/a/../init", "/init/", "/%2e%2e/upgrade", "/Freeze"]
-        {
-            assert!(is_control_route(path), "{path}");
-        }
-        for path in ["/", "/files", "/initial", "/a/init", "/process.Process/Start"] {
-            assert!(!is_control_route(path), "{path}");
-        }
-    }
-
     proptest! {
         #[test]
         fn every_host_the_server_gives_out_is_read_back(
@@ -255,7 +223,7 @@ mod tests {
         #[test]
         fn no_host_makes_it_fall_over(host in ".*", path in "/.*") {
             let _ = route(Some(&host), &HeaderMap::new(), &path, &Prefixes::default());
-            let _ = is_control_route(&path);
+            let _ = control_route(&path);
         }
     }
 }

@@ -1,68 +1,62 @@
-//! Signatures of file URLs. They are the agent's to judge; here they tell whose URL it is, because some clients build
-//! it without a sandbox id (contract: control-plane, section 14).
+//! Signed file URLs. The agent checks the signatures; here they identify the sandbox of a URL, because some clients
+//! build it without a sandbox id (contract: control-plane, section 14).
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::Method;
 use sandcove_wire::secret::Secret;
-use sha2::{Digest, Sha256};
+use sandcove_wire::signature::{Operation, UrlSignature};
 
-/// What a signed URL carries.
+/// A signed URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SignedUrl {
     path: String,
-    operation: &'static str,
-    user: String,
-    signature: String,
-    expiration: Option<String>,
+    operation: Operation,
+    username: String,
+    signature: UrlSignature,
 }
 
 impl SignedUrl {
-    /// Reads a `/files` request; `None` when it is not one or not signed.
+    /// Reads the signature of a `/files` request; `None` for any other request, or one without a well-formed signature.
     pub(crate) fn parse(method: &Method, path: &str, query: Option<&str>) -> Option<Self> {
         if path != "/files" {
             return None;
         }
         let operation = match *method {
-            Method::GET | Method::HEAD => "read",
-            Method::POST => "write",
+            Method::GET | Method::HEAD => Operation::Read,
+            Method::POST => Operation::Write,
             _ => return None,
         };
         let mut url = Self {
             path: String::new(),
             operation,
-            user: String::new(),
-            signature: String::new(),
-            expiration: None,
+            username: String::new(),
+            signature: UrlSignature { value: String::new(), expiration: None },
         };
         for (name, value) in form_urlencoded::parse(query?.as_bytes()) {
             match name.as_ref() {
                 "path" => url.path = value.into_owned(),
-                "username" => url.user = value.into_owned(),
+                "username" => url.username = value.into_owned(),
                 // A plus that was not encoded was read as a space; no signature has one.
-                "signature" => url.signature = value.replace(' ', "+"),
-                "signature_expiration" => url.expiration = Some(value.into_owned()),
+                "signature" => url.signature.value = value.replace(' ', "+"),
+                // The agent refuses every other form.
+                "signature_expiration" => url.signature.expiration = Some(value.parse().ok()?),
                 _ => {}
             }
         }
-        url.signature.starts_with("v1_").then_some(url)
+        url.signature.value.starts_with("v1_").then_some(url)
     }
 
-    /// Whether it was signed with `token`. Expired ones are too: the agent says so better.
+    /// Whether the URL was signed with `token`. An expired signature counts: the agent answers it with the proper error.
     pub(crate) fn is_signed_with(&self, token: &Secret) -> bool {
-        let Self { path, operation, user, .. } = self;
-        let mut text = format!("{path}:{operation}:{user}:{}", token.expose());
-        if let Some(expiration) = &self.expiration {
-            text.push(':');
-            text.push_str(expiration);
-        }
-        let expected = format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(text.as_bytes())));
-        Secret::new(expected).matches(&self.signature)
+        self.signature.is_made_with(token, &self.path, self.operation, &self.username)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD_NO_PAD;
+    use sha2::{Digest, Sha256};
+
     use super::*;
 
     #[test]
@@ -83,5 +77,7 @@ mod tests {
         assert_eq!(SignedUrl::parse(&Method::GET, "/files", Some("path=a")), None);
         assert_eq!(SignedUrl::parse(&Method::GET, "/files", None), None);
         assert_eq!(SignedUrl::parse(&Method::GET, "/health", Some("signature=v1_x")), None);
+        let query = "signature=v1_x&signature_expiration=soon";
+        assert_eq!(SignedUrl::parse(&Method::GET, "/files", Some(query)), None);
     }
 }

@@ -1,5 +1,5 @@
-//! TLS to ports inside a sandbox that speak it. Certificates are not looked at: whoever answers inside is the sandbox, and is
-//! reached without leaving this host.
+//! TLS to ports inside a sandbox that speak it. Certificates are not verified: every service there belongs to the sandbox,
+//! and the connection does not leave this host.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,7 @@ fn connector() -> Result<TlsConnector, Error> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Takes every certificate, of which the other side has to have the key.
+/// A verifier that accepts every certificate whose key the service has.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! Connections that change their protocol, such as WebSockets: both ends are spliced and nothing is looked at.
+//! Connections that change their protocol, such as WebSockets: both ends are spliced, and the bytes are not interpreted.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use crate::sandboxes::Live;
+use crate::sandboxes::LiveSession;
 
 /// Bytes read at once, each way.
 const BUFFER: usize = 64 * 1024;
@@ -23,7 +23,7 @@ pub(super) fn wanted(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Passes bytes both ways until both ends have closed, or the sandbox ends.
-pub(super) fn splice(client: OnUpgrade, sandbox: OnUpgrade, live: Arc<Live>) {
+pub(super) fn splice(client: OnUpgrade, sandbox: OnUpgrade, live: Arc<LiveSession>) {
     tokio::spawn(async move {
         let both = async {
             let (client, sandbox) = tokio::try_join!(client, sandbox)?;

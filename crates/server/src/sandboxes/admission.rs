@@ -1,5 +1,5 @@
-//! Who may run one more sandbox, and when. A team at its own limit is refused at once; a host that is full, or busy
-//! with other starts, lets starts wait in the order they came, until a deadline.
+//! Admission control of starts. A team at its own limit is refused at once; when the host is full, or busy with other
+//! starts, starts wait in the order in which they came, until a deadline.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,18 +12,18 @@ use uuid::Uuid;
 
 use crate::{Error, Result};
 
-/// What a host takes.
+/// The capacity of the host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Capacity {
     /// Sandboxes that run at once, of all teams.
     pub(crate) sandboxes: u32,
-    /// Starts under way at once; more only slow each other down.
+    /// Starts in progress at once; more only slow each other down.
     pub(crate) starts: u32,
-    /// How long a start waits for its turn.
-    pub(crate) patience: Duration,
+    /// Time that a start waits to be admitted.
+    pub(crate) start_timeout: Duration,
 }
 
-/// The door; clones are the same one.
+/// Admission control; clones share their state.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     inner: Arc<Inner>,
@@ -32,33 +32,34 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 struct Inner {
     running: Mutex<HashMap<Uuid, u32>>,
-    room: Arc<Semaphore>,
+    host: Arc<Semaphore>,
     starts: Arc<Semaphore>,
-    patience: Duration,
+    start_timeout: Duration,
     closed: AtomicBool,
-    waiting: AtomicUsize,
+    starting: AtomicUsize,
 }
 
-/// One running sandbox of a team; dropping it makes room.
+/// The permit of one running sandbox of a team; released when dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct Permit {
     admission: Admission,
     team: Uuid,
-    room: Option<OwnedSemaphorePermit>,
+    /// The sandbox's share of the host's capacity, once it has one.
+    host: Option<OwnedSemaphorePermit>,
 }
 
-/// A start whose turn it is; dropping it lets the next one begin.
+/// The permit of one start in progress; released when dropped, so that the next start may begin.
 #[derive(Debug)]
-pub(super) struct Turn {
-    /// Until when the start may still wait for something.
+pub(super) struct StartPermit {
+    /// Time until which the start may still wait for resources.
     pub(super) deadline: Instant,
     _permit: OwnedSemaphorePermit,
-    _counted: Counted,
+    _starting: Starting,
 }
 
 /// Counts a start from its first wait to its end.
 #[derive(Debug)]
-struct Counted(Admission);
+struct Starting(Admission);
 
 impl Admission {
     pub(super) fn new(capacity: Capacity) -> Self {
@@ -66,72 +67,72 @@ impl Admission {
         Self {
             inner: Arc::new(Inner {
                 running: Mutex::default(),
-                room: semaphore(capacity.sandboxes),
+                host: semaphore(capacity.sandboxes),
                 starts: semaphore(capacity.starts.max(1)),
-                patience: capacity.patience,
+                start_timeout: capacity.start_timeout,
                 closed: AtomicBool::new(false),
-                waiting: AtomicUsize::new(0),
+                starting: AtomicUsize::new(0),
             }),
         }
     }
 
-    /// Counts one more sandbox of a team that may run `most`. It does not have room on the host yet.
-    pub(super) fn reserve(&self, team: Uuid, most: u32) -> Result<Slot> {
+    /// Counts one more sandbox of a team that may run `max`. The permit has no share of the host's capacity yet.
+    pub(super) fn reserve(&self, team: Uuid, max: u32) -> Result<Permit> {
         if self.inner.closed.load(Ordering::Relaxed) {
             return Err(Error::Draining);
         }
-        self.count(team, most)
+        self.count(team, max)
     }
 
-    fn count(&self, team: Uuid, most: u32) -> Result<Slot> {
+    fn count(&self, team: Uuid, max: u32) -> Result<Permit> {
         let mut running = self.lock();
         let count = running.entry(team).or_default();
-        if *count >= most {
-            return Err(Error::TooManySandboxes(most));
+        if *count >= max {
+            return Err(Error::TooManySandboxes(max));
         }
         *count += 1;
         drop(running);
-        Ok(Slot { admission: self.clone(), team, room: None })
+        Ok(Permit { admission: self.clone(), team, host: None })
     }
 
-    /// A slot with room, or a refusal at once: for a sandbox that is there already and is to run again. It can be nowhere
-    /// else, so a closed door does not keep it out.
-    pub(super) fn take(&self, team: Uuid, most: u32) -> Result<Slot> {
-        let mut slot = self.count(team, most)?;
-        slot.room = Some(self.inner.room.clone().try_acquire_owned().map_err(|_| Error::NoRoom)?);
-        Ok(slot)
+    /// A permit with a share of the host's capacity, or a refusal at once: for a paused sandbox that is to run again. Such a
+    /// sandbox can run on no other host, so that it is admitted even when no new ones are.
+    pub(super) fn take(&self, team: Uuid, max: u32) -> Result<Permit> {
+        let mut permit = self.count(team, max)?;
+        permit.host = Some(self.inner.host.clone().try_acquire_owned().map_err(|_| Error::HostFull)?);
+        Ok(permit)
     }
 
-    /// A slot for a sandbox that runs already, whatever the limits are now.
-    pub(super) fn adopt(&self, team: Uuid) -> Slot {
+    /// A permit for a sandbox that runs already, whatever the limits are now.
+    pub(super) fn adopt(&self, team: Uuid) -> Permit {
         *self.lock().entry(team).or_default() += 1;
-        Slot { admission: self.clone(), team, room: self.inner.room.clone().try_acquire_owned().ok() }
+        Permit { admission: self.clone(), team, host: self.inner.host.clone().try_acquire_owned().ok() }
     }
 
-    /// Waits until the host has room for `slot` and its start may begin.
-    pub(super) async fn wait_for_turn(&self, slot: &mut Slot) -> Result<Turn> {
-        let deadline = Instant::now() + self.inner.patience;
-        self.inner.waiting.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted(self.clone());
-        if slot.room.is_none() {
-            let room = timeout_at(deadline, self.inner.room.clone().acquire_owned()).await;
-            slot.room = Some(room.map_err(|_| Error::NoRoom)?.map_err(|_| Error::ShuttingDown)?);
+    /// Waits until the host has capacity for the sandbox of `permit` and its start may begin.
+    pub(super) async fn wait_to_start(&self, permit: &mut Permit) -> Result<StartPermit> {
+        let deadline = Instant::now() + self.inner.start_timeout;
+        self.inner.starting.fetch_add(1, Ordering::Relaxed);
+        let starting = Starting(self.clone());
+        if permit.host.is_none() {
+            let host = timeout_at(deadline, self.inner.host.clone().acquire_owned()).await;
+            permit.host = Some(host.map_err(|_| Error::HostFull)?.map_err(|_| Error::ShuttingDown)?);
         }
-        let permit = timeout_at(deadline, self.inner.starts.clone().acquire_owned())
+        let start = timeout_at(deadline, self.inner.starts.clone().acquire_owned())
             .await
             .map_err(|_| Error::PlacementTimeout)?
             .map_err(|_| Error::ShuttingDown)?;
-        Ok(Turn { deadline, _permit: permit, _counted: counted })
+        Ok(StartPermit { deadline, _permit: start, _starting: starting })
     }
 
-    /// Takes no new sandboxes from now on, or takes them again.
+    /// Admits new sandboxes from now on, or no more.
     pub(crate) fn set_open(&self, open: bool) {
         self.inner.closed.store(!open, Ordering::Relaxed);
     }
 
-    /// Starts that wait or are under way.
+    /// Starts that wait or are in progress.
     pub(crate) fn starting(&self) -> usize {
-        self.inner.waiting.load(Ordering::Relaxed)
+        self.inner.starting.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, u32>> {
@@ -139,13 +140,13 @@ impl Admission {
     }
 }
 
-impl Drop for Counted {
+impl Drop for Starting {
     fn drop(&mut self) {
-        self.0.inner.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.inner.starting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Slot {
+impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(count) = self.admission.lock().get_mut(&self.team) {
             *count = count.saturating_sub(1);
@@ -158,11 +159,11 @@ mod tests {
     use super::*;
 
     fn admission(sandboxes: u32, starts: u32) -> Admission {
-        Admission::new(Capacity { sandboxes, starts, patience: Duration::from_millis(50) })
+        Admission::new(Capacity { sandboxes, starts, start_timeout: Duration::from_millis(50) })
     }
 
     #[test]
-    fn a_dropped_slot_makes_room_for_its_own_team_only() {
+    fn a_dropped_permit_makes_room_for_its_own_team_only() {
         let admission = admission(10, 10);
         let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
         let first = admission.take(a, 1).unwrap();
@@ -178,11 +179,11 @@ mod tests {
         let admission = admission(1, 1);
         let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
         let mut first = admission.reserve(a, 5).unwrap();
-        drop(admission.wait_for_turn(&mut first).await.unwrap());
-        assert!(matches!(admission.take(b, 5), Err(Error::NoRoom)));
+        drop(admission.wait_to_start(&mut first).await.unwrap());
+        assert!(matches!(admission.take(b, 5), Err(Error::HostFull)));
         let mut second = admission.reserve(b, 5).unwrap();
-        assert!(matches!(admission.wait_for_turn(&mut second).await, Err(Error::NoRoom)));
-        let waiting = admission.wait_for_turn(&mut second);
+        assert!(matches!(admission.wait_to_start(&mut second).await, Err(Error::HostFull)));
+        let waiting = admission.wait_to_start(&mut second);
         let leaving = async { drop(first) };
         assert!(tokio::join!(waiting, leaving).0.is_ok());
         assert_eq!(admission.starting(), 0);
@@ -194,15 +195,15 @@ mod tests {
         let team = Uuid::new_v4();
         let mut first = admission.reserve(team, 5).unwrap();
         let mut second = admission.reserve(team, 5).unwrap();
-        let turn = admission.wait_for_turn(&mut first).await.unwrap();
-        assert!(matches!(admission.wait_for_turn(&mut second).await, Err(Error::PlacementTimeout)));
+        let start = admission.wait_to_start(&mut first).await.unwrap();
+        assert!(matches!(admission.wait_to_start(&mut second).await, Err(Error::PlacementTimeout)));
         assert_eq!(admission.starting(), 1);
-        drop(turn);
-        assert!(admission.wait_for_turn(&mut second).await.is_ok());
+        drop(start);
+        assert!(admission.wait_to_start(&mut second).await.is_ok());
     }
 
     #[test]
-    fn a_closed_door_lets_nobody_new_in() {
+    fn a_draining_host_admits_no_new_sandbox() {
         let admission = admission(10, 10);
         admission.set_open(false);
         assert!(matches!(admission.reserve(Uuid::new_v4(), 5), Err(Error::Draining)));

@@ -1,29 +1,30 @@
-//! Sandboxes as the control plane knows them: one driver task each, found through the [`Registry`].
+//! Sandboxes as the control plane runs them: one driver task each, found through the [`Registry`].
 
 mod admission;
+mod command;
+mod connections;
 mod create;
-mod departed;
 mod driver;
 mod health;
-mod journal;
-pub mod lifecycle;
-mod live;
-mod network;
+mod history;
+mod live_session;
+mod log;
 mod observed;
-mod record;
 mod recover;
 mod registry;
-mod request;
-mod series;
+mod removed;
+mod samples;
+mod shared;
 mod snapshots;
-mod work;
+mod spec;
+mod transition;
+mod view;
 
 pub(crate) use admission::Capacity;
-pub use create::{CreatePlan, Token};
-pub(crate) use live::Live;
-pub use network::{InvalidNetwork, NetworkRules};
-pub use record::{Details, Settings, Source, Stored, StoredState, View, VolumeMount};
+pub(crate) use command::Outcome;
+pub(crate) use connections::{SandboxConnection, Sent, Upload};
+pub use create::CreatePlan;
+pub(crate) use live_session::LiveSession;
 pub use registry::Registry;
-pub(crate) use request::{Outcome, Request};
-pub(crate) use series::step as metric_step;
-pub use snapshots::Snapshot;
+pub(crate) use samples::step as sample_step;
+pub use view::View;

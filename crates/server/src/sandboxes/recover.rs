@@ -1,6 +1,6 @@
-//! After a restart: sandboxes that still live get their drivers back, paused ones whose processes are gone are kept as
-//! files, the others lose their rows, and whatever the host holds for none of them is swept. All are looked at before the
-//! first is touched: when one of them can be called neither alive nor dead, nothing happens to any.
+//! Recovery after a restart. Sandboxes that still live get drivers, paused ones whose processes are gone are kept as files,
+//! the others lose their rows, and whatever the host holds for none of them is swept. Every sandbox is looked at before the
+//! first is changed: when one is neither known to be alive nor known to be dead, the start fails and changes nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,21 +8,24 @@ use std::sync::Arc;
 use futures_util::{FutureExt, StreamExt, stream};
 use sandcove_isolate::{Handle, Known, crash};
 use sandcove_wire::api::observe::LogLevel;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::lifecycle::Keep;
-use super::record::{Stored, StoredState, View};
-use super::registry::{Registry, Shared};
-use crate::events::{Happened, KillReason, describe};
-use crate::teams::Team;
+use super::driver::Driver;
+use super::shared::Shared;
+use crate::domain::event::{KillReason, LifecycleEvent};
+use crate::domain::lifecycle::Keep;
+use crate::domain::sandbox::{Build, Stored, StoredState};
+use crate::domain::team::Team;
+use crate::events::describe;
 use crate::{Error, Result};
 
-/// Sandboxes looked for at once.
-const AT_ONCE: usize = 32;
+/// Sandboxes that are looked at concurrently.
+const CONCURRENT_LOOKUPS: usize = 32;
 
-/// Brings the registry in line with what runs. Expiry is enforced by the drivers, also for what came due meanwhile.
-pub(super) async fn recover(registry: &Registry) -> Result<()> {
-    let shared = &registry.shared;
+/// Brings the known sandboxes in line with what runs. The drivers, which run in `tasks`, also end sessions that were over
+/// while no server ran.
+pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result<()> {
     let mut known = Known::default();
     let mut teams: HashMap<Uuid, Option<Team>> = HashMap::new();
     let found = find_all(shared).await?;
@@ -39,15 +42,18 @@ pub(super) async fn recover(registry: &Registry) -> Result<()> {
         };
         let (Some(team), Some(survivor)) = (team, survivor) else {
             tracing::warn!(sandbox_id = %id, "sandbox did not survive the restart");
-            let orphaned = Happened::Killed(KillReason::Orphaned);
-            shared.store.delete_sandbox(&id, &describe(&View::of_stored(&stored), &orphaned)).await?;
+            let orphaned = LifecycleEvent::Killed(KillReason::Orphaned);
+            let Stored { details, session, settings, .. } = &stored;
+            let event = describe(details, session, &settings.network, &orphaned);
+            shared.store.delete_sandbox(&id, &event).await?;
             continue;
         };
         match &survivor {
             Survivor::Live(_) => known.live.insert(id),
             Survivor::Files => known.stored.insert(id),
         };
-        readopt(registry, stored, team, survivor).await?;
+        let driver = readopt(shared, stored, team, survivor).await?;
+        tasks.spawn(driver.run());
     }
     known.snapshots = shared.store.snapshot_builds().await?.iter().map(Uuid::to_string).collect();
     let report = shared.backend.sweep(&known).await;
@@ -57,19 +63,21 @@ pub(super) async fn recover(registry: &Registry) -> Result<()> {
     Ok(())
 }
 
-/// What there is of a sandbox.
+/// The part of a sandbox that has survived.
 enum Survivor {
+    /// The processes, and so everything.
     Live(Handle),
+    /// The files of a paused sandbox.
     Files,
 }
 
-/// Looks at every sandbox there is a row of, and ends nothing.
+/// Looks at every sandbox that has a row, and ends none.
 async fn find_all(shared: &Shared) -> Result<Vec<(Stored, Option<Survivor>)>> {
     let looks = stream::iter(shared.store.sandboxes().await?).map(|stored| async {
         let survivor = find(shared, &stored).await;
         (stored, survivor)
     });
-    let mut looks = looks.buffer_unordered(AT_ONCE);
+    let mut looks = looks.buffer_unordered(CONCURRENT_LOOKUPS);
     let (mut found, mut first_failure) = (Vec::new(), None);
     while let Some((stored, survivor)) = looks.next().await {
         match survivor {
@@ -90,7 +98,7 @@ async fn find_all(shared: &Shared) -> Result<Vec<(Stored, Option<Survivor>)>> {
 async fn find(shared: &Shared, stored: &Stored) -> sandcove_isolate::Result<Option<Survivor>> {
     let id = &stored.details.id;
     let files = || shared.backend.has_files(id).then_some(Survivor::Files);
-    // A crash between a change and its row leaves the two apart; the row is what callers were told.
+    // After a crash between a transition and its row the two differ; callers rely on the row.
     Ok(match stored.state {
         StoredState::Running => match shared.backend.adopt(id).await? {
             Some(handle) => aligned(&handle, handle.resume().await)?.then_some(Survivor::Live(handle)),
@@ -100,12 +108,12 @@ async fn find(shared: &Shared, stored: &Stored) -> sandcove_isolate::Result<Opti
             Some(handle) if aligned(&handle, handle.freeze().await)? => Some(Survivor::Live(handle)),
             _ => files(),
         },
-        // Processes that are left are ended by the sweep.
+        // The sweep ends remaining processes.
         StoredState::Paused(Keep::Files) => files(),
     })
 }
 
-/// Whether a sandbox is now as its row says; it is not when it has died meanwhile.
+/// Whether a sandbox is now as its row says; false when its processes have ended meanwhile.
 fn aligned(handle: &Handle, result: sandcove_isolate::Result<()>) -> sandcove_isolate::Result<bool> {
     match result {
         Ok(()) => Ok(true),
@@ -114,16 +122,18 @@ fn aligned(handle: &Handle, result: sandcove_isolate::Result<()>) -> sandcove_is
     }
 }
 
-async fn readopt(registry: &Registry, mut stored: Stored, team: Team, survivor: Survivor) -> Result<()> {
-    let shared: &Arc<Shared> = &registry.shared;
-    if stored.details.build.is_none() {
-        stored.details.build = shared.store.build(stored.details.source.build_id).await?;
+/// Makes a sandbox known again, and returns its driver.
+async fn readopt(shared: &Arc<Shared>, mut stored: Stored, team: Team, survivor: Survivor) -> Result<Driver> {
+    if let Build::Summary(summary) = &stored.details.build
+        && let Some(record) = shared.store.build(summary.build_id).await?
+    {
+        stored.details.build = Build::Record(Box::new(record));
     }
     let (handle, note) = match survivor {
         Survivor::Live(handle) => (Some(handle), "sandbox found again after a restart of the server"),
         Survivor::Files => (None, "files of the sandbox found again after a restart of the server"),
     };
-    let slot = match stored.state {
+    let permit = match stored.state {
         StoredState::Running => Some(shared.admission.adopt(team.id)),
         StoredState::Paused(Keep::Memory) if handle.is_none() => {
             stored.state = StoredState::Paused(Keep::Files);
@@ -133,8 +143,7 @@ async fn readopt(registry: &Registry, mut stored: Stored, team: Team, survivor: 
         }
         StoredState::Paused(_) => None,
     };
-    let driver = shared.register(stored, team, handle, slot);
-    driver.journal.write(LogLevel::Info, note);
-    registry.spawn(driver);
-    Ok(())
+    let driver = Driver::register(shared, stored, team, handle, permit);
+    driver.log.write(LogLevel::Info, note);
+    Ok(driver)
 }

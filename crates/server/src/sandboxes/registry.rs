@@ -1,166 +1,50 @@
 //! All sandboxes of this server, by id.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::sync::{Arc, PoisonError};
 
 use futures_util::{StreamExt, stream};
-use sandcove_isolate::{Backend, Handle};
+use sandcove_isolate::Backend;
 use sandcove_wire::id::SandboxId;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 use uuid::Uuid;
 
-use super::admission::{Admission, Capacity, Slot};
+use super::admission::{Admission, Capacity};
+use super::command::Outcome;
 use super::create::{self, CreatePlan};
-use super::departed::Departed;
-use super::driver::Driver;
-use super::journal::Journal;
-use super::lifecycle::Phase;
-use super::live::Live;
-use super::observed::Storing;
-use super::record::{Details, Stored, StoredState, View};
-use super::request::{Command, Outcome, Request};
-use super::series::Series;
-use super::{health, observed, recover};
-use crate::events::KillReason;
-use crate::store::{Begun, Store};
-use crate::teams::Team;
+use super::observed::{self, Storing};
+use super::recover;
+use super::shared::{Entry, Shared};
+use super::view::View;
+use crate::domain::event::KillReason;
+use crate::domain::lifecycle::Command;
+use crate::domain::sandbox::Details;
+use crate::domain::team::Team;
+use crate::store::{IdempotencyStatus, Store};
 use crate::telemetry::Telemetry;
 use crate::{Error, Result};
 
-/// Requests that may wait for one driver.
-const MAILBOX: usize = 64;
 /// Sandboxes that are killed at once.
-const KILLERS: usize = 16;
+const CONCURRENT_KILLS: usize = 16;
 
-/// All sandboxes; clones share them.
+/// The sandboxes of this server; clones share them.
 #[derive(Clone)]
 pub struct Registry {
     pub(super) shared: Arc<Shared>,
     tracker: TaskTracker,
 }
 
-/// What drivers share.
-pub(super) struct Shared {
-    pub(super) backend: Backend,
-    pub(super) store: Store,
-    pub(super) admission: Admission,
-    pub(super) telemetry: Arc<Telemetry>,
-    /// Cancelled when the server stops.
-    pub(super) stopping: CancellationToken,
-    entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,
-    pub(super) departed: Departed<Entry>,
-    /// Idempotent creates under way, by team and key.
-    creating: Mutex<HashSet<(Uuid, String)>>,
-}
-
-/// One sandbox, as everything but its driver sees it.
-pub(crate) struct Entry {
-    pub(crate) details: Arc<Details>,
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) series: Series,
-    view: watch::Receiver<View>,
-    commands: mpsc::Sender<Command>,
-}
-
-impl Entry {
-    /// The sandbox now.
-    pub(crate) fn view(&self) -> View {
-        self.view.borrow().clone()
-    }
-
-    /// An error when it runs and its agent does not answer.
-    pub(crate) async fn require_healthy(&self) -> Result<()> {
-        match self.view().live {
-            Some(live) if !health::agent_answers(&live).await => {
-                Err(Error::AgentUnresponsive(self.details.id.clone()))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Asks and waits for the answer.
-    pub(crate) async fn ask(&self, request: Request) -> Result<Outcome> {
-        let gone = || Error::SandboxNotFound(self.details.id.to_string());
-        let (reply, answer) = oneshot::channel();
-        let command = Command { request, reply, asked: Instant::now(), span: Span::current() };
-        self.commands.send(command).await.map_err(|_| gone())?;
-        answer.await.unwrap_or_else(|_| Err(gone()))
-    }
-}
-
-impl Shared {
-    pub(super) fn register(
-        self: &Arc<Self>,
-        stored: Stored,
-        team: Team,
-        handle: Option<Handle>,
-        slot: Option<Slot>,
-    ) -> Driver {
-        let (phase, live) = match stored.state {
-            StoredState::Running => {
-                (Phase::Running, handle.clone().map(|handle| Arc::new(Live::new(handle))))
-            }
-            StoredState::Paused(keep) => (Phase::Paused(keep), None),
-        };
-        let details = Arc::new(stored.details);
-        let (view, watched) = watch::channel(View {
-            details: details.clone(),
-            settings: Arc::new(stored.settings),
-            phase,
-            session: stored.session,
-            live,
-        });
-        let (sender, commands) = mpsc::channel(MAILBOX);
-        let journal = Arc::new(Journal::default());
-        let entry = Entry {
-            details: details.clone(),
-            journal: journal.clone(),
-            series: Series::default(),
-            view: watched,
-            commands: sender,
-        };
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        entries.insert(details.id.clone(), Arc::new(entry));
-        drop(entries);
-        Driver::new(self.clone(), team, handle, view, commands, journal, slot)
-    }
-
-    pub(super) fn forget(&self, id: &SandboxId) {
-        let entry = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(id);
-        if let Some(entry) = entry {
-            self.departed.add(entry);
-        }
-    }
-
-    pub(super) fn all(&self) -> Vec<Arc<Entry>> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-    }
-}
-
 impl Registry {
-    /// Finds the sandboxes of an earlier run again and sweeps what belongs to none.
+    /// Recovers the sandboxes of an earlier run and sweeps what belongs to none.
     pub(crate) async fn start(
         backend: Backend,
         store: Store,
         capacity: Capacity,
         telemetry: Arc<Telemetry>,
     ) -> Result<Self> {
-        let shared = Shared {
-            backend,
-            store,
-            admission: Admission::new(capacity),
-            telemetry,
-            stopping: CancellationToken::new(),
-            entries: RwLock::default(),
-            departed: Departed::default(),
-            creating: Mutex::default(),
-        };
-        let registry = Self { shared: Arc::new(shared), tracker: TaskTracker::new() };
-        recover::recover(&registry).await?;
+        let shared = Arc::new(Shared::new(backend, store, capacity, telemetry));
+        let registry = Self { shared, tracker: TaskTracker::new() };
+        recover::recover(&registry.shared, &registry.tracker).await?;
         registry.tracker.spawn(observed::watch(registry.shared.clone()));
         Ok(registry)
     }
@@ -171,28 +55,26 @@ impl Registry {
         self.tracker.spawn(async move { stopping.run_until_cancelled_owned(task).await });
     }
 
-    pub(super) fn spawn(&self, driver: Driver) {
-        self.tracker.spawn(driver.run());
-    }
-
-    /// Makes a sandbox. It is made to the end even if the caller stops waiting.
+    /// Creates a sandbox. The creation is finished even if the caller stops waiting.
     pub async fn create(&self, plan: CreatePlan) -> Result<View> {
-        self.create_then(plan, None).await
+        self.create_with_key(plan, None).await
     }
 
-    /// As [`Registry::create`], but a second request with the same key gets the sandbox of the first.
-    /// `fingerprint` tells requests apart.
+    /// Creates a sandbox like [`Registry::create`], but a second request with the same key gets the sandbox of the first.
+    /// The fingerprint distinguishes requests.
     pub async fn create_once(&self, plan: CreatePlan, key: String, fingerprint: &str) -> Result<View> {
         let team = plan.team.id;
         let claim = (team, key.clone());
         match self.shared.store.begin_idempotent(team, &key, fingerprint).await? {
-            Begun::First => {
+            IdempotencyStatus::Claimed => {
                 self.shared.creating.lock().unwrap_or_else(PoisonError::into_inner).insert(claim);
-                self.create_then(plan, Some(key)).await
+                self.create_with_key(plan, Some(key)).await
             }
-            Begun::Made(id) => self.view(&plan.team, &id).map_err(|_| Error::IdempotencyOutcomeUnknown),
-            Begun::OtherRequest => Err(Error::IdempotencyMismatch),
-            Begun::Unfinished => {
+            IdempotencyStatus::Completed(id) => {
+                self.view(&plan.team, &id).map_err(|_| Error::IdempotencyOutcomeUnknown)
+            }
+            IdempotencyStatus::OtherRequest => Err(Error::IdempotencyMismatch),
+            IdempotencyStatus::Unfinished => {
                 let creating = self.shared.creating.lock().unwrap_or_else(PoisonError::into_inner);
                 if creating.contains(&claim) {
                     Err(Error::IdempotencyInProgress)
@@ -203,39 +85,34 @@ impl Registry {
         }
     }
 
-    async fn create_then(&self, plan: CreatePlan, key: Option<String>) -> Result<View> {
-        if self.shared.stopping.is_cancelled() {
-            return Err(Error::ShuttingDown);
-        }
-        let (reply, answer) = oneshot::channel();
-        let shared = self.shared.clone();
-        let request = Span::current();
-        self.tracker.spawn(async move {
+    async fn create_with_key(&self, plan: CreatePlan, key: Option<String>) -> Result<View> {
+        let (shared, tracker) = (self.shared.clone(), self.tracker.clone());
+        self.finish(async move {
             let team = plan.team.id;
             let template = plan.build.template_id.clone();
-            let made = create::create(&shared, plan).instrument(request).await;
+            let created = create::create(&shared, plan).await;
             if let Some(key) = key {
-                let id = made.as_ref().ok().map(|driver| driver.view.borrow().details.id.clone());
-                note_idempotent(&shared, team, key, id).await;
+                let id = created.as_ref().ok().map(|driver| driver.view.borrow().details.id.clone());
+                store_idempotent(&shared, team, key, id).await;
             }
-            match made {
-                Ok(driver) => {
-                    let view = driver.view.borrow().clone();
-                    let _ = reply.send(Ok(view));
-                    if let Err(err) = shared.store.count_spawn(&template).await {
-                        tracing::warn!(error = ?err, "a new sandbox was not counted for its template");
-                    }
-                    driver.run().await;
+            let driver = created?;
+            let view = driver.view.borrow().clone();
+            tracker.spawn(async move {
+                if let Err(err) = shared.store.count_spawn(&template).await {
+                    tracing::warn!(error = ?err, "a new sandbox was not counted for its template");
                 }
-                Err(error) => {
-                    let _ = reply.send(Err(error));
-                }
-            }
-        });
-        answer.await.unwrap_or(Err(Error::Internal("the task that made a sandbox ended early")))
+                driver.run().await;
+            });
+            Ok(view)
+        })
+        .await
     }
 
-    /// Does `work` to its end, whether its caller waits or not; a stopping server waits for it.
+    /// Finishes `work` even if the caller stops waiting, as when its client hangs up; a stopping server waits for the work.
+    ///
+    /// Creations, snapshots and forks go through this method; transitions run in the driver's task, which no caller can end.
+    /// So the server never drops a call of `Backend::create`. The backend runs creations in a task of its own all the same:
+    /// it promises that to any caller, and does not rely on this one.
     pub(super) async fn finish<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -249,7 +126,7 @@ impl Registry {
             .unwrap_or(Err(Error::Internal("the task that did the work ended early")))
     }
 
-    /// The team's sandbox `id`; somebody else's is not found.
+    /// The team's sandbox `id`; another team's is not found.
     pub(crate) fn entry(&self, team: &Team, id: &SandboxId) -> Result<Arc<Entry>> {
         self.find(id)
             .filter(|entry| entry.details.team == team.id)
@@ -262,9 +139,9 @@ impl Registry {
         if view.is_visible() { Ok(view) } else { Err(Error::SandboxNotFound(id.to_string())) }
     }
 
-    /// Asks the team's sandbox `id` for something.
-    pub(crate) async fn ask(&self, team: &Team, id: &SandboxId, request: Request) -> Result<Outcome> {
-        self.entry(team, id)?.ask(request).await
+    /// Sends a command to the team's sandbox `id` and waits for the answer.
+    pub(crate) async fn execute(&self, team: &Team, id: &SandboxId, command: Command) -> Result<Outcome> {
+        self.entry(team, id)?.execute(command).await
     }
 
     /// Every sandbox of the team that callers may see.
@@ -274,22 +151,22 @@ impl Registry {
         own.map(|entry| entry.view()).filter(View::is_visible).collect()
     }
 
-    /// Any team's sandbox `id`: for traffic, which shows its rights by other means.
+    /// The sandbox `id` of any team: for traffic, which is authorized by other means.
     pub(crate) fn find(&self, id: &SandboxId) -> Option<Arc<Entry>> {
-        self.shared.entries.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.shared.get(id)
     }
 
-    /// Any team's sandbox that `matches`.
+    /// The sandbox of any team that `matches`.
     pub(crate) fn find_by(&self, matches: impl Fn(&Details) -> bool) -> Option<Arc<Entry>> {
         self.shared.all().into_iter().find(|entry| matches(&entry.details))
     }
 
-    /// Every sandbox of every team that is there.
+    /// Every visible sandbox of every team.
     pub(crate) fn all_views(&self) -> Vec<View> {
         self.shared.all().iter().map(|entry| entry.view()).filter(View::is_visible).collect()
     }
 
-    /// Who may start sandboxes.
+    /// Admission control of starts.
     pub(crate) fn admission(&self) -> &Admission {
         &self.shared.admission
     }
@@ -299,7 +176,7 @@ impl Registry {
         self.kill(self.shared.all()).await;
     }
 
-    /// Removes every sandbox of a team, as an operator; how many are gone, and how many are not.
+    /// Removes every sandbox of a team, as an operator; returns how many were removed, and how many were not.
     pub(crate) async fn kill_of(&self, team: Uuid) -> (u32, u32) {
         let mut entries = self.shared.all();
         entries.retain(|entry| entry.details.team == team);
@@ -308,9 +185,9 @@ impl Registry {
 
     async fn kill(&self, entries: Vec<Arc<Entry>>) -> (u32, u32) {
         let outcomes = stream::iter(entries).map(|entry| async move {
-            match entry.ask(Request::Kill(KillReason::Admin)).await {
+            match entry.execute(Command::Kill(KillReason::Admin)).await {
                 Ok(_) => (1, 0),
-                // It went by itself.
+                // The sandbox ended by itself.
                 Err(Error::SandboxNotFound(_)) => (0, 0),
                 Err(err) => {
                     tracing::warn!(sandbox_id = %entry.details.id, error = %err, "sandbox was not killed");
@@ -318,7 +195,7 @@ impl Registry {
                 }
             }
         });
-        let outcomes: Vec<(u32, u32)> = outcomes.buffer_unordered(KILLERS).collect().await;
+        let outcomes: Vec<(u32, u32)> = outcomes.buffer_unordered(CONCURRENT_KILLS).collect().await;
         outcomes.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
@@ -331,23 +208,24 @@ impl Registry {
         }
     }
 
-    /// Lets every driver end; sandboxes stay as they are, and of the host only what they need.
+    /// Ends every driver. Sandboxes stay as they are; the backend releases the resources that they do not need.
     pub(crate) async fn stop(&self) {
         self.shared.stopping.cancel();
         self.tracker.close();
         self.tracker.wait().await;
         observed::store(&self.shared, 1, &mut Storing::Works).await;
         let report = self.shared.backend.stop().await;
-        tracing::debug!(removed = ?report.removed, failed = ?report.failed, "gave back what no sandbox needs");
+        tracing::debug!(removed = ?report.removed, failed = ?report.failed, "released what no sandbox needs");
     }
 }
 
-async fn note_idempotent(shared: &Shared, team: Uuid, key: String, made: Option<SandboxId>) {
-    let noted = match made {
+/// Stores which sandbox a request with an idempotency key has created, or releases the key.
+async fn store_idempotent(shared: &Shared, team: Uuid, key: String, created: Option<SandboxId>) {
+    let stored = match created {
         Some(id) => shared.store.finish_idempotent(team, &key, &id).await,
         None => shared.store.abandon_idempotent(team, &key).await,
     };
-    if let Err(err) = noted {
+    if let Err(err) = stored {
         tracing::error!(error = ?err, "the outcome of an idempotent request was not stored");
     }
     shared.creating.lock().unwrap_or_else(PoisonError::into_inner).remove(&(team, key));

@@ -1,55 +1,26 @@
-//! Snapshots and forks (contract: control-plane, section 7): what a running sandbox wrote, for others to begin with. Memory
-//! is in neither; what begins with them starts cold.
+//! Snapshots and forks (contract: control-plane, section 7): the files of a running sandbox, for other sandboxes to begin
+//! with. Neither contains memory, so sandboxes made from them start cold.
+
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use jiff::Timestamp;
 use sandcove_isolate::{Files, crash};
 use sandcove_wire::id::{SandboxId, TemplateId};
 use uuid::Uuid;
 
-use super::create::{CreatePlan, Token};
-use super::record::View;
-use super::registry::{Registry, Shared};
-use super::request::Request;
-use crate::teams::Team;
-use crate::templates::{Reference, TemplateRecord};
-use crate::{Error, Result, random};
-
-/// A snapshot, as one of its tags names it.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// Stable over snapshots of the same name.
-    pub template_id: TemplateId,
-    /// Without namespace; none when it was not given one.
-    pub name: Option<String>,
-    /// The tag.
-    pub tag: String,
-    /// What it was taken of.
-    pub sandbox: SandboxId,
-    /// When.
-    pub created_at: Timestamp,
-}
-
-impl Snapshot {
-    /// What sandboxes are made from it with.
-    pub fn id(&self, team: &Team) -> String {
-        match &self.name {
-            Some(name) => format!("{}/{name}:{}", team.slug, self.tag),
-            None => format!("{}:{}", self.template_id, self.tag),
-        }
-    }
-
-    /// Its name with namespace, if it has one; the tag only when it is not the one that goes without saying.
-    pub fn names(&self, team: &Team) -> Vec<String> {
-        let name = self.name.as_ref().map(|name| format!("{}/{name}", team.slug));
-        let tagged =
-            |name| if self.tag == Reference::DEFAULT_TAG { name } else { format!("{name}:{}", self.tag) };
-        name.map(tagged).into_iter().collect()
-    }
-}
+use super::create::CreatePlan;
+use super::registry::Registry;
+use super::shared::Shared;
+use super::view::View;
+use crate::domain::lifecycle::Command;
+use crate::domain::reference::Reference;
+use crate::domain::snapshot::Snapshot;
+use crate::domain::team::Team;
+use crate::domain::template::TemplateRecord;
+use crate::{Error, Result, clock, random};
 
 impl Registry {
-    /// Keeps what the team's sandbox has written, under `name` if there is one. It is made to the end even if the caller
+    /// Takes a snapshot of the team's sandbox, under `name` if there is one. The snapshot is finished even if the caller
     /// stops waiting.
     pub async fn snapshot(&self, team: &Team, id: &SandboxId, name: Option<Reference>) -> Result<Snapshot> {
         if let Some(namespace) = name.as_ref().and_then(Reference::namespace)
@@ -60,7 +31,7 @@ impl Registry {
                 team.slug
             )));
         }
-        // Before anything is done for it: the caller must see the sandbox.
+        // First, since the caller may have no right to see the sandbox.
         let view = self.view(team, id)?;
         let record = TemplateRecord {
             template_id: random::template_id(),
@@ -73,16 +44,16 @@ impl Registry {
         let (this, team) = (self.clone(), team.clone());
         self.finish(async move {
             let name = record.build_id.to_string();
-            this.ask(&team, &view.details.id, Request::Snapshot(name.clone())).await?;
+            this.execute(&team, &view.details.id, Command::Snapshot(name.clone())).await?;
             publish(&this.shared, &team, record, tag, &name).await
         })
         .await
     }
 
-    /// Forgets a snapshot, or one tag of it, and its files. Sandboxes made from it keep theirs.
+    /// Deletes a snapshot, or one tag of it, with its files. Sandboxes made from it keep theirs.
     ///
     /// # Errors
-    /// [`Error::TemplateNotFound`] when the team has none of that name.
+    /// [`Error::TemplateNotFound`] when the team has no such snapshot.
     pub async fn delete_snapshot(&self, team: &Team, id: &TemplateId, reference: &Reference) -> Result<()> {
         let tag = reference.has_tag().then(|| reference.tag());
         let own =
@@ -93,22 +64,22 @@ impl Registry {
         Ok(())
     }
 
-    /// Makes `count` sandboxes that begin with what the team's sandbox has written, for `timeout` each. The first error is
-    /// that of all; then each has its own.
+    /// Creates `count` sandboxes that begin with the files of the team's sandbox, for `timeout` each. A failure to keep the
+    /// files is an error of the whole request; after that each sandbox has its own outcome.
     pub async fn fork(
         &self,
         team: &Team,
         id: &SandboxId,
-        timeout: std::time::Duration,
+        timeout: Duration,
         count: u32,
     ) -> Result<Vec<Result<View>>> {
         let view = self.view(team, id)?;
         let build = build(&view)?;
         let (this, team) = (self.clone(), team.clone());
         self.finish(async move {
-            // Known to no row: files that a crash leaves are swept.
+            // No row names these files, so that those of a crashed fork are swept.
             let name = Uuid::new_v4().to_string();
-            this.ask(&team, &view.details.id, Request::Fork(name.clone())).await?;
+            this.execute(&team, &view.details.id, Command::Fork(name.clone())).await?;
             let plan = CreatePlan {
                 team,
                 build,
@@ -116,7 +87,7 @@ impl Registry {
                 timeout,
                 on_expiry: view.settings.on_expiry,
                 auto_resume: view.details.auto_resume,
-                token: if view.details.token_required { Token::Required } else { Token::Optional },
+                token_policy: view.details.token_policy,
                 network: view.settings.network.clone(),
                 metadata: view.details.metadata.clone(),
                 env_vars: view.details.env_vars.clone(),
@@ -131,6 +102,7 @@ impl Registry {
     }
 }
 
+/// Stores the row of a snapshot whose files are there, and deletes the files that it replaces.
 async fn publish(
     shared: &Shared,
     team: &Team,
@@ -147,7 +119,7 @@ async fn publish(
             return Err(error);
         }
     };
-    // A snapshot is to outlive the host.
+    // A snapshot has to survive a crash of the host.
     shared.store.flush().await?;
     drop_files(shared, replaced).await;
     let TemplateRecord { template_id, name, snapshot_of, .. } = record;
@@ -156,11 +128,11 @@ async fn publish(
         name: Some(name).filter(|name| !name.is_empty()),
         tag,
         sandbox: snapshot_of.ok_or(Error::Internal("a snapshot of nothing"))?,
-        created_at: crate::clock::now(),
+        created_at: clock::now(),
     })
 }
 
-/// Deletes files that no row speaks of; what is left of them is swept at the next start.
+/// Deletes files that no row names; those that cannot be deleted are swept at the next start.
 async fn drop_files(shared: &Shared, names: impl IntoIterator<Item = impl ToString>) {
     for name in names {
         let name = name.to_string();
@@ -171,5 +143,9 @@ async fn drop_files(shared: &Shared, names: impl IntoIterator<Item = impl ToStri
 }
 
 fn build(view: &View) -> Result<TemplateRecord> {
-    view.details.build.clone().ok_or(Error::Internal("it is not known what the sandbox is made from"))
+    view.details
+        .build
+        .record()
+        .cloned()
+        .ok_or(Error::Internal("it is not known what the sandbox is made from"))
 }

@@ -1,4 +1,4 @@
-//! Events, and which of them are still to be told.
+//! Events, and their deliveries to webhooks.
 
 use jiff::Timestamp;
 use sandcove_wire::api::event::SandboxEvent;
@@ -8,36 +8,35 @@ use uuid::Uuid;
 use super::{Store, corrupt, json};
 use crate::{Result, clock};
 
-/// Events kept of one team, whatever their age.
-const MOST_EVENTS: i64 = 100_000;
-/// Deliveries that may wait for one webhook; what happens beyond that is not told to it.
-const MOST_WAITING: i64 = 10_000;
+/// Maximum number of events kept of one team, whatever their age.
+const MAX_EVENTS: i64 = 100_000;
+/// Maximum number of deliveries that wait for one webhook; further events are not delivered to it.
+const MAX_WAITING: i64 = 10_000;
 const DAY_MICROS: i64 = 24 * 3600 * 1_000_000;
 
-/// Which events to list.
+/// A query for events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventQuery {
-    /// Of this sandbox only.
+    /// Only events of this sandbox.
     pub(crate) sandbox: Option<String>,
-    /// Of these types only; all when empty.
+    /// Only events of these types; all when empty.
     pub(crate) types: Vec<String>,
-    /// Oldest first.
+    /// Whether the oldest event comes first.
     pub(crate) ascending: bool,
-    /// How many to leave out.
+    /// Events to skip.
     pub(crate) offset: i64,
-    /// How many to give.
+    /// Maximum number of events.
     pub(crate) limit: i64,
 }
 
 impl Store {
-    /// Writes an event down, with a delivery to every webhook that wants it.
+    /// Inserts an event, with a delivery for every webhook that subscribes to its type.
     pub(crate) async fn insert_event(&self, event: &SandboxEvent) -> Result<()> {
         let transaction = self.write.begin().await?;
         self.commit_with(transaction, Some(event)).await
     }
 
-    /// Ends a transaction with the event of what it has changed: neither is there without the other, whenever the server
-    /// stops.
+    /// Commits a transaction together with the event of its change, so that a crash leaves both or neither.
     pub(super) async fn commit_with(
         &self,
         mut transaction: Transaction<'_, Sqlite>,
@@ -55,7 +54,7 @@ impl Store {
         .bind(json(event)?)
         .execute(&mut *transaction)
         .await?;
-        // The list of types is JSON text: a type in quotes is in it or not.
+        // The list of types is JSON text, so a type in quotes is found exactly when it is in the list.
         let queued = sqlx::query(
             "INSERT INTO webhook_queue (webhook_id, event_id, attempt, due_at) \
              SELECT w.id, $1, 0, $2 FROM webhooks w WHERE w.team_id = $3 AND w.enabled AND w.events LIKE $4 \
@@ -65,12 +64,12 @@ impl Store {
         .bind(event.timestamp.as_microsecond())
         .bind(&event.sandbox_team_id)
         .bind(format!("%\"{}\"%", event.kind))
-        .bind(MOST_WAITING)
+        .bind(MAX_WAITING)
         .execute(&mut *transaction)
         .await?;
         transaction.commit().await?;
         if queued.rows_affected() > 0 {
-            self.news.notify_one();
+            self.new_deliveries.notify_one();
         }
         Ok(())
     }
@@ -101,8 +100,8 @@ impl Store {
             .collect()
     }
 
-    /// Forgets events that are older than their team keeps them, or more than are kept at all.
-    pub(crate) async fn forget_old_events(&self) -> Result<()> {
+    /// Deletes events that are older than their team keeps them, and the oldest beyond the maximum number.
+    pub(crate) async fn delete_old_events(&self) -> Result<()> {
         let now: Timestamp = clock::now();
         for team in self.teams().await? {
             let oldest = now.as_microsecond() - i64::from(team.events_ttl_days) * DAY_MICROS;
@@ -113,7 +112,7 @@ impl Store {
             )
             .bind(team.id.to_string())
             .bind(oldest)
-            .bind(MOST_EVENTS)
+            .bind(MAX_EVENTS)
             .execute(&self.write)
             .await?;
         }

@@ -1,4 +1,4 @@
-//! Which create requests were made under which idempotency key (contract: control-plane, section 6.2).
+//! Idempotency keys of create requests (contract: control-plane, section 6.2).
 
 use sandcove_wire::id::SandboxId;
 use sqlx::Row;
@@ -7,25 +7,30 @@ use uuid::Uuid;
 use super::{Store, corrupt};
 use crate::{Result, clock};
 
-/// How long a key is remembered.
+/// Time for which a key is kept.
 const LIFETIME_MICROS: i64 = 24 * 3600 * 1_000_000;
 
-/// What is known of a key when a request brings it.
+/// The status of an idempotency key when a request brings it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Begun {
-    /// Nothing: the request may go on, and the key is taken.
-    First,
-    /// The same request made this sandbox.
-    Made(SandboxId),
-    /// The same request was begun and has not ended.
+pub enum IdempotencyStatus {
+    /// The key was free and now belongs to the request, which may go on.
+    Claimed,
+    /// An equal request has created this sandbox.
+    Completed(SandboxId),
+    /// An equal request has begun and not ended.
     Unfinished,
     /// The key belongs to another request.
     OtherRequest,
 }
 
 impl Store {
-    /// Takes `key` for a request with this fingerprint, or says what it was taken for.
-    pub async fn begin_idempotent(&self, team: Uuid, key: &str, fingerprint: &str) -> Result<Begun> {
+    /// Claims `key` for a request with this fingerprint, or returns the status of the earlier claim.
+    pub async fn begin_idempotent(
+        &self,
+        team: Uuid,
+        key: &str,
+        fingerprint: &str,
+    ) -> Result<IdempotencyStatus> {
         let now = clock::now().as_microsecond();
         sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1")
             .bind(now - LIFETIME_MICROS)
@@ -42,7 +47,7 @@ impl Store {
         .execute(&self.write)
         .await?;
         if inserted.rows_affected() == 1 {
-            return Ok(Begun::First);
+            return Ok(IdempotencyStatus::Claimed);
         }
         let row = sqlx::query(
             "SELECT fingerprint, sandbox_id FROM idempotency_keys WHERE team_id = $1 AND key = $2",
@@ -52,15 +57,17 @@ impl Store {
         .fetch_one(&self.write)
         .await?;
         if row.try_get::<String, _>("fingerprint")? != fingerprint {
-            return Ok(Begun::OtherRequest);
+            return Ok(IdempotencyStatus::OtherRequest);
         }
         match row.try_get::<Option<String>, _>("sandbox_id")? {
-            Some(id) => Ok(Begun::Made(id.parse().map_err(corrupt("idempotency key", key))?)),
-            None => Ok(Begun::Unfinished),
+            Some(id) => {
+                Ok(IdempotencyStatus::Completed(id.parse().map_err(corrupt("idempotency key", key))?))
+            }
+            None => Ok(IdempotencyStatus::Unfinished),
         }
     }
 
-    /// Writes down what the request made.
+    /// Stores the sandbox that the request has created.
     pub async fn finish_idempotent(&self, team: Uuid, key: &str, sandbox: &SandboxId) -> Result<()> {
         sqlx::query("UPDATE idempotency_keys SET sandbox_id = $1 WHERE team_id = $2 AND key = $3")
             .bind(sandbox.as_str())
@@ -71,7 +78,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives the key back: the request made nothing.
+    /// Releases the key of a request that has created nothing.
     pub async fn abandon_idempotent(&self, team: Uuid, key: &str) -> Result<()> {
         sqlx::query("DELETE FROM idempotency_keys WHERE team_id = $1 AND key = $2 AND sandbox_id IS NULL")
             .bind(team.to_string())

@@ -1,4 +1,4 @@
-//! API keys. They are stored as SHA-256 only: they are long and random, so a slow hash adds nothing.
+//! API keys. Only their SHA-256 is stored; keys are long and random, so a slow hash would add nothing.
 
 use std::fmt::Write;
 
@@ -12,22 +12,22 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{Store, corrupt, json};
-use crate::teams::Team;
+use crate::domain::team::Team;
 use crate::{Result, clock, random};
 
-/// What is known of an API key.
+/// The record of an API key, without the key.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKey {
-    /// Its id, which is no secret.
+    /// The id, which is not secret.
     pub id: Uuid,
-    /// What it was called when it was made.
+    /// The name.
     pub name: String,
-    /// As much of the key as may be shown.
+    /// The part of the key that may be shown.
     pub mask: KeyMask,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it was used last, to the second.
+    /// Time of the last use, to the second.
     pub last_used_at: Option<Timestamp>,
 }
 
@@ -44,7 +44,7 @@ impl ApiKey {
 }
 
 impl Store {
-    /// Makes a key for `team`. It can be shown now and never again.
+    /// Creates a key for `team`. The key can be shown now and never again.
     pub async fn create_key(&self, team: &Team, name: &str) -> Result<(ApiKey, Secret)> {
         let secret = random::api_key();
         let key = ApiKey::new(name, &secret);
@@ -52,7 +52,7 @@ impl Store {
         Ok((key, secret))
     }
 
-    /// Lets `secret` act for `team`. Adding the same key again changes nothing.
+    /// Adds `secret` as a key of `team`. A second call with the same key changes nothing.
     pub async fn add_key(&self, team: &Team, name: &str, secret: &Secret) -> Result<()> {
         self.insert_key(team, &ApiKey::new(name, secret), secret).await
     }
@@ -95,7 +95,7 @@ impl Store {
         row.as_ref().map(id).transpose()
     }
 
-    /// Calls a key something else; false when the team has no such key.
+    /// Renames a key; false when the team has no such key.
     pub async fn rename_key(&self, team: &Team, id: Uuid, name: &str) -> Result<bool> {
         let done = sqlx::query("UPDATE api_keys SET name = $1 WHERE id = $2 AND team_id = $3")
             .bind(name)
@@ -106,7 +106,7 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// Whether somebody can show this as an API key or an access token.
+    /// Whether a text is an API key or an access token of this server.
     pub(crate) async fn is_credential(&self, secret: &str) -> Result<bool> {
         let hash = hash(secret);
         let sql =
@@ -114,7 +114,7 @@ impl Store {
         Ok(sqlx::query(sql).bind(hash).fetch_optional(&self.read).await?.is_some())
     }
 
-    /// Takes a key's rights away, at once; false when the team has no such key.
+    /// Revokes a key at once; false when the team has no such key.
     pub async fn delete_key(&self, team: &Team, id: Uuid) -> Result<bool> {
         let done = sqlx::query("DELETE FROM api_keys WHERE id = $1 AND team_id = $2")
             .bind(id.to_string())
@@ -150,7 +150,7 @@ pub(super) fn hash(key: &str) -> String {
     })
 }
 
-/// What may be shown of a key or token that begins with `prefix`.
+/// The part that may be shown of a key or token that begins with `prefix`.
 pub(super) fn mask(prefix: &str, secret: &str) -> KeyMask {
     let value = secret.strip_prefix(prefix).unwrap_or(secret);
     let tail: Vec<char> = value.chars().rev().take(4).collect();

@@ -1,4 +1,4 @@
-//! Which template layers are needed.
+//! The template layers that are in use.
 
 use std::collections::HashSet;
 
@@ -7,19 +7,19 @@ use uuid::Uuid;
 
 use super::{Store, corrupt};
 use crate::Result;
-use crate::templates::TemplateRecord;
+use crate::domain::template::TemplateRecord;
 
 impl Store {
-    /// Forgets the builds of the server's own templates that no tag names and no sandbox was made from, and gives the
-    /// layers of all that remain. `None` when a sandbox's build is not known, so that nothing can be said. To be called
-    /// before sandboxes are made.
+    /// Deletes the builds of the server's own templates that no tag names and no sandbox was made from, and returns the
+    /// layers of all remaining builds. `None` when the build of a sandbox is unknown, and with it the layers in use. Must
+    /// be called before sandboxes are created.
     pub async fn layers_in_use(&self) -> Result<Option<HashSet<String>>> {
         let sandboxes = self.sandboxes().await?;
         let of_sandboxes: HashSet<Uuid> = sandboxes
             .iter()
-            // The others know their layers themselves.
-            .filter(|sandbox| sandbox.details.build.is_none())
-            .map(|sandbox| sandbox.details.source.build_id)
+            // The record of every other sandbox names its layers.
+            .filter(|sandbox| sandbox.details.build.record().is_none())
+            .map(|sandbox| sandbox.details.build.id())
             .collect();
         let mut transaction = self.write.begin().await?;
         let rows = sqlx::query(
@@ -31,9 +31,9 @@ impl Store {
         .await?;
         let mut known = HashSet::new();
         let mut layers: HashSet<String> = sandboxes
-            .into_iter()
-            .filter_map(|sandbox| sandbox.details.build)
-            .flat_map(|build| build.layers)
+            .iter()
+            .filter_map(|sandbox| sandbox.details.build.record())
+            .flat_map(|build| build.layers.clone())
             .collect();
         for row in &rows {
             let id: String = row.try_get("id")?;

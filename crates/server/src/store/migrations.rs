@@ -1,10 +1,10 @@
-//! The steps that made the tables what they are. They are listed here, and not found by sqlx's macro: for that macro SQLite and all of
-//! sqlx would be built a second time, to run inside the compiler.
+//! Migrations of the database. They are listed here instead of found by sqlx's macro, for which SQLite and all of sqlx would be
+//! compiled a second time, to run inside the compiler.
 
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
-/// Number, name and text of each step; a step that was once released never changes.
+/// Number, name and text of each migration; a released one never changes.
 const STEPS: &[(i64, &str, &str)] = &[
     (1, "base", include_str!("../../migrations/0001_base.sql")),
     (10, "teams", include_str!("../../migrations/0010_teams.sql")),
@@ -14,7 +14,7 @@ const STEPS: &[(i64, &str, &str)] = &[
     (14, "observed", include_str!("../../migrations/0014_observed.sql")),
 ];
 
-/// What brings a database up to date.
+/// The migrator that brings a database up to date.
 pub(super) fn migrator() -> Migrator {
     let step = |&(number, name, text): &(i64, &'static str, &'static str)| {
         Migration::new(number, name.into(), MigrationType::Simple, text.into_sql_str(), false)

@@ -1,5 +1,5 @@
-//! The database: one SQLite file in WAL mode. Domain types go in and come out; SQL stays in this module and is plain
-//! enough for other databases (`$1` placeholders, no dialect).
+//! The database: one SQLite file in WAL mode. The interface is in terms of `domain`; SQL stays in this module and is portable
+//! to other databases (`$1` placeholders, no dialect).
 
 mod events;
 mod idempotency;
@@ -29,30 +29,30 @@ use sqlx::sqlite::{
 use tokio::sync::Notify;
 
 pub(crate) use events::EventQuery;
-pub use idempotency::Begun;
+pub use idempotency::IdempotencyStatus;
 pub use keys::ApiKey;
 pub(crate) use observed::Observed;
 pub(crate) use team_metrics::Activity;
 pub use teams::FirstTeam;
 pub use tokens::AccessToken;
-pub(crate) use webhooks::{AttemptQuery, Due, Webhook};
+pub(crate) use webhooks::{AttemptQuery, DueDelivery};
 
 use crate::{Error, Result};
 
 /// A handle to the database; clones share it.
 #[derive(Debug, Clone)]
 pub struct Store {
-    // SQLite has one writer at a time: one connection writes, so that writers queue here and not in busy loops.
+    // SQLite has one writer at a time. One connection writes, so that writers queue here instead of retrying.
     write: SqlitePool,
     read: SqlitePool,
-    /// SQLite's journal.
-    journal: PathBuf,
-    /// Told when there is something to deliver.
-    news: Arc<Notify>,
+    /// SQLite's write-ahead log.
+    wal: PathBuf,
+    /// Notified when a delivery was stored.
+    new_deliveries: Arc<Notify>,
 }
 
 impl Store {
-    /// Opens the database at `path`, making or updating it as needed. Readable for its owner only.
+    /// Opens the database at `path`, and creates or migrates it as needed. The file is readable by its owner only.
     pub async fn open(path: &Path) -> Result<Self> {
         restrict(path)?;
         let options = SqliteConnectOptions::new()
@@ -68,28 +68,28 @@ impl Store {
             .connect_with(options.clone())
             .await?;
         migrations::migrator().run(&write).await.map_err(|source| match source {
-            // Migrations are only ever added.
+            // Migrations are never removed, so an unknown one is of a newer server.
             MigrateError::VersionMissing(step) => Error::NewerDatabase(step),
             source => Error::Migrate(source),
         })?;
         let read = SqlitePoolOptions::new().max_connections(4).connect_with(options.read_only(true)).await?;
-        let mut journal = path.as_os_str().to_owned();
-        journal.push("-wal");
-        Ok(Self { write, read, journal: journal.into(), news: Arc::default() })
+        let mut wal = path.as_os_str().to_owned();
+        wal.push("-wal");
+        Ok(Self { write, read, wal: wal.into(), new_deliveries: Arc::default() })
     }
 
-    /// Waits until there may be something to deliver that was not there before.
-    pub(crate) async fn news(&self) {
-        self.news.notified().await;
+    /// Waits until a delivery may have been stored.
+    pub(crate) async fn new_deliveries(&self) {
+        self.new_deliveries.notified().await;
     }
 
-    /// Puts on disk everything that was written so far. Without this, what is written outlives the server at once and the
-    /// host a little later.
+    /// Syncs everything written so far to disk. Writes survive a crash of the server at once, and a crash of the host only
+    /// after a sync.
     pub async fn flush(&self) -> Result<()> {
-        let path = self.journal.clone();
+        let path = self.wal.clone();
         let synced = tokio::task::spawn_blocking(move || match std::fs::File::open(path) {
-            Ok(journal) => journal.sync_data(),
-            // It is all in the main file, which SQLite synced before it let go of the journal.
+            Ok(wal) => wal.sync_data(),
+            // Everything is in the main file, which SQLite synced before it deleted the log.
             Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(err) => Err(err),
         });
@@ -99,26 +99,26 @@ impl Store {
             .map_err(|err| sqlx::Error::Io(err).into())
     }
 
-    /// Writes everything into the main file and closes it.
+    /// Writes everything into the main file and closes the database.
     pub async fn close(&self) {
         self.read.close().await;
         if let Err(err) = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&self.write).await {
-            tracing::warn!(error = %err, "could not check-point the database");
+            tracing::warn!(error = %err, "failed to checkpoint the database");
         }
         self.write.close().await;
     }
 }
 
-/// Whether a connection may be used again. When a disk is full SQLite ends the transaction by itself; sqlx takes it for one that
-/// goes on, and would make all later ones parts of it, which are acknowledged and never committed.
+/// Whether a connection may be used again. SQLite ends the transaction by itself when the disk is full. sqlx assumes that it
+/// goes on, and would make all later transactions part of it: acknowledged, and never committed.
 async fn is_between_transactions(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
-    // Comes after the rollback that a dropped transaction has asked for.
+    // The ping comes after the rollback of a dropped transaction.
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
 }
 
-/// The file holds tokens of sandboxes: it is made before SQLite does, with the mode it needs. SQLite gives its journal
-/// files the same mode.
+/// Creates the file before SQLite does, readable by its owner only, because it holds tokens of sandboxes. SQLite gives its
+/// log files the same mode.
 fn restrict(path: &Path) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     std::fs::OpenOptions::new()
@@ -130,7 +130,7 @@ fn restrict(path: &Path) -> Result<()> {
         .map_err(|source| Error::DataDir { path: path.to_owned(), source })
 }
 
-/// A stored value that cannot be read back.
+/// The error for a stored value that cannot be read back.
 fn corrupt<E>(what: &'static str, id: &str) -> impl FnOnce(E) -> Error
 where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -138,7 +138,7 @@ where
     move |source| Error::Corrupt { what, id: id.to_owned(), source: source.into() }
 }
 
-/// A value as the JSON text of its column.
+/// The JSON text of a value, for its column.
 fn json<T: serde::Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|_| Error::Internal("a value could not be written as JSON"))
 }

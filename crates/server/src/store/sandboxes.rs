@@ -1,5 +1,5 @@
-//! Sandboxes that exist: running or paused. What ended has no row. Every change is stored with the event that tells of it,
-//! if it is one that is told.
+//! Sandboxes that exist: running or paused; a removed one has no row. A change is stored together with its event, if it has
+//! one.
 
 use sandcove_wire::api::event::SandboxEvent;
 use sandcove_wire::id::SandboxId;
@@ -7,12 +7,12 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use super::{Store, corrupt, json};
-use crate::sandboxes::lifecycle::{Keep, Session};
-use crate::sandboxes::{Settings, Stored, StoredState};
+use crate::domain::lifecycle::{Keep, Session};
+use crate::domain::sandbox::{Settings, Stored, StoredState};
 use crate::{Result, clock};
 
 impl Store {
-    /// Writes down a new sandbox.
+    /// Inserts a new sandbox.
     pub(crate) async fn insert_sandbox(&self, sandbox: &Stored, event: &SandboxEvent) -> Result<()> {
         let mut transaction = self.write.begin().await?;
         sqlx::query(
@@ -31,7 +31,7 @@ impl Store {
         self.commit_with(transaction, Some(event)).await
     }
 
-    /// Writes down what has changed.
+    /// Updates the state, session and settings of a sandbox.
     pub(crate) async fn update_sandbox(
         &self,
         id: &SandboxId,
@@ -54,7 +54,7 @@ impl Store {
         self.commit_with(transaction, event).await
     }
 
-    /// Forgets a sandbox.
+    /// Deletes a sandbox.
     pub(crate) async fn delete_sandbox(&self, id: &SandboxId, event: &SandboxEvent) -> Result<()> {
         let mut transaction = self.write.begin().await?;
         sqlx::query("DELETE FROM sandboxes WHERE id = $1")

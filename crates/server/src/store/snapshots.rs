@@ -1,5 +1,5 @@
-//! Snapshots: templates of a team whose builds are what a sandbox had written. Their files are kept by the backend, under
-//! the id of the build.
+//! Snapshots: templates of a team whose builds are the files of a sandbox. The backend keeps the files, under the id of the
+//! build.
 
 use std::collections::HashSet;
 
@@ -9,17 +9,17 @@ use sqlx::{Row, Sqlite, Transaction};
 use uuid::Uuid;
 
 use super::{Store, corrupt, json};
-use crate::sandboxes::Snapshot;
-use crate::teams::Team;
-use crate::templates::TemplateRecord;
+use crate::domain::snapshot::Snapshot;
+use crate::domain::team::Team;
+use crate::domain::template::TemplateRecord;
 use crate::{Error, Result, clock};
 
 impl Store {
-    /// Writes down a snapshot under `tag`: of the team's snapshot of that name if there is one, and the record is told which
-    /// that is. Gives the builds that nothing names any more; their rows are gone.
+    /// Inserts a snapshot under `tag`. When the team has a snapshot of that name, the record gets its template id. Returns the
+    /// builds that no tag names any more, whose rows are deleted.
     ///
     /// # Errors
-    /// When the name is that of a template that is no snapshot.
+    /// When the name is that of a template that is not a snapshot.
     pub(crate) async fn insert_snapshot(
         &self,
         team: &Team,
@@ -86,8 +86,8 @@ impl Store {
         Ok(dropped)
     }
 
-    /// Forgets a snapshot, or one tag of it. Gives the builds that nothing names any more, or `None` when there was no
-    /// such snapshot or tag.
+    /// Deletes a snapshot, or one tag of it. Returns the builds that no tag names any more, or `None` when there is no such
+    /// snapshot or tag.
     pub(crate) async fn delete_snapshot(
         &self,
         id: &TemplateId,
@@ -120,7 +120,7 @@ impl Store {
         Ok(Some(dropped))
     }
 
-    /// The team's snapshots, one a tag.
+    /// The team's snapshots, one for each tag.
     pub(crate) async fn snapshots(&self, team: &Team) -> Result<Vec<Snapshot>> {
         let rows = sqlx::query(
             "SELECT g.tag, g.created_at, b.id, b.record FROM templates t \
@@ -133,14 +133,14 @@ impl Store {
         Ok(rows.iter().map(snapshot).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    /// The builds of every team's snapshots: the names of the files that are needed.
+    /// The builds of every team's snapshots, which are also the names of their files.
     pub(crate) async fn snapshot_builds(&self) -> Result<HashSet<Uuid>> {
         let rows = sqlx::query("SELECT id, record FROM template_builds").fetch_all(&self.read).await?;
         let builds = rows.iter().map(record).collect::<Result<Vec<_>>>()?;
         Ok(builds.into_iter().filter(TemplateRecord::is_snapshot).map(|build| build.build_id).collect())
     }
 
-    /// One build of any template.
+    /// A build of any template.
     pub(crate) async fn build(&self, id: Uuid) -> Result<Option<TemplateRecord>> {
         let row = sqlx::query("SELECT id, record FROM template_builds WHERE id = $1")
             .bind(id.to_string())

@@ -1,4 +1,4 @@
-//! How busy teams were.
+//! The activity of teams over time.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use uuid::Uuid;
 
 use super::{Store, corrupt};
 use crate::Result;
-use crate::events::TYPES;
+use crate::domain::event::LifecycleEvent;
 
-/// How busy a team was at one time.
+/// The activity of a team at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// Unix seconds.
+    /// Time, Unix seconds.
     pub(crate) timestamp: i64,
-    /// Sandboxes that ran at once, at most.
+    /// Maximum number of sandboxes that ran at once.
     pub(crate) concurrent: i64,
     /// Sandboxes that were started.
     pub(crate) starts: i64,
@@ -35,7 +35,7 @@ impl Store {
         )
         .bind(start.as_microsecond())
         .bind(end.as_microsecond())
-        .bind(TYPES[0])
+        .bind(LifecycleEvent::CREATED)
         .fetch_all(&self.read)
         .await?;
         rows.iter()
@@ -46,7 +46,7 @@ impl Store {
             .collect()
     }
 
-    /// Writes down how busy teams were, and forgets what is older than `oldest` (Unix seconds).
+    /// Inserts the activity of teams, and deletes rows older than `oldest` (Unix seconds).
     pub(crate) async fn insert_activity(&self, rows: &[(Uuid, Activity)], oldest: i64) -> Result<()> {
         let mut transaction = self.write.begin().await?;
         for (team, activity) in rows {
@@ -70,7 +70,7 @@ impl Store {
         Ok(())
     }
 
-    /// How busy a team was from `start` to `end` (Unix seconds), by stretches of `step` seconds, oldest first.
+    /// The activity of a team from `start` to `end` (Unix seconds), in intervals of `step` seconds, oldest first.
     pub(crate) async fn activity(
         &self,
         team: Uuid,

@@ -1,4 +1,4 @@
-//! Teams, and which of them a key acts for.
+//! Teams, and the team of an API key.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use uuid::Uuid;
 
 use super::keys::hash;
 use super::{Store, corrupt};
-use crate::teams::{Caps, Standing, Team};
+use crate::domain::team::{Caps, Standing, Team};
 use crate::{Error, Result, clock, random};
 
-/// The team every fresh server has.
+/// The default team, which the first start creates.
 #[derive(Debug)]
 pub struct FirstTeam {
     /// The team.
     pub team: Team,
-    /// A key that was made up just now; it is not stored and must be shown.
+    /// The key that this start created; it is not stored and must be shown.
     pub new_key: Option<Secret>,
 }
 
-/// Uses of a key are written down at most this often.
+/// Minimum time between two updates of a key's last use.
 const LAST_USED_MICROS: i64 = 1_000_000;
 
 pub(super) const TEAM_COLUMNS: &str = "t.id, t.slug, t.name, t.is_default, t.banned, t.blocked_reason, \
      t.max_sandboxes, t.max_session_seconds, t.max_cpus, t.max_memory_mib, t.max_disk_mib, t.events_ttl_days";
 
 impl Store {
-    /// Makes sure that there is a default team with these limits, and that it has a key: `key`, or one it has already,
-    /// or a new one.
+    /// Makes sure that there is a default team with these limits, and that it has a key: `key`, an existing one, or a new
+    /// one.
     pub async fn ensure_default_team(
         &self,
         key: Option<&Secret>,
@@ -67,7 +67,7 @@ impl Store {
         Ok(FirstTeam { team, new_key })
     }
 
-    /// Makes a team.
+    /// Inserts a team.
     pub async fn add_team(&self, team: &Team) -> Result<()> {
         let insert = sqlx::query(
             "INSERT INTO teams (slug, name, banned, blocked_reason, max_sandboxes, max_session_seconds, max_cpus, \
@@ -84,7 +84,7 @@ impl Store {
         }
     }
 
-    /// Writes down what has changed about a team.
+    /// Updates a team.
     pub async fn update_team(&self, team: &Team) -> Result<()> {
         let update = sqlx::query(
             "UPDATE teams SET slug = $1, name = $2, banned = $3, blocked_reason = $4, max_sandboxes = $5, \
@@ -102,7 +102,7 @@ impl Store {
         rows.iter().map(team).collect()
     }
 
-    /// The team a key acts for.
+    /// The team of an API key.
     pub async fn team_of_key(&self, key: &str) -> Result<Option<Team>> {
         let sql = format!(
             "SELECT {TEAM_COLUMNS}, k.id AS key_id, k.last_used_at FROM api_keys k \
@@ -122,7 +122,7 @@ impl Store {
         team(&row).map(Some)
     }
 
-    /// A team by its id.
+    /// The team with this id.
     pub async fn team(&self, id: Uuid) -> Result<Option<Team>> {
         let sql = format!("SELECT {TEAM_COLUMNS} FROM teams t WHERE t.id = $1");
         let row =
@@ -130,7 +130,7 @@ impl Store {
         row.as_ref().map(team).transpose()
     }
 
-    /// The team made at the first start.
+    /// The default team.
     pub async fn default_team(&self) -> Result<Team> {
         let sql = format!("SELECT {TEAM_COLUMNS} FROM teams t WHERE t.is_default");
         let row = sqlx::query(sqlx::AssertSqlSafe(sql)).fetch_optional(&self.write).await?;
@@ -148,7 +148,7 @@ impl Store {
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
-/// Binds what may change, in the order of both statements that write teams.
+/// Binds the columns that may change, in the order of both statements that write teams.
 fn bind_changeable<'q>(query: Query<'q>, team: &'q Team) -> Query<'q> {
     let blocked = match &team.standing {
         Standing::Blocked(reason) => Some(reason.as_str()),

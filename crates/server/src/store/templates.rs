@@ -7,8 +7,9 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{Store, corrupt, json};
-use crate::teams::Team;
-use crate::templates::{BuildEntry, Reference, TagEntry, Template, TemplateRecord};
+use crate::domain::reference::Reference;
+use crate::domain::team::Team;
+use crate::domain::template::{BuildEntry, TagEntry, Template, TemplateRecord};
 use crate::{Result, clock};
 
 const TEMPLATE: &str = "SELECT t.id, t.team_id, t.public, t.spawn_count, t.last_spawned_at, t.created_at, \
@@ -55,7 +56,8 @@ impl Store {
         Ok(())
     }
 
-    /// The template a reference names: the team's own, then the server's, then by id. A namespace is looked up alone.
+    /// The template id of a reference: the team's own template, then the server's, then by id. With a namespace, only that
+    /// namespace is searched.
     pub(crate) async fn template_id(&self, team: &Team, reference: &Reference) -> Result<Option<TemplateId>> {
         let query = match reference.namespace() {
             Some(namespace) => sqlx::query(
@@ -118,7 +120,7 @@ impl Store {
         rows.iter().map(tag).collect()
     }
 
-    /// Counts one more sandbox made from a template.
+    /// Counts a sandbox that was made from a template.
     pub(crate) async fn count_spawn(&self, id: &TemplateId) -> Result<()> {
         sqlx::query("UPDATE templates SET spawn_count = spawn_count + 1, last_spawned_at = $1 WHERE id = $2")
             .bind(clock::now().as_microsecond())

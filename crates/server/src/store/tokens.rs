@@ -1,4 +1,4 @@
-//! Access tokens: what a person of a team shows instead of a key. Stored as keys are.
+//! Access tokens, which users of a team authenticate with instead of a key. Stored like keys.
 
 use jiff::Timestamp;
 use sandcove_wire::api::team::KeyMask;
@@ -8,27 +8,27 @@ use uuid::Uuid;
 use super::keys::{hash, mask};
 use super::teams::{TEAM_COLUMNS, team};
 use super::{Store, json};
-use crate::teams::Team;
+use crate::domain::team::Team;
 use crate::{Result, clock, random};
 
-/// What every token begins with.
+/// The prefix of every token.
 const PREFIX: &str = "sk_e2b_";
 
-/// What is known of an access token.
+/// The record of an access token, without the token.
 #[derive(Debug, Clone)]
 pub struct AccessToken {
-    /// Its id, which is no secret.
+    /// The id, which is not secret.
     pub id: Uuid,
-    /// What it was called when it was made.
+    /// The name.
     pub name: String,
-    /// As much of it as may be shown.
+    /// The part of the token that may be shown.
     pub mask: KeyMask,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
 }
 
 impl Store {
-    /// Makes a token for a person of `team`. It can be shown now and never again.
+    /// Creates a token for a user of `team`. The token can be shown now and never again.
     pub async fn create_token(&self, team: &Team, name: &str) -> Result<(AccessToken, Secret)> {
         let secret = random::access_token();
         let token = AccessToken {
@@ -51,7 +51,7 @@ impl Store {
         Ok((token, secret))
     }
 
-    /// Takes a token's rights away, at once; false when the team has no such token.
+    /// Revokes a token at once; false when the team has no such token.
     pub async fn delete_token(&self, team: &Team, id: Uuid) -> Result<bool> {
         let done = sqlx::query("DELETE FROM access_tokens WHERE id = $1 AND team_id = $2")
             .bind(id.to_string())
@@ -61,7 +61,7 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// The team whose person a token stands for.
+    /// The team of an access token.
     pub async fn team_of_token(&self, token: &str) -> Result<Option<Team>> {
         let sql = format!(
             "SELECT {TEAM_COLUMNS} FROM access_tokens a JOIN teams t ON t.id = a.team_id WHERE a.hash = $1"

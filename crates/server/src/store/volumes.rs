@@ -1,4 +1,4 @@
-//! Volumes, and the secret their tokens are made with.
+//! Volumes, and the secret that their tokens are made with.
 
 use sandcove_wire::secret::Secret;
 use sqlx::Row;
@@ -6,12 +6,12 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{Store, corrupt};
-use crate::teams::Team;
-use crate::volumes::Volume;
+use crate::domain::team::Team;
+use crate::domain::volume::Volume;
 use crate::{Result, clock, random};
 
 impl Store {
-    /// Writes down a new volume; false when the team has one of that name.
+    /// Inserts a volume; false when the team has one of that name.
     pub(crate) async fn insert_volume(&self, team: &Team, volume: &Volume) -> Result<bool> {
         let done = sqlx::query(
             "INSERT INTO volumes (id, team_id, name, created_at) VALUES ($1, $2, $3, $4) \
@@ -41,7 +41,7 @@ impl Store {
         rows.iter().map(volume).collect()
     }
 
-    /// How many volumes a team has.
+    /// The number of a team's volumes.
     pub(crate) async fn count_volumes(&self, team: &Team) -> Result<i64> {
         let row = sqlx::query("SELECT COUNT(*) AS n FROM volumes WHERE team_id = $1")
             .bind(team.id.to_string())
@@ -50,7 +50,7 @@ impl Store {
         Ok(row.try_get("n")?)
     }
 
-    /// Whether there is a volume of that id, whoever has it.
+    /// Whether any team has a volume with this id.
     pub(crate) async fn has_volume(&self, id: Uuid) -> Result<bool> {
         let row = sqlx::query("SELECT 1 FROM volumes WHERE id = $1")
             .bind(id.to_string())
@@ -59,7 +59,7 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Forgets a volume; false when the team has no such one.
+    /// Deletes a volume; false when the team has no such volume.
     pub(crate) async fn delete_volume(&self, team: &Team, id: Uuid) -> Result<bool> {
         let done = sqlx::query("DELETE FROM volumes WHERE id = $1 AND team_id = $2")
             .bind(id.to_string())
@@ -69,7 +69,7 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// The secret of that name, made up when it is first asked for.
+    /// The server's secret of that name, created at first use.
     pub(crate) async fn server_secret(&self, name: &str) -> Result<Secret> {
         sqlx::query(
             "INSERT INTO server_secrets (name, secret) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",

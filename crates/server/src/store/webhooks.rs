@@ -1,4 +1,4 @@
-//! Webhooks, what they are still to be told, and how telling went.
+//! Webhooks, their queued deliveries, and the attempts to deliver.
 
 use jiff::Timestamp;
 use sandcove_wire::api::event::{Attempt, SandboxEvent};
@@ -8,31 +8,19 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{Store, corrupt, json};
+use crate::domain::webhook::Webhook;
 use crate::{Result, clock};
 
-/// Who is told of what.
+/// A delivery that is due.
 #[derive(Debug, Clone)]
-pub(crate) struct Webhook {
-    pub(crate) id: Uuid,
-    pub(crate) team: Uuid,
-    pub(crate) name: String,
-    pub(crate) url: String,
-    pub(crate) enabled: bool,
-    pub(crate) events: Vec<String>,
-    pub(crate) secret: Secret,
-    pub(crate) created_at: Timestamp,
-}
-
-/// A delivery whose time has come.
-#[derive(Debug, Clone)]
-pub(crate) struct Due {
+pub(crate) struct DueDelivery {
     pub(crate) webhook: Webhook,
     pub(crate) event: SandboxEvent,
-    /// Attempts before this one.
+    /// Number of attempts before this one.
     pub(crate) attempt: i64,
 }
 
-/// Which attempts to list.
+/// A query for attempts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AttemptQuery {
     pub(crate) start: Option<Timestamp>,
@@ -41,29 +29,29 @@ pub(crate) struct AttemptQuery {
     pub(crate) kind: Option<String>,
     pub(crate) ascending: bool,
     pub(crate) offset: i64,
-    /// Events, each with all its attempts.
+    /// Maximum number of events, each with all its attempts.
     pub(crate) limit: i64,
 }
 
-/// Attempts of one stretch of time.
+/// Attempts within an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct AttemptCounts {
-    /// When it began.
+    /// Start of the interval.
     pub(crate) began: Timestamp,
     pub(crate) total: i64,
     pub(crate) failed: i64,
-    /// Milliseconds.
+    /// Minimum duration, milliseconds.
     pub(crate) minimum: i64,
-    /// Milliseconds, of all together.
+    /// Sum of all durations, milliseconds.
     pub(crate) sum: i64,
-    /// Milliseconds.
+    /// Maximum duration, milliseconds.
     pub(crate) maximum: i64,
 }
 
 const COLUMNS: &str = "w.id, w.team_id, w.name, w.url, w.enabled, w.events, w.secret, w.created_at";
 
 impl Store {
-    /// Writes a webhook down, new or changed. What a disabled one was still to be told is forgotten.
+    /// Inserts or updates a webhook. The queued deliveries of a disabled one are deleted.
     pub(crate) async fn put_webhook(&self, webhook: &Webhook) -> Result<()> {
         let mut transaction = self.write.begin().await?;
         sqlx::query(
@@ -99,7 +87,7 @@ impl Store {
         rows.iter().map(webhook).collect()
     }
 
-    /// Forgets a webhook and all about it; false when the team has no such one.
+    /// Deletes a webhook with its deliveries; false when the team has no such webhook.
     pub(crate) async fn delete_webhook(&self, team: Uuid, id: Uuid) -> Result<bool> {
         let done = sqlx::query("DELETE FROM webhooks WHERE id = $1 AND team_id = $2")
             .bind(id.to_string())
@@ -109,7 +97,7 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// Webhooks that are to be told something by `now`.
+    /// Webhooks with deliveries that are due at `now`.
     pub(crate) async fn webhooks_due(&self, now: Timestamp) -> Result<Vec<Uuid>> {
         let rows = sqlx::query("SELECT DISTINCT webhook_id FROM webhook_queue WHERE due_at <= $1")
             .bind(now.as_microsecond())
@@ -123,8 +111,8 @@ impl Store {
             .collect()
     }
 
-    /// What a webhook is to be told next, if that is due by `now`.
-    pub(crate) async fn next_due(&self, id: Uuid, now: Timestamp) -> Result<Option<Due>> {
+    /// The next delivery to a webhook, if it is due at `now`.
+    pub(crate) async fn next_due(&self, id: Uuid, now: Timestamp) -> Result<Option<DueDelivery>> {
         let sql = format!(
             "SELECT {COLUMNS}, q.attempt, e.event FROM webhook_queue q JOIN webhooks w ON w.id = q.webhook_id \
              JOIN events e ON e.id = q.event_id WHERE q.webhook_id = $1 AND q.due_at <= $2 \
@@ -137,14 +125,14 @@ impl Store {
             .await?;
         let Some(row) = row else { return Ok(None) };
         let event: String = row.try_get("event")?;
-        Ok(Some(Due {
+        Ok(Some(DueDelivery {
             webhook: webhook(&row)?,
             event: serde_json::from_str(&event).map_err(corrupt("event of webhook", &id.to_string()))?,
             attempt: row.try_get("attempt")?,
         }))
     }
 
-    /// Writes down how an attempt went, and when the next one is, if there is one.
+    /// Stores an attempt, and the time of the next one, if there is to be one.
     pub(crate) async fn finish_attempt(&self, attempt: &Attempt, again: Option<Timestamp>) -> Result<()> {
         let mut transaction = self.write.begin().await?;
         match again {
@@ -160,7 +148,7 @@ impl Store {
         }
         .execute(&mut *transaction)
         .await?;
-        // Nothing is written about a webhook or an event that was deleted meanwhile.
+        // Nothing is stored for a webhook or an event that was deleted meanwhile.
         sqlx::query(
             "INSERT INTO webhook_attempts (id, webhook_id, event_id, type, is_success, duration_ms, timestamp, attempt) \
              SELECT $1, $2, $3, $4, $5, $6, $7, $8 WHERE EXISTS (SELECT 1 FROM webhooks WHERE id = $2) \
@@ -180,7 +168,7 @@ impl Store {
         Ok(())
     }
 
-    /// Attempts of a webhook, by event, in the order of each event's first one; the attempts of an event are in order.
+    /// Attempts of a webhook, grouped by event and ordered by each event's first attempt; those of an event are in order.
     pub(crate) async fn attempts(&self, webhook: Uuid, query: &AttemptQuery) -> Result<Vec<Vec<Attempt>>> {
         let order = if query.ascending { "ASC" } else { "DESC" };
         let sql = format!(
@@ -218,7 +206,7 @@ impl Store {
         Ok(events)
     }
 
-    /// Attempts of a webhook between two times, counted by stretches of `step_micros`, oldest first.
+    /// The number and durations of a webhook's attempts between two times, in intervals of `step_micros`, oldest first.
     pub(crate) async fn attempt_counts(
         &self,
         webhook: Uuid,

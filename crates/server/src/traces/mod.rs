@@ -30,23 +30,23 @@ use tracing_subscriber::registry::LookupSpan;
 use post::Post;
 use queue::{Dropped, Queue};
 
-/// What spans are told to come from unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
+/// Service name of spans unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
 const SERVICE: &str = "sandcove";
-/// How long a stop waits for the last spans to be taken.
-const STOP_PATIENCE: Duration = Duration::from_secs(3);
+/// Time that a stop waits for the collector to accept the last spans.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why traces cannot be sent.
+/// The reason for which traces cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidTraces {
-    /// The endpoint is no URL of a collector. It is not shown: it may hold a password.
+    /// The endpoint is not a URL of a collector. The message does not show it, because it may contain a password.
     #[error("the endpoint for traces must be a URL like `http://collector:4318`, without user and password")]
     Endpoint,
-    /// The settings in `OTEL_*` variables are not usable.
+    /// The settings in `OTEL_*` variables are invalid.
     #[error("failed to set up the sending of traces: {0}")]
     Settings(String),
 }
 
-/// Sends spans, once its [`Traces::layer`] is part of the subscriber of this process.
+/// The sender of spans; active once its [`Traces::layer`] is part of the subscriber of this process.
 #[derive(Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
@@ -55,8 +55,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Begins to send to `endpoint`, the whole URL. Must be called within a runtime. The collector is not asked: one that
-    /// comes later is found then.
+    /// Starts sending to `endpoint`, the whole URL. Must be called within a runtime. The collector may start later.
     pub fn start(endpoint: &str) -> Result<Self, InvalidTraces> {
         let uri: Uri = endpoint.parse().map_err(|_| InvalidTraces::Endpoint)?;
         let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
@@ -80,7 +79,7 @@ impl Traces {
         Ok(Self { provider, stopping, sending })
     }
 
-    /// What hands spans over.
+    /// The layer that collects spans.
     pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
         tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer(SERVICE))
@@ -92,18 +91,18 @@ impl Traces {
             .with_filter(filter_fn(is_ours).with_max_level_hint(LevelFilter::INFO))
     }
 
-    /// Sends what is left, but does not wait for it for long.
+    /// Sends the remaining spans, within a short timeout.
     pub async fn stop(self) {
         self.stopping.cancel();
         let ending = self.sending.abort_handle();
-        if tokio::time::timeout(STOP_PATIENCE, self.sending).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, self.sending).await.is_err() {
             ending.abort();
             tracing::warn!("the collector took too long for the last traces, they are lost");
         }
     }
 }
 
-/// Only spans: what is written to the log stays there.
+/// Whether a span or event is a span of this program; events of the log are not sent.
 fn is_ours(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() && *metadata.level() <= Level::INFO && metadata.target().starts_with("sandcove")
 }
@@ -119,31 +118,31 @@ fn resource() -> Resource {
 
 /// Makes `span` part of the trace that the request belongs to already, by its `traceparent` header.
 pub(crate) fn continue_from(span: &Span, headers: &HeaderMap) {
-    // Nobody looks at the span, or there is nothing to go on from.
+    // The span is not collected, or the request belongs to no trace.
     if span.is_disabled() || !headers.contains_key("traceparent") {
         return;
     }
     let caller = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
-    // Only spans that are written to the log and nowhere else cannot have such a parent.
+    // Fails only for spans that go to the log alone.
     let _ = span.set_parent(caller);
 }
 
-/// Names `span`, which has begun without its name being known.
+/// Renames `span`, which began before its name was known.
 pub(crate) fn rename(span: &Span, name: String) {
     span.context().span().update_name(name);
 }
 
-/// Ends `span` now: others, such as the database's threads, may hold it for longer.
+/// Ends `span` now, since others, such as the database's threads, may hold it for longer.
 pub(crate) fn end(span: &Span) {
     span.context().span().end();
 }
 
-/// Says in `span` that what it stands for failed.
+/// Marks `span` as failed.
 pub(crate) fn failed(span: &Span) {
     span.record("otel.status_code", "ERROR");
 }
 
-/// Spans that no collector got; of the whole process, as the subscriber is.
+/// The counter of spans that no collector accepted; one for the process, like the subscriber.
 pub(crate) fn dropped() -> Dropped {
     static DROPPED: std::sync::LazyLock<Counter> = std::sync::LazyLock::new(Counter::default);
     DROPPED.clone()

@@ -1,4 +1,4 @@
-//! How batches of spans travel: the same way as webhooks.
+//! The transport of batches of spans to the collector.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use opentelemetry_http::{HttpClient, HttpError};
 
 use crate::outbound::{self, Tls};
 
-/// How long the collector may take for one attempt.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of one attempt.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Posts to the collector.
+/// The HTTP client of the exporter.
 #[derive(Debug, Default)]
 pub(super) struct Post {
     tls: Tls,
@@ -22,9 +22,9 @@ pub(super) struct Post {
 #[async_trait]
 impl HttpClient for Post {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let sent = tokio::time::timeout(PATIENCE, self.post(request)).await;
+        let sent = tokio::time::timeout(ATTEMPT_TIMEOUT, self.post(request)).await;
         let answer = sent.map_err(|_| "no answer in time".to_owned()).and_then(|answer| answer);
-        // The exporter keeps the reason to itself.
+        // The exporter does not log the reason.
         answer.map_err(|error| {
             tracing::debug!(%error, "a batch of traces was not sent");
             error.into()

@@ -1,4 +1,4 @@
-//! Ended spans on their way to the collector: never more than so many, and nobody who ends one waits.
+//! The queue of ended spans on their way to the collector. It is bounded, and ending a span never waits.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Spans that may wait; one has about a kilobyte.
+/// Maximum number of spans that wait; one has about a kilobyte.
 const CAPACITY: usize = 8192;
-/// Spans that are sent together.
-const TOGETHER: usize = 512;
-/// How long fewer than that wait for more.
+/// Maximum number of spans in a batch.
+const BATCH: usize = 512;
+/// Time that a smaller batch waits for more spans.
 const DELAY: Duration = Duration::from_millis(500);
-/// How long the collector may take for them, with all attempts.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of a batch, with all attempts.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Counts spans that no collector got.
+/// The counter of spans that no collector accepted.
 pub(super) type Dropped = Counter;
 
-/// The end of it that spans are put in.
+/// The sending end of the queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     spans: mpsc::Sender<SpanData>,
     dropped: Dropped,
 }
 
-/// The other end.
+/// The receiving end of the queue.
 pub(super) struct Waiting {
     spans: mpsc::Receiver<SpanData>,
     dropped: Dropped,
@@ -61,8 +61,8 @@ impl SpanProcessor for Queue {
     }
 }
 
-/// Sends what is `waiting`, until it is `stopping` and nothing waits. What the collector does not take is dropped; that is
-/// said once, until it takes something again.
+/// Sends `waiting` spans until `stopping` is cancelled and no span waits. Spans that the collector does not accept are
+/// dropped; the first failure is logged, and the next success.
 pub(super) async fn send(
     exporter: impl SpanExporter,
     mut waiting: Waiting,
@@ -70,28 +70,28 @@ pub(super) async fn send(
     collector: Uri,
 ) {
     let mut reached = true;
-    let mut batch = Vec::with_capacity(TOGETHER);
+    let mut batch = Vec::with_capacity(BATCH);
     loop {
         tokio::select! {
-            count = waiting.spans.recv_many(&mut batch, TOGETHER) => if count == 0 { return },
+            count = waiting.spans.recv_many(&mut batch, BATCH) => if count == 0 { return },
             () = stopping.cancelled(), if !waiting.spans.is_closed() => {
                 waiting.spans.close();
                 continue;
             }
         }
-        if batch.len() < TOGETHER && stopping.run_until_cancelled(sleep(DELAY)).await.is_some() {
-            while batch.len() < TOGETHER
+        if batch.len() < BATCH && stopping.run_until_cancelled(sleep(DELAY)).await.is_some() {
+            while batch.len() < BATCH
                 && let Ok(span) = waiting.spans.try_recv()
             {
                 batch.push(span);
             }
         }
         let count = batch.len();
-        let sent = timeout(PATIENCE, exporter.export(std::mem::take(&mut batch))).await;
+        let sent = timeout(BATCH_TIMEOUT, exporter.export(std::mem::take(&mut batch))).await;
         let failure = match sent {
             Ok(Ok(())) => None,
             Ok(Err(err)) => Some(err.to_string()),
-            Err(_) => Some(format!("no answer within {} seconds", PATIENCE.as_secs())),
+            Err(_) => Some(format!("no answer within {} seconds", BATCH_TIMEOUT.as_secs())),
         };
         match failure {
             None if reached => {}
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// A collector that takes what it is given, or nothing.
+    /// A collector that accepts every batch, or none.
     #[derive(Debug)]
     struct Collector {
         takes: bool,
@@ -130,7 +130,7 @@ mod tests {
 
     impl SpanExporter for Collector {
         async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-            assert!(batch.len() <= TOGETHER);
+            assert!(batch.len() <= BATCH);
             if self.takes {
                 self.got.fetch_add(batch.len(), Ordering::Relaxed);
                 Ok(())
@@ -167,7 +167,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stop_sends_all_that_waits() {
-        assert_eq!(ends(TOGETHER * 2 + 1, true).await, (TOGETHER * 2 + 1, 0));
+        assert_eq!(ends(BATCH * 2 + 1, true).await, (BATCH * 2 + 1, 0));
     }
 
     #[tokio::test]
@@ -180,7 +180,7 @@ mod tests {
         let warnings = Warnings::default();
         let subscriber = tracing_subscriber::registry().with(warnings.clone());
         let guard = tracing::subscriber::set_default(subscriber);
-        assert_eq!(ends(TOGETHER * 3, false).await, (0, TOGETHER as u64 * 3));
+        assert_eq!(ends(BATCH * 3, false).await, (0, BATCH as u64 * 3));
         drop(guard);
         assert_eq!(warnings.0.load(Ordering::Relaxed), 1);
     }

@@ -1,40 +1,31 @@
-//! Volumes: files that outlive sandboxes and are seen by several at once (contract: control-plane, section 11).
+//! Volumes: files that outlive sandboxes and that several sandboxes may mount at once (contract: control-plane, section 11).
 
-mod left;
+mod leftovers;
 mod token;
 
 use std::collections::HashSet;
 
 use sandcove_image::files::{FileError, FileTree};
 use sandcove_isolate::{Backend, Mount};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use uuid::Uuid;
 
-use self::left::Left;
-use crate::sandboxes::{Registry, VolumeMount};
+use self::leftovers::{Leftover, Leftovers};
+use crate::domain::sandbox::VolumeMount;
+use crate::domain::team::Team;
+use crate::domain::volume::Volume;
 use crate::store::Store;
-use crate::teams::Team;
 use crate::{Error, Result, clock};
 
-/// Seconds that a token is good for.
+/// Lifetime of a token, seconds.
 const TOKEN_SECONDS: i64 = 3600;
-/// Volumes of one team.
-const MOST: i64 = 1000;
-/// Volumes one sandbox sees.
-const MOST_MOUNTS: usize = 16;
-/// Characters of a name.
-const LONGEST_NAME: usize = 128;
-/// Where a volume would hide what a sandbox needs to work.
+/// Maximum number of volumes of one team.
+const MAX_VOLUMES: usize = 1000;
+/// Maximum number of volumes mounted in one sandbox.
+const MAX_MOUNTS: usize = 16;
+/// Maximum length of a name, characters.
+const MAX_NAME: usize = 128;
+/// Directories that a sandbox needs; a volume mounted there would hide them.
 const RESERVED: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
-
-/// A volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Volume {
-    /// Its id.
-    pub id: Uuid,
-    /// What its team calls it.
-    pub name: String,
-}
 
 /// The volumes of this server.
 #[derive(Clone)]
@@ -42,29 +33,25 @@ pub struct Volumes {
     store: Store,
     backend: Backend,
     tokens: token::Tokens,
-    /// The most one holds, MiB.
-    most_mib: u64,
-    /// To the task that removes what could not be removed at once.
-    left: UnboundedSender<Left>,
+    /// Maximum size of a volume, MiB.
+    max_mib: u64,
+    leftovers: Leftovers,
 }
 
 impl Volumes {
-    pub(crate) async fn start(
+    /// The volumes, and the task that removes leftovers, to be run until the server stops.
+    pub(crate) async fn new(
         store: Store,
         backend: Backend,
-        most_mib: u64,
-        sandboxes: &Registry,
-    ) -> Result<Self> {
+        max_mib: u64,
+    ) -> Result<(Self, impl Future<Output = ()> + Send + 'static)> {
         let tokens = token::Tokens::new(store.server_secret("volume tokens").await?);
-        let (left, sent) = unbounded_channel();
-        sandboxes.spawn_until_stop(left::remove(backend.clone(), sent));
-        let volumes = Self { store, backend, tokens, most_mib, left };
-        volumes.sweep().await?;
-        Ok(volumes)
+        let (leftovers, cleanup) = Leftovers::new(backend.clone());
+        Ok((Self { store, backend, tokens, max_mib, leftovers }, cleanup))
     }
 
-    /// Removes what a crash left: directories no row names, and unfinished work in the others.
-    async fn sweep(&self) -> Result<()> {
+    /// Removes the leftovers of a crash: directories that no row names, and unfinished work in the others.
+    pub(crate) async fn sweep(&self) -> Result<()> {
         let known: HashSet<String> =
             self.store.all_volumes().await?.iter().map(|volume| volume.id.to_string()).collect();
         let directory = self.backend.volume_dir();
@@ -76,7 +63,7 @@ impl Volumes {
                 continue;
             }
             match FileTree::open(&entry.path()).and_then(|tree| tree.clean()) {
-                Ok(left) => left.into_iter().for_each(|tree| self.remove_later(&name, tree)),
+                Ok(trees) => trees.into_iter().for_each(|tree| self.remove_later(&name, tree)),
                 Err(err) => {
                     tracing::warn!(volume = name, error = %err, "unfinished work in a volume was not removed");
                 }
@@ -85,29 +72,28 @@ impl Volumes {
         Ok(())
     }
 
-    /// Removes the directory of a volume that no row names, later if it cannot be done now.
+    /// Removes the directory of a volume that no row names; later if that fails now.
     async fn delete_directory(&self, name: String) {
         if let Err(err) = self.backend.delete_volume(&name).await {
-            tracing::warn!(volume = name, error = ?err, "a deleted volume is still there, removing it goes on");
-            // Nobody receives only when the server stops, and the next start finds the directory.
-            let _ = self.left.send(Left::Volume(name));
+            tracing::warn!(volume = name, error = ?err, "failed to remove a deleted volume; the server tries again");
+            self.leftovers.add(Leftover::Volume(name));
         }
     }
 
-    /// Removes the tree `name` among the unfinished work of a volume as soon as that can be done.
+    /// Removes the tree `name` among the unfinished work of a volume as soon as possible.
     pub(crate) fn remove_later(&self, volume: &str, name: String) {
-        let _ = self.left.send(Left::Tree { volume: volume.to_owned(), name });
+        self.leftovers.add(Leftover::Tree { volume: volume.to_owned(), name });
     }
 
-    /// Makes a volume. Its directory is there before its row, so that what a row names is always there.
+    /// Creates a volume. Its directory is created before its row, so that every row has a directory.
     pub async fn create(&self, team: &Team, name: &str) -> Result<Volume> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-        if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(allowed) {
+        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(allowed) {
             let form = "must be 1 to 128 characters of a-z, A-Z, 0-9, _ and -";
-            return Err(Error::Schema(format!("property \"name\" {form}")));
+            return Err(Error::InvalidRequest(format!("property \"name\" {form}")));
         }
-        if self.store.count_volumes(team).await? >= MOST {
-            return Err(Error::Refused(format!("a team may have at most {MOST} volumes")));
+        if self.store.count_volumes(team).await? >= MAX_VOLUMES as i64 {
+            return Err(Error::TooManyOfTeam { max: MAX_VOLUMES, what: "volumes" });
         }
         let volume = Volume { id: Uuid::new_v4(), name: name.to_owned() };
         let directory = volume.id.to_string();
@@ -115,7 +101,7 @@ impl Volumes {
             source if source.is_full() => Error::NoCapacity(source),
             source => Error::Volume { action: "create", source },
         };
-        let size = team.caps.disk_mib.min(self.most_mib);
+        let size = team.caps.disk_mib.min(self.max_mib);
         self.backend.create_volume(&directory, size).await.map_err(failed)?;
         let inserted = self.store.insert_volume(team, &volume).await;
         if !matches!(inserted, Ok(true)) {
@@ -133,23 +119,23 @@ impl Volumes {
         self.store.volumes(team).await
     }
 
-    /// The team's volume `id`; somebody else's is not found.
+    /// The team's volume `id`; another team's is not found.
     pub async fn get(&self, team: &Team, id: Uuid) -> Result<Volume> {
         let volumes = self.store.volumes(team).await?;
         volumes.into_iter().find(|volume| volume.id == id).ok_or(Error::VolumeNotFound(id))
     }
 
-    /// Deletes the team's volume `id` with all that is in it.
+    /// Deletes the team's volume `id` with its files.
     pub async fn delete(&self, team: &Team, id: Uuid) -> Result<()> {
         if !self.store.delete_volume(team, id).await? {
             return Err(Error::VolumeNotFound(id));
         }
-        // Gone for every caller, whether its directory is or not.
+        // The volume is gone for every caller, even if its directory cannot be removed yet.
         self.delete_directory(id.to_string()).await;
         Ok(())
     }
 
-    /// What opens the files of a volume for a while.
+    /// A token that opens the files of a volume for a limited time.
     pub fn token(&self, volume: &Volume) -> String {
         self.tokens.issue(volume.id, clock::now().as_second() + TOKEN_SECONDS)
     }
@@ -169,18 +155,22 @@ impl Volumes {
             .map_err(|source| Error::VolumeFiles(FileError::Io { action: "open the volume", source }))
     }
 
-    /// What a create request means by its mounts; everything wrong with them is told at once.
-    pub(crate) async fn mounts(&self, team: &Team, asked: &[(String, String)]) -> Result<Vec<VolumeMount>> {
-        if asked.is_empty() {
+    /// The mounts of a create request, as names of volumes and paths. The error names everything that is wrong with them.
+    pub(crate) async fn mounts(
+        &self,
+        team: &Team,
+        requested: &[(String, String)],
+    ) -> Result<Vec<VolumeMount>> {
+        if requested.is_empty() {
             return Ok(Vec::new());
         }
         let volumes = self.store.volumes(team).await?;
         let mut wrong = Vec::new();
         let (mut mounts, mut paths) = (Vec::new(), HashSet::new());
-        if asked.len() > MOST_MOUNTS {
-            wrong.push(format!("at most {MOST_MOUNTS} volumes can be mounted"));
+        if requested.len() > MAX_MOUNTS {
+            wrong.push(format!("at most {MAX_MOUNTS} volumes can be mounted"));
         }
-        for (name, path) in asked {
+        for (name, path) in requested {
             let volume = volumes.iter().find(|volume| volume.name == *name);
             if volume.is_none() {
                 wrong.push(format!("volume '{name}' not found"));
@@ -191,8 +181,8 @@ impl Volumes {
                 wrong.push(format!("path '{path}' is used more than once"));
             }
             if let Some(volume) = volume {
-                let seen = Mount { volume: volume.id.to_string(), path: path.clone() };
-                mounts.push(VolumeMount { name: name.clone(), seen });
+                let mount = Mount { volume: volume.id.to_string(), path: path.clone() };
+                mounts.push(VolumeMount { name: name.clone(), mount });
             }
         }
         match wrong.as_slice() {

@@ -1,12 +1,12 @@
-//! Tokens that open one volume for a while. They hold their own proof, so none is stored; what proves it is a secret of
-//! this server.
+//! Tokens that open one volume for a limited time. A token carries its own proof (an HMAC with a secret of this server), so
+//! none is stored.
 
 use hmac::{Hmac, Mac};
 use sandcove_wire::secret::Secret;
 use sha2::Sha256;
 use uuid::Uuid;
 
-/// Makes and checks tokens; clones use the same secret.
+/// The issuer of tokens; clones use the same secret.
 #[derive(Debug, Clone)]
 pub(super) struct Tokens {
     secret: Secret,

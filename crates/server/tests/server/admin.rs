@@ -210,7 +210,7 @@ async fn prometheus_reads_numbers_with_the_operators_token() {
 async fn starts_beyond_what_the_host_takes_wait_for_their_turn() {
     let server = Server::with(|config| {
         config.capacity = 1;
-        config.start_patience = Duration::from_secs(20);
+        config.start_timeout = Duration::from_secs(20);
     })
     .await;
     let first = server.id(json!({})).await;
@@ -234,7 +234,7 @@ async fn starts_beyond_what_the_host_takes_wait_for_their_turn() {
 async fn waiting_ends_with_the_documented_errors() {
     let server = Server::with(|config| {
         config.capacity = 1;
-        config.start_patience = Duration::from_millis(100);
+        config.start_timeout = Duration::from_millis(100);
     })
     .await;
     let first = server.id(json!({})).await;
@@ -248,7 +248,7 @@ async fn waiting_ends_with_the_documented_errors() {
 
     let server = Server::with(|config| {
         config.max_starts = 1;
-        config.start_patience = Duration::from_millis(100);
+        config.start_timeout = Duration::from_millis(100);
     })
     .await;
     // Whichever is first is held; the other is refused.

@@ -89,7 +89,7 @@ async fn nothing_of_another_team_is_found() {
 
 #[tokio::test]
 async fn blocked_teams_look_and_clean_up_and_banned_ones_do_nothing() {
-    use sandcove_server::teams::{Standing, Team};
+    use sandcove_server::domain::team::{Standing, Team};
     let server = Server::start().await;
     for (standing, slug, key) in
         [(Standing::Blocked("unpaid".into()), "a", "e2b_a"), (Standing::Banned, "b", "e2b_b")]

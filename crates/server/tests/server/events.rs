@@ -50,7 +50,7 @@ impl Receiver {
 }
 
 fn all() -> Vec<String> {
-    sandcove_server::events::TYPES.iter().map(|&kind| kind.to_owned()).collect()
+    sandcove_server::domain::event::EVENT_TYPES.iter().map(|&kind| kind.to_owned()).collect()
 }
 
 async fn local() -> Server {

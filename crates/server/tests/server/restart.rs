@@ -1,7 +1,10 @@
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use sandcove_isolate::fake::Operation;
 use serde_json::{Value, json};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection};
 
 use crate::proxy::echo;
 use crate::support::{Server, sandbox_id, wait_until};
@@ -102,6 +105,49 @@ async fn a_row_without_a_sandbox_is_dropped() {
     let server = server.restart_with(|| fake.crash(&sandbox_id(&id))).await;
     assert_eq!(server.state(&id).await, None);
     assert_eq!(server.app.store().sandboxes().await.unwrap().len(), 0);
+}
+
+/// Writes what sandboxes were made from as earlier servers did: with a summary of the build, and the whole of it or not.
+fn write_as_earlier_servers(database: &Path, with_build: bool) {
+    let source = "json_object('template_id', details ->> '$.build.template_id', \
+                  'build_id', details ->> '$.build.build_id', 'alias', details ->> '$.build.name', \
+                  'envd_version', details ->> '$.build.envd_version')";
+    let rest = if with_build { "details" } else { "json_remove(details, '$.build')" };
+    let sql = format!("UPDATE sandboxes SET details = json_set({rest}, '$.source', {source})");
+    let options = SqliteConnectOptions::new().filename(database);
+    let write = async move {
+        let mut connection = options.connect().await.unwrap();
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    std::thread::spawn(move || runtime.block_on(write)).join().unwrap();
+}
+
+#[tokio::test]
+async fn sandboxes_of_earlier_servers_are_found_again() {
+    for with_build in [false, true] {
+        let server = Server::start().await;
+        let id = server.id(json!({})).await;
+        let detail = async |server: &Server| {
+            let mut detail = server.get(&format!("/sandboxes/{id}")).await.json();
+            // The port is another one after the restart.
+            detail.as_object_mut().unwrap().remove("domain");
+            detail
+        };
+        let before = detail(&server).await;
+        let files = server.data_files();
+        let database = files.iter().find(|file| file.ends_with("sandcove.db")).unwrap();
+        let server = server.restart_with(|| write_as_earlier_servers(database, with_build)).await;
+        assert_eq!(detail(&server).await, before);
+        let layers = server.app.store().layers_in_use().await.unwrap().unwrap();
+        assert!(layers.contains("top"), "{layers:?}");
+        // A start from files needs the whole build.
+        let pause = format!("/sandboxes/{id}/pause");
+        assert_eq!(server.call("POST", &pause, json!({ "memory": false })).await.code(), 204);
+        let resumed = server.call("POST", &format!("/sandboxes/{id}/resume"), Value::Null).await;
+        assert_eq!(resumed.code(), 201, "{}", resumed.text);
+    }
 }
 
 #[tokio::test]

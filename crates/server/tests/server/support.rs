@@ -12,7 +12,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use sandcove_isolate::Backend;
 use sandcove_isolate::fake::Fake;
-use sandcove_server::templates::TemplateRecord;
+use sandcove_server::domain::template::TemplateRecord;
 use sandcove_server::{App, Config};
 use sandcove_wire::boot::{ENVD_VERSION, Service};
 use sandcove_wire::id::SandboxId;
@@ -185,15 +185,15 @@ impl Server {
 
     /// A second team; its key.
     pub async fn other_team(&self) -> &'static str {
-        let team = sandcove_server::teams::Team {
+        let team = sandcove_server::domain::team::Team {
             id: Uuid::new_v4(),
             slug: "other".into(),
             name: "Other".into(),
             is_default: false,
-            standing: sandcove_server::teams::Standing::Good,
+            standing: sandcove_server::domain::team::Standing::Good,
             max_sandboxes: 2,
             max_session: Duration::from_secs(3600),
-            caps: sandcove_server::teams::Caps::default(),
+            caps: sandcove_server::domain::team::Caps::default(),
             events_ttl_days: 7,
         };
         self.app.store().add_team(&team).await.unwrap();

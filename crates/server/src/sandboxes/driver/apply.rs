@@ -1,4 +1,4 @@
-//! Requests that need no change of phase, and the row of a sandbox.
+//! Commands that need no transition, and the row of a sandbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,37 +6,40 @@ use std::time::Duration;
 use sandcove_wire::api::network::NetworkUpdate;
 
 use super::Driver;
-use crate::events::{Happened, describe};
-use crate::sandboxes::network::InvalidNetwork;
-use crate::sandboxes::record::{Settings, StoredState, View};
-use crate::sandboxes::request::{Outcome, Request};
+use crate::domain::event::LifecycleEvent;
+use crate::domain::lifecycle::Command;
+use crate::domain::sandbox::{Settings, StoredState};
+use crate::events::describe;
+use crate::sandboxes::command::Outcome;
+use crate::sandboxes::view::View;
 use crate::{Error, Result, clock};
 
-/// A refresh gives at least this much.
-const LEAST_REFRESH: Duration = Duration::from_secs(15);
+/// Minimum time that a refresh gives.
+const MIN_REFRESH: Duration = Duration::from_secs(15);
 
 impl Driver {
-    pub(super) async fn apply(&mut self, request: Request) -> Result<Outcome> {
+    /// Applies the values of a command.
+    pub(super) async fn apply(&mut self, command: Command) -> Result<Outcome> {
         let now = clock::now();
-        let longest = self.team.max_session;
+        let max_session = self.team.max_session;
         let mut session = self.view.borrow().session;
-        match request {
-            Request::Connect { timeout, .. } => session
-                .try_extend(now, timeout, longest)
-                .map_err(|_| Error::Refused("Max instance length exceeded".into()))?,
-            Request::SetTimeout(timeout) => session.set_end(now, timeout, longest),
-            Request::Refresh(duration) => session.extend(now, duration.max(LEAST_REFRESH), longest),
-            Request::SetNetwork(update) => return self.set_network(*update).await,
-            Request::Wake
-            | Request::Pause(_)
-            | Request::Resume { .. }
-            | Request::Kill(_)
-            | Request::Snapshot(_)
-            | Request::Fork(_) => return Ok(Outcome::WasRunning),
+        match command {
+            Command::Connect { timeout, .. } => {
+                session.try_extend(now, timeout, max_session).map_err(|_| Error::MaxSessionExceeded)?;
+            }
+            Command::SetTimeout(timeout) => session.set_end(now, timeout, max_session),
+            Command::Refresh(duration) => session.extend(now, duration.max(MIN_REFRESH), max_session),
+            Command::SetNetwork(update) => return self.set_network(*update).await,
+            Command::Wake
+            | Command::Pause(_)
+            | Command::Resume { .. }
+            | Command::Kill(_)
+            | Command::Snapshot(_)
+            | Command::Fork(_) => return Ok(Outcome::WasRunning),
         }
         let moved = session.end_at != self.view.borrow().session.end_at;
         self.view.send_modify(|view| view.session = session);
-        self.store(StoredState::Running, moved.then_some(Happened::TimeoutSet(session.end_at))).await?;
+        self.store(StoredState::Running, moved.then_some(LifecycleEvent::TimeoutSet(session.end_at))).await?;
         Ok(Outcome::WasRunning)
     }
 
@@ -52,24 +55,15 @@ impl Driver {
             source,
         })?;
         self.view.send_modify(|view| view.settings = Arc::new(Settings { network, ..(*settings).clone() }));
-        self.store(StoredState::Running, Some(Happened::NetworkSet)).await?;
+        self.store(StoredState::Running, Some(LifecycleEvent::NetworkSet)).await?;
         Ok(Outcome::Done)
     }
 
-    /// Writes down what is so now, and what happened, for those who want to know.
-    pub(super) async fn store(&mut self, state: StoredState, happened: Option<Happened>) -> Result<()> {
+    /// Stores the sandbox as it is now, with the event of the change, if it is one.
+    pub(super) async fn store(&mut self, state: StoredState, event: Option<LifecycleEvent>) -> Result<()> {
         let view = self.view.borrow().clone();
-        let event = happened.map(|happened| describe(&view, &happened));
         let View { details, session, settings, .. } = &view;
+        let event = event.map(|event| describe(details, session, &settings.network, &event));
         self.shared.store.update_sandbox(&details.id, state, session, settings, event.as_ref()).await
-    }
-}
-
-impl From<InvalidNetwork> for Error {
-    fn from(invalid: InvalidNetwork) -> Self {
-        match invalid {
-            InvalidNetwork::EgressProxyOff => Self::FeatureOff("egress proxy is not enabled on this server"),
-            other => Self::Refused(other.to_string()),
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Changes of phase: begun, done, and made known.
+//! Transitions of a driver: how they begin, and how their outcome is published.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,90 +10,91 @@ use tokio::time::sleep;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
-use super::{Driver, Told};
-use crate::events::Happened;
-use crate::sandboxes::journal::Journal;
-use crate::sandboxes::lifecycle::{Keep, Phase, Session, Transition};
-use crate::sandboxes::live::Live;
-use crate::sandboxes::record::{Settings, StoredState};
-use crate::sandboxes::request::{Command, Outcome, Reply, Request, answer, answer_all};
-use crate::sandboxes::work::{Subject, Work};
+use super::{Driver, LastOutcome};
+use crate::domain::event::LifecycleEvent;
+use crate::domain::lifecycle::{Command, Keep, Phase, Session, Transition};
+use crate::domain::sandbox::{Settings, StoredState};
+use crate::sandboxes::command::{Outcome, QueuedCommand, Reply, answer, answer_all};
+use crate::sandboxes::live_session::LiveSession;
+use crate::sandboxes::log::SandboxLog;
+use crate::sandboxes::transition::{TransitionContext, TransitionFuture};
 use crate::{Error, Result, clock, events, traces};
 
-/// Freezing takes at least this long, so that callers who ask for it at once share its answer: the second of two
-/// simultaneous requests would else come when the sandbox is paused already, which is an error.
+/// Minimum duration of a pause or resume, so that simultaneous commands share its answer: without it the second one would
+/// arrive when the sandbox is paused already, which is an error.
 const SETTLE: Duration = Duration::from_millis(10);
-/// How long after a failed change time that is up is acted upon again: what is in the way, such as a full disk, stays a while.
+/// Pause after a failed transition before an expired session is acted upon again: a cause such as a full disk lasts a while.
 const RETRY: Duration = Duration::from_secs(2);
-/// A wake-up by traffic gives at least this much.
-const LEAST_WAKE: Duration = Duration::from_secs(300);
+/// Minimum session that begins when traffic resumes a sandbox.
+const MIN_WAKE_SESSION: Duration = Duration::from_secs(300);
 
-/// A change of phase that is being made.
-pub(super) struct Underway {
+/// The transition in flight.
+pub(super) struct InFlight {
     transition: Transition,
-    pub(super) work: Work,
-    /// Those who get its outcome.
+    pub(super) future: TransitionFuture,
+    /// The callers that get the outcome.
     pub(super) joined: Vec<Reply>,
-    /// The length of the session a resume begins.
+    /// Length of the session that a resume begins.
     timeout: Duration,
-    /// What a resume changes of the expiry policy.
+    /// The change of the expiry policy by a resume.
     auto_pause: Option<bool>,
     span: Span,
 }
 
 impl Driver {
-    pub(super) fn begin_for(&mut self, transition: Transition, command: Command) {
-        let (timeout, auto_pause, settle) = match command.request {
-            Request::Resume { timeout, auto_pause, .. } => (timeout, auto_pause, SETTLE),
-            Request::Connect { timeout, .. } => (timeout, None, Duration::ZERO),
-            Request::Wake => (self.view.borrow().details.timeout.max(LEAST_WAKE), None, Duration::ZERO),
-            Request::Pause(_) => (Duration::ZERO, None, SETTLE),
+    /// Begins the transition that a command asks for.
+    pub(super) fn begin_for(&mut self, transition: Transition, queued: QueuedCommand) {
+        let (timeout, auto_pause, settle) = match queued.command {
+            Command::Resume { timeout, auto_pause, .. } => (timeout, auto_pause, SETTLE),
+            Command::Connect { timeout, .. } => (timeout, None, Duration::ZERO),
+            Command::Wake => (self.view.borrow().details.timeout.max(MIN_WAKE_SESSION), None, Duration::ZERO),
+            Command::Pause(_) => (Duration::ZERO, None, SETTLE),
             _ => Default::default(),
         };
         if matches!(transition, Transition::Resume(_)) {
             match self.shared.admission.take(self.team.id, self.team.max_sandboxes) {
-                Ok(slot) => self.slot = Some(slot),
-                Err(error) => return answer(command.reply, Err(error)),
+                Ok(permit) => self.permit = Some(permit),
+                Err(error) => return answer(queued.reply, Err(error)),
             }
         }
-        let name = match command.request {
-            Request::Snapshot(name) | Request::Fork(name) => name,
-            Request::Kill(reason) => {
-                self.ending = reason;
+        let name = match queued.command {
+            Command::Snapshot(name) | Command::Fork(name) => name,
+            Command::Kill(reason) => {
+                self.kill_reason = reason;
                 String::new()
             }
             _ => String::new(),
         };
-        self.begin(transition, settle, name, &command.span);
-        if let Some(underway) = &mut self.underway {
-            underway.joined.push(command.reply);
-            underway.timeout = timeout;
-            underway.auto_pause = auto_pause;
+        self.begin(transition, settle, name, &queued.span);
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.joined.push(queued.reply);
+            in_flight.timeout = timeout;
+            in_flight.auto_pause = auto_pause;
         }
     }
 
-    /// `name` is what a snapshot is kept under, `cause` what asks for the change.
+    /// Begins a transition. `name` is that of a snapshot; `cause` is the span of the command.
     pub(super) fn begin(&mut self, transition: Transition, settle: Duration, name: String, cause: &Span) {
-        let subject = Subject {
+        let context = TransitionContext {
             shared: self.shared.clone(),
             view: self.view.borrow().clone(),
             handle: self.handle.clone(),
         };
-        let work = match transition {
-            Transition::Pause(keep) => subject.pause(keep),
-            Transition::Resume(from) => subject.resume(from),
-            Transition::Snapshot => subject.snapshot(name),
-            Transition::Stop => subject.stop(self.ending),
+        let future = match transition {
+            Transition::Pause(keep) => context.pause(keep),
+            Transition::Resume(from) => context.resume(from),
+            Transition::Snapshot => context.snapshot(name),
+            Transition::Stop => context.stop(self.kill_reason),
         };
-        let work: Work = if settle.is_zero() {
-            work
+        let future: TransitionFuture = if settle.is_zero() {
+            future
         } else {
-            Box::pin(async move { tokio::join!(work, sleep(settle)).0 })
+            Box::pin(async move { tokio::join!(future, sleep(settle)).0 })
         };
         let span = self.span(transition, cause);
-        self.underway = Some(Underway {
+        self.in_flight = Some(InFlight {
             transition,
-            work: work.instrument(span.clone()).boxed(),
+            future: future.instrument(span.clone()).boxed(),
             joined: Vec::new(),
             timeout: Duration::ZERO,
             auto_pause: None,
@@ -128,8 +129,9 @@ impl Driver {
         }
     }
 
+    /// Publishes the outcome of the transition in flight, and decides about the commands that waited for it.
     pub(super) async fn finish(&mut self, result: Result<Option<Handle>>) {
-        let Some(Underway { transition, joined, timeout, auto_pause, span, .. }) = self.underway.take()
+        let Some(InFlight { transition, joined, timeout, auto_pause, span, .. }) = self.in_flight.take()
         else {
             return;
         };
@@ -138,15 +140,15 @@ impl Driver {
             traces::failed(&span);
         }
         traces::end(&span);
-        let told = |outcome: &Outcome| Told { transition, outcome: *outcome, at: Instant::now() };
-        self.told = outcome.as_ref().ok().map(told);
+        let last = |outcome: &Outcome| LastOutcome { transition, outcome: *outcome, sent_at: Instant::now() };
+        self.last_outcome = outcome.as_ref().ok().map(last);
         answer_all(joined, outcome);
-        for command in std::mem::take(&mut self.waiting) {
-            self.receive(command).await;
+        for queued in std::mem::take(&mut self.waiting) {
+            self.receive(queued).await;
         }
     }
 
-    /// Makes what the change has led to known.
+    /// Stores and shows what the transition has led to.
     async fn conclude(
         &mut self,
         transition: Transition,
@@ -166,16 +168,20 @@ impl Driver {
             (Transition::Snapshot, result) => {
                 self.view.send_modify(|view| view.phase = Phase::Running);
                 if result.is_ok() {
-                    self.journal.write(LogLevel::Info, "snapshot taken");
+                    self.log.write(LogLevel::Info, "snapshot taken");
                     let view = self.view.borrow().clone();
-                    events::record(&self.shared.store, &view, Happened::Checkpointed).await;
+                    let (details, network) = (&view.details, &view.settings.network);
+                    let event =
+                        events::describe(details, &view.session, network, &LifecycleEvent::Checkpointed);
+                    events::record(&self.shared.store, &event).await;
                 }
                 result.map(|_| Outcome::Done)
             }
             (Transition::Stop, result) => {
-                self.slot = None;
+                self.permit = None;
                 self.enter(Phase::Gone, None);
-                self.journal.write(LogLevel::Info, &format!("sandbox ended, reason: {}", self.ending.text()));
+                self.log
+                    .write(LogLevel::Info, &format!("sandbox ended, reason: {}", self.kill_reason.text()));
                 result.map(|_| Outcome::Done)
             }
             (transition, Err(error)) => {
@@ -187,31 +193,31 @@ impl Driver {
 
     async fn paused(&mut self, keep: Keep) -> Result<Outcome> {
         let session = self.view.borrow().session;
-        // Shown as the end of a paused sandbox.
+        // Clients see this as the end of a paused sandbox.
         self.view.send_modify(|view| view.session.end_at = view.session.end_at.min(clock::now()));
         let stored = match keep {
-            Keep::Memory => self.store(StoredState::Paused(keep), Some(Happened::Paused)).await,
-            // Before the first process was ended.
+            Keep::Memory => self.store(StoredState::Paused(keep), Some(LifecycleEvent::Paused)).await,
+            // The row was written before the first process was ended.
             Keep::Files => Ok(()),
         };
         crash::point("pause.recorded");
         if let (Err(error), Keep::Memory, Some(handle)) = (&stored, keep, &self.handle)
             && handle.resume().await.is_ok()
         {
-            // A server that comes after this one would let it run: so does this one. Else who asks again would hear that it
-            // is paused already.
+            // A restarted server would let the sandbox run, so this one does too. Otherwise a second attempt would be
+            // refused because the sandbox is paused already.
             self.view.send_modify(|view| view.session = session);
             self.failed_to(Transition::Pause(keep), error);
             return stored.map(|()| Outcome::Done);
         }
-        self.slot = None;
+        self.permit = None;
         let stored = match stored {
-            // A pause is to outlive the host.
+            // A pause has to survive a crash of the host.
             Ok(()) => self.shared.store.flush().await,
             failed => failed,
         };
         self.enter(Phase::Paused(keep), None);
-        self.journal.write(
+        self.log.write(
             LogLevel::Info,
             match keep {
                 Keep::Memory => "sandbox paused",
@@ -219,8 +225,8 @@ impl Driver {
             },
         );
         if let Some(handle) = self.handle.clone() {
-            // It may take a while, and nobody has to wait for it.
-            tokio::spawn(give_back_memory(handle, self.journal.clone()));
+            // Reclaiming may take a while, and no caller has to wait for it.
+            tokio::spawn(reclaim_memory(handle, self.log.clone()));
         }
         stored.map(|()| Outcome::Done)
     }
@@ -234,11 +240,11 @@ impl Driver {
                 view.settings = Arc::new(Settings { on_expiry, ..(*view.settings).clone() });
             }
         });
-        let stored = self.store(StoredState::Running, Some(Happened::Resumed)).await;
+        let stored = self.store(StoredState::Running, Some(LifecycleEvent::Resumed)).await;
         crash::point("resume.recorded");
         let live = self.new_live();
         self.enter(Phase::Running, live);
-        self.journal.write(LogLevel::Info, "sandbox resumed");
+        self.log.write(LogLevel::Info, "sandbox resumed");
         stored.map(|()| Outcome::Resumed)
     }
 
@@ -249,11 +255,11 @@ impl Driver {
             Transition::Resume(_) => "resume",
             Transition::Snapshot | Transition::Stop => "change",
         };
-        self.journal.write(LogLevel::Error, &format!("failed to {action} sandbox"));
-        // Without a row that says so, nothing was ended.
+        self.log.write(LogLevel::Error, &format!("failed to {action} sandbox"));
+        // Processes are ended only after the row was written.
         let unwritten = matches!(error, Error::Store(_) | Error::StoreFull(_));
         let phase = match transition {
-            Transition::Pause(Keep::Files) if unwritten && self.slot.is_some() => Phase::Running,
+            Transition::Pause(Keep::Files) if unwritten && self.permit.is_some() => Phase::Running,
             Transition::Resume(Keep::Files) if unwritten && self.handle.is_some() => {
                 Phase::Paused(Keep::Memory)
             }
@@ -261,27 +267,27 @@ impl Driver {
         };
         let live = if phase == Phase::Running { self.new_live() } else { None };
         if live.is_none() {
-            self.slot = None;
+            self.permit = None;
         }
         self.enter(phase, live);
     }
 
-    fn enter(&self, phase: Phase, live: Option<Arc<Live>>) {
+    fn enter(&self, phase: Phase, live: Option<Arc<LiveSession>>) {
         self.view.send_modify(|view| {
             view.phase = phase;
             view.live = live;
         });
     }
 
-    fn new_live(&self) -> Option<Arc<Live>> {
-        self.handle.clone().map(|handle| Arc::new(Live::new(handle)))
+    fn new_live(&self) -> Option<Arc<LiveSession>> {
+        self.handle.clone().map(|handle| Arc::new(LiveSession::new(handle)))
     }
 }
 
-async fn give_back_memory(handle: Handle, journal: Arc<Journal>) {
+async fn reclaim_memory(handle: Handle, log: Arc<SandboxLog>) {
     match handle.reclaim().await {
         Ok(bytes) if bytes >> 20 == 0 => {}
-        Ok(bytes) => journal.write(LogLevel::Info, &format!("{} MiB of memory given back", bytes >> 20)),
-        Err(err) => tracing::debug!(sandbox_id = %handle.id(), error = ?err, "no memory was given back"),
+        Ok(bytes) => log.write(LogLevel::Info, &format!("{} MiB of memory given back", bytes >> 20)),
+        Err(err) => tracing::debug!(sandbox_id = %handle.id(), error = ?err, "failed to reclaim memory"),
     }
 }

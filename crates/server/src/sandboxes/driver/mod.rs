@@ -1,6 +1,6 @@
-//! One task per sandbox owns its [`Handle`]: requests come to it as messages and are answered by oneshot, its visible
-//! state goes out on a watch channel, and every change is stored before it is answered. Callers that hang up cancel
-//! nothing.
+//! The driver of a sandbox: a task that owns its [`Handle`]. Commands come to it as messages and are answered by oneshot,
+//! the visible state goes out on a watch channel, and every change is stored before it is answered. Callers that hang up
+//! cancel nothing.
 
 mod apply;
 mod change;
@@ -16,87 +16,118 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tracing::Span;
 
-use super::admission::Slot;
-use super::journal::Journal;
-use super::lifecycle::{Decision, Denial, Phase, Transition, after_crash, decide};
-use super::record::View;
-use super::registry::Shared;
-use super::request::{Command, Outcome, Request, answer};
-use crate::events::KillReason;
-use crate::teams::Team;
+use super::admission::Permit;
+use super::command::{Outcome, QueuedCommand, answer};
+use super::live_session::LiveSession;
+use super::log::SandboxLog;
+use super::samples::Samples;
+use super::shared::{Entry, Shared};
+use super::view::View;
+use crate::domain::event::KillReason;
+use crate::domain::lifecycle::{Command, Decision, Denial, Phase, Transition, after_crash, decide};
+use crate::domain::sandbox::{Stored, StoredState};
+use crate::domain::team::Team;
 use crate::{Error, Result, clock};
-use change::Underway;
+use change::InFlight;
 
-/// The wall clock is looked at this often, so that a jump forward is noticed.
-const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+/// Commands that may wait for one driver.
+const MAILBOX: usize = 64;
+/// Maximum time between two looks at the wall clock, so that a jump forward is noticed.
+const MAX_SLEEP: Duration = Duration::from_secs(30);
 
-/// The last pause or resume, once it has been answered.
-struct Told {
+/// The outcome of the last transition that succeeded.
+struct LastOutcome {
     transition: Transition,
     outcome: Outcome,
-    at: Instant,
+    /// Time at which the outcome was sent.
+    sent_at: Instant,
 }
 
-impl Told {
-    /// Whether it is what `command` asks for, and asked for before the answer was there: as those who joined it did.
-    fn answers(&self, command: &Command) -> bool {
+impl LastOutcome {
+    /// Whether the outcome also answers `queued`: a command for the same transition that was sent before the outcome, like
+    /// those that joined.
+    fn answers(&self, queued: &QueuedCommand) -> bool {
         let same = matches!(
-            (self.transition, &command.request),
-            (Transition::Pause(_), Request::Pause(_)) | (Transition::Resume(_), Request::Resume { .. })
+            (self.transition, &queued.command),
+            (Transition::Pause(_), Command::Pause(_)) | (Transition::Resume(_), Command::Resume { .. })
         );
-        same && command.asked < self.at
+        same && queued.sent_at < self.sent_at
     }
 }
 
+/// The driver of one sandbox.
 pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) team: Team,
-    /// Its processes; none after a pause that kept only files.
+    /// The sandbox's processes; none after a pause that kept only files.
     pub(super) handle: Option<Handle>,
     pub(super) view: watch::Sender<View>,
-    pub(super) commands: mpsc::Receiver<Command>,
-    pub(super) journal: Arc<Journal>,
-    /// Held while it counts against the team's limit.
-    pub(super) slot: Option<Slot>,
-    underway: Option<Underway>,
-    waiting: VecDeque<Command>,
-    told: Option<Told>,
-    /// Why it is being stopped, once it is.
-    ending: KillReason,
-    /// After a change that failed: when time that is up is acted upon again at the earliest.
+    commands: mpsc::Receiver<QueuedCommand>,
+    pub(super) log: Arc<SandboxLog>,
+    /// Held while the sandbox counts against the team's limit.
+    permit: Option<Permit>,
+    in_flight: Option<InFlight>,
+    /// Commands that are decided about when the transition in flight has ended.
+    waiting: VecDeque<QueuedCommand>,
+    last_outcome: Option<LastOutcome>,
+    /// The reason of the kill, once the sandbox is being removed.
+    kill_reason: KillReason,
+    /// After a transition that failed: the earliest time at which an expired session is acted upon again.
     not_before: Option<Instant>,
 }
 
-enum Event {
-    Ended(Result<Option<Handle>>),
+enum DriverEvent {
+    TransitionEnded(Result<Option<Handle>>),
     Crashed,
-    Asked(Command),
-    LookAtClock,
+    Received(QueuedCommand),
+    ClockTick,
     Detached,
 }
 
 impl Driver {
-    pub(super) fn new(
-        shared: Arc<Shared>,
+    /// Makes a sandbox known, and returns the driver that is to run it.
+    pub(super) fn register(
+        shared: &Arc<Shared>,
+        stored: Stored,
         team: Team,
         handle: Option<Handle>,
-        view: watch::Sender<View>,
-        commands: mpsc::Receiver<Command>,
-        journal: Arc<Journal>,
-        slot: Option<Slot>,
+        permit: Option<Permit>,
     ) -> Self {
+        let (phase, live) = match stored.state {
+            StoredState::Running => {
+                (Phase::Running, handle.clone().map(|handle| Arc::new(LiveSession::new(handle))))
+            }
+            StoredState::Paused(keep) => (Phase::Paused(keep), None),
+        };
+        let details = Arc::new(stored.details);
+        let (view, watched) = watch::channel(View {
+            details: details.clone(),
+            settings: Arc::new(stored.settings),
+            phase,
+            session: stored.session,
+            live,
+        });
+        let (sender, commands) = mpsc::channel(MAILBOX);
+        let log = Arc::new(SandboxLog::default());
+        shared.insert(Entry {
+            details,
+            log: log.clone(),
+            samples: Samples::default(),
+            view: watched,
+            commands: sender,
+        });
         Self {
-            shared,
+            shared: shared.clone(),
             team,
             handle,
             view,
             commands,
-            journal,
-            slot,
-            underway: None,
+            log,
+            permit,
+            in_flight: None,
             waiting: VecDeque::new(),
-            told: None,
-            ending: KillReason::Request,
+            last_outcome: None,
+            kill_reason: KillReason::Request,
             not_before: None,
         }
     }
@@ -105,20 +136,20 @@ impl Driver {
     pub(super) async fn run(mut self) {
         while self.phase() != Phase::Gone {
             match self.next_event().await {
-                Event::Ended(result) => self.finish(result).await,
-                Event::Crashed => self.crashed(),
-                Event::Asked(command) => self.receive(command).await,
-                Event::LookAtClock => self.expire_if_due(clock::now()),
-                Event::Detached => return,
+                DriverEvent::TransitionEnded(result) => self.finish(result).await,
+                DriverEvent::Crashed => self.crashed(),
+                DriverEvent::Received(queued) => self.receive(queued).await,
+                DriverEvent::ClockTick => self.expire_if_due(clock::now()),
+                DriverEvent::Detached => return,
             }
         }
-        self.shared.forget(&self.view.borrow().details.id);
+        self.shared.remove(&self.view.borrow().details.id);
     }
 
-    async fn next_event(&mut self) -> Event {
+    async fn next_event(&mut self) -> DriverEvent {
         let phase = self.phase();
-        let nap = self.nap(clock::now());
-        let idle = self.underway.is_none();
+        let pause = self.time_to_expiry(clock::now());
+        let idle = self.in_flight.is_none();
         let crashed = async {
             match &self.handle {
                 Some(handle) if after_crash(phase).is_some() => handle.wait().await,
@@ -126,18 +157,18 @@ impl Driver {
             }
         };
         let ended = async {
-            match &mut self.underway {
-                Some(underway) => (&mut underway.work).await,
+            match &mut self.in_flight {
+                Some(in_flight) => (&mut in_flight.future).await,
                 None => pending().await,
             }
         };
         tokio::select! {
             biased;
-            result = ended => Event::Ended(result),
-            _ = crashed => Event::Crashed,
-            command = self.commands.recv() => command.map_or(Event::Detached, Event::Asked),
-            () = sleep(nap), if phase == Phase::Running => Event::LookAtClock,
-            () = self.shared.stopping.cancelled(), if idle => Event::Detached,
+            result = ended => DriverEvent::TransitionEnded(result),
+            _ = crashed => DriverEvent::Crashed,
+            queued = self.commands.recv() => queued.map_or(DriverEvent::Detached, DriverEvent::Received),
+            () = sleep(pause), if phase == Phase::Running => DriverEvent::ClockTick,
+            () = self.shared.stopping.cancelled(), if idle => DriverEvent::Detached,
         }
     }
 
@@ -145,32 +176,32 @@ impl Driver {
         self.view.borrow().phase
     }
 
-    /// Until the end, but no longer than the clock may go unwatched.
-    fn nap(&self, now: Timestamp) -> Duration {
+    /// Time until the session has to be looked at again.
+    fn time_to_expiry(&self, now: Timestamp) -> Duration {
         let left =
             Duration::try_from(now.duration_until(self.view.borrow().session.end_at)).unwrap_or_default();
         let barred = self.not_before.map(|time| time.saturating_duration_since(Instant::now()));
-        left.max(barred.unwrap_or_default()).min(LONGEST_SLEEP)
+        left.max(barred.unwrap_or_default()).min(MAX_SLEEP)
     }
 
-    async fn receive(&mut self, command: Command) {
-        match decide(self.phase(), command.request.ask()) {
-            Decision::Begin(transition) => self.begin_for(transition, command),
-            Decision::Join => match &mut self.underway {
-                Some(underway) => underway.joined.push(command.reply),
-                None => answer(command.reply, Err(Error::Internal("nothing to join"))),
+    async fn receive(&mut self, queued: QueuedCommand) {
+        match decide(self.phase(), &queued.command) {
+            Decision::Begin(transition) => self.begin_for(transition, queued),
+            Decision::Join => match &mut self.in_flight {
+                Some(in_flight) => in_flight.joined.push(queued.reply),
+                None => answer(queued.reply, Err(Error::Internal("nothing to join"))),
             },
-            Decision::Wait => self.waiting.push_back(command),
+            Decision::Wait => self.waiting.push_back(queued),
             Decision::Apply => {
-                let result = self.apply(command.request).await;
-                answer(command.reply, result);
+                let result = self.apply(queued.command).await;
+                answer(queued.reply, result);
             }
             Decision::Deny(denial) => {
-                let result = match &self.told {
-                    Some(told) if told.answers(&command) => Ok(told.outcome),
+                let result = match &self.last_outcome {
+                    Some(last) if last.answers(&queued) => Ok(last.outcome),
                     _ => Err(self.denied(denial)),
                 };
-                answer(command.reply, result);
+                answer(queued.reply, result);
             }
         }
     }
@@ -179,7 +210,7 @@ impl Driver {
         let Some(transition) = after_crash(self.phase()) else { return };
         let id = self.view.borrow().details.id.clone();
         tracing::warn!(sandbox_id = %id, "sandbox ended by itself");
-        if let Some(interrupted) = self.underway.take() {
+        if let Some(interrupted) = self.in_flight.take() {
             for reply in interrupted.joined {
                 answer(
                     reply,
@@ -190,7 +221,7 @@ impl Driver {
                 );
             }
         }
-        self.ending = KillReason::Unknown;
+        self.kill_reason = KillReason::Unknown;
         self.begin(transition, Duration::ZERO, String::new(), &Span::none());
     }
 
@@ -203,7 +234,7 @@ impl Driver {
         let transition = view.settings.on_expiry.transition();
         drop(view);
         if due {
-            self.ending = KillReason::Timeout;
+            self.kill_reason = KillReason::Timeout;
             self.begin(transition, Duration::ZERO, String::new(), &Span::none());
         }
     }

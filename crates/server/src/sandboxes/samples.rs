@@ -1,4 +1,4 @@
-//! Readings of one sandbox over time (contract: control-plane, section 8), kept here until they are stored.
+//! Samples of the resource usage of one sandbox (contract: control-plane, section 8), kept here until they are stored.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,15 +7,15 @@ use jiff::Timestamp;
 use sandcove_isolate::{Limits, Usage};
 use sandcove_wire::api::observe::SandboxMetric;
 
-/// Seconds between two readings.
+/// Seconds between two samples.
 pub(crate) const STEP_SECONDS: i64 = 5;
-/// Readings that may wait to be stored, those of an hour; the oldest go first.
+/// Samples that may wait to be stored, those of an hour; the oldest are dropped first.
 const CAPACITY: usize = 720;
 const MIB: u64 = 1024 * 1024;
 
-/// The newest readings of one sandbox.
+/// The newest samples of one sandbox.
 #[derive(Debug, Default)]
-pub(crate) struct Series {
+pub(crate) struct Samples {
     inner: Mutex<Inner>,
 }
 
@@ -26,17 +26,17 @@ struct Inner {
     last: Option<(Timestamp, u64)>,
 }
 
-impl Series {
-    /// Adds a reading; the CPU share is that since the one before, or since `started_at`.
+impl Samples {
+    /// Adds a sample; its CPU share is that since the sample before, or since `started_at`.
     pub(crate) fn push(&self, now: Timestamp, started_at: Timestamp, limits: &Limits, usage: &Usage) {
         let mut inner = self.lock();
         let (since, before) = inner.last.unwrap_or((started_at, 0));
         let elapsed = (now.as_microsecond() - since.as_microsecond()).max(1);
         let used = usage.cpu_us.saturating_sub(before);
-        // What it took before its session began, when it was made ahead, is more than the first moments can hold.
+        // A pooled sandbox has used CPU time before its session began, more than its first moments can hold.
         let share = (used as f64 / elapsed as f64).min(f64::from(limits.cpus));
         inner.last = Some((now, usage.cpu_us));
-        let reading = SandboxMetric {
+        let sample = SandboxMetric {
             timestamp: now,
             timestamp_unix: now.as_second(),
             cpu_count: limits.cpus,
@@ -50,21 +50,21 @@ impl Series {
         if inner.pending.len() == CAPACITY {
             inner.pending.pop_front();
         }
-        inner.pending.push_back(reading);
-        inner.latest = Some(reading);
+        inner.pending.push_back(sample);
+        inner.latest = Some(sample);
     }
 
-    /// The newest reading.
+    /// The newest sample.
     pub(crate) fn latest(&self) -> Option<SandboxMetric> {
         self.lock().latest
     }
 
-    /// Readings that are not stored yet, oldest first.
+    /// Samples that are not stored yet, oldest first.
     pub(crate) fn pending(&self) -> Vec<SandboxMetric> {
         self.lock().pending.iter().copied().collect()
     }
 
-    /// The oldest `count` of them are.
+    /// Forgets the oldest `count` samples, which are stored now.
     pub(super) fn stored(&self, count: usize) {
         let pending = &mut self.lock().pending;
         let count = count.min(pending.len());
@@ -76,25 +76,25 @@ impl Series {
     }
 }
 
-/// Readings of `start..=end` (Unix seconds; of all when none), thinned to the documented step of that span.
+/// The samples of `start..=end` (Unix seconds; all when none), thinned to the documented step of that span.
 pub(crate) fn thinned(
-    mut readings: Vec<SandboxMetric>,
+    mut samples: Vec<SandboxMetric>,
     start: Option<i64>,
     end: Option<i64>,
 ) -> Vec<SandboxMetric> {
-    let (Some(first), Some(last)) = (readings.first(), readings.last()) else { return readings };
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return samples };
     let start = start.unwrap_or(first.timestamp_unix);
     let end = end.unwrap_or(last.timestamp_unix);
     let step = step(end.saturating_sub(start));
     let mut next = i64::MIN;
-    readings.retain(|reading| {
-        let wanted = (start..=end).contains(&reading.timestamp_unix) && reading.timestamp_unix >= next;
+    samples.retain(|sample| {
+        let wanted = (start..=end).contains(&sample.timestamp_unix) && sample.timestamp_unix >= next;
         if wanted {
-            next = reading.timestamp_unix - reading.timestamp_unix.rem_euclid(step) + step;
+            next = sample.timestamp_unix - sample.timestamp_unix.rem_euclid(step) + step;
         }
         wanted
     });
-    readings
+    samples
 }
 
 /// Seconds between two points of an answer that covers `span` seconds.
@@ -121,30 +121,30 @@ mod tests {
     }
 
     #[test]
-    fn cpu_share_is_that_since_the_reading_before() {
-        let series = Series::default();
-        series.push(at(110), at(100), &LIMITS, &Usage { cpu_us: 5_000_000, ..Usage::default() });
-        series.push(at(115), at(100), &LIMITS, &Usage { cpu_us: 15_000_000, ..Usage::default() });
-        let shares: Vec<f64> = series.pending().iter().map(|m| m.cpu_used_pct).collect();
+    fn cpu_share_is_that_since_the_sample_before() {
+        let samples = Samples::default();
+        samples.push(at(110), at(100), &LIMITS, &Usage { cpu_us: 5_000_000, ..Usage::default() });
+        samples.push(at(115), at(100), &LIMITS, &Usage { cpu_us: 15_000_000, ..Usage::default() });
+        let shares: Vec<f64> = samples.pending().iter().map(|m| m.cpu_used_pct).collect();
         assert_eq!(shares, [50.0, 200.0]);
     }
 
     #[test]
     fn no_share_is_more_than_all_cpus() {
-        let series = Series::default();
-        series.push(at(100), at(100), &LIMITS, &Usage { cpu_us: 5_000_000, ..Usage::default() });
-        assert_eq!(series.latest().unwrap().cpu_used_pct, 200.0);
+        let samples = Samples::default();
+        samples.push(at(100), at(100), &LIMITS, &Usage { cpu_us: 5_000_000, ..Usage::default() });
+        assert_eq!(samples.latest().unwrap().cpu_used_pct, 200.0);
     }
 
     #[test]
     fn long_spans_are_thinned() {
-        let mut readings = Vec::new();
+        let mut all_samples = Vec::new();
         for n in 0..1440 {
-            let series = Series::default();
-            series.push(at(n * 5), at(0), &LIMITS, &Usage::default());
-            readings.extend(series.latest());
+            let samples = Samples::default();
+            samples.push(at(n * 5), at(0), &LIMITS, &Usage::default());
+            all_samples.extend(samples.latest());
         }
-        assert_eq!(thinned(readings.clone(), Some(0), Some(3599)).len(), 720);
-        assert_eq!(thinned(readings, Some(0), Some(7199)).len(), 240);
+        assert_eq!(thinned(all_samples.clone(), Some(0), Some(3599)).len(), 720);
+        assert_eq!(thinned(all_samples, Some(0), Some(7199)).len(), 240);
     }
 }

@@ -1,5 +1,5 @@
-//! What the changes of phase do: to processes, files, and the row that says what a restarted server may count on. The order
-//! of the two is what makes a crash between them harmless, so it is in one place.
+//! The transitions of a sandbox: what they do to its processes, its files, and the row that a restarted server relies on.
+//! The order of these steps makes a crash between them harmless, so all of it is in one place.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -7,29 +7,32 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sandcove_isolate::{Error as IsolateError, Files, Handle, crash};
+use sandcove_wire::api::event::SandboxEvent;
 
-use super::create;
-use super::lifecycle::{Keep, Phase, Session};
-use super::record::{StoredState, View};
-use super::registry::Shared;
-use crate::events::{Happened, KillReason, describe};
+use super::shared::Shared;
+use super::spec::spec;
+use super::view::View;
+use crate::domain::event::{KillReason, LifecycleEvent};
+use crate::domain::lifecycle::{Keep, Phase, Session};
+use crate::domain::sandbox::StoredState;
+use crate::events::describe;
 use crate::{Error, Result, clock};
 
-/// A change that is being made. It gives the processes there are afterwards.
-pub(super) type Work = BoxFuture<'static, Result<Option<Handle>>>;
+/// A transition in flight; returns the processes that there are afterwards.
+pub(super) type TransitionFuture = BoxFuture<'static, Result<Option<Handle>>>;
 
-/// Everything a change needs.
-pub(super) struct Subject {
+/// Everything a transition needs.
+pub(super) struct TransitionContext {
     pub(super) shared: Arc<Shared>,
     pub(super) view: View,
-    /// Its processes; none after a pause that kept only files.
+    /// The sandbox's processes; none after a pause that kept only files.
     pub(super) handle: Option<Handle>,
 }
 
-impl Subject {
-    /// Pauses it. Files only: the row comes first, because from the first killed process on there is no way back to
-    /// running; a server that finds the row ends what is left.
-    pub(super) fn pause(self, keep: Keep) -> Work {
+impl TransitionContext {
+    /// Pauses the sandbox. A pause that keeps only files writes the row first, because there is no way back to running
+    /// after the first process was killed; a server that finds the row ends the remaining ones.
+    pub(super) fn pause(self, keep: Keep) -> TransitionFuture {
         async move {
             match keep {
                 Keep::Memory => {
@@ -38,9 +41,9 @@ impl Subject {
                     Ok(Some(handle.clone()))
                 }
                 Keep::Files => {
-                    // One that was paused already, and has lost its processes, is not told of again.
-                    let happened = (self.view.phase == Phase::Running).then_some(Happened::Paused);
-                    self.shut_down("pause", happened).await?;
+                    // A paused sandbox that has lost its processes is not reported as paused again.
+                    let event = (self.view.phase == Phase::Running).then_some(LifecycleEvent::Paused);
+                    self.shut_down("pause", event).await?;
                     Ok(None)
                 }
             }
@@ -48,8 +51,8 @@ impl Subject {
         .boxed()
     }
 
-    /// Lets it go on.
-    pub(super) fn resume(self, from: Keep) -> Work {
+    /// Resumes the sandbox.
+    pub(super) fn resume(self, from: Keep) -> TransitionFuture {
         async move {
             match from {
                 Keep::Memory => {
@@ -67,32 +70,32 @@ impl Subject {
         .boxed()
     }
 
-    /// Keeps its files under `name`.
-    pub(super) fn snapshot(self, name: String) -> Work {
+    /// Takes a snapshot of the sandbox's files under `name`.
+    pub(super) fn snapshot(self, name: String) -> TransitionFuture {
         async move {
             let handle = self.processes()?;
             let frozen = handle.snapshot(&name).await.map_err(|source| match source {
                 IsolateError::NoSnapshots => Error::SnapshotsUnsupported(source),
-                // Its processes do not stop, which is mostly because they wait for a disk.
+                // The processes cannot be frozen, mostly because they wait for a disk.
                 IsolateError::Path { source: ref cause, .. } if cause.kind() == ErrorKind::TimedOut => {
                     Error::Busy(self.view.details.id.clone(), source)
                 }
                 source => self.failed("take a snapshot of")(source),
             })?;
-            self.shared.telemetry.stood_still(frozen);
+            self.shared.telemetry.frozen_for(frozen);
             tracing::debug!(sandbox_id = %self.view.details.id, ?frozen, "snapshot taken");
             Ok(Some(handle.clone()))
         }
         .boxed()
     }
 
-    /// Removes everything of it. The row goes first: without it, whatever is left is swept. When it cannot go, that is no
-    /// reason to keep the rest.
-    pub(super) fn stop(self, reason: KillReason) -> Work {
+    /// Removes the sandbox. The row goes first: without it, leftovers are swept. When the row cannot be deleted, the rest is
+    /// removed all the same.
+    pub(super) fn stop(self, reason: KillReason) -> TransitionFuture {
         async move {
             let id = &self.view.details.id;
-            let killed = describe(&self.view, &Happened::Killed(reason));
-            let forgotten = self.shared.store.delete_sandbox(id, &killed).await;
+            let killed = self.event(&LifecycleEvent::Killed(reason));
+            let deleted = self.shared.store.delete_sandbox(id, &killed).await;
             crash::point("kill.forgotten");
             let removed = match self.handle {
                 Some(handle) => handle.destroy().await,
@@ -103,11 +106,11 @@ impl Subject {
                 _ => removed,
             };
             if let Err(err) = removed {
-                // It no longer runs for anybody; what is left of it goes when it can, at the next start at the latest.
+                // Clients no longer see the sandbox; leftovers are removed at the next start at the latest.
                 tracing::error!(sandbox_id = %id, error = ?err, "sandbox was not removed completely");
             }
             crash::point("kill.removed");
-            if forgotten.is_err() {
+            if deleted.is_err() {
                 self.shared.store.delete_sandbox(id, &killed).await?;
             }
             Ok(None)
@@ -115,12 +118,12 @@ impl Subject {
         .boxed()
     }
 
-    /// `happened` is what its row is stored with.
-    async fn shut_down(&self, action: &'static str, happened: Option<Happened>) -> Result<()> {
+    /// Ends the processes, after the row was stored with the event of the transition, if there is one.
+    async fn shut_down(&self, action: &'static str, event: Option<LifecycleEvent>) -> Result<()> {
         let Some(handle) = self.handle.clone() else { return Ok(()) };
-        // Shown as the end of a paused sandbox.
+        // Clients see this as the end of a paused sandbox.
         let session = Session { end_at: self.view.session.end_at.min(clock::now()), ..self.view.session };
-        let event = happened.map(|happened| describe(&self.view, &happened));
+        let event = event.map(|event| self.event(&event));
         let (details, settings) = (&self.view.details, &self.view.settings);
         let state = StoredState::Paused(Keep::Files);
         self.shared.store.update_sandbox(&details.id, state, &session, settings, event.as_ref()).await?;
@@ -131,8 +134,8 @@ impl Subject {
     async fn start(&self) -> Result<Handle> {
         let details = &self.view.details;
         let build =
-            details.build.as_ref().ok_or(Error::Internal("it is not known what the sandbox is made from"))?;
-        let spec = create::spec(&self.shared, details, build, &self.view.settings.network, Files::Own);
+            details.build.record().ok_or(Error::Internal("it is not known what the sandbox is made from"))?;
+        let spec = spec(&self.shared, details, build, &self.view.settings.network, Files::Own);
         let handle = self.shared.backend.create(spec).await.map_err(|source| match source {
             IsolateError::NoSlot(_) => Error::NoCapacity(source),
             IsolateError::AgentSlow { .. } => Error::StartTimeout(source),
@@ -140,6 +143,11 @@ impl Subject {
         })?;
         crash::point("resume.started");
         Ok(handle)
+    }
+
+    fn event(&self, event: &LifecycleEvent) -> SandboxEvent {
+        let View { details, session, settings, .. } = &self.view;
+        describe(details, session, &settings.network, event)
     }
 
     fn processes(&self) -> Result<&Handle> {

@@ -3,16 +3,16 @@
 use sandcove_isolate::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::proxy::pool::Pool;
+use super::connections::ConnectionPool;
 
-/// One session of a running sandbox. Traffic holds it; its end cuts every stream that still flows.
+/// A running sandbox's session as traffic uses it; its end cuts every stream that still flows.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveSession {
     pub(crate) handle: HandleRef,
     /// Cancelled when the sandbox is paused or killed.
     pub(crate) ended: CancellationToken,
-    /// Connections to its ports that wait for the next request.
-    pub(crate) pool: Pool,
+    /// Idle connections to the sandbox's ports.
+    pub(crate) pool: ConnectionPool,
 }
 
 /// A [`Handle`] that prints as its id.
@@ -25,12 +25,12 @@ impl std::fmt::Debug for HandleRef {
     }
 }
 
-impl Live {
+impl LiveSession {
     pub(crate) fn new(handle: Handle) -> Self {
-        Self { handle: HandleRef(handle), ended: CancellationToken::new(), pool: Pool::default() }
+        Self { handle: HandleRef(handle), ended: CancellationToken::new(), pool: ConnectionPool::default() }
     }
 
-    /// Cuts every stream and forgets idle connections.
+    /// Cuts every stream and closes idle connections.
     pub(crate) fn end(&self) {
         self.ended.cancel();
         self.pool.clear();

@@ -1,4 +1,4 @@
-//! Teams and what they may do.
+//! Teams and their limits.
 
 use std::time::Duration;
 
@@ -8,39 +8,39 @@ use uuid::Uuid;
 /// A team: the owner of sandboxes and templates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Team {
-    /// Its id.
+    /// The id.
     pub id: Uuid,
-    /// Namespace of its template names.
+    /// Namespace of the team's template names.
     pub slug: String,
     /// Display name.
     pub name: String,
-    /// Whether it is the one made at the first start.
+    /// Whether the server made this team at its first start.
     pub is_default: bool,
-    /// Whether it may act.
+    /// Whether the team may act.
     pub standing: Standing,
-    /// Sandboxes it may run at once.
+    /// Sandboxes that the team may run at once.
     pub max_sandboxes: u32,
-    /// Longest session of its sandboxes.
+    /// Maximum length of a session of the team's sandboxes.
     pub max_session: Duration,
-    /// The most one of its sandboxes gets, whatever its template asks for.
+    /// Maximum resources of one sandbox, whatever its template asks for.
     pub caps: Caps,
-    /// Days that its events are kept.
+    /// Days for which the team's events are kept.
     pub events_ttl_days: u32,
 }
 
-/// The most one sandbox gets.
+/// Maximum resources of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
     /// Whole CPUs.
     pub cpus: u32,
-    /// MiB.
+    /// Memory, MiB.
     pub memory_mib: u64,
-    /// MiB; also the size of one volume.
+    /// Disk, MiB; also the size of one volume.
     pub disk_mib: u64,
 }
 
 impl Caps {
-    /// What a sandbox gets whose template asks for `limits`.
+    /// The resources of a sandbox whose template asks for `limits`.
     pub fn applied(&self, limits: Limits) -> Limits {
         Limits {
             cpus: limits.cpus.min(self.cpus),
@@ -60,10 +60,10 @@ impl Default for Caps {
 /// Whether a team may act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// It may.
+    /// The team may act.
     Good,
-    /// It may look and clean up, for this reason.
+    /// The team may only read and clean up, for this reason.
     Blocked(String),
-    /// It may nothing.
+    /// Every request of the team is refused.
     Banned,
 }

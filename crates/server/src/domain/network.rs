@@ -1,4 +1,4 @@
-//! What a sandbox may reach and how it is reached: checked here, enforced by `isolate` and the proxy (contract:
+//! Network rules of a sandbox, for traffic in both directions: checked here, enforced by `isolate` and the proxy (contract:
 //! control-plane, section 6.3).
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,55 +7,66 @@ use sandcove_isolate::NetworkPolicy;
 use sandcove_wire::api::network::{Network, NetworkUpdate};
 use serde::{Deserialize, Serialize};
 
-/// Every address; naming it in `denyOut` denies everything that is not allowed.
+use crate::Error;
+
+/// The range of all addresses; in `denyOut` it denies everything that is not allowed.
 const EVERYTHING: &str = "0.0.0.0/0";
-const MOST_NAME_SERVERS: usize = 10;
+const MAX_NAME_SERVERS: usize = 10;
 
 /// Checked network rules.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NetworkRules {
-    /// As the user gave them, shown in answers.
+    /// The rules as the client gave them, for answers.
     pub given: Option<Network>,
-    /// As the user gave it, shown in answers.
+    /// The flag as the client gave it, for answers.
     pub allow_internet_access: Option<bool>,
 }
 
-/// Why network rules are refused.
+/// The reason for which network rules are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidNetwork {
-    /// Neither a network nor an address.
+    /// A denied entry is neither a network nor an address.
     #[error("invalid denied CIDR '{0}'")]
     Denied(String),
-    /// Neither a network, an address nor a name.
+    /// An allowed entry is neither a network, an address nor a name.
     #[error("invalid allowed address '{0}'")]
     Allowed(String),
-    /// The address that means none.
+    /// An entry is the unspecified address.
     #[error("unspecified address '{0}' is not allowed")]
     Unspecified(String),
-    /// Names are only looked at when nothing else passes.
+    /// Names are allowed without denying all addresses; the rules for names apply only then.
     #[error(
         "when specifying allowed domains in allow out, you must include '0.0.0.0/0' in deny out to block all other traffic"
     )]
     NameWithoutDenyAll,
-    /// Not a host the proxy could send.
+    /// The masked host cannot be a `Host` header.
     #[error("mask request host '{0}' is not valid")]
     MaskHost(String),
-    /// Not an IPv4 address, or too many.
-    #[error("invalid DNS servers: at most {MOST_NAME_SERVERS} IPv4 addresses are allowed")]
+    /// A name server is not an IPv4 address, or there are too many.
+    #[error("invalid DNS servers: at most {MAX_NAME_SERVERS} IPv4 addresses are allowed")]
     NameServers,
-    /// The agent's port does not speak TLS.
+    /// The agent's port is named as an HTTPS port, which it never is.
     #[error("port 49983 cannot be an HTTPS port")]
     AgentPort,
-    /// Not available on this server.
+    /// Transformation rules are not available on this server.
     #[error("network rules are not enabled on this server")]
     RulesOff,
-    /// Not available on this server; a 403, unlike the others.
+    /// The egress proxy is not available on this server; a 403, unlike the others.
     #[error("egress proxy is not enabled on this server")]
     EgressProxyOff,
 }
 
+impl From<InvalidNetwork> for Error {
+    fn from(invalid: InvalidNetwork) -> Self {
+        match invalid {
+            InvalidNetwork::EgressProxyOff => Self::FeatureOff("egress proxy is not enabled on this server"),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
 impl NetworkRules {
-    /// Rules of a new sandbox.
+    /// Checks the rules of a new sandbox.
     pub fn new(given: Option<Network>, allow_internet_access: Option<bool>) -> Result<Self, InvalidNetwork> {
         if let Some(network) = &given {
             check(network)?;
@@ -63,7 +74,7 @@ impl NetworkRules {
         Ok(Self { given, allow_internet_access })
     }
 
-    /// Rules after an update: egress is replaced as a whole, how the sandbox is reached stays.
+    /// The rules after an update, which replaces those for outgoing traffic as a whole and keeps those for incoming.
     pub fn replaced(&self, update: NetworkUpdate) -> Result<Self, InvalidNetwork> {
         let kept = self.given.clone().unwrap_or_default();
         let network = Network {
@@ -77,15 +88,15 @@ impl NetworkRules {
         Self::new(Some(network), update.allow_internet_access)
     }
 
-    /// What `isolate` enforces.
+    /// The policy that `isolate` enforces.
     pub fn policy(&self) -> NetworkPolicy {
         let network = self.given.as_ref();
         let deny: &[String] = network.and_then(|n| n.deny_out.as_deref()).unwrap_or_default();
         let allow: &[String] = network.and_then(|n| n.allow_out.as_deref()).unwrap_or_default();
         let (ranges, names): (Vec<_>, Vec<_>) = allow.iter().partition(|entry| parse_range(entry).is_some());
-        // They are for names, and change nothing without.
+        // Name servers are for allowed names, and change nothing without them.
         let dns = network.and_then(|n| n.dns_servers.as_deref()).filter(|_| !names.is_empty());
-        // Over IPv6 nothing gets out anyway.
+        // Sandboxes have no IPv6 to the outside.
         let is_v4 = |entry: &&String| parse_range(entry).is_some_and(|(address, _)| address.is_ipv4());
         NetworkPolicy {
             deny_all: self.allow_internet_access == Some(false) || deny.iter().any(|d| d == EVERYTHING),
@@ -106,7 +117,7 @@ impl NetworkRules {
         self.given.as_ref().and_then(|n| n.https_ports.as_ref()).is_some_and(|ports| ports.contains(&port))
     }
 
-    /// The Host header the service on `port` sees, when it is masked.
+    /// The masked `Host` header for the service on `port`, if there is a mask.
     pub fn masked_host(&self, port: u16) -> Option<String> {
         let mask = self.given.as_ref()?.mask_request_host.as_deref()?;
         Some(mask.replace("${PORT}", &port.to_string()))
@@ -140,7 +151,7 @@ fn check(network: &Network) -> Result<(), InvalidNetwork> {
         }
     }
     if let Some(servers) = &network.dns_servers
-        && (servers.len() > MOST_NAME_SERVERS || servers.iter().any(|s| s.parse::<Ipv4Addr>().is_err()))
+        && (servers.len() > MAX_NAME_SERVERS || servers.iter().any(|s| s.parse::<Ipv4Addr>().is_err()))
     {
         return Err(InvalidNetwork::NameServers);
     }
@@ -155,27 +166,27 @@ fn check(network: &Network) -> Result<(), InvalidNetwork> {
     Ok(())
 }
 
-/// Reads `address` or `address/prefix`.
+/// Parses `address` or `address/prefix`.
 fn parse_range(text: &str) -> Option<(IpAddr, u8)> {
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),
         None => (text, None),
     };
     let address: IpAddr = address.parse().ok()?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
+    let max = if address.is_ipv4() { 32 } else { 128 };
     let prefix = match prefix {
-        Some(text) => text.parse().ok().filter(|p| *p <= most)?,
-        None => most,
+        Some(text) => text.parse().ok().filter(|p| *p <= max)?,
+        None => max,
     };
     Some((address, prefix))
 }
 
-/// `name`, `*.name` or `*`.
+/// Whether a text is `name`, `*.name` or `*`.
 fn is_name_pattern(text: &str) -> bool {
     text == "*" || is_name(text.strip_prefix("*.").unwrap_or(text))
 }
 
-/// `name` or `name:port`.
+/// Whether a text is `name` or `name:port`.
 fn is_host(text: &str) -> bool {
     match text.rsplit_once(':') {
         Some((name, port)) => is_name(name) && port.parse::<u16>().is_ok(),
@@ -191,7 +202,7 @@ fn is_name(text: &str) -> bool {
             && !label.ends_with('-')
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
-    // An address with a slip of the pen is not a name.
+    // A mistyped address is not a name.
     let has_letter = text.bytes().any(|b| b.is_ascii_alphabetic());
     let is_address = text.parse::<IpAddr>().is_ok();
     text.len() <= 253 && (has_letter || is_address) && text.split('.').all(is_label)

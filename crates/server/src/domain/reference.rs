@@ -1,11 +1,13 @@
-//! `[namespace/]alias[:tag]` (contract: control-plane, section 4.2).
+//! References to templates, `[namespace/]alias[:tag]` (contract: control-plane, section 4.2).
 
 use std::fmt;
 use std::str::FromStr;
 
 use uuid::Uuid;
 
-/// A template, as requests name it.
+use crate::Error;
+
+/// The name of a template in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     namespace: Option<String>,
@@ -18,8 +20,14 @@ pub struct Reference {
 #[error("'{0}'")]
 pub struct InvalidReference(String);
 
+impl From<InvalidReference> for Error {
+    fn from(invalid: InvalidReference) -> Self {
+        Self::InvalidTemplateReference(invalid.to_string())
+    }
+}
+
 impl Reference {
-    /// The tag of references that name none.
+    /// The tag of references without one.
     pub const DEFAULT_TAG: &str = "default";
 
     /// The team slug in front of the slash.
@@ -32,17 +40,17 @@ impl Reference {
         &self.alias
     }
 
-    /// The tag, `default` when none was named.
+    /// The tag; `default` when the reference names none.
     pub fn tag(&self) -> &str {
         self.tag.as_deref().unwrap_or(Self::DEFAULT_TAG)
     }
 
-    /// Whether a tag was named.
+    /// Whether the reference names a tag.
     pub fn has_tag(&self) -> bool {
         self.tag.is_some()
     }
 
-    /// The text without the tag.
+    /// The reference without its tag.
     pub fn without_tag(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.alias),

@@ -1,4 +1,4 @@
-//! Any order of happenings, held against a model of the contract.
+//! Any order of commands, ends, crashes and clock jumps, checked against a model of the contract.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LONGEST: Duration = Duration::from_secs(1000);
+const MAX_SESSION: Duration = Duration::from_secs(1000);
 
-/// What may happen to a sandbox.
-#[derive(Debug, Clone, Copy)]
-enum Happening {
-    Asked(Ask),
-    /// The change under way ends.
+/// A step in the life of a sandbox.
+#[derive(Debug, Clone)]
+enum Step {
+    Received(Command),
+    /// The transition in flight ends.
     Ended {
         well: bool,
     },
@@ -28,37 +28,38 @@ fn keep() -> impl Strategy<Value = Keep> {
     prop::sample::select(vec![Keep::Memory, Keep::Files])
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
-    let ask = prop_oneof![
-        keep().prop_map(Ask::Pause),
-        keep().prop_map(Ask::Resume),
-        keep().prop_map(Ask::Connect),
+fn step() -> impl Strategy<Value = Step> {
+    let timeout = Duration::ZERO;
+    let command = prop_oneof![
+        keep().prop_map(Command::Pause),
+        keep().prop_map(move |from| Command::Resume { from, timeout, auto_pause: None }),
+        keep().prop_map(move |from| Command::Connect { from, timeout }),
         prop::sample::select(vec![
-            Ask::Wake,
-            Ask::Kill,
-            Ask::SetTimeout,
-            Ask::Refresh,
-            Ask::SetNetwork,
-            Ask::Snapshot,
-            Ask::Fork,
+            Command::Wake,
+            Command::Kill(KillReason::Request),
+            Command::SetTimeout(timeout),
+            Command::Refresh(timeout),
+            Command::SetNetwork(Box::default()),
+            Command::Snapshot(String::new()),
+            Command::Fork(String::new()),
         ]),
     ];
     prop_oneof![
-        6 => ask.prop_map(Happening::Asked),
-        4 => prop::bool::weighted(0.8).prop_map(|well| Happening::Ended { well }),
-        1 => Just(Happening::Crashed),
-        2 => (-500i64..2000).prop_map(Happening::ClockJumped),
-        1 => (0u64..5000).prop_map(Happening::Timeout),
-        1 => (0u64..5000).prop_map(Happening::Extended),
+        6 => command.prop_map(Step::Received),
+        4 => prop::bool::weighted(0.8).prop_map(|well| Step::Ended { well }),
+        1 => Just(Step::Crashed),
+        2 => (-500i64..2000).prop_map(Step::ClockJumped),
+        1 => (0u64..5000).prop_map(Step::Timeout),
+        1 => (0u64..5000).prop_map(Step::Extended),
     ]
 }
 
 /// A sandbox as the contract describes it: what callers see, and who waits. No phases.
 #[derive(Debug, Default)]
 struct Model {
-    /// It was stopped and can go on.
+    /// The sandbox was stopped and can go on.
     suspended: bool,
-    /// It has processes, running or frozen.
+    /// The sandbox has processes, running or frozen.
     in_memory: bool,
     dead: bool,
     changing_to: Option<Transition>,
@@ -67,24 +68,26 @@ struct Model {
 }
 
 impl Model {
-    /// Whether `ask` may be refused now.
-    fn may_refuse(&self, ask: Ask) -> bool {
+    /// Whether `command` may be refused now.
+    fn may_refuse(&self, command: &Command) -> bool {
         let dying = self.dead || self.changing_to == Some(Transition::Stop);
         let changing = self.changing_to.is_some();
-        match ask {
-            Ask::Kill => self.dead,
+        match command {
+            Command::Kill(_) => self.dead,
             _ if dying => true,
-            Ask::Pause(_) => {
+            Command::Pause(_) => {
                 self.suspended && !changing || matches!(self.changing_to, Some(Transition::Resume(_)))
             }
-            Ask::Resume(_) => !self.suspended && !matches!(self.changing_to, Some(Transition::Pause(_))),
-            Ask::Connect(_) => false,
-            Ask::Wake => self.suspended && !self.in_memory && !changing,
-            Ask::SetTimeout | Ask::Refresh | Ask::SetNetwork => {
+            Command::Resume { .. } => {
+                !self.suspended && !matches!(self.changing_to, Some(Transition::Pause(_)))
+            }
+            Command::Connect { .. } => false,
+            Command::Wake => self.suspended && !self.in_memory && !changing,
+            Command::SetTimeout(_) | Command::Refresh(_) | Command::SetNetwork(_) => {
                 self.suspended || matches!(self.changing_to, Some(Transition::Pause(_)))
             }
-            Ask::Snapshot => self.suspended || changing,
-            Ask::Fork => self.suspended || changing && self.changing_to != Some(Transition::Snapshot),
+            Command::Snapshot(_) => self.suspended || changing,
+            Command::Fork(_) => self.suspended || changing && self.changing_to != Some(Transition::Snapshot),
         }
     }
 }
@@ -92,9 +95,9 @@ impl Model {
 /// The driver's bookkeeping without its I/O.
 struct Machine {
     phase: Phase,
-    underway: Option<Transition>,
+    in_flight: Option<Transition>,
     joined: usize,
-    waiting: Vec<Ask>,
+    waiting: Vec<Command>,
     session: Session,
     on_expiry: OnExpiry,
     now: Timestamp,
@@ -102,13 +105,13 @@ struct Machine {
 
 impl Machine {
     fn begin(&mut self, transition: Transition) {
-        assert!(self.underway.is_none(), "two changes at once");
-        self.underway = Some(transition);
+        assert!(self.in_flight.is_none(), "two changes at once");
+        self.in_flight = Some(transition);
         self.phase = transition.during();
     }
 
-    fn ask(&mut self, ask: Ask, model: &mut Model) {
-        match decide(self.phase, ask) {
+    fn receive(&mut self, command: Command, model: &mut Model) {
+        match decide(self.phase, &command) {
             Decision::Begin(transition) => {
                 self.begin(transition);
                 self.joined += 1;
@@ -116,25 +119,27 @@ impl Machine {
                 model.changing_to = Some(transition);
             }
             Decision::Join => {
-                assert!(self.underway.is_some(), "joined nothing");
+                assert!(self.in_flight.is_some(), "joined nothing");
                 self.joined += 1;
                 model.open += 1;
             }
             Decision::Wait => {
-                assert!(self.underway.is_some(), "would wait for ever");
-                self.waiting.push(ask);
+                assert!(self.in_flight.is_some(), "would wait for ever");
+                self.waiting.push(command);
                 model.open += 1;
             }
             Decision::Apply => assert!(
                 matches!(self.phase, Phase::Running | Phase::Snapshotting),
                 "applied to what does not run"
             ),
-            Decision::Deny(_) => assert!(model.may_refuse(ask), "{ask:?} refused in {:?}", self.phase),
+            Decision::Deny(_) => {
+                assert!(model.may_refuse(&command), "{command:?} refused in {:?}", self.phase);
+            }
         }
     }
 
     fn end(&mut self, well: bool, model: &mut Model) {
-        let Some(transition) = self.underway.take() else { return };
+        let Some(transition) = self.in_flight.take() else { return };
         self.phase = if well { transition.done() } else { transition.failed() };
         model.changing_to = None;
         match (transition, well) {
@@ -147,18 +152,18 @@ impl Machine {
             (Transition::Stop, _) => model.dead = true,
         }
         if self.phase == Phase::Running && matches!(transition, Transition::Resume(_)) {
-            self.session = Session::begin(self.now, Duration::from_secs(300), LONGEST);
+            self.session = Session::begin(self.now, Duration::from_secs(300), MAX_SESSION);
         }
         model.open -= std::mem::take(&mut self.joined);
-        for ask in std::mem::take(&mut self.waiting) {
+        for command in std::mem::take(&mut self.waiting) {
             model.open -= 1;
-            self.ask(ask, model);
+            self.receive(command, model);
         }
     }
 
     fn crash(&mut self, model: &mut Model) {
         let Some(transition) = after_crash(self.phase) else { return };
-        self.underway = None;
+        self.in_flight = None;
         model.open -= std::mem::take(&mut self.joined);
         self.begin(transition);
         model.changing_to = Some(transition);
@@ -179,36 +184,36 @@ impl Machine {
 proptest! {
     #[test]
     fn any_order_of_happenings_keeps_the_contract(
-        happenings in prop::collection::vec(happening(), 0..80),
+        steps in prop::collection::vec(step(), 0..80),
         on_expiry in prop::sample::select(vec![OnExpiry::Kill, OnExpiry::Pause, OnExpiry::PauseFiles]),
     ) {
         let start = Timestamp::from_second(1_000_000).unwrap();
         let mut model = Model { in_memory: true, ..Model::default() };
         let mut machine = Machine {
             phase: Phase::Running,
-            underway: None,
+            in_flight: None,
             joined: 0,
             waiting: Vec::new(),
-            session: Session::begin(start, Duration::from_secs(60), LONGEST),
+            session: Session::begin(start, Duration::from_secs(60), MAX_SESSION),
             on_expiry,
             now: start,
         };
-        for happening in happenings {
+        for step in steps {
             let was_gone = machine.phase == Phase::Gone;
-            match happening {
-                Happening::Asked(ask) => machine.ask(ask, &mut model),
-                Happening::Ended { well } => machine.end(well, &mut model),
-                Happening::Crashed => machine.crash(&mut model),
-                Happening::ClockJumped(by) => {
+            match step {
+                Step::Received(command) => machine.receive(command, &mut model),
+                Step::Ended { well } => machine.end(well, &mut model),
+                Step::Crashed => machine.crash(&mut model),
+                Step::ClockJumped(by) => {
                     machine.now += jiff::SignedDuration::from_secs(by);
                     machine.look_at_clock(&mut model);
                 }
-                Happening::Timeout(seconds) => {
-                    machine.session.set_end(machine.now, Duration::from_secs(seconds), LONGEST);
+                Step::Timeout(seconds) => {
+                    machine.session.set_end(machine.now, Duration::from_secs(seconds), MAX_SESSION);
                 }
-                Happening::Extended(seconds) => {
+                Step::Extended(seconds) => {
                     let before = machine.session.end_at;
-                    machine.session.extend(machine.now, Duration::from_secs(seconds), LONGEST);
+                    machine.session.extend(machine.now, Duration::from_secs(seconds), MAX_SESSION);
                     prop_assert!(machine.session.end_at >= before, "an extension shortened");
                 }
             }
@@ -218,13 +223,13 @@ proptest! {
             if let Phase::Paused(keep) = machine.phase {
                 prop_assert!(model.suspended && model.in_memory == (keep == Keep::Memory), "kept something else");
             }
-            let longest_end = machine.session.started_at + LONGEST;
-            prop_assert!(machine.session.end_at <= longest_end, "longer than the longest session");
+            let max_end = machine.session.started_at + MAX_SESSION;
+            prop_assert!(machine.session.end_at <= max_end, "longer than the maximum session");
         }
-        // Whatever happened, changes that end answer everybody.
-        while machine.underway.is_some() {
+        // After any steps, transitions that end answer every caller.
+        while machine.in_flight.is_some() {
             machine.end(true, &mut model);
         }
-        prop_assert_eq!(model.open, 0, "somebody waits for ever");
+        prop_assert_eq!(model.open, 0, "a caller waits for ever");
     }
 }

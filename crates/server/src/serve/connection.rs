@@ -1,7 +1,7 @@
 //! Connections of clients, which are reset instead of closed once an answer on them was cut short.
 //!
 //! HTTP/1.1 has no other way to say that a body broke off. Clients of several releases take the ordinary end of a
-//! connection for a fault of their own and never ask whether the sandbox is still there; a reset they recognise
+//! connection for a fault of their own and never ask whether the sandbox is still there; they recognise a reset
 //! (contract: envd, section 9.1).
 
 use std::io::{self, IoSlice};
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 /// Whether an answer on a connection was cut short; clones are of the same connection.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CutShort(Arc<AtomicBool>);
+pub(super) struct CutShort(Arc<AtomicBool>);
 
 impl CutShort {
     fn get(&self) -> bool {
@@ -26,13 +26,13 @@ impl CutShort {
 
 /// The body of an answer whose connection is reset when the body ends in an error. Without a connection, as on HTTP/2,
 /// hyper resets the stream alone.
-pub(crate) struct Resetting<B> {
+pub(super) struct Resetting<B> {
     body: B,
     connection: Option<CutShort>,
 }
 
 impl<B> Resetting<B> {
-    pub(crate) fn new(body: B, connection: Option<CutShort>) -> Self {
+    pub(super) fn new(body: B, connection: Option<CutShort>) -> Self {
         Self { body, connection }
     }
 }
@@ -63,22 +63,22 @@ impl<B: Body + Unpin> Body for Resetting<B> {
 }
 
 /// A client's connection.
-pub(crate) struct Connection {
+pub(super) struct ClientConnection {
     stream: TcpStream,
     cut_short: CutShort,
 }
 
-impl Connection {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+impl ClientConnection {
+    pub(super) fn new(stream: TcpStream) -> Self {
         Self { stream, cut_short: CutShort::default() }
     }
 
-    pub(crate) fn cut_short(&self) -> CutShort {
+    pub(super) fn cut_short(&self) -> CutShort {
         self.cut_short.clone()
     }
 }
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         if self.cut_short.get()
             && let Err(err) = self.stream.set_zero_linger()
@@ -88,7 +88,7 @@ impl Drop for Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for ClientConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -98,7 +98,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for ClientConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! From a target to a running sandbox: may this request pass, and must the sandbox be woken for it?
+//! Access to a sandbox: whether a request may pass, and whether the sandbox has to be resumed for it.
 
 use std::sync::Arc;
 
@@ -10,25 +10,26 @@ use tokio::time::timeout;
 use super::Refusal;
 use super::signature::SignedUrl;
 use crate::Error;
-use crate::app::App;
-use crate::sandboxes::lifecycle::Phase;
-use crate::sandboxes::{Details, Live, Request, View};
+use crate::domain::lifecycle::{Command, Phase};
+use crate::domain::sandbox::Details;
+use crate::sandboxes::{LiveSession, View};
+use crate::state::App;
 
-/// What of a request decides whether it passes.
-pub(super) struct Visitor<'a> {
+/// The parts of a request that access depends on.
+pub(super) struct RequestHead<'a> {
     pub(super) method: &'a Method,
     pub(super) path: &'a str,
     pub(super) query: Option<&'a str>,
     pub(super) headers: &'a HeaderMap,
 }
 
-/// A sandbox that takes the request.
-pub(super) struct Admitted {
-    pub(super) live: Arc<Live>,
+/// A running sandbox that the request may pass to.
+pub(super) struct Authorized {
+    pub(super) live: Arc<LiveSession>,
     pub(super) view: View,
 }
 
-impl Visitor<'_> {
+impl RequestHead<'_> {
     /// The sandbox whose token or signature the request carries.
     pub(super) fn find(&self, app: &App) -> Option<SandboxId> {
         let token = text(self.headers, "x-access-token");
@@ -41,8 +42,13 @@ impl Visitor<'_> {
         Some(entry.details.id.clone())
     }
 
-    /// Lets the request in to `port` of sandbox `id`, waking it if it may be woken.
-    pub(super) async fn admit(&self, app: &App, id: &SandboxId, port: u16) -> Result<Admitted, Refusal> {
+    /// Authorizes the request for `port` of sandbox `id`, and resumes the sandbox if the request may do that.
+    pub(super) async fn authorize(
+        &self,
+        app: &App,
+        id: &SandboxId,
+        port: u16,
+    ) -> Result<Authorized, Refusal> {
         let not_found = || Refusal::NotFound(id.to_string());
         let entry = app.sandboxes().find(id).ok_or_else(not_found)?;
         let view = entry.view();
@@ -53,22 +59,23 @@ impl Visitor<'_> {
             self.check_traffic_token(&view.details)?;
         }
         if let Some(live) = &view.live {
-            return Ok(Admitted { live: live.clone(), view });
+            return Ok(Authorized { live: live.clone(), view });
         }
         match (view.phase, view.details.auto_resume) {
-            // It is as good as paused: a 409 would make `is_running()` of the SDKs raise.
+            // A sandbox that is being paused is answered like a paused one: a 409 would make `is_running()` of the SDKs
+            // raise.
             (Phase::Paused(_) | Phase::Pausing(_), false) => return Err(not_found()),
             (Phase::Paused(_) | Phase::Pausing(_), true) => self.check_may_wake(&view.details, port)?,
-            // It comes back for somebody else; this request waits with them.
+            // Another request resumes the sandbox; this one waits for the same transition.
             _ => {}
         }
-        let woken = timeout(app.config().transition_deadline, entry.ask(Request::Wake)).await;
+        let woken = timeout(app.config().transition_deadline, entry.execute(Command::Wake)).await;
         let in_transition = |_| match view.details.auto_resume {
             true => Refusal::InTransition(id.to_string()),
             false => not_found(),
         };
         woken.map_err(in_transition)?.map_err(|error| match error {
-            // The second: it ended by itself while it came back.
+            // A sandbox whose processes end during a resume is reported as in transition.
             Error::SandboxNotFound(_) | Error::InTransition(_) => not_found(),
             Error::TooManySandboxes(limit) => Refusal::TeamLimit(id.to_string(), limit),
             other => {
@@ -78,7 +85,7 @@ impl Visitor<'_> {
         })?;
         let view = entry.view();
         let live = view.live.clone().ok_or_else(not_found)?;
-        Ok(Admitted { live, view })
+        Ok(Authorized { live, view })
     }
 
     fn check_traffic_token(&self, details: &Details) -> Result<(), Refusal> {
@@ -91,9 +98,9 @@ impl Visitor<'_> {
         }
     }
 
-    /// A request the agent would refuse must not wake the sandbox.
+    /// Refuses a request that may not resume the sandbox because the agent would refuse it anyway.
     fn check_may_wake(&self, details: &Details, port: u16) -> Result<(), Refusal> {
-        if port != AGENT_PORT || !details.token_required {
+        if port != AGENT_PORT || !details.token_policy.is_required() {
             return Ok(());
         }
         let has_token =

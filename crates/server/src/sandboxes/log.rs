@@ -1,4 +1,4 @@
-//! What happened to a sandbox, for its log: kept here until it is stored.
+//! The log of a sandbox, kept here until it is stored.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,16 +7,17 @@ use sandcove_wire::api::observe::{LogEntry, LogLevel};
 
 use crate::clock;
 
-/// Entries that may wait to be stored; the oldest go first.
+/// Entries that may wait to be stored; the oldest are dropped first.
 const CAPACITY: usize = 1000;
 
 /// The newest part of the log of one sandbox.
 #[derive(Debug, Default)]
-pub(crate) struct Journal {
+pub(crate) struct SandboxLog {
     pending: Mutex<VecDeque<LogEntry>>,
 }
 
-impl Journal {
+impl SandboxLog {
+    /// Adds an entry.
     pub(crate) fn write(&self, level: LogLevel, message: &str) {
         let entry = LogEntry {
             timestamp: clock::now(),
@@ -36,7 +37,7 @@ impl Journal {
         self.lock().iter().cloned().collect()
     }
 
-    /// The oldest `count` of them are.
+    /// Forgets the oldest `count` entries, which are stored now.
     pub(super) fn stored(&self, count: usize) {
         let mut pending = self.lock();
         let count = count.min(pending.len());

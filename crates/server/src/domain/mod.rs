@@ -1,0 +1,13 @@
+//! What the control plane is about: teams, templates, sandboxes and their lifecycle, network rules, events. Records and
+//! policy only. Nothing here reads a clock, a file, a socket or the database.
+
+pub mod event;
+pub mod lifecycle;
+pub mod network;
+pub mod reference;
+pub mod sandbox;
+pub mod snapshot;
+pub mod team;
+pub mod template;
+pub mod volume;
+pub(crate) mod webhook;

@@ -1,0 +1,38 @@
+//! The reasons for which traffic does not reach its sandbox (contract: envd, section 9).
+
+/// The reason for which traffic does not reach a sandbox. Clients look for these texts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("{0}")]
+    BadAddress(&'static str),
+    #[error("this path is reserved for the E2B control plane")]
+    ControlRoute(String),
+    /// The sandbox is unknown, killed, or paused and may not be resumed by traffic. The id is empty when the request names none.
+    #[error("The sandbox was not found")]
+    NotFound(String),
+    #[error("The sandbox is running but port is not open")]
+    PortClosed(String, u16),
+    #[error(
+        "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
+    )]
+    TokenMissing(String),
+    #[error(
+        "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid"
+    )]
+    TokenInvalid(String),
+    #[error("The sandbox is paused and this request may not resume it")]
+    WakeForbidden(String),
+    #[error("The sandbox is changing its state, try again")]
+    InTransition(String),
+    #[error("The sandbox is paused and the team runs as many sandboxes as it may")]
+    TeamLimit(String, u32),
+    #[error("The sandbox could not be reached")]
+    Failed(String),
+}
+
+/// The format that a refused client reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    Html,
+}

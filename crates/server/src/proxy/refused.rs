@@ -1,0 +1,60 @@
+//! The answers to traffic that does not reach its sandbox (contract: envd, section 9). Every `match` here names every
+//! variant, so that a new one cannot be forgotten.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::error_page;
+use super::refusal::{Format, Refusal};
+
+/// The answer to traffic that does not reach its sandbox.
+pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
+    let status = status(refusal);
+    let code = status.as_u16();
+    let message = refusal.to_string();
+    let id = match refusal {
+        Refusal::BadAddress(text) => return (status, *text).into_response(),
+        Refusal::ControlRoute(path) => {
+            return json_answer(status, &json!({ "message": message, "path": path, "code": code }));
+        }
+        Refusal::NotFound(id)
+        | Refusal::PortClosed(id, _)
+        | Refusal::TokenMissing(id)
+        | Refusal::TokenInvalid(id)
+        | Refusal::WakeForbidden(id)
+        | Refusal::InTransition(id)
+        | Refusal::TeamLimit(id, _)
+        | Refusal::Failed(id) => id,
+    };
+    if format == Format::Html {
+        let page = error_page::render(refusal);
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        return (status, [(header::CONTENT_TYPE, html)], page).into_response();
+    }
+    let mut answer = json!({ "sandboxId": id, "message": message, "code": code });
+    match refusal {
+        Refusal::PortClosed(_, port) => answer["port"] = json!(port),
+        Refusal::TeamLimit(_, limit) => answer["connectionLimit"] = json!(limit),
+        _ => {}
+    }
+    json_answer(status, &answer)
+}
+
+fn status(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        Refusal::BadAddress(_) => StatusCode::BAD_REQUEST,
+        Refusal::ControlRoute(_) => StatusCode::NOT_FOUND,
+        Refusal::NotFound(_) | Refusal::PortClosed(..) | Refusal::Failed(_) => StatusCode::BAD_GATEWAY,
+        Refusal::TokenMissing(_) | Refusal::TokenInvalid(_) | Refusal::WakeForbidden(_) => {
+            StatusCode::FORBIDDEN
+        }
+        Refusal::InTransition(_) => StatusCode::CONFLICT,
+        Refusal::TeamLimit(..) => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
+fn json_answer(status: StatusCode, value: &Value) -> Response {
+    let kind = HeaderValue::from_static("application/json; charset=utf-8");
+    (status, [(header::CONTENT_TYPE, kind)], value.to_string()).into_response()
+}

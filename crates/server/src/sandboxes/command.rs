@@ -1,0 +1,54 @@
+//! Commands on their way to a driver, and the answers to them.
+
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+
+use crate::domain::lifecycle::Command;
+use crate::{Error, Result};
+
+/// The outcome of a command that succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The command was carried out.
+    Done,
+    /// The sandbox was paused and runs again.
+    Resumed,
+    /// The sandbox ran all along.
+    WasRunning,
+}
+
+/// The channel for the answer to a command.
+pub(super) type Reply = oneshot::Sender<Result<Outcome>>;
+
+/// A command in the mailbox of a driver.
+#[derive(Debug)]
+pub(super) struct QueuedCommand {
+    pub(super) command: Command,
+    pub(super) reply: Reply,
+    /// Time at which the command was sent.
+    pub(super) sent_at: Instant,
+    /// Parent of the span of a transition that the command begins.
+    pub(super) span: tracing::Span,
+}
+
+/// Answers a command; a caller that hung up has no use for the answer.
+pub(super) fn answer(reply: Reply, result: Result<Outcome>) {
+    let _ = reply.send(result);
+}
+
+/// Answers commands that share an outcome. Errors cannot be copied: the first caller gets the error, the others a text.
+pub(super) fn answer_all(replies: Vec<Reply>, result: Result<Outcome>) {
+    let mut replies = replies.into_iter();
+    match result {
+        Ok(outcome) => replies.for_each(|reply| answer(reply, Ok(outcome))),
+        Err(error) => {
+            let Some(first) = replies.next() else {
+                tracing::error!(error = ?error, "sandbox could not change its phase");
+                return;
+            };
+            answer(first, Err(error));
+            replies.for_each(|reply| answer(reply, Err(Error::Internal("the joined request failed"))));
+        }
+    }
+}

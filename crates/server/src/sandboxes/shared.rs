@@ -1,0 +1,114 @@
+//! The state that the registry, the drivers and the background tasks share.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use sandcove_isolate::Backend;
+use sandcove_wire::id::SandboxId;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+use uuid::Uuid;
+
+use super::admission::{Admission, Capacity};
+use super::command::{Outcome, QueuedCommand};
+use super::health;
+use super::log::SandboxLog;
+use super::removed::Removed;
+use super::samples::Samples;
+use super::view::View;
+use crate::domain::lifecycle::Command;
+use crate::domain::sandbox::Details;
+use crate::store::Store;
+use crate::telemetry::Telemetry;
+use crate::{Error, Result};
+
+/// The state that drivers share.
+pub(super) struct Shared {
+    pub(super) backend: Backend,
+    pub(super) store: Store,
+    pub(super) admission: Admission,
+    pub(super) telemetry: Arc<Telemetry>,
+    /// Cancelled when the server stops.
+    pub(super) stopping: CancellationToken,
+    entries: RwLock<HashMap<SandboxId, Arc<Entry>>>,
+    /// Sandboxes that are gone, until everything observed of them is stored.
+    pub(super) removed: Removed<Entry>,
+    /// Idempotent creates in flight, by team and key.
+    pub(super) creating: Mutex<HashSet<(Uuid, String)>>,
+}
+
+/// A sandbox as everything but its driver reaches it.
+pub(crate) struct Entry {
+    pub(crate) details: Arc<Details>,
+    pub(crate) log: Arc<SandboxLog>,
+    pub(crate) samples: Samples,
+    pub(super) view: watch::Receiver<View>,
+    pub(super) commands: mpsc::Sender<QueuedCommand>,
+}
+
+impl Entry {
+    /// The sandbox now.
+    pub(crate) fn view(&self) -> View {
+        self.view.borrow().clone()
+    }
+
+    /// Fails when the sandbox runs and its agent does not answer.
+    pub(crate) async fn require_healthy(&self) -> Result<()> {
+        match self.view().live {
+            Some(live) if !health::agent_answers(&live).await => {
+                Err(Error::AgentUnresponsive(self.details.id.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends a command to the driver and waits for the answer.
+    pub(crate) async fn execute(&self, command: Command) -> Result<Outcome> {
+        let gone = || Error::SandboxNotFound(self.details.id.to_string());
+        let (reply, answer) = oneshot::channel();
+        let queued = QueuedCommand { command, reply, sent_at: Instant::now(), span: Span::current() };
+        self.commands.send(queued).await.map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+impl Shared {
+    pub(super) fn new(backend: Backend, store: Store, capacity: Capacity, telemetry: Arc<Telemetry>) -> Self {
+        Self {
+            backend,
+            store,
+            admission: Admission::new(capacity),
+            telemetry,
+            stopping: CancellationToken::new(),
+            entries: RwLock::default(),
+            removed: Removed::default(),
+            creating: Mutex::default(),
+        }
+    }
+
+    /// Makes a sandbox known.
+    pub(super) fn insert(&self, entry: Entry) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.insert(entry.details.id.clone(), Arc::new(entry));
+    }
+
+    /// Takes a sandbox that is gone out of the known ones.
+    pub(super) fn remove(&self, id: &SandboxId) {
+        let entry = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        if let Some(entry) = entry {
+            self.removed.add(entry);
+        }
+    }
+
+    /// The sandbox `id` of any team.
+    pub(super) fn get(&self, id: &SandboxId) -> Option<Arc<Entry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    /// Every sandbox of every team.
+    pub(super) fn all(&self) -> Vec<Arc<Entry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}

@@ -1,0 +1,35 @@
+//! The specification that the backend starts a sandbox from, a new one or one that is resumed from its files.
+
+use sandcove_isolate::{Blueprint, Files, SandboxSpec};
+use sandcove_wire::boot::Settings as AgentSettings;
+
+use super::shared::Shared;
+use crate::domain::network::NetworkRules;
+use crate::domain::sandbox::Details;
+use crate::domain::template::TemplateRecord;
+
+/// The specification of a sandbox for the backend.
+pub(super) fn spec(
+    shared: &Shared,
+    details: &Details,
+    build: &TemplateRecord,
+    network: &NetworkRules,
+    files: Files,
+) -> SandboxSpec {
+    let mut env = build.env.clone();
+    env.extend(details.env_vars.clone());
+    SandboxSpec {
+        id: details.id.clone(),
+        blueprint: Blueprint { limits: details.limits, ..build.blueprint(&shared.backend.layer_dir()) },
+        files,
+        mounts: details.mounts.iter().map(|mount| mount.mount.clone()).collect(),
+        network: network.policy(),
+        settings: AgentSettings {
+            env_vars: Some(env),
+            access_token: Some(details.access_token.clone()),
+            token_required: Some(details.token_policy.is_required()),
+            default_user: Some(build.default_user.clone()),
+            default_workdir: build.default_workdir.clone(),
+        },
+    }
+}

@@ -1,0 +1,34 @@
+//! A sandbox at one moment, as everything but its driver sees it.
+
+use std::sync::Arc;
+
+use super::live_session::LiveSession;
+use crate::domain::lifecycle::{Phase, Session};
+use crate::domain::sandbox::{Details, Settings};
+
+/// A sandbox at one moment.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The part that never changes.
+    pub details: Arc<Details>,
+    /// The part that requests may change.
+    pub settings: Arc<Settings>,
+    /// The phase of the lifecycle.
+    pub phase: Phase,
+    /// The present session, or the last one of a paused sandbox, ended by the pause.
+    pub session: Session,
+    /// The way in for traffic, while the sandbox runs.
+    pub(crate) live: Option<Arc<LiveSession>>,
+}
+
+impl View {
+    /// Whether callers see the sandbox at all.
+    pub fn is_visible(&self) -> bool {
+        !matches!(self.phase, Phase::Stopping | Phase::Gone)
+    }
+
+    /// Whether callers see the sandbox as paused.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.phase, Phase::Pausing(_) | Phase::Paused(_))
+    }
+}

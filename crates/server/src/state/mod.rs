@@ -1,0 +1,167 @@
+//! The state that request handlers share, and the order in which its parts start and stop.
+
+pub(crate) mod credentials;
+mod limiter;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use sandcove_isolate::Backend;
+use sandcove_wire::secret::Secret;
+
+use crate::config::Config;
+use crate::events::Receivers;
+use crate::node::Node;
+use crate::sandboxes::{Capacity, Registry};
+use crate::store::{FirstTeam, Store};
+use crate::telemetry::Telemetry;
+use crate::templates::Templates;
+use crate::volumes::Volumes;
+use crate::{Error, Result, activity, events};
+
+pub(crate) use limiter::{Allowance, Limiter};
+
+/// A server; clones share its state.
+#[derive(Clone)]
+pub struct App {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Config,
+    store: Store,
+    sandboxes: Registry,
+    templates: Templates,
+    volumes: Volumes,
+    node: Node,
+    telemetry: Arc<Telemetry>,
+    limiter: Limiter,
+    new_key: Option<Secret>,
+    local_addr: OnceLock<SocketAddr>,
+    draining: AtomicBool,
+}
+
+impl App {
+    /// Opens the store, makes sure that there is a team with a key, and recovers the sandboxes of an earlier run.
+    pub async fn start(config: Config, backend: Backend) -> Result<Self> {
+        std::fs::create_dir_all(&config.data_dir)
+            .map_err(|source| Error::DataDir { path: config.data_dir.clone(), source })?;
+        let database = config.data_dir.join("sandcove.db");
+        // With an empty database, every sandbox and volume on the host would be swept.
+        if !database.exists() && backend.holds_anything() {
+            return Err(Error::DatabaseMissing(database));
+        }
+        let store = Store::open(&database).await?;
+        let FirstTeam { new_key, .. } = store
+            .ensure_default_team(config.api_key.as_ref(), config.max_sandboxes, config.max_session)
+            .await?;
+        let telemetry = Arc::new(Telemetry::default());
+        let capacity = Capacity {
+            sandboxes: config.capacity,
+            starts: config.max_starts,
+            start_timeout: config.start_timeout,
+        };
+        let sandboxes = Registry::start(backend.clone(), store.clone(), capacity, telemetry.clone()).await?;
+        let step = config.team_metrics_step;
+        sandboxes.spawn_until_stop(activity::watch(store.clone(), sandboxes.clone(), step));
+        let receivers = if config.private_webhooks { Receivers::Anywhere } else { Receivers::Public };
+        sandboxes.spawn_until_stop(events::run(store.clone(), receivers, telemetry.clone()));
+        let templates = Templates::new(store.clone(), backend.clone());
+        let (volumes, cleanup) = Volumes::new(store.clone(), backend, config.volume_mib).await?;
+        sandboxes.spawn_until_stop(cleanup);
+        volumes.sweep().await?;
+        let inner = Inner {
+            node: Node::new(),
+            telemetry,
+            limiter: Limiter::new(config.rate_limit),
+            config,
+            store,
+            sandboxes,
+            templates,
+            volumes,
+            new_key,
+            local_addr: OnceLock::new(),
+            draining: AtomicBool::new(false),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Stops the drivers, then the store. `App::serve` ends with this call.
+    pub async fn stop(&self) {
+        self.inner.sandboxes.stop().await;
+        self.inner.store.close().await;
+    }
+
+    /// The API key that this start created, to be shown once; the key cannot be read back.
+    pub fn new_key(&self) -> Option<&Secret> {
+        self.inner.new_key.as_ref()
+    }
+
+    /// The address of the listener, once there is one.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.inner.local_addr.get().copied()
+    }
+
+    /// The database.
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// The sandboxes.
+    pub fn sandboxes(&self) -> &Registry {
+        &self.inner.sandboxes
+    }
+
+    /// The templates.
+    pub fn templates(&self) -> &Templates {
+        &self.inner.templates
+    }
+
+    /// The volumes.
+    pub fn volumes(&self) -> &Volumes {
+        &self.inner.volumes
+    }
+
+    /// The settings.
+    pub(crate) fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// The host.
+    pub(crate) fn node(&self) -> &Node {
+        &self.inner.node
+    }
+
+    /// The metrics.
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.inner.telemetry
+    }
+
+    /// The rate limiter of the API.
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.inner.limiter
+    }
+
+    /// Whether the server is stopping.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.inner.draining.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server is stopping.
+    pub(crate) fn set_draining(&self) {
+        self.inner.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes the address of the listener. A second call is for a second listener and changes nothing: clients are given the
+    /// first address.
+    pub(crate) fn set_local_addr(&self, address: SocketAddr) {
+        let _ = self.inner.local_addr.set(address);
+    }
+
+    /// Base of the host names of sandboxes.
+    pub(crate) fn domain(&self) -> Option<String> {
+        let local = || self.local_addr().map(|address| format!("localhost:{}", address.port()));
+        self.inner.config.domain.clone().or_else(local)
+    }
+}

@@ -1,0 +1,85 @@
+//! Signatures of file URLs (contract: envd, section 4.1). A signed URL opens one file for one operation without a token.
+//! The agent checks signatures; the server's proxy identifies the sandbox of a URL by them. No clock: the time is a value.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use crate::secret::Secret;
+
+/// The operation that a signature allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A download.
+    Read,
+    /// An upload.
+    Write,
+}
+
+/// The signature of a URL as a request presents it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UrlSignature {
+    /// The signature itself.
+    pub value: String,
+    /// Expiry, Unix seconds. Negative values are allowed, and have expired.
+    pub expiration: Option<i64>,
+}
+
+impl Operation {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+impl UrlSignature {
+    /// Whether the signature was made with `token` for an operation on `path` as `username`, both as in the query. Compares
+    /// in constant time. The expiry is part of what is signed, but an expired signature matches too.
+    pub fn is_made_with(&self, token: &Secret, path: &str, operation: Operation, username: &str) -> bool {
+        let mut text = format!("{path}:{}:{username}:{}", operation.text(), token.expose());
+        if let Some(expiration) = self.expiration {
+            text.push_str(&format!(":{expiration}"));
+        }
+        let expected = format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(text)));
+        Secret::new(expected).matches(&self.value)
+    }
+
+    /// Whether the signature has expired at `now`, Unix seconds.
+    pub fn is_expired(&self, now: i64) -> bool {
+        self.expiration.is_some_and(|expiration| expiration < now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // printf %s '/home/user/a.txt:read:user:token:1000' | openssl dgst -sha256 -binary | base64 | tr -d =
+    const KNOWN: &str = "v1_olXK5W0JjHyqZ2JEMpQcx2IwjG0rM93LMsvrQYv4FAY";
+
+    fn matches(value: &str, expiration: Option<i64>, operation: Operation, token: &str) -> bool {
+        let signature = UrlSignature { value: value.into(), expiration };
+        signature.is_made_with(&Secret::new(token), "/home/user/a.txt", operation, "user")
+    }
+
+    #[test]
+    fn everything_in_a_signature_counts() {
+        assert!(matches(KNOWN, Some(1000), Operation::Read, "token"));
+        assert!(!matches(KNOWN, Some(1000), Operation::Write, "token"));
+        assert!(!matches(KNOWN, Some(2000), Operation::Read, "token"));
+        assert!(!matches(KNOWN, None, Operation::Read, "token"));
+        assert!(!matches(KNOWN, Some(1000), Operation::Read, "other"));
+        assert!(!matches("", Some(1000), Operation::Read, "token"));
+    }
+
+    #[test]
+    fn a_signature_is_good_up_to_the_second_of_its_expiry() {
+        let at = |expiration| UrlSignature { value: String::new(), expiration };
+        assert!(!at(Some(1000)).is_expired(1000));
+        assert!(at(Some(1000)).is_expired(1001));
+        assert!(at(Some(-1)).is_expired(0));
+        assert!(!at(None).is_expired(i64::MAX));
+    }
+}
