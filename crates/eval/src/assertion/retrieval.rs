@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::judge::{Judge, scored};
 use super::similarity::cosine;
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, Object};
-use crate::run::transform;
+use crate::script::transform;
 use crate::template::value::to_text;
 
 /// The types about retrieval.
@@ -71,7 +71,7 @@ impl Context {
             let output = cx.response.provider_transformed_output.as_ref().unwrap_or(cx.output).clone();
             let about =
                 json!({"vars": cx.vars, "prompt": {"label": cx.prompt}, "metadata": cx.response.metadata});
-            let found = transform::apply(code, output, about, "output", cx.services)
+            let found = transform::apply(code, output, about, "output", cx.workers)
                 .await
                 .map_err(|error| format!("`contextTransform` failed: {error}"))?;
             return Self::read(&found)
@@ -160,17 +160,17 @@ async fn guess_the_question(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> R
     }
     let asked = cx.vars.get("query").and_then(Value::as_str).unwrap_or(cx.prompt);
     let own = judge.vector(asked).await?;
-    let mut told = Vec::new();
+    let mut listed = Vec::new();
     let mut sum = 0.0;
     for question in &questions {
         let similarity = cosine(&own, &judge.vector(question).await?);
         sum += similarity;
-        told.push(json!({"question": question, "similarity": similarity}));
+        listed.push(json!({"question": question, "similarity": similarity}));
     }
     let mean = sum / questions.len() as f64;
     Ok(with(
         scored(cx, "Relevance", mean, 0.0),
-        &[("generatedQuestions", json!(told)), ("averageSimilarity", json!(mean))],
+        &[("generatedQuestions", json!(listed)), ("averageSimilarity", json!(mean))],
     ))
 }
 

@@ -1,8 +1,8 @@
-//! Which skills an agent used, as its provider tells in `metadata.skillCalls`.
+//! The skills that an agent used, which its provider reports in `metadata.skillCalls`.
 
 use serde_json::Value;
 
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 
 /// The type about skills.

@@ -7,7 +7,7 @@ use sqlparser::tokenizer::Tokenizer;
 
 use super::sql_foreign::is_foreign;
 use super::sql_names::{Names, names};
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 
 /// The types about SQL.

@@ -1,4 +1,4 @@
-//! Which tables and columns SQL touches, written as `verb::database::table` and `verb::table::column`.
+//! The tables and columns that SQL touches, written as `verb::database::table` and `verb::table::column`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Grader, GradingContext};
-use crate::config::node::Node;
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
+use crate::reading::node::Node;
 
 pub const GRADERS: &[(&str, Grader)] = &[
     ("is-json", Grader::Pure(is_json)),

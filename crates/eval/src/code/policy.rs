@@ -7,7 +7,7 @@ use serde::Deserialize;
 pub(super) struct Finding {
     /// Counted from 1.
     pub(super) line: usize,
-    /// What it does, e.g. `calls os.system`.
+    /// The action of the code, e.g. `calls os.system`.
     pub(super) what: String,
 }
 

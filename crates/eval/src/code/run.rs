@@ -7,7 +7,7 @@ use sandcove_wire::interpreter::{Event, ExecutionError, ExecutionRequest};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::sandboxes::all;
+use crate::sandboxes::chain;
 
 /// Bytes of each stream that results keep.
 const SHOWN: usize = 8 * 1024;
@@ -152,7 +152,7 @@ async fn within<T>(
     tokio::select! {
         ended = tokio::time::timeout(limits.time, run) => match ended {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(Stop::Lost(all(&error))),
+            Ok(Err(error)) => Err(Stop::Lost(chain(&error))),
             Err(_) => Err(Stop::Time(limits.time)),
         },
         () = flood.notified() => Err(Stop::Output(limits.output)),
@@ -172,7 +172,7 @@ impl Printed {
         Self { stdout: Vec::new(), stderr: Vec::new(), limit, flood: std::sync::Arc::default() }
     }
 
-    /// Told when there is more than the limit.
+    /// Notified when there is more than the limit.
     fn flood(&self) -> std::sync::Arc<Notify> {
         std::sync::Arc::clone(&self.flood)
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::assertion::aggregate::{add, add_tokens, zero_tokens};
 use crate::config::DerivedMetric;
+use crate::grading::aggregate::{add, add_tokens, zero_tokens};
 use crate::javascript;
 use crate::model::{Column, Evaluation, Failure, Metrics, Object, Row, Stats, TokenUsage, number_value};
 

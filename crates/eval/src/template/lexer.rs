@@ -208,7 +208,7 @@ impl<'s> Lexer<'s> {
             length += 1 + digits(&rest[length + 1..]);
         }
         let text = self.advance(length);
-        let number = text.parse().map_err(|_| self.error(format!("`{text}` is no number")))?;
+        let number = text.parse().map_err(|_| self.error(format!("`{text}` is not a number")))?;
         self.push(Token::Num(number));
         Ok(())
     }

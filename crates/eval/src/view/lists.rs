@@ -29,11 +29,11 @@ pub struct Listed {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSummary {
-    /// Its id.
+    /// The id of the run.
     pub eval_id: String,
     /// Milliseconds since 1970 when it began.
     pub created_at: i64,
-    /// What it is about.
+    /// The description.
     pub description: Option<String>,
     /// Tests with rows.
     pub num_tests: i64,
@@ -45,7 +45,7 @@ pub struct RunSummary {
     pub pass_rate: f64,
     /// For choosing: description and id.
     pub label: String,
-    /// Who answered.
+    /// The providers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub providers: Option<Vec<Value>>,
     /// Rows that passed, failed and ended with errors.
@@ -213,12 +213,12 @@ impl Library {
     /// # Errors
     /// When there is no such run, or the database cannot be read.
     pub async fn metadata_values(&self, id: &str, key: &str) -> Result<Vec<String>, ViewError> {
-        const MOST: usize = 1000;
+        const MAX_VALUES: usize = 1000;
         let mut values = BTreeSet::new();
         let mut connection = self.open().await?;
         Document::read(&mut connection, id).await?;
         scan::each(&mut connection, id, |_, row| {
-            if values.len() < MOST {
+            if values.len() < MAX_VALUES {
                 values.extend(
                     row.metadata(key).map(|value| to_text(value).chars().take(200).collect::<String>()),
                 );

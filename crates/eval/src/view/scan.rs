@@ -9,8 +9,8 @@ use sqlx::{Row as _, SqliteConnection};
 
 use super::ViewError;
 use super::compare::Partners;
-use super::filter::{Mode, Question};
-use crate::assertion::aggregate::{add, add_tokens};
+use super::filter::{Mode, Query};
+use crate::grading::aggregate::{add, add_tokens};
 use crate::model::{Failure, Metrics, Object, TokenUsage};
 use crate::template::value::to_text;
 
@@ -33,14 +33,14 @@ pub struct Seen {
     metadata: Object,
     description: Option<String>,
     error: Option<String>,
-    response: Option<Answer>,
+    response: Option<Response>,
     grading_result: Option<Verdict>,
     test_case: Test,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Answer {
+struct Response {
     output: Option<Value>,
 }
 
@@ -171,7 +171,7 @@ pub async fn find(
     connection: &mut SqliteConnection,
     id: &str,
     columns: usize,
-    question: &Question,
+    question: &Query,
     partners: &[Partners],
 ) -> Result<Found, ViewError> {
     let mut found = Found { tests: Vec::new(), sums: vec![Metrics::default(); columns] };
