@@ -169,7 +169,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What a moderator flags in an answer to a prompt: `{code, description}` each.
+    /// Returns what a moderator flags in an answer to a prompt: a list of `{code, description}`.
     ///
     /// # Errors
     /// When the provider fails or does not moderate.

@@ -33,7 +33,7 @@ const RELEVANCE: &str = "Copy those sentences of a context that are needed to an
 If there are none, or the query cannot be answered from the context, reply with: Insufficient Information\n\n\
 <query>\n{{ query }}\n</query>\n<context>\n{{ context }}\n</context>";
 
-/// What a model replies to [`RELEVANCE`] when nothing is relevant.
+/// The reply to [`RELEVANCE`] when nothing is relevant.
 const INSUFFICIENT: &str = "Insufficient Information";
 
 const STATEMENTS: &str = "Break an answer into the single statements it makes, each a sentence that can be understood alone. \
@@ -44,7 +44,7 @@ const VERDICTS: &str = "Decide for each statement whether it follows from the co
 Write for each statement its number, a short reason, and `Verdict: Yes.` or `Verdict: No.` Then end with one line: \
 Final verdict for each statement in order: followed by Yes. or No. for each.";
 
-/// What comes before the verdicts in an answer to [`VERDICTS`].
+/// The words before the verdicts in an answer to [`VERDICTS`].
 const FINAL: &str = "final verdict for each statement in order:";
 
 /// The retrieved text: one piece, or several.
@@ -65,7 +65,7 @@ impl Context {
         }
     }
 
-    /// From the answer if the assertion says how, else the variable `context`, else what there is besides.
+    /// Reads the context from the answer if the assertion says how, else from the variable `context`, else from `fallback`.
     async fn of(cx: &GradingContext<'_>, fallback: Option<&str>) -> Result<Self, String> {
         if let Some(code) = &cx.assertion.context_transform {
             let output = cx.response.provider_transformed_output.as_ref().unwrap_or(cx.output).clone();
@@ -151,7 +151,7 @@ fn answer_relevance<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResu
     .boxed()
 }
 
-/// How near the questions that fit the answer are to the one that was asked.
+/// The similarity of the questions that the answer would fit to the one that was asked.
 async fn guess_the_question(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> Result<GradingResult, String> {
     let mut questions = Vec::new();
     for _ in 0..3 {

@@ -57,7 +57,7 @@ fn grade<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     .boxed()
 }
 
-/// What reasons call a language.
+/// Returns the name of a language in reasons.
 fn name_of(language: Language) -> &'static str {
     match language {
         Language::Python => "Python",
@@ -89,7 +89,7 @@ pub fn script_context(cx: &GradingContext<'_>) -> Value {
     Value::Object(context)
 }
 
-/// How long a script may take: `config.timeoutMs`, the test's `options.timeoutMs`, or a minute.
+/// Returns the time limit of a script: `config.timeoutMs`, the test's `options.timeoutMs`, or a minute.
 fn time_limit(cx: &GradingContext<'_>) -> Duration {
     let own = cx.assertion.config.as_ref().and_then(|config| config.get("timeoutMs"));
     let ms = own.or_else(|| cx.test.options.get("timeoutMs")).and_then(Value::as_f64).unwrap_or(60_000.0);

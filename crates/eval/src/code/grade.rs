@@ -48,7 +48,7 @@ impl Answer {
         Ok(Self { settings, code, language: language.unwrap_or_else(|| "python".to_owned()) })
     }
 
-    /// What the policy forbids of it.
+    /// Returns what the policy forbids of the code.
     fn findings(&self) -> Vec<Finding> {
         let policy = self.settings.policy.for_language(&self.language);
         match self.language.as_str() {
@@ -186,7 +186,7 @@ async fn tests_text(context: &GradingContext<'_>, tests: Option<&str>) -> Result
         .map_err(|error| format!("failed to read `{}`: {error}", path.display()))
 }
 
-/// How one case went.
+/// The outcome of one case.
 pub(super) struct CaseResult {
     pub(super) name: String,
     pub(super) failure: Option<String>,

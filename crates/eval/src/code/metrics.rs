@@ -1,4 +1,4 @@
-//! Records of judged answers, one JSON file each, in the columns that reports of the tutorials read.
+//! Records of graded answers, one JSON file each, in the columns that reports of the tutorials read.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::grading::GradingContext;
 use crate::model::Object;
 
-/// Where records go, unless `PROMPTFOO_RESULTS_DIR` says otherwise; below the suite.
+/// The directory of records below that of the suite, unless `PROMPTFOO_RESULTS_DIR` names another.
 const DIRECTORY: &str = ".promptfoo_results";
 
 /// Keeps a record if the assertion's value says `metrics: true`, or the environment names a directory for them. One that cannot

@@ -25,7 +25,7 @@ pub(super) struct PolicySettings {
     allow: Vec<String>,
 }
 
-/// Where a policy begins.
+/// The base that a policy extends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Profile {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::run::Execution;
 use super::settings::{CaseSettings, CodeSettings, as_text};
 
-/// One thing to run after the answer's code, and what should come of it.
+/// One case: code to run after the answer's, and what is expected of it.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -17,7 +17,7 @@ pub(super) struct Case {
 enum Expected {
     /// The value after this mark.
     Value { mark: String, value: Value, tolerance: f64 },
-    /// All that is printed, but for white space around it.
+    /// The whole text that is printed, without white space around it.
     Stdout(String),
     /// An error of this class.
     Error(String),
@@ -151,7 +151,7 @@ impl Case {
         matches!(&self.expected, Expected::Error(wanted) if wanted == name)
     }
 
-    /// Why the execution is not what was expected, if so.
+    /// Checks that the execution is what was expected; the error says why it is not.
     pub(super) fn judge(&self, execution: &Execution) -> Result<(), String> {
         if let Expected::Error(wanted) = &self.expected {
             return match &execution.error {

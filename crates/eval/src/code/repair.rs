@@ -71,7 +71,7 @@ impl Provider for RepairProvider {
     }
 }
 
-/// What a model is asked, and how often.
+/// The requests to a model.
 struct Asked<'a> {
     call: &'a Call<'a>,
     spec: &'a ProviderSpec,
@@ -128,7 +128,7 @@ impl Asked<'_> {
         self.model.call(&asked).await
     }
 
-    /// What is wrong with an answer, for the next attempt.
+    /// Returns what is wrong with an answer, for the next attempt.
     async fn problem(&self, workspace: &mut Workspace, answer: &str) -> Result<Option<String>, String> {
         let Some(diff) = diff_of(answer) else {
             return Ok(Some("The last answer had no unified diff.".to_owned()));

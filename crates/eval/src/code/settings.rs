@@ -26,16 +26,16 @@ pub(super) struct CodeSettings {
     pub(super) expected_error: Option<String>,
     /// Code that runs before the answer's.
     pub(super) setup: Option<String>,
-    /// For `code-tests`: the text of a test file, or `file://`.
+    /// The text of a test file, or its `file://` path; for `code-tests`.
     pub(super) tests: Option<String>,
-    /// For `code-tests`: how the tests are run; by a runner of ours when unset.
+    /// The command that runs the tests, instead of the built-in runner; for `code-tests`.
     pub(super) command: Option<String>,
     /// Files beside the code, by path.
     pub(super) files: std::collections::BTreeMap<String, String>,
     pub(super) policy: PolicySettings,
     /// Whether the policy is asked before code is run.
     pub(super) safety: Option<bool>,
-    /// How far numbers may be apart.
+    /// The most that numbers may differ.
     pub(super) tolerance: Option<f64>,
     timeout_ms: Option<u64>,
     memory_mb: Option<u64>,
@@ -47,7 +47,7 @@ pub(super) struct CodeSettings {
     _metrics: Option<bool>,
 }
 
-/// One call of the function, and what it should come to.
+/// One call of the function, and what is expected of it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct CaseSettings {
@@ -55,7 +55,7 @@ pub(super) struct CaseSettings {
     /// The only argument.
     #[serde(deserialize_with = "some")]
     pub(super) input: Option<Value>,
-    /// All arguments.
+    /// The arguments.
     pub(super) args: Option<Vec<Value>>,
     /// A call as code, e.g. `add(1, 2)`.
     pub(super) call: Option<String>,

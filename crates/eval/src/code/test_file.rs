@@ -20,7 +20,7 @@ struct Reported {
     error: Option<String>,
 }
 
-/// What is run, and where the code and its tests are written to.
+/// The command of a test runner, and the files that it expects.
 struct Runner {
     solution: &'static str,
     tests: &'static str,

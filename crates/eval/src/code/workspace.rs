@@ -16,7 +16,7 @@ use super::settings::as_text;
 use crate::model::Object;
 use crate::sandboxes::{Environment, Sandboxes, Taken, chain};
 
-/// Where tests run in the sandbox.
+/// The directory that tests run in.
 const DIRECTORY: &str = "/home/user/repository";
 
 /// The repository before any patch, from which [`DIRECTORY`] is copied. Nothing runs here, so that no run leaves build products or
@@ -30,7 +30,7 @@ const VERSION_GAP: Duration = Duration::from_secs(1);
 /// Seconds that a test's own limit gives the outer one to notice.
 const SPARE: u64 = 5;
 
-/// What a suite says about repairing a repository: the assertion's value or the provider's configuration.
+/// The settings for repairing a repository: the assertion's value or the provider's configuration.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PatchSettings {
@@ -133,12 +133,12 @@ pub(super) fn names_of(value: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().map(as_text).collect()
 }
 
-/// One word for a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// How a test went.
+/// The outcome of a test.
 #[derive(Debug)]
 pub(super) struct Tested {
     pub(super) name: String,
@@ -340,7 +340,7 @@ impl Workspace {
         results
     }
 
-    /// One test. It ends itself at its limit, so that the next one finds the sandbox usable.
+    /// Runs one test, which ends itself at its time limit, so that the sandbox stays usable for the next one.
     async fn test(&self, name: &str, line: &str) -> Tested {
         let limits = self.settings.limits();
         let seconds = limits.time.as_secs_f64();

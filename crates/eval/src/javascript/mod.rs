@@ -20,7 +20,7 @@ thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Why code gave no value.
+/// Why JavaScript gave no value.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JavaScriptError {
     /// The code threw, or is not JavaScript.

@@ -32,7 +32,7 @@ pub fn xml(document: &Value) -> String {
     out
 }
 
-/// One element, and what is in it.
+/// An element with its content.
 pub fn element(name: &str, value: &Value, depth: usize) -> String {
     let mut out = String::new();
     write_element(name, value, depth, &mut out);
@@ -112,7 +112,7 @@ pub fn junit_case(row: &Row, column: &Column, at: usize) -> String {
     }
 }
 
-/// All reasons a row did not pass.
+/// Returns all reasons why a row did not pass.
 fn reasons(row: &Row) -> String {
     let components = row.grading_result.iter().flat_map(|result| result.component_results.iter().flatten());
     let failed: Vec<&str> =

@@ -9,7 +9,7 @@ pub fn text(value: &Value) -> String {
     out
 }
 
-/// One item of a list.
+/// Returns an item of a list.
 pub fn item(value: &Value, depth: usize) -> String {
     let mut out = format!("{}-", "  ".repeat(depth));
     nested(value, depth, &mut out);

@@ -62,7 +62,7 @@ impl Provider for Script {
 }
 
 impl Script {
-    /// What a method of providers is called in the file's language.
+    /// Returns the name of a method in the file's language.
     fn named(&self, python: &'static str, javascript: &'static str) -> &'static str {
         if self.file.language == Language::Python { python } else { javascript }
     }

@@ -291,7 +291,7 @@ fn count(node: &Node) -> usize {
     }
 }
 
-/// What a scalar means: quoted text is text, the rest by the core schema.
+/// Returns the value of a scalar: quoted text is text, the rest follows the core schema.
 fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Value {
     if style != ScalarStyle::Plain || tag.is_some_and(|tag| tag.suffix == "str") {
         return Value::String(text.into_owned());

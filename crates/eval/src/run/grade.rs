@@ -13,7 +13,7 @@ use crate::reading::files;
 use crate::reading::node::Node;
 use crate::script::transform;
 
-/// What stays the same for all assertions of a row.
+/// The part of the context that all assertions of a row share.
 struct Judge<'a> {
     run: &'a Run,
     plan: &'a Plan,

@@ -17,10 +17,10 @@ use tokio::time::timeout;
 use super::{Language, ScriptError, ScriptReply};
 use crate::model::Object;
 
-/// How long an interpreter may take until it is ready for calls.
-const START: Duration = Duration::from_secs(30);
-/// Bytes kept of what one call prints to one stream.
-const PRINTED: usize = 64 * 1024;
+/// The time limit for an interpreter to be ready for calls.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// The most bytes that are kept of what one call prints to one stream.
+const MAX_PRINTED: usize = 64 * 1024;
 
 /// A running interpreter that waits for calls.
 #[derive(Debug)]
@@ -62,13 +62,13 @@ impl Process {
         };
         let mut process = Self::spawn(language, program, directory, env).map_err(|error| failed(&error))?;
         let mut line = String::new();
-        match timeout(START, process.replies.read_line(&mut line)).await {
+        match timeout(START_LIMIT, process.replies.read_line(&mut line)).await {
             Ok(Ok(read)) if read > 0 => Ok(process),
             Ok(_) => {
                 let end = process.end().await;
                 Err(failed(&end))
             }
-            Err(_) => Err(failed(&format!("it was not ready within {} s", START.as_secs()))),
+            Err(_) => Err(failed(&format!("it was not ready within {} s", START_LIMIT.as_secs()))),
         }
     }
 
@@ -165,7 +165,7 @@ impl Process {
         }
     }
 
-    /// How the process ended, with the last line it printed to standard error; ends it if it has not.
+    /// Ends the process if it still runs, and returns how it ended with the last line that it printed to standard error.
     async fn end(&mut self) -> String {
         let status = match timeout(Duration::from_secs(1), self.child.wait()).await {
             Ok(Ok(status)) => status.to_string(),
@@ -179,7 +179,7 @@ impl Process {
     }
 }
 
-/// What is printed to one stream.
+/// The text that is printed to one stream.
 #[derive(Debug)]
 struct Printed {
     pipe: pipe::Receiver,
@@ -210,7 +210,7 @@ impl Printed {
                     return;
                 }
                 Ok(read) => {
-                    let room = PRINTED.saturating_sub(self.text.len());
+                    let room = MAX_PRINTED.saturating_sub(self.text.len());
                     self.text.extend_from_slice(&piece[..read.min(room)]);
                 }
                 Err(_) => return,

@@ -31,7 +31,7 @@ const OPERATORS: &[&str] = &[
     "]", "{", "}", ".", ",", ":", "|", "~",
 ];
 
-/// All tokens, the last of them `End`.
+/// Returns all tokens, the last of them `End`.
 pub fn tokens(source: &str) -> Result<Vec<Spot>, TemplateError> {
     let mut lexer = Lexer { source, at: 0, line: 1, out: Vec::new() };
     lexer.run()?;

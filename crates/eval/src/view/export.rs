@@ -70,7 +70,7 @@ pub type Piece = Result<String, ViewError>;
 /// Rows are sent in pieces of about this many bytes.
 const PIECE: usize = 64 << 10;
 
-/// Why sending ended early.
+/// The reason why sending ended early.
 enum Stopped {
     /// Nobody reads any more.
     Gone,

@@ -55,7 +55,7 @@ impl FromStr for Mode {
 /// Text that is looked for, in any case.
 #[derive(Debug, Clone)]
 pub enum Search {
-    /// As it is; lowercase.
+    /// The text; lowercase.
     Text(String),
     /// A regular expression.
     Pattern(Regex),
@@ -81,24 +81,24 @@ impl Search {
     }
 }
 
-/// How conditions are joined to those before them.
+/// The operator between a condition and those before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Joined {
     /// Both hold.
     #[default]
     And,
-    /// One holds.
+    /// One of them holds.
     Or,
 }
 
-/// What a condition is about.
+/// The field that a condition is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum About {
     /// A named score.
     Metric,
-    /// What the test or the answer tells beside.
+    /// The metadata of the test or the answer.
     Metadata,
     /// Red-team runs: who made the test.
     Plugin,
@@ -110,7 +110,7 @@ pub enum About {
     Policy,
 }
 
-/// How a condition compares.
+/// The comparison of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "as they say")]

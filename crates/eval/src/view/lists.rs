@@ -12,7 +12,7 @@ use super::document::Document;
 use super::{Library, ViewError, scan};
 use crate::template::value::to_text;
 
-/// What only the long part of a run tells, remembered by the run's id.
+/// What only the large part of a document says, cached by the id of the run.
 pub type TestsOf = HashMap<String, Listed>;
 
 /// The set of tests of a run, and who answered.
@@ -43,7 +43,7 @@ pub struct RunSummary {
     pub is_redteam: bool,
     /// The share of rows that passed, in percent.
     pub pass_rate: f64,
-    /// For choosing: description and id.
+    /// The label in a list: description and id.
     pub label: String,
     /// The providers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub struct RunSummary {
 }
 
 impl Library {
-    /// All runs, the newest first; only those of one set of tests if `dataset` is given.
+    /// Lists the runs, newest first; only those of one set of tests if `dataset` is given.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -228,7 +228,7 @@ impl Library {
         Ok(values.into_iter().collect())
     }
 
-    /// How many rows of each column have which tenth of a score: eleven counts, the last for a score of 1 and more.
+    /// Counts the rows of each column by tenths of the score: eleven counts, the last for a score of 1 and more.
     ///
     /// # Errors
     /// When there is no such run, or the database cannot be read.

@@ -122,7 +122,7 @@ impl Library {
     }
 }
 
-/// How many tests have rows.
+/// Counts the tests that have rows.
 async fn count(connection: &mut SqliteConnection, id: &str) -> Result<i64, ViewError> {
     Ok(sqlx::query_scalar("SELECT COUNT(DISTINCT test_idx) FROM eval_rows WHERE eval_id = ?")
         .bind(id)
@@ -145,7 +145,7 @@ async fn tests(
     .await?)
 }
 
-/// Gives the rows of tests one after the other: each may be large.
+/// Passes the rows of tests to `each` one after the other, because each may be large.
 async fn each(
     connection: &mut SqliteConnection,
     id: &str,
@@ -210,7 +210,7 @@ fn labelled(mut column: Value, id: &str) -> Value {
 /// A test and its rows, as they are shown.
 struct Line {
     test: i64,
-    /// What the test is about, in short: what finds it in another run.
+    /// A digest of the test, by which it is found in another run.
     about: Option<u64>,
     shown: Value,
     cells: Vec<Value>,

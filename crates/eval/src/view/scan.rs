@@ -17,7 +17,7 @@ use crate::template::value::to_text;
 /// Comments that begin with this mark a row.
 pub const HIGHLIGHT: &str = "!highlight";
 
-/// What questions look at in a row.
+/// The parts of a row that conditions look at.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Seen {
@@ -91,7 +91,7 @@ impl Seen {
         std::iter::once(self.text()).chain(vars).chain(own.chain(said).map(Cow::Borrowed))
     }
 
-    /// What the answer or the test tells beside.
+    /// Returns the metadata of the answer or the test.
     pub fn metadata(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key).or_else(|| self.test_case.metadata.get(key)).filter(|value| !value.is_null())
     }
@@ -150,7 +150,7 @@ pub struct Found {
     pub sums: Vec<Metrics>,
 }
 
-/// Gives every row of a run, by test, then by column.
+/// Passes every row of a run to `see`, by test, then by column.
 pub async fn each(
     connection: &mut SqliteConnection,
     id: &str,
