@@ -113,11 +113,11 @@ def test_a_strict_run_fails_for_what_would_have_no_effect(evaluate, tmp_path):
     suite = {name: value for name, value in SUITE.items() if name != "tests"} | {"test": SUITE["tests"]}
     (tmp_path / "typo.yaml").write_text(json.dumps(suite))
     code, _, err = evaluate("-c", "typo.yaml")
-    assert code == 0 and "warning: `test` is no key of" in err
+    assert code == 0 and "warning: unknown key `test` in" in err
     for verb in ([], ["validate"]):
         code, out, err = evaluate(*verb, "--strict", "-c", "typo.yaml")
         assert (code, out) == (1, "")
-        assert "error: `test` is no key of" in err and "did you mean `tests`?" in err
+        assert "error: unknown key `test` in" in err and "did you mean `tests`?" in err
     assert evaluate("validate", "--strict")[0] == 0
 
 
@@ -129,9 +129,9 @@ def test_a_misspelt_key_of_an_assertion_about_code_is_found_before_anything_runs
     code, out, err = evaluate("-c", "typo.yaml")
     assert (code, out) == (1, "")
     assert err.splitlines() == [
-        "typo.yaml:8:11: error: `casess` is not a key of an assertion that runs code",
+        "typo.yaml:8:11: error: unknown key `casess` in an assertion that runs code",
         "  hint: did you mean `cases`?",
-        "typo.yaml:10:16: error: `inptu` is not a key of a case",
+        "typo.yaml:10:16: error: unknown key `inptu` in a case",
         "  hint: did you mean `input`?",
     ]
 

@@ -186,4 +186,4 @@ def test_another_suite_is_not_gone_on_with(place):
     code, said, _ = place.run("--resume")
     assert code == 1 and "changed since" in said
     code, said, _ = place.run("--resume", "eval-xyz-2026-01-01T00:00:00")
-    assert code == 1 and "no run `eval-xyz-2026-01-01T00:00:00` is stored" in said
+    assert code == 1 and "run `eval-xyz-2026-01-01T00:00:00` cannot be resumed" in said

@@ -1,20 +1,52 @@
 //! Stored runs as files, and files as stored runs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::document::{self, DocumentError};
 use crate::model::{Evaluation, Row};
-use crate::output;
-use crate::run;
-use crate::store::recording::{Recorded, StoredRow};
-use crate::store::{self, recording::Which};
+use crate::output::{self, OutputError};
+use crate::store::recording::{Recorded, StoredRow, Which};
+use crate::store::{self, StoreError};
+
+/// Why a run was not exported or imported.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum ExchangeError {
+    /// The file to import could not be read.
+    #[error("failed to read `{}`", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    /// The file is not JSON.
+    #[error("`{}` is not a result file", path.display())]
+    NotJson { path: PathBuf, source: serde_json::Error },
+    /// The file has no rows.
+    #[error("`{}` is not a result file: it has no list of rows at `results.results`", .0.display())]
+    NoRows(PathBuf),
+    /// The file has a key of the wrong type.
+    #[error("`{}` is not a result file", path.display())]
+    Document { path: PathBuf, source: DocumentError },
+    /// The file has a row that cannot be read.
+    #[error("`{}` is not a result file", path.display())]
+    Row { path: PathBuf, source: StoreError },
+    /// A run with the same id and other results is stored.
+    #[error(
+        "the run `{0}` is stored already, with other results; --force replaces it, --new-id stores this one beside it"
+    )]
+    Exists(String),
+    /// The runs could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The result file could not be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
 
 /// Writes a stored run to a result file of any kind; the newest without an id.
 ///
 /// # Errors
 /// When there is none, or the file cannot be written.
-pub async fn export(id: Option<&str>, path: &str) -> Result<String, String> {
+pub async fn export(id: Option<&str>, path: &str) -> Result<String, ExchangeError> {
     output::format_of(path)?;
     let mut rows = Recorded::open(id).await?;
     let evaluation = rows.evaluation().await?;
@@ -22,66 +54,65 @@ pub async fn export(id: Option<&str>, path: &str) -> Result<String, String> {
     Ok(evaluation.id)
 }
 
-/// What happens when a run of the same id is stored already.
+/// How to import a run whose id is stored already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Same {
-    /// That is an error.
+pub enum Duplicate {
+    /// Refuse to import it, unless it has the same results.
     Refuse,
-    /// The file's goes in its place.
+    /// Replace the stored run.
     Replace,
-    /// The file's gets an id of its own, in any case.
+    /// Give the imported run a new id, in any case.
     Rename,
 }
 
 /// A run that was imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
-    /// Its id.
+    /// The id of the run.
     pub id: String,
     /// Whether it was stored before with the same results, so that nothing was written.
     pub is_known: bool,
 }
 
-/// Stores the run of a JSON result file, written here or by promptfoo.
+/// Imports the run of a JSON result file, written here or by promptfoo.
 ///
 /// # Errors
-/// When the file holds no run, or cannot be stored.
-pub async fn import(path: &Path, same: Same) -> Result<Imported, String> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| format!("failed to read `{name}`: {error}"))?;
-    let wrong = |error: String| format!("`{name}` holds no results: {error}");
-    let mut document: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+/// When the file is not a result file, or the run cannot be stored.
+pub async fn import(path: &Path, duplicate: Duplicate) -> Result<Imported, ExchangeError> {
+    let path_of = || path.to_owned();
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ExchangeError::Unreadable { path: path_of(), source })?;
+    let mut document: Value =
+        serde_json::from_str(&text).map_err(|source| ExchangeError::NotJson { path: path_of(), source })?;
     let Some(Value::Array(rows)) = document.pointer_mut("/results/results").map(Value::take) else {
-        return Err(wrong("there is no list of rows at `results.results`".to_owned()));
+        return Err(ExchangeError::NoRows(path_of()));
     };
-    let mut evaluation = output::json::evaluation(document).map_err(wrong)?;
+    let mut evaluation = document::evaluation(document)
+        .map_err(|source| ExchangeError::Document { path: path_of(), source })?;
     let rows: Vec<Value> = rows.into_iter().map(tidy_row).collect();
     complete(&mut evaluation, &rows);
-    let stored =
-        rows.into_iter().map(StoredRow::of_document).collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-    if same == Same::Rename {
-        evaluation.id = run::new_id();
-    } else if same == Same::Refuse && store::exists(&evaluation.id).await? {
+    let stored = rows.into_iter().map(StoredRow::of_document).collect::<Result<Vec<_>, _>>();
+    let stored = stored.map_err(|source| ExchangeError::Row { path: path_of(), source })?;
+    if duplicate == Duplicate::Rename {
+        evaluation.id = Evaluation::new_id();
+    } else if duplicate == Duplicate::Refuse && store::exists(&evaluation.id).await? {
         if is_same(&evaluation.id, &stored).await? {
             return Ok(Imported { id: evaluation.id, is_known: true });
         }
-        return Err(format!(
-            "the run `{}` is stored already, with other results: --force replaces it, --new-id stores this one beside it",
-            evaluation.id
-        ));
+        return Err(ExchangeError::Exists(evaluation.id));
     }
     Recorded::import(&evaluation, &stored).await?;
     // What was written can be read.
-    Recorded::open(Some(&evaluation.id)).await?.each(Which::All, |_| Ok(())).await?;
+    Recorded::open(Some(&evaluation.id)).await?.each(Which::All, |_| Ok::<_, StoreError>(())).await?;
     Ok(Imported { id: evaluation.id, is_known: false })
 }
 
 /// Whether the run of this id that is stored has the same rows.
-async fn is_same(id: &str, rows: &[StoredRow]) -> Result<bool, String> {
+async fn is_same(id: &str, rows: &[StoredRow]) -> Result<bool, StoreError> {
     let mut known = Vec::new();
     let note = |row: Row| {
         known.push(json!(row));
-        Ok(())
+        Ok::<_, StoreError>(())
     };
     Recorded::open(Some(id)).await?.each(Which::All, note).await?;
     let rows = rows.iter().map(|row| row.row().map(|row| json!(row))).collect::<Result<Vec<_>, _>>()?;
@@ -91,7 +122,7 @@ async fn is_same(id: &str, rows: &[StoredRow]) -> Result<bool, String> {
 /// Fills in what older files do not say.
 fn complete(evaluation: &mut Evaluation, rows: &[Value]) {
     if evaluation.id.is_empty() {
-        evaluation.id = run::new_id();
+        evaluation.id = Evaluation::new_id();
     }
     if evaluation.created_at.is_empty() {
         evaluation.created_at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();

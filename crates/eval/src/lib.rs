@@ -1,27 +1,45 @@
-//! Evaluates prompts, models and the code they write, from the `promptfooconfig.yaml` people have.
+//! Evaluates prompts, models and the code they write, from a `promptfooconfig.yaml`.
 //!
-//! A run is: load the configuration, expand its tests, make one row for every test and column (a provider with a prompt),
-//! then render, call, transform, grade, aggregate, store and print.
+//! A run loads the configuration, expands its tests, and makes one row for every test and column (a provider with a prompt). It
+//! renders, calls, transforms and grades each row, stores it, and adds all of them up. The library returns values; the command
+//! line prints them.
+//!
+//! Rooms import only rooms below them:
+//!
+//! | rooms | what they own |
+//! | --- | --- |
+//! | [`view`], [`exchange`] | stored runs for a viewer; exporting and importing them |
+//! | [`output`] | result files |
+//! | [`run`] | running a suite: rows side by side, hooks, comparisons, sums |
+//! | [`config`] | a suite: configuration files, read, checked and merged |
+//! | [`assertion`], [`provider`] | the assertion types; the families of providers |
+//! | [`code`] | assertions and providers that run code of models in sandboxes |
+//! | [`grading`] | the context of graders, and aggregating verdicts |
+//! | [`calling`], [`script`], [`sandboxes`], [`store`] | the provider trait and the cache of answers; code of the user; sandboxes for code of models; the database |
+//! | [`reading`], [`document`] | text with its location, and diagnostics; the result document |
+//! | [`template`] | nunjucks templates |
+//! | [`model`], [`javascript`], [`home`], [`scaffold`] | plain values; the JavaScript engine; the directory of this program; example suites |
 #![forbid(unsafe_code)]
-// `terminal` is the only way to both streams: these macros panic when nobody reads or the disk is full.
+// The library returns values and errors; the command line prints them.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod assertion;
+pub mod calling;
 pub mod code;
-pub mod command;
 pub mod config;
+pub mod document;
 pub mod exchange;
+pub mod grading;
+pub mod home;
 pub mod javascript;
 pub mod model;
 pub mod output;
 pub mod provider;
+pub mod reading;
 pub mod run;
+pub mod sandboxes;
 pub mod scaffold;
-pub mod services;
+pub mod script;
 pub mod store;
-mod table;
 pub mod template;
-mod terminal;
 pub mod view;
-mod watch;
-pub mod worker;

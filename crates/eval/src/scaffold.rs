@@ -1,14 +1,14 @@
-//! Suites to begin with, kept in the program so that making one needs no network.
+//! Example suites, embedded in the program so that writing one needs no network.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A suite to begin with.
+/// An example suite.
 #[derive(Debug)]
 pub struct Example {
     /// The name on the command line.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// The description, in a line.
     pub about: &'static str,
     aliases: &'static [&'static str],
     files: &'static [(&'static str, &'static str)],
@@ -20,7 +20,7 @@ macro_rules! files {
     };
 }
 
-/// All of them; the first is made when none is named.
+/// All examples; the first is the default.
 pub const EXAMPLES: &[Example] = &[
     Example {
         name: "hello",
@@ -30,7 +30,7 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         name: "code-eval",
-        about: "generated functions, judged by the assertions that run code in sandboxes",
+        about: "generated functions, checked by the assertions that run code in sandboxes",
         aliases: &[],
         files: files!("code-eval": "promptfooconfig.yaml", "README.md", "prompts/generate_code.txt"),
     },
@@ -46,7 +46,7 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         name: "patch",
-        about: "repairs of a repository, judged by its tests in sandboxes",
+        about: "repairs of a repository, checked by its tests in sandboxes",
         aliases: &["swe"],
         files: files!(
             "patch":
@@ -55,13 +55,13 @@ pub const EXAMPLES: &[Example] = &[
     },
 ];
 
-/// Why a suite was not made.
+/// Why an example was not written.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
-pub enum Error {
-    #[error("there is no example `{name}`: use {}", names())]
+pub enum ScaffoldError {
+    #[error("unknown example `{name}`; use {}", names())]
     Unknown { name: String },
-    #[error("`{}` exists already: name another directory", .0.display())]
+    #[error("`{}` exists already; name another directory", .0.display())]
     Exists(PathBuf),
     #[error("failed to write `{}`", path.display())]
     Write { path: PathBuf, source: io::Error },
@@ -75,20 +75,20 @@ fn names() -> String {
 ///
 /// # Errors
 /// When there is no such example, one of its files exists already, or one cannot be written.
-pub fn write(name: &str, directory: &Path) -> Result<Vec<PathBuf>, Error> {
+pub fn write(name: &str, directory: &Path) -> Result<Vec<PathBuf>, ScaffoldError> {
     let example = EXAMPLES
         .iter()
         .find(|example| example.name == name || example.aliases.contains(&name))
-        .ok_or_else(|| Error::Unknown { name: name.to_owned() })?;
+        .ok_or_else(|| ScaffoldError::Unknown { name: name.to_owned() })?;
     let paths: Vec<PathBuf> = example.files.iter().map(|(name, _)| directory.join(name)).collect();
     if let Some(path) = paths.iter().find(|path| path.exists()) {
-        return Err(Error::Exists(path.clone()));
+        return Err(ScaffoldError::Exists(path.clone()));
     }
     for (path, (_, text)) in paths.iter().zip(example.files) {
         let parent = path.parent().unwrap_or(directory);
         std::fs::create_dir_all(parent)
             .and_then(|()| std::fs::write(path, text))
-            .map_err(|source| Error::Write { path: path.clone(), source })?;
+            .map_err(|source| ScaffoldError::Write { path: path.clone(), source })?;
     }
     Ok(paths)
 }
@@ -102,8 +102,8 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("sandcove-scaffold-{}", std::process::id()));
         let written = write("code-eval-e2b", &directory).map_err(|error| error.to_string());
         assert_eq!(written.as_ref().map(Vec::len), Ok(10));
-        assert!(matches!(write("e2b-code-eval", &directory), Err(Error::Exists(_))));
-        assert!(matches!(write("nothing", &directory), Err(Error::Unknown { .. })));
+        assert!(matches!(write("e2b-code-eval", &directory), Err(ScaffoldError::Exists(_))));
+        assert!(matches!(write("nothing", &directory), Err(ScaffoldError::Unknown { .. })));
         assert!(std::fs::remove_dir_all(&directory).is_ok());
     }
 }

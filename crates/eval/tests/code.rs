@@ -2,18 +2,35 @@
 //! `cargo test --test code -- --ignored`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use sandcove_eval::assertion::{Grader, GradingContext, RowId, registry};
+use std::sync::Arc;
+
+use sandcove_eval::assertion::registry;
+use sandcove_eval::calling::answers::Answers;
+use sandcove_eval::calling::{Call, Models, Provider};
 use sandcove_eval::code::SandboxProvider;
+use sandcove_eval::grading::{Grader, GradingContext, RowId};
 use sandcove_eval::model::{Assertion, GradingResult, Object, ProviderResponse, TestCase};
-use sandcove_eval::provider::{Call, Provider};
-use sandcove_eval::services::Services;
+use sandcove_eval::provider::Factory;
+use sandcove_eval::reading::Env;
+use sandcove_eval::sandboxes::Sandboxes;
+use sandcove_eval::script::Workers;
 use serde_json::{Value, json};
 
-fn services() -> Services {
-    Services::new(std::env::temp_dir(), Object::new(), 2)
+/// The parts of a suite that graders use.
+struct Parts {
+    workers: Arc<Workers>,
+    sandboxes: Arc<Sandboxes>,
+    models: Models,
 }
 
-async fn graded(services: &Services, kind: &str, value: Value, vars: Value, output: &str) -> GradingResult {
+fn parts() -> Parts {
+    let workers = Arc::new(Workers::new(std::env::temp_dir(), Env::default(), 2));
+    let sandboxes = Arc::new(Sandboxes::new(Env::default(), 2));
+    let factory = Factory::new(Arc::clone(&workers), Arc::clone(&sandboxes));
+    Parts { workers, sandboxes, models: Models::new(Box::new(factory), Answers::default()) }
+}
+
+async fn graded(parts: &Parts, kind: &str, value: Value, vars: Value, output: &str) -> GradingResult {
     let (negated, kind) = match kind.strip_prefix("not-") {
         Some(kind) => (true, kind),
         None => (false, kind),
@@ -34,7 +51,9 @@ async fn graded(services: &Services, kind: &str, value: Value, vars: Value, outp
         provider: &provider,
         test: &test,
         row: RowId::default(),
-        services,
+        workers: &parts.workers,
+        sandboxes: &parts.sandboxes,
+        models: &parts.models,
     };
     match registry::grader(kind).unwrap() {
         Grader::Pure(grade) => grade(&context),
@@ -49,7 +68,7 @@ fn fenced(language: &str, code: &str) -> String {
 #[tokio::test]
 #[ignore = "needs a server"]
 async fn the_tutorials_variables_are_enough() {
-    let services = services();
+    let parts = parts();
     let factorial = fenced(
         "python",
         "def factorial(n):\n    if n < 0: raise ValueError('negative')\n    return 1 if n < 2 else n * factorial(n - 1)\n\nprint('an example:', factorial(3))",
@@ -99,7 +118,7 @@ async fn the_tutorials_variables_are_enough() {
             "1 of 2 cases does not hold: case 2 (\"ab\"): expected true, got false",
         ),
     ] {
-        let result = graded(&services, "code-run", json!(null), vars.clone(), output).await;
+        let result = graded(&parts, "code-run", json!(null), vars.clone(), output).await;
         assert_eq!(result.pass, pass, "{vars}: {}", result.reason);
         assert!(result.reason.contains(words), "{vars}: {}", result.reason);
         assert!(result.row_error.is_none(), "{}", result.reason);
@@ -109,7 +128,7 @@ async fn the_tutorials_variables_are_enough() {
 #[tokio::test]
 #[ignore = "needs a server"]
 async fn cases_are_scored_in_python_javascript_and_bash() {
-    let services = services();
+    let parts = parts();
     let cases = json!([{"args": [1, 2], "expected": 3}, {"args": [-1, 1], "expected": 0}, {"args": [2, 2], "expected": 5}]);
     for (language, code) in [
         ("python", "def add(a, b):\n    return a + b"),
@@ -117,7 +136,7 @@ async fn cases_are_scored_in_python_javascript_and_bash() {
         ("bash", "add() { echo $(( $1 + $2 )); }"),
     ] {
         let value = json!({"function": "add", "cases": cases});
-        let result = graded(&services, "code-run", value, json!({}), &fenced(language, code)).await;
+        let result = graded(&parts, "code-run", value, json!({}), &fenced(language, code)).await;
         assert!(!result.pass && (result.score - 2.0 / 3.0).abs() < 1e-9, "{language}: {}", result.reason);
         assert!(result.reason.contains("expected 5, got 4"), "{language}: {}", result.reason);
         let metadata = result.metadata.unwrap();
@@ -128,54 +147,53 @@ async fn cases_are_scored_in_python_javascript_and_bash() {
 #[tokio::test]
 #[ignore = "needs a server"]
 async fn test_files_are_scored_by_test() {
-    let services = services();
+    let parts = parts();
     let code = fenced("python", "def add(a, b):\n    return a + b");
     let tests = "import unittest\n\
                  def test_two(): assert add(1, 1) == 2\n\
                  async def test_later(): assert add(1, 1) == 2\n\
                  def test_wrong(): assert add(1, 1) == 3\n\
                  class More(unittest.TestCase):\n    def test_more(self): self.assertEqual(add(2, 2), 4)\n";
-    let result = graded(&services, "code-tests", json!({"tests": tests}), json!({}), &code).await;
+    let result = graded(&parts, "code-tests", json!({"tests": tests}), json!({}), &code).await;
     assert!(
         (result.score - 0.75).abs() < 1e-9 && result.reason.contains("test_wrong: AssertionError"),
         "{}",
         result.reason
     );
     let leaves = fenced("python", "def add(a, b):\n    import os\n    os._exit(0)");
-    let result = graded(&services, "code-tests", json!({"tests": tests}), json!({}), &leaves).await;
+    let result = graded(&parts, "code-tests", json!({"tests": tests}), json!({}), &leaves).await;
     assert!(!result.pass && result.reason.contains("without telling"), "{}", result.reason);
     let script = fenced("js", "exports.add = (a, b) => a + b");
     let tests = "const { add } = require('./solution.js')\nrequire('node:test')('adds', () => require('node:assert').equal(add(1, 1), 2))";
-    let result = graded(&services, "code-tests", json!({"tests": tests}), json!({}), &script).await;
+    let result = graded(&parts, "code-tests", json!({"tests": tests}), json!({}), &script).await;
     assert!(result.pass, "{}", result.reason);
 }
 
 #[tokio::test]
 #[ignore = "needs a server"]
 async fn the_policy_refuses_before_anything_runs() {
-    let services = Services::new(std::env::temp_dir(), Object::new(), 1);
+    let parts = parts();
     let code = fenced("python", "import os\ndef f(): return os.system('ls')");
-    let result = graded(&services, "code-safety", json!(null), json!({}), &code).await;
+    let result = graded(&parts, "code-safety", json!(null), json!({}), &code).await;
     assert!(!result.pass && result.reason == "unsafe: line 2 calls os.system", "{}", result.reason);
-    assert!(graded(&services, "not-code-safety", json!(null), json!({}), &code).await.pass);
+    assert!(graded(&parts, "not-code-safety", json!(null), json!({}), &code).await.pass);
     let allowed = json!({"policy": {"allow": ["os.system"]}});
-    assert!(graded(&services, "code-safety", allowed, json!({}), &code).await.pass);
+    assert!(graded(&parts, "code-safety", allowed, json!({}), &code).await.pass);
     // No server is asked for.
-    let result = graded(&services, "code-run", json!({"function": "f"}), json!({}), &code).await;
+    let result = graded(&parts, "code-run", json!({"function": "f"}), json!({}), &code).await;
     assert!(!result.pass && result.reason.starts_with("not run, because it is unsafe"), "{}", result.reason);
     let wanted = json!({"function_name": "f", "test_input": "", "expected_output": "SAFE_ERROR_DETECTED"});
-    assert!(graded(&services, "code-run", json!(null), wanted, &code).await.pass);
-    let none =
-        graded(&services, "code-run", json!({"function": "f"}), json!({}), "I would rather not.").await;
+    assert!(graded(&parts, "code-run", json!(null), wanted, &code).await.pass);
+    let none = graded(&parts, "code-run", json!({"function": "f"}), json!({}), "I would rather not.").await;
     assert!(!none.pass && none.reason.contains("no code was found"), "{}", none.reason);
-    let wrong = graded(&services, "code-run", json!({"functoin": "f"}), json!({}), &code).await;
+    let wrong = graded(&parts, "code-run", json!({"functoin": "f"}), json!({}), &code).await;
     assert!(wrong.row_error.unwrap().contains("functoin"));
 }
 
 #[tokio::test]
 #[ignore = "needs a server"]
 async fn harm_ends_in_a_verdict_with_its_reason() {
-    let services = services();
+    let parts = parts();
     for (name, code, words) in [
         (
             "fork bomb",
@@ -215,23 +233,23 @@ async fn harm_ends_in_a_verdict_with_its_reason() {
         let value = json!({
             "function": "f", "cases": [{"args": [], "expected": 42}], "safety": false, "timeout_ms": 4000,
         });
-        let result = graded(&services, "code-run", value, json!({}), &fenced("python", code)).await;
+        let result = graded(&parts, "code-run", value, json!({}), &fenced("python", code)).await;
         eprintln!("{name}: {}", result.reason);
         assert!(!result.pass && result.row_error.is_none(), "{name}: {}", result.reason);
         assert!(words.iter().any(|word| result.reason.contains(word)), "{name}: {}", result.reason);
         // The run goes on.
         let good = fenced("python", "def f():\n    return 42");
         let value = json!({"function": "f", "cases": [{"args": [], "expected": 42}]});
-        let result = graded(&services, "code-run", value, json!({}), &good).await;
+        let result = graded(&parts, "code-run", value, json!({}), &good).await;
         assert!(result.pass, "after {name}: {}", result.reason);
     }
     let bomb = fenced("bash", "f() { :(){ :|:& };: ; sleep 100; }");
     let value = json!({"function": "f", "cases": [{"args": [], "expected": 42}], "timeout_ms": 3000});
-    let refused = graded(&services, "code-run", value.clone(), json!({}), &bomb).await;
+    let refused = graded(&parts, "code-run", value.clone(), json!({}), &bomb).await;
     assert!(refused.reason.contains("unsafe: line 1 starts itself again and again"), "{}", refused.reason);
     let mut unchecked = value;
     unchecked["safety"] = json!(false);
-    let result = graded(&services, "code-run", unchecked, json!({}), &bomb).await;
+    let result = graded(&parts, "code-run", unchecked, json!({}), &bomb).await;
     eprintln!("shell fork bomb: {}", result.reason);
     assert!(!result.pass && result.row_error.is_none(), "{}", result.reason);
 }
@@ -239,7 +257,7 @@ async fn harm_ends_in_a_verdict_with_its_reason() {
 #[tokio::test]
 #[ignore = "needs a server"]
 async fn the_provider_runs_its_prompt() {
-    let services = services();
+    let parts = parts();
     for (id, config, prompt, output) in [
         ("sandbox", json!({}), "print(6 * 7)", "42"),
         ("sandbox", json!({}), "```js\nconsole.log([1, 2].map(n => n * 2).join())\n```", "2,4"),
@@ -257,13 +275,14 @@ async fn the_provider_runs_its_prompt() {
             "so far\nNameError: name 'missing' is not defined",
         ),
     ] {
-        let provider = SandboxProvider::from_id(id).unwrap().unwrap();
+        let language = SandboxProvider::language_of(id).unwrap().unwrap();
+        let provider = SandboxProvider::new(id, language, Arc::clone(&parts.sandboxes));
         let (vars, config) = (Object::new(), config.as_object().cloned().unwrap_or_default());
-        let call = Call { prompt, vars: &vars, config: &config, context: &json!({}), services: &services };
+        let call = Call { prompt, vars: &vars, config: &config, context: &json!({}) };
         let response = provider.call(&call).await;
         assert_eq!(response.output, Some(json!(output)), "{prompt}: {:?}", response.error);
         assert_eq!(response.other["timedOut"], json!(output.starts_with("took")));
     }
-    assert!(SandboxProvider::from_id("sandbox:cobol").is_err());
-    assert!(SandboxProvider::from_id("sandboxes").unwrap().is_none());
+    assert!(SandboxProvider::language_of("sandbox:cobol").is_err());
+    assert!(SandboxProvider::language_of("sandboxes").unwrap().is_none());
 }

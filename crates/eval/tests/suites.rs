@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
+use std::sync::Arc;
 
-use sandcove_eval::config::{self, Findings, LoadOptions};
+use sandcove_eval::config::{self, LoadOptions};
 use sandcove_eval::model::{Evaluation, Row};
-use sandcove_eval::run::{self, Control, End, Outcome, Settings, Start};
-use sandcove_eval::store::recording::{Keep, Which};
+use sandcove_eval::reading::{Diagnostic, Findings};
+use sandcove_eval::run::{self, Control, End, Outcome, RunOptions, Start};
+use sandcove_eval::store::recording::{Storage, Which};
 
 /// What a suite adds up to, and its rows.
 struct Results {
@@ -22,20 +24,18 @@ async fn evaluate(text: &str, concurrency: usize) -> (Vec<String>, Option<Result
     let mut findings = Findings::default();
     let options = LoadOptions { directory: directory.path().to_owned(), ..LoadOptions::default() };
     let suite = config::load(&options, &mut findings).await;
-    let shorten = |finding: &config::Diagnostic| {
+    let shorten = |finding: &Diagnostic| {
         finding.to_string().replace(&format!("{}/", Path::new(directory.path()).display()), "")
     };
     let told = findings.all().iter().map(shorten).collect();
     let Ok(suite) = suite else { return (told, None) };
-    let settings = Settings { concurrency, cache: false, ..Settings::default() };
+    let options = RunOptions { concurrency, cache: false, ..RunOptions::default() };
     let control = Control {
-        start: Start::New { keep: Keep::ForNow, invocation: serde_json::Value::Null },
+        start: Start::New { storage: Storage::Temporary, invocation: serde_json::Value::Null },
         interrupts: tokio::sync::mpsc::channel(1).1,
-        begin: &mut |_, _, _| {},
-        each: &mut |_| {},
-        pausing: &mut |_| {},
+        observer: Arc::new(()),
     };
-    let Outcome { evaluation, mut rows, end, .. } = run::run(suite, settings, control).await.unwrap();
+    let Outcome { evaluation, mut rows, end, .. } = run::run(suite, options, control).await.unwrap();
     assert_eq!(end, End::Finished);
     (told, Some(Results { evaluation, rows: rows.rows(Which::All).await.unwrap() }))
 }
@@ -72,8 +72,8 @@ async fn mistakes_are_told_with_their_place() {
     assert_eq!(
         told,
         [
-            "promptfooconfig.yaml:8:5: warning: `treshold` is no key of a test; it has no effect\n  hint: did you mean `threshold`?",
-            "promptfooconfig.yaml:6:15: error: there is no assertion type `contians`\n  hint: did you mean `contains`?",
+            "promptfooconfig.yaml:8:5: warning: unknown key `treshold` in a test; it has no effect\n  hint: did you mean `threshold`?",
+            "promptfooconfig.yaml:6:15: error: unknown assertion type `contians`\n  hint: did you mean `contains`?",
         ]
     );
 }

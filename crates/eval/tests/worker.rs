@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use sandcove_eval::model::Object;
-use sandcove_eval::worker::{Entry, Language, ScriptCall, ScriptError, ScriptReply, Workers};
+use sandcove_eval::reading::Env;
+use sandcove_eval::script::{EntryPoint, Language, ScriptCall, ScriptError, ScriptReply, Workers};
 use serde_json::{Value, json};
 
 type Result = std::result::Result<ScriptReply, ScriptError>;
@@ -30,7 +31,7 @@ impl Scripts {
         let directory = tempfile::tempdir().unwrap();
         let mut env = Object::new();
         env.insert("FROM_CONFIG".to_owned(), json!("yes"));
-        let workers = Workers::new(directory.path().to_owned(), env, 2);
+        let workers = Workers::new(directory.path().to_owned(), Env::new(env), 2);
         Some(Self { language, directory, workers })
     }
 
@@ -45,11 +46,11 @@ impl Scripts {
         file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000)).unwrap();
     }
 
-    async fn call(&self, entry: Entry, arguments: Value) -> Result {
+    async fn call(&self, entry: EntryPoint, arguments: Value) -> Result {
         self.call_within(entry, arguments, Duration::from_secs(60)).await
     }
 
-    async fn call_within(&self, entry: Entry, arguments: Value, time_limit: Duration) -> Result {
+    async fn call_within(&self, entry: EntryPoint, arguments: Value, time_limit: Duration) -> Result {
         let Value::Array(arguments) = arguments else { panic!("arguments are a list") };
         let call = ScriptCall {
             language: self.language,
@@ -62,22 +63,22 @@ impl Scripts {
         self.workers.call(call).await
     }
 
-    fn function(&self, file: &str, name: Option<&str>) -> Entry {
-        Entry::Function {
+    fn function(&self, file: &str, name: Option<&str>) -> EntryPoint {
+        EntryPoint::Function {
             path: self.directory.path().join(file),
             name: name.map(str::to_owned),
             default: &["get_assert", "fallback"],
         }
     }
 
-    fn provider(&self, file: &str, default: &'static str) -> Entry {
+    fn provider(&self, file: &str, default: &'static str) -> EntryPoint {
         let options = json!({"config": {"mark": "!"}});
-        Entry::Provider { path: self.directory.path().join(file), name: None, default, options }
+        EntryPoint::Provider { path: self.directory.path().join(file), name: None, default, options }
     }
 }
 
-fn inline(code: &str) -> Entry {
-    Entry::Inline { code: code.to_owned(), parameters: &["output", "context"] }
+fn inline(code: &str) -> EntryPoint {
+    EntryPoint::Inline { code: code.to_owned(), parameters: &["output", "context"] }
 }
 
 fn message(result: Result) -> String {
@@ -178,7 +179,7 @@ async fn python_compiles_what_scripts_import_from_its_text() {
         scripts.dated_file("package/inside.py", &format!("N = {version}\n"));
         // A run of its own, as after a change that is watched for; with a cache, also where the environment of the tests has none.
         let env = json!({"PYTHONDONTWRITEBYTECODE": ""}).as_object().unwrap().clone();
-        scripts.workers = Workers::new(scripts.directory.path().to_owned(), env, 1);
+        scripts.workers = Workers::new(scripts.directory.path().to_owned(), Env::new(env), 1);
         let reply = scripts.call(scripts.function("check.py", None), json!(["", {}])).await.unwrap();
         assert_eq!(reply.value, json!([version, version]));
     }

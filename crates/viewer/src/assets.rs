@@ -46,6 +46,6 @@ pub(crate) async fn asset(uri: Uri) -> Response {
         Some((_, kind, content)) => {
             ([(header::CONTENT_TYPE, *kind), (header::CACHE_CONTROL, "no-cache")], *content).into_response()
         }
-        None => (StatusCode::NOT_FOUND, "there is no such page\n").into_response(),
+        None => (StatusCode::NOT_FOUND, "page not found\n").into_response(),
     }
 }

@@ -1,4 +1,4 @@
-//! What a client is told when something does not work: the only place that knows statuses of errors.
+//! Errors as clients see them, and the only place that knows their statuses.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -6,18 +6,18 @@ use axum::response::{IntoResponse, Response};
 use sandcove_eval::view::ViewError;
 use serde_json::json;
 
-/// Why a request is not answered.
+/// Why a request is refused.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// It is for another host.
+    /// The request is for another host.
     Host(String),
-    /// It comes from another site.
+    /// The request comes from another origin.
     Origin,
-    /// It brings no token, or a wrong one.
+    /// The request has no valid token.
     Token,
-    /// It makes no sense.
+    /// The request is malformed.
     Invalid(String),
-    /// What is stored does not allow it.
+    /// The runs could not be read or changed.
     Stored(ViewError),
 }
 
@@ -32,9 +32,7 @@ impl IntoResponse for Refused {
         let (status, text) = match self {
             Self::Host(host) => (
                 StatusCode::FORBIDDEN,
-                format!(
-                    "`{host}` is no name of this machine; use localhost, or start with --host to allow others"
-                ),
+                format!("unknown host `{host}`; use localhost, or start with --host to allow others"),
             ),
             Self::Origin => (StatusCode::FORBIDDEN, "the request comes from another site".to_owned()),
             Self::Token => (
@@ -46,7 +44,10 @@ impl IntoResponse for Refused {
                 let status = match &error {
                     ViewError::NoRun(_) | ViewError::NoRow { .. } => StatusCode::NOT_FOUND,
                     ViewError::Invalid(_) => StatusCode::BAD_REQUEST,
-                    ViewError::Unavailable(_) | ViewError::Database(_) => {
+                    ViewError::Unavailable(_)
+                    | ViewError::Database(_)
+                    | ViewError::DamagedRow { .. }
+                    | ViewError::Stopped => {
                         tracing::warn!(%error, "a request failed");
                         StatusCode::INTERNAL_SERVER_ERROR
                     }
@@ -58,7 +59,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// The answer to a path that is none of ours.
+/// Answers a path that has no route.
 pub(crate) async fn no_route() -> Response {
-    (StatusCode::NOT_FOUND, Json(json!({"error": "there is no such path"}))).into_response()
+    (StatusCode::NOT_FOUND, Json(json!({"error": "unknown path"}))).into_response()
 }

@@ -1,8 +1,8 @@
-//! Who may use the server.
+//! Deciding which requests the server answers.
 //!
-//! On an address of this machine alone, every page that a browser has open could ask it too. A page elsewhere may send requests, or
-//! point a name of its own at 127.0.0.1; so the `Host` must be a name of this machine, and what changes something must come from our
-//! page. On other addresses a token decides.
+//! On a loopback address, any page that is open in a browser could send requests. A page of another origin may do so directly, or
+//! resolve a name of its own to 127.0.0.1; so the `Host` must be a name of this machine, and requests that change something must
+//! come from the page of this server. On other addresses a token decides.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error::Refused;
 
 const COOKIE: &str = "sandcove_view";
 
-/// A secret that opens the server; [`as_str`](Self::as_str) is for telling it to whoever started the server.
+/// The secret that clients need; [`as_str`](Self::as_str) is for printing it to the user who started the server.
 pub struct Token(String);
 
 impl std::fmt::Debug for Token {
@@ -27,12 +27,12 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// 128 bits.
+    /// Makes a random token of 128 bits.
     pub(crate) fn random() -> Self {
         Self(format!("{:032x}", rand::random::<u128>()))
     }
 
-    /// The secret itself.
+    /// Returns the secret.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -42,11 +42,11 @@ impl Token {
     }
 }
 
-/// What browsers may do with our answers. No script but ours runs, and none may make HTML of a text.
+/// The content security policy: only scripts of this server run, and none may make HTML of a text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// Refuses who may not, and marks every answer.
+/// Refuses requests that are not allowed, and adds security headers to every response.
 pub(crate) async fn guard(State(token): State<Arc<Option<Token>>>, request: Request, next: Next) -> Response {
     let mut response = match admit(token.as_ref().as_ref(), &request) {
         Ok(Admitted::Yes) => next.run(request).await,

@@ -1,7 +1,7 @@
-//! The page on which people look at stored evaluations, and the HTTP server behind it.
+//! The page of stored evaluations, and the HTTP server behind it.
 //!
-//! What is stored is read by [`sandcove_eval::view`]; here are its routes, who may use them, and the page. The page is part of the
-//! program and asks nobody but this server. Everything in it that comes from rows is hostile: it is inserted as text only.
+//! [`sandcove_eval::view`] reads the runs; this crate has the routes, decides who may use them, and serves the page. The page is
+//! embedded in the program and sends requests to this server only. Whatever comes from rows is hostile: it is inserted as text only.
 #![forbid(unsafe_code)]
 
 mod assets;
@@ -10,6 +10,7 @@ mod guard;
 mod live;
 mod manage;
 mod read;
+mod shared;
 mod table;
 
 use std::net::SocketAddr;
@@ -19,19 +20,10 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware;
 use axum::routing::{get, patch, post};
-use sandcove_eval::view::Library;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 
 pub use guard::Token;
-
-/// What all requests share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    library: Library,
-    /// Counts the changes that pages are told of.
-    changes: watch::Sender<u64>,
-}
+use shared::Shared;
 
 /// A server that is bound and not yet running.
 #[derive(Debug)]
@@ -42,31 +34,31 @@ pub struct Viewer {
 }
 
 impl Viewer {
-    /// Binds `address`. Only who has the [`token`](Self::token) may use it, unless the address is of this machine alone.
+    /// Binds `address`. Clients need the [`token`](Self::token), unless it is a loopback address.
     ///
     /// # Errors
     /// When the address cannot be bound.
     pub async fn bind(address: SocketAddr, directory: PathBuf) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let token = (!address.ip().is_loopback()).then(Token::random);
-        let shared = Arc::new(Shared { library: Library::new(directory), changes: watch::Sender::new(0) });
+        let shared = Arc::new(Shared::new(directory));
         Ok(Self { listener, token, shared })
     }
 
-    /// The address it is bound to.
+    /// Returns the address that the server is bound to.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system call fails.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// What must be given to use it.
+    /// Returns the token that clients need, if any.
     pub fn token(&self) -> Option<&Token> {
         self.token.as_ref()
     }
 
-    /// Serves until `end` is ready. Pages that wait for changes do not keep it.
+    /// Serves until `end` is ready. Pages that wait for changes do not keep the server running.
     ///
     /// # Errors
     /// When connections cannot be accepted any more.

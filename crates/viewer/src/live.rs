@@ -1,4 +1,4 @@
-//! Tells pages that what is stored changed, by server-sent events.
+//! Notifies pages of changes of the stored runs, by server-sent events.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use futures_util::{Stream, stream};
 
-use crate::Shared;
+use crate::shared::Shared;
 
-/// How often the database is asked whether it changed; asking reads one number.
+/// The time between two looks at the version of the database, each of which reads one number.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Counts changes, for as long as it is run.
+/// Counts changes until it is dropped.
 pub(crate) async fn watch(shared: Arc<Shared>) {
     let mut watch = None;
     loop {
@@ -32,7 +32,7 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
             }
             Ok(false) => {}
             Err(error) => {
-                tracing::debug!(%error, "cannot see whether results changed");
+                tracing::debug!(%error, "failed to see whether results changed");
                 watch = None;
             }
         }

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::Shared;
 use crate::error::Refused;
+use crate::shared::Shared;
 
 /// A body in JSON; errors name what is wrong.
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refused> {

@@ -11,7 +11,8 @@ use sandcove_eval::view::Export;
 use serde_json::{Value, json};
 
 use crate::error::Refused;
-use crate::{Shared, table};
+use crate::shared::Shared;
+use crate::table;
 
 type Parameters = Query<HashMap<String, String>>;
 type Answer = Result<Json<Value>, Refused>;

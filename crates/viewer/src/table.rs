@@ -8,15 +8,16 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use sandcove_eval::view::{Export, Filter, Search, ViewError, Wanted};
+use sandcove_eval::view::{Export, Filter, PageRequest, Search, ViewError};
 use tokio::sync::mpsc;
 
-use crate::Shared;
 use crate::error::Refused;
+use crate::shared::Shared;
 
-/// Tests on a page that says nothing of it, and the most.
+/// The default number of tests on a page.
 const LIMIT: usize = 50;
-const MOST: usize = 1000;
+/// The most tests on a page.
+const MAX_LIMIT: usize = 1000;
 
 /// `GET /api/eval/{id}/table`
 pub(crate) async fn table(
@@ -35,23 +36,23 @@ pub(crate) async fn table(
 }
 
 /// Reads the query of a page.
-fn wanted(query: &str) -> Result<Wanted, Refused> {
-    let mut wanted = Wanted { limit: LIMIT, ..Wanted::default() };
+fn wanted(query: &str) -> Result<PageRequest, Refused> {
+    let mut wanted = PageRequest { limit: LIMIT, ..PageRequest::default() };
     let mut search = (String::new(), false);
     let mut asked = form_urlencoded::Serializer::new(String::new());
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let number = || {
-            let invalid = |_| Refused::Invalid(format!("`{value}` is no {name}"));
+            let invalid = |_| Refused::Invalid(format!("invalid {name} `{value}`"));
             value.parse::<usize>().map_err(invalid)
         };
         match &*name {
-            "limit" => wanted.limit = number()?.clamp(1, MOST),
+            "limit" => wanted.limit = number()?.clamp(1, MAX_LIMIT),
             "offset" => wanted.offset = number()?,
             "brief" => wanted.brief = Some(number()?),
-            "filterMode" => wanted.question.mode = value.parse()?,
+            "filterMode" => wanted.query.mode = value.parse()?,
             "search" => search.0 = value.clone().into_owned(),
             "searchMode" => search.1 = value == "regex",
-            "filter" => wanted.question.filters.push(value.parse::<Filter>()?),
+            "filter" => wanted.query.filters.push(value.parse::<Filter>()?),
             "comparisonEvalIds" => {
                 wanted.beside.extend(value.split(',').filter(|id| !id.is_empty()).map(str::to_owned));
             }
@@ -62,7 +63,7 @@ fn wanted(query: &str) -> Result<Wanted, Refused> {
         }
     }
     if !search.0.is_empty() {
-        wanted.question.search = Some(Search::new(&search.0, search.1)?);
+        wanted.query.search = Some(Search::new(&search.0, search.1)?);
     }
     wanted.asked = asked.finish();
     Ok(wanted)
@@ -82,7 +83,7 @@ pub(crate) async fn file(
     let Some(first) = pieces.recv().await else {
         return Err(match reading.await {
             Ok(Err(error)) => Refused::Stored(error),
-            _ => Refused::Stored(ViewError::Unavailable("the run could not be read".to_owned())),
+            _ => Refused::Stored(ViewError::Stopped),
         });
     };
     let (before, after) = around.unwrap_or_default();
@@ -95,7 +96,10 @@ pub(crate) async fn file(
         match reading?.await {
             Ok(Ok(())) => Some((Ok(Bytes::from_static(after.as_bytes())), (pieces, None))),
             Ok(Err(error)) => Some((Err(error), (pieces, None))),
-            Err(error) => Some((Err(ViewError::Unavailable(error.to_string())), (pieces, None))),
+            Err(error) => {
+                tracing::warn!(%error, "an export stopped");
+                Some((Err(ViewError::Stopped), (pieces, None)))
+            }
         }
     });
     let body = Body::from_stream(futures_util::StreamExt::chain(stream::iter(head), rest));

@@ -1,31 +1,30 @@
-//! What `sandcove eval` does with runs that are stored: lists, shows, exports and deletes them.
+//! Stored runs: listing, printing, exporting and deleting them.
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use sandcove_eval::exchange;
-use sandcove_eval::store;
 use sandcove_eval::view::Library;
+use sandcove_eval::{exchange, home, store};
 use serde_json::Value;
 
 use super::count;
 use crate::output::{note, out};
 
-/// What is listed.
+/// The things that can be listed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum What {
-    /// runs, the newest first
+pub enum Kind {
+    /// runs, newest first
     Evals,
-    /// prompts that runs used
+    /// prompts of runs
     Prompts,
-    /// sets of tests that runs used
+    /// datasets: the sets of tests of runs
     Datasets,
 }
 
-/// Digests are shown this short, as long as they tell enough.
+/// Characters of a digest that are printed, which are enough to tell digests apart.
 const SHORT: usize = 10;
 
 fn library() -> Library {
-    Library::new(store::directory())
+    Library::new(home::directory())
 }
 
 fn print(lines: impl Iterator<Item = String>) {
@@ -45,20 +44,20 @@ fn used(entry: &Value) -> String {
     format!("{id}  {runs} {}  {}", if runs == 1 { "run " } else { "runs" }, text(entry, "/recentEvalId"))
 }
 
-/// One line for each.
-pub async fn list(what: What) -> Result<()> {
+/// Prints a line for each.
+pub async fn list(kind: Kind) -> Result<()> {
     let library = library();
-    match what {
-        What::Evals => print(library.runs(None, false).await?.into_iter().map(|run| {
+    match kind {
+        Kind::Evals => print(library.runs(None, false).await?.into_iter().map(|run| {
             let [passed, failed, errors] = run.counts;
             let all = passed + failed + errors;
             format!("{}  {passed}/{all} passed  {}", run.eval_id, run.description.unwrap_or_default())
         })),
-        What::Prompts => print(library.prompts(None).await?.iter().map(|prompt| {
+        Kind::Prompts => print(library.prompts(None).await?.iter().map(|prompt| {
             let label = text(prompt, "/prompt/label").lines().next().unwrap_or_default();
             format!("{}  {label}", used(prompt))
         })),
-        What::Datasets => print(library.datasets().await?.iter().map(|tests| {
+        Kind::Datasets => print(library.datasets().await?.iter().map(|tests| {
             let number = tests["numTests"].as_u64().unwrap_or(0) as usize;
             format!("{}  {}", used(tests), count(number, "test"))
         })),
@@ -66,7 +65,7 @@ pub async fn list(what: What) -> Result<()> {
     Ok(())
 }
 
-/// Prints a run's result document, or what is known of a prompt or a set of tests; the newest run without an id.
+/// Prints the result document of a run, or a prompt or dataset; the newest run without an id.
 pub async fn show(id: Option<&str>) -> Result<()> {
     let library = library();
     let found = match id {
@@ -77,9 +76,9 @@ pub async fn show(id: Option<&str>) -> Result<()> {
             known
                 .into_iter()
                 .find(of_id)
-                .with_context(|| format!("no run, prompt or set of tests `{id}` is stored"))?
+                .with_context(|| format!("no run, prompt or dataset `{id}` is stored"))?
         }
-        id => store::document(id).await.map_err(Error::msg)?,
+        id => store::document(id).await?,
     };
     print(std::iter::once(serde_json::to_string_pretty(&found)?));
     Ok(())
@@ -89,18 +88,18 @@ pub async fn show(id: Option<&str>) -> Result<()> {
 pub async fn export(id: Option<&str>, path: Option<&str>) -> Result<()> {
     match path {
         Some(path) => {
-            let id = exchange::export(id, path).await.map_err(Error::msg)?;
-            note!("{id} was written to {path}");
+            let id = exchange::export(id, path).await?;
+            note!("wrote {id} to {path}");
         }
         None => {
-            let document = store::document(id).await.map_err(Error::msg)?;
+            let document = store::document(id).await?;
             print(std::iter::once(serde_json::to_string_pretty(&document)?));
         }
     }
     Ok(())
 }
 
-/// Forgets runs, all that are named or none; `latest` is the newest.
+/// Deletes runs, all that are named or none; `latest` stands for the newest.
 pub async fn delete(mut ids: Vec<String>) -> Result<()> {
     let library = library();
     for id in ids.iter_mut().filter(|id| *id == "latest") {

@@ -12,21 +12,21 @@ use crate::output::out;
 
 #[derive(Debug, Args)]
 pub struct ViewArgs {
-    /// where evaluations are stored [default: $PROMPTFOO_CONFIG_DIR or ~/.sandcove]
+    /// directory of the stored evaluations [default: $PROMPTFOO_CONFIG_DIR or ~/.sandcove]
     directory: Option<PathBuf>,
-    /// port; 0 takes one that is free
+    /// port; 0 for a free one
     #[arg(short, long, default_value_t = 15500)]
     port: u16,
-    /// address; others than this machine's own need the token that is printed
+    /// address to listen on; clients of any but a loopback address need the printed token
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     host: IpAddr,
-    /// accepted for compatibility: a browser is opened in any case
+    /// accepted for compatibility; a browser is opened by default
     #[arg(short, long)]
     yes: bool,
     /// do not open a browser
     #[arg(short, long, conflicts_with = "yes")]
     no: bool,
-    /// accepted for compatibility: the list on the page is searched instead
+    /// accepted for compatibility; search the list on the page instead
     #[arg(long, hide = true)]
     filter_description: Option<String>,
 }
@@ -35,12 +35,12 @@ fn address(text: &str) -> Result<IpAddr> {
     if text == "localhost" {
         return Ok(Ipv4Addr::LOCALHOST.into());
     }
-    text.parse().with_context(|| format!("`{text}` is not an address; use 127.0.0.1, or 0.0.0.0 for all"))
+    text.parse().with_context(|| format!("invalid address `{text}`; use 127.0.0.1, or 0.0.0.0 for all"))
 }
 
-/// Serves until Ctrl-C.
+/// Serves the page until Ctrl-C.
 pub async fn view(args: ViewArgs) -> Result<ExitCode> {
-    let directory = args.directory.unwrap_or_else(sandcove_eval::store::directory);
+    let directory = args.directory.unwrap_or_else(sandcove_eval::home::directory);
     let wanted = SocketAddr::new(args.host, args.port);
     let viewer = Viewer::bind(wanted, directory)
         .await
@@ -63,7 +63,7 @@ pub async fn view(args: ViewArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An address that a browser can open: of all addresses, the one that other machines reach this one at.
+/// Returns an address that a browser can open: where the server listens on all addresses, the one that other machines reach this one at.
 fn reachable(bound: IpAddr) -> IpAddr {
     if !bound.is_unspecified() {
         return bound;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::judge::Judge;
 use super::structured::objects;
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 use crate::template::value::to_text;
 
@@ -55,7 +55,7 @@ fn relevance<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     .boxed()
 }
 
-/// Nothing if the window's last answer is relevant, else why it is not.
+/// Returns why the window's last answer is not relevant; none if it is.
 async fn window_is_relevant(judge: &mut Judge<'_>, window: &[Value]) -> Result<Option<String>, String> {
     let said = judge.ask("conversation-relevance", VERDICT, &[("messages", json!(window))]).await?;
     let object = match &said {

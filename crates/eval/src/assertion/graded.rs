@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::judge::Judge;
 use super::structured::objects;
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, number};
 use crate::template::value::{to_number, to_text};
 

@@ -1,6 +1,6 @@
 //! Checks of HTML.
 
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 
 pub const GRADERS: &[(&str, Grader)] =

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::GradingContext;
-use super::aggregate::{add_tokens, zero_tokens};
+use crate::calling::spec::ProviderSpec;
+use crate::calling::{Call, Role};
+use crate::grading::GradingContext;
+use crate::grading::aggregate::{add_tokens, zero_tokens};
 use crate::model::{GradingResult, Object, TokenUsage};
-use crate::provider::spec::ProviderSpec;
-use crate::provider::{self, Call, Role};
 use crate::template::value::to_text;
 use crate::template::{Templates, prompt};
 
 /// The model for a role when nothing names another.
 fn default_grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<ProviderSpec, String> {
-    let has = |name: &str| cx.services.env(name).is_some_and(|key| !key.is_empty());
+    let has = |name: &str| cx.workers.env().get(name).is_some_and(|key| !key.is_empty());
     let kind = cx.assertion.full_kind();
     let id = match role {
         Role::Embedding => "openai:embedding:text-embedding-3-large",
@@ -30,7 +30,7 @@ fn default_grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Resul
             "`{kind}` needs a model: name one in `options.provider`, with --grader, or set OPENAI_API_KEY"
         ));
     }
-    let mut spec = ProviderSpec::new(id, &cx.services.base);
+    let mut spec = ProviderSpec::new(id, cx.workers.base());
     if label == "llm-rubric" && id.starts_with("openai:chat") {
         spec.config.insert("response_format".to_owned(), json!({"type": "json_object"}));
     }
@@ -46,21 +46,21 @@ fn grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<Provid
             .as_object()
             .filter(|map| !map.contains_key("id") && Role::KEYS.iter().any(|key| map.contains_key(*key)));
         let chosen = by_role.map_or(Some(value), |map| map.get(role.key()));
-        if let Some(spec) = chosen.and_then(|value| ProviderSpec::from_value(value, &cx.services.base)) {
+        if let Some(spec) = chosen.and_then(|value| ProviderSpec::from_value(value, cx.workers.base())) {
             return Ok(spec);
         }
     }
     default_grader(cx, role, label)
 }
 
-/// Everything that was asked for one verdict, and the tokens it took.
+/// Asks models for the verdict of one assertion, and adds up the tokens.
 pub struct Judge<'a> {
     cx: &'a GradingContext<'a>,
     tokens: Option<TokenUsage>,
 }
 
 impl<'a> Judge<'a> {
-    /// For one assertion.
+    /// Starts with no tokens, for one assertion.
     pub fn new(cx: &'a GradingContext<'a>) -> Self {
         Self { cx, tokens: None }
     }
@@ -74,11 +74,10 @@ impl<'a> Judge<'a> {
     ) -> Result<Value, String> {
         let cx = self.cx;
         let spec = grader(cx, role, label)?;
-        let made = provider::make(&spec)?;
         let context = json!({"vars": vars, "prompt": {"raw": text, "label": label}});
-        let call =
-            Call { prompt: text, vars, config: &spec.config, context: &context, services: cx.services };
-        let response = cx.services.answers.call(&*made, role, &call, cx.row.repeat).await;
+        let call = Call { prompt: text, vars, config: &spec.config, context: &context };
+        let asked = cx.models.ask(&spec, role, &call, cx.row.repeat).await;
+        let response = asked.map_err(|error| error.to_string())?;
         if let Some(tokens) = &response.token_usage {
             add_tokens(self.tokens.get_or_insert_with(zero_tokens), tokens);
         }
@@ -170,7 +169,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What a moderator flags in an answer to a prompt: `{code, description}` each.
+    /// Returns what a moderator flags in an answer to a prompt: a list of `{code, description}`.
     ///
     /// # Errors
     /// When the provider fails or does not moderate.
@@ -198,7 +197,7 @@ fn graders_prompt(
 ) -> Result<String, String> {
     let raw = match given {
         Some(Value::String(path)) if path.starts_with("file://") => {
-            let path = crate::config::files::resolve(&cx.services.base, path);
+            let path = crate::reading::files::resolve(cx.workers.base(), path);
             std::fs::read_to_string(&path)
                 .map_err(|error| format!("failed to read `{}`: {error}", path.display()))?
         }
@@ -206,7 +205,7 @@ fn graders_prompt(
         Some(chat) => chat.to_string(),
         None => default.to_owned(),
     };
-    let templates = Templates::new(cx.services.env.clone());
+    let templates = Templates::new(cx.workers.env().own().clone());
     prompt::prompt(&templates, &raw, vars, prompt::Switches::default()).map_err(|error| error.to_string())
 }
 

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::judge::Judge;
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, number};
 use crate::template::value::to_text;
 
@@ -67,7 +67,7 @@ fn moderation<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     .boxed()
 }
 
-/// What the user said last, of a prompt that is a chat; else all of it.
+/// Returns the last message of the user in a prompt that is a chat; else the whole prompt.
 fn last_message(prompt: &str) -> String {
     let chat = serde_json::from_str::<Value>(prompt).ok();
     let last = chat.as_ref().and_then(Value::as_array).and_then(|messages| messages.last());

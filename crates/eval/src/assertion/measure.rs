@@ -1,6 +1,6 @@
 //! Checks of what an answer took, and of what the provider says about it.
 
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, number};
 use crate::template::value::to_text;
 

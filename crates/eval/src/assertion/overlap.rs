@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, number};
 use crate::template::value::to_text;
 
@@ -15,8 +15,8 @@ fn scored(cx: &GradingContext<'_>, name: &str, score: f64, default: f64) -> Grad
     let pass = (score >= threshold) != cx.assertion.negated;
     let shown = if cx.assertion.negated { 1.0 - score } else { score };
     let compared = if score >= threshold { "greater than or equal to" } else { "less than" };
-    let told = format!("{name} score {score:.4} is {compared} threshold {}", number::text(threshold));
-    let reason = if pass && name != "ROUGE-N" { "Assertion passed".to_owned() } else { told };
+    let compared = format!("{name} score {score:.4} is {compared} threshold {}", number::text(threshold));
+    let reason = if pass && name != "ROUGE-N" { "Assertion passed".to_owned() } else { compared };
     GradingResult { pass, score: shown, reason, ..GradingResult::default() }
 }
 

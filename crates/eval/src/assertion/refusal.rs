@@ -1,10 +1,10 @@
-//! Whether an answer is a refusal, told by the phrases models refuse with.
+//! Recognizing refusals by the phrases that models refuse with.
 
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 
 pub const GRADERS: &[(&str, Grader)] = &[("is-refusal", Grader::Pure(is_refusal))];

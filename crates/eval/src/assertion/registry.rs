@@ -1,9 +1,10 @@
-//! Which assertion types there are.
+//! The assertion types.
 
 use super::{
-    Grader, conversation, graded, html, labels, measure, overlap, refusal, retrieval, script, similarity,
-    skill, sql, structured, text, tools, webhook,
+    conversation, graded, html, labels, measure, overlap, refusal, retrieval, script, similarity, skill, sql,
+    structured, text, tools, webhook,
 };
+use crate::grading::Grader;
 
 const TABLES: &[&[(&str, Grader)]] = &[
     text::GRADERS,
@@ -28,7 +29,7 @@ const TABLES: &[&[(&str, Grader)]] = &[
 /// Types that are not decided one by one: sets, and comparisons of all answers to a test.
 const OTHERS: &[&str] = &["assert-set", "human", "max-score", "select-best"];
 
-/// Types that exist elsewhere, so that their names are not taken for misspelt.
+/// Types of promptfoo that are not supported, so that their names are not taken for misspelt.
 const UNSUPPORTED: &[&str] = &[
     "agent-rubric",
     "meteor",
@@ -44,7 +45,7 @@ const UNSUPPORTED: &[&str] = &[
     "trajectory:tool-used",
 ];
 
-/// Types that mean nothing without a value.
+/// Types that need a value.
 const VALUED: &[&str] = &[
     "contains",
     "icontains",
@@ -75,17 +76,17 @@ const VALUED: &[&str] = &[
     "webhook",
 ];
 
-/// Finds the grader of a type, without `not-`.
+/// Returns the grader of a type, without `not-`.
 pub fn grader(kind: &str) -> Option<Grader> {
     TABLES.iter().flat_map(|table| table.iter()).find(|(name, _)| *name == kind).map(|(_, grader)| *grader)
 }
 
-/// Whether a type can be used.
+/// Whether assertions of a type can be graded.
 pub fn known(kind: &str) -> bool {
     grader(kind).is_some() || OTHERS.contains(&kind)
 }
 
-/// Whether a type exists elsewhere but not here.
+/// Whether a type is known to promptfoo, but not supported.
 pub fn unsupported(kind: &str) -> bool {
     UNSUPPORTED.contains(&kind) && !known(kind)
 }
@@ -95,7 +96,7 @@ pub fn needs_value(kind: &str) -> bool {
     VALUED.contains(&kind)
 }
 
-/// All names that can be used, for hints about a misspelt one.
+/// Returns all names of types, for hints about a misspelt one.
 pub fn all_names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().flat_map(|table| table.iter()).map(|(name, _)| *name).chain(OTHERS.iter().copied())
 }

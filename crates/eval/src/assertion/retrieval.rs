@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::judge::{Judge, scored};
 use super::similarity::cosine;
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, Object};
-use crate::run::transform;
+use crate::script::transform;
 use crate::template::value::to_text;
 
 /// The types about retrieval.
@@ -33,7 +33,7 @@ const RELEVANCE: &str = "Copy those sentences of a context that are needed to an
 If there are none, or the query cannot be answered from the context, reply with: Insufficient Information\n\n\
 <query>\n{{ query }}\n</query>\n<context>\n{{ context }}\n</context>";
 
-/// What a model replies to [`RELEVANCE`] when nothing is relevant.
+/// The reply to [`RELEVANCE`] when nothing is relevant.
 const INSUFFICIENT: &str = "Insufficient Information";
 
 const STATEMENTS: &str = "Break an answer into the single statements it makes, each a sentence that can be understood alone. \
@@ -44,7 +44,7 @@ const VERDICTS: &str = "Decide for each statement whether it follows from the co
 Write for each statement its number, a short reason, and `Verdict: Yes.` or `Verdict: No.` Then end with one line: \
 Final verdict for each statement in order: followed by Yes. or No. for each.";
 
-/// What comes before the verdicts in an answer to [`VERDICTS`].
+/// The words before the verdicts in an answer to [`VERDICTS`].
 const FINAL: &str = "final verdict for each statement in order:";
 
 /// The retrieved text: one piece, or several.
@@ -65,13 +65,13 @@ impl Context {
         }
     }
 
-    /// From the answer if the assertion says how, else the variable `context`, else what there is besides.
+    /// Reads the context from the answer if the assertion says how, else from the variable `context`, else from `fallback`.
     async fn of(cx: &GradingContext<'_>, fallback: Option<&str>) -> Result<Self, String> {
         if let Some(code) = &cx.assertion.context_transform {
             let output = cx.response.provider_transformed_output.as_ref().unwrap_or(cx.output).clone();
             let about =
                 json!({"vars": cx.vars, "prompt": {"label": cx.prompt}, "metadata": cx.response.metadata});
-            let found = transform::apply(code, output, about, "output", cx.services)
+            let found = transform::apply(code, output, about, "output", cx.workers)
                 .await
                 .map_err(|error| format!("`contextTransform` failed: {error}"))?;
             return Self::read(&found)
@@ -151,7 +151,7 @@ fn answer_relevance<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResu
     .boxed()
 }
 
-/// How near the questions that fit the answer are to the one that was asked.
+/// The similarity of the questions that the answer would fit to the one that was asked.
 async fn guess_the_question(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> Result<GradingResult, String> {
     let mut questions = Vec::new();
     for _ in 0..3 {
@@ -160,17 +160,17 @@ async fn guess_the_question(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> R
     }
     let asked = cx.vars.get("query").and_then(Value::as_str).unwrap_or(cx.prompt);
     let own = judge.vector(asked).await?;
-    let mut told = Vec::new();
+    let mut listed = Vec::new();
     let mut sum = 0.0;
     for question in &questions {
         let similarity = cosine(&own, &judge.vector(question).await?);
         sum += similarity;
-        told.push(json!({"question": question, "similarity": similarity}));
+        listed.push(json!({"question": question, "similarity": similarity}));
     }
     let mean = sum / questions.len() as f64;
     Ok(with(
         scored(cx, "Relevance", mean, 0.0),
-        &[("generatedQuestions", json!(told)), ("averageSimilarity", json!(mean))],
+        &[("generatedQuestions", json!(listed)), ("averageSimilarity", json!(mean))],
     ))
 }
 

@@ -6,11 +6,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::{Grader, GradingContext};
-use crate::config::files;
+use crate::grading::{Grader, GradingContext};
 use crate::javascript;
 use crate::model::{GradingResult, Object};
-use crate::worker::{Entry, Language, ScriptCall, ScriptError};
+use crate::script::inline::{inline_function, needs_node};
+use crate::script::{EntryPoint, Language, ScriptCall, ScriptError};
 
 /// The types decided by scripts.
 pub const GRADERS: &[(&str, Grader)] =
@@ -57,7 +57,7 @@ fn grade<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     .boxed()
 }
 
-/// What reasons call a language.
+/// Returns the name of a language in reasons.
 fn name_of(language: Language) -> &'static str {
     match language {
         Language::Python => "Python",
@@ -71,7 +71,7 @@ pub fn script_context(cx: &GradingContext<'_>) -> Value {
     let mut context = Object::new();
     context.insert("prompt".to_owned(), json!(cx.prompt));
     context.insert("vars".to_owned(), Value::Object(cx.vars.clone()));
-    context.insert("test".to_owned(), Value::Object(cx.test.raw.clone()));
+    context.insert("test".to_owned(), Value::Object((*cx.test.raw).clone()));
     if let Some(log_probs) = &cx.response.log_probs {
         context.insert("logProbs".to_owned(), json!(log_probs));
     }
@@ -89,7 +89,7 @@ pub fn script_context(cx: &GradingContext<'_>) -> Value {
     Value::Object(context)
 }
 
-/// How long a script may take: `config.timeoutMs`, the test's `options.timeoutMs`, or a minute.
+/// Returns the time limit of a script: `config.timeoutMs`, the test's `options.timeoutMs`, or a minute.
 fn time_limit(cx: &GradingContext<'_>) -> Duration {
     let own = cx.assertion.config.as_ref().and_then(|config| config.get("timeoutMs"));
     let ms = own.or_else(|| cx.test.options.get("timeoutMs")).and_then(Value::as_f64).unwrap_or(60_000.0);
@@ -97,31 +97,26 @@ fn time_limit(cx: &GradingContext<'_>) -> Duration {
 }
 
 async fn from_file(cx: &GradingContext<'_>, reference: &str, language: Language) -> Result<Value, String> {
-    let (path, name) = files::split_name(reference);
-    let default: &[&str] = if language == Language::JavaScript { &["default"] } else { &["get_assert"] };
-    let path = cx.services.base.join(path);
-    let entry = Entry::Function { path, name: name.map(str::to_owned), default };
+    let entry = EntryPoint::function(cx.workers.base(), reference, language, &["get_assert"]);
     call(cx, entry, language).await
 }
 
 async fn inline_in_worker(cx: &GradingContext<'_>, code: &str, language: Language) -> Result<Value, String> {
-    let entry = Entry::Inline { code: code.to_owned(), parameters: &["output", "context"] };
+    let entry = EntryPoint::Inline { code: code.to_owned(), parameters: &["output", "context"] };
     call(cx, entry, language).await
 }
 
-async fn call(cx: &GradingContext<'_>, entry: Entry, language: Language) -> Result<Value, String> {
+async fn call(cx: &GradingContext<'_>, entry: EntryPoint, language: Language) -> Result<Value, String> {
     let config = cx.assertion.config.as_ref();
     let setting = |key: &str| config.and_then(|config| config.get(key)).and_then(Value::as_str);
     let call = ScriptCall {
-        language,
-        entry,
-        arguments: vec![cx.output.clone(), script_context(cx)],
         time_limit: time_limit(cx),
         interpreter: setting(if language == Language::Ruby { "rubyExecutable" } else { "pythonExecutable" })
             .map(str::to_owned),
         isolated: setting("isolation") == Some("process"),
+        ..ScriptCall::new(language, entry, vec![cx.output.clone(), script_context(cx)])
     };
-    match cx.services.workers.call(call).await {
+    match cx.workers.call(call).await {
         Ok(reply) => Ok(reply.value),
         Err(ScriptError::Raised { message, traceback })
             if !traceback.is_empty() && language != Language::JavaScript =>
@@ -132,76 +127,10 @@ async fn call(cx: &GradingContext<'_>, entry: Entry, language: Language) -> Resu
     }
 }
 
-/// Whether code uses what only Node has.
-pub fn needs_node(code: &str) -> bool {
-    [
-        "require(",
-        "import(",
-        "Buffer.",
-        "fetch(",
-        "setTimeout(",
-        "new URL",
-        "TextEncoder",
-        "structuredClone(",
-        "crypto.",
-    ]
-    .iter()
-    .any(|word| code.contains(word))
-}
-
-/// The text of the function that inline code is the body of.
-pub fn inline_function(code: &str) -> String {
-    let body = inline_body(code);
-    let process = if code.contains("process") {
-        "const process = { env, mainModule: { require(name) { throw new Error(`require('${name}') works in a file, not inline`) } } };"
-    } else {
-        ""
-    };
-    format!("function (output, context, env) {{ {process}{body}\n}}")
-}
-
-/// One line is an expression (after declarations, the last statement is); several lines are a body with its own `return`.
-pub fn inline_body(code: &str) -> String {
-    let code = code.trim_end();
-    if code.contains('\n') {
-        return code.to_owned();
-    }
-    let code = code.trim_start();
-    let declares = ["const ", "let ", "var "].iter().any(|word| code.starts_with(word));
-    if !declares {
-        return format!("return {code}");
-    }
-    let trimmed = code.trim_end_matches(|c: char| c == ';' || c.is_whitespace());
-    match last_semicolon(trimmed) {
-        Some(at) => {
-            let last = trimmed[at + 1..].trim();
-            let last = last.strip_prefix("return ").unwrap_or(last);
-            format!("{}; return {last}", &trimmed[..at])
-        }
-        None => format!("return {code}"),
-    }
-}
-
-/// The last semicolon outside quotes.
-fn last_semicolon(code: &str) -> Option<usize> {
-    let (mut quote, mut escaped, mut last) = (None, false, None);
-    for (at, c) in code.char_indices() {
-        match (quote, c) {
-            _ if escaped => escaped = false,
-            (Some(_), '\\') => escaped = true,
-            (Some(open), c) if c == open => quote = None,
-            (None, '"' | '\'' | '`') => quote = Some(c),
-            (None, ';') => last = Some(at),
-            _ => {}
-        }
-    }
-    last
-}
-
 fn inline_arguments(cx: &GradingContext<'_>, code: &str) -> Vec<Value> {
     let context =
         if code.contains("context") || code.contains("arguments") { script_context(cx) } else { Value::Null };
-    let env = if code.contains("process") { super::process_env(cx.services) } else { Value::Null };
+    let env = if code.contains("process") { Value::Object(cx.workers.env().all()) } else { Value::Null };
     vec![cx.output.clone(), context, env]
 }
 
@@ -308,16 +237,4 @@ fn from_object(cx: &GradingContext<'_>, mut map: Object, foreign: Option<&str>) 
         }
     }
     result
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_line_is_an_expression() {
-        assert_eq!(inline_body("output.length > 3\n"), "return output.length > 3");
-        assert_eq!(inline_body("const a = ';x'; a.length"), "const a = ';x'; return a.length");
-        assert_eq!(inline_body("const a = 1;\nreturn a;"), "const a = 1;\nreturn a;");
-    }
 }

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::judge::Judge;
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, number};
 use crate::template::value::to_text;
 

@@ -1,18 +1,18 @@
-//! Which skills an agent used, as its provider tells in `metadata.skillCalls`.
+//! The skills that an agent used, which its provider reports in `metadata.skillCalls`.
 
 use serde_json::Value;
 
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 
 /// The type about skills.
 pub const GRADERS: &[(&str, Grader)] = &[("skill-used", Grader::Pure(skill_used))];
 
-/// What is asked for.
+/// The calls that the value asks for.
 enum Wanted {
     /// All of these names.
     Names(Vec<String>),
-    /// So many calls of what fits.
+    /// A number of calls of skills that match.
     Count { name: Option<String>, pattern: Option<String>, min: Option<u64>, max: Option<u64> },
 }
 

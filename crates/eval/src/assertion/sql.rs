@@ -7,7 +7,7 @@ use sqlparser::tokenizer::Tokenizer;
 
 use super::sql_foreign::is_foreign;
 use super::sql_names::{Names, names};
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 
 /// The types about SQL.
@@ -38,9 +38,9 @@ const DATABASES: &[(&str, &(dyn Dialect + Sync))] = &[
     ("trino", &dialect::AnsiDialect {}),
 ];
 
-/// What the value asks for.
+/// The conditions of the value.
 struct Wanted {
-    /// As it was written.
+    /// The name of the database as written.
     database: String,
     dialect: &'static (dyn Dialect + Sync),
     tables: Option<Vec<String>>,
@@ -81,7 +81,7 @@ impl Wanted {
         names.iter().any(|name| self.database.eq_ignore_ascii_case(name))
     }
 
-    /// What is wrong with a text.
+    /// Returns what is wrong with a text.
     fn problem(&self, sql: &str) -> Option<String> {
         let wrong =
             || format!("SQL statement does not conform to the provided {} database syntax.", self.database);
@@ -118,7 +118,7 @@ impl Wanted {
         })
     }
 
-    /// What the statements touch; nothing when they are not the dialect's. Long chains of operators nest as deep as they are
+    /// Returns what the statements touch; none when they are not the dialect's. Long chains of operators nest as deep as they are
     /// long, so this has a stack of its own.
     fn parse(&self, sql: &str) -> Option<Names> {
         let (dialect, owned) = (self.dialect, sql.to_owned());
@@ -161,7 +161,7 @@ impl Wanted {
     }
 }
 
-/// Where a text that begins like `$$` or `$name$` ends, behind the next of these.
+/// Returns where a text that begins like `$$` or `$name$` ends, behind the next of these.
 fn dollar_quote(text: &str) -> Option<usize> {
     let name = text[1..].split('$').next().filter(|name| name.len() + 1 < text.len())?;
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -170,7 +170,7 @@ fn dollar_quote(text: &str) -> Option<usize> {
     (plain && !name.starts_with(|c: char| c.is_ascii_digit())).then_some(end)
 }
 
-/// Where a text that begins with a quote ends, behind the closing one.
+/// Returns where a text that begins with a quote ends, behind the closing one.
 fn quote_end(text: &str, quote: char) -> usize {
     let mut chars = text.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {

@@ -1,4 +1,4 @@
-//! Which tables and columns SQL touches, written as `verb::database::table` and `verb::table::column`.
+//! The tables and columns that SQL touches, written as `verb::database::table` and `verb::table::column`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -9,16 +9,16 @@ use sqlparser::ast::{
     Visitor,
 };
 
-/// What statements touch.
+/// The tables and columns that statements touch.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// As in `select::null::users`; `null` is a database that is not named.
+    /// Tables, as in `select::null::users`; `null` is a database that is not named.
     pub tables: BTreeSet<String>,
-    /// As in `update::users::name`; `null` is a table that is not named, `(.*)` all columns.
+    /// Columns, as in `update::users::name`; `null` is a table that is not named, `(.*)` all columns.
     pub columns: BTreeSet<String>,
 }
 
-/// What statements touch. With `reads_assigned`, columns an update sets count as read, too.
+/// Returns what statements touch. With `reads_assigned`, columns an update sets count as read, too.
 pub fn names(statements: &[Statement], reads_assigned: bool) -> Names {
     let mut collector = Collector { reads_assigned, ..Collector::default() };
     // Nothing in it breaks off.
@@ -26,7 +26,7 @@ pub fn names(statements: &[Statement], reads_assigned: bool) -> Names {
     collector.names
 }
 
-/// All columns of a table.
+/// The name that stands for all columns of a table.
 const ALL: &str = "(.*)";
 
 #[derive(Default)]

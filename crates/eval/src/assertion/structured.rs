@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Grader, GradingContext};
-use crate::config::node::Node;
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
+use crate::reading::node::Node;
 
 pub const GRADERS: &[(&str, Grader)] = &[
     ("is-json", Grader::Pure(is_json)),
@@ -16,7 +16,7 @@ pub const GRADERS: &[(&str, Grader)] = &[
 /// The longest piece of text that is tried as JSON, in bytes.
 const MAX_JSON: usize = 100_000;
 
-/// What an answer must look like: nothing in particular, or a schema.
+/// The shape that an answer must have: any JSON, or that of a schema.
 fn schema(cx: &GradingContext<'_>) -> Result<Option<jsonschema::Validator>, String> {
     let value = match cx.value {
         None | Some(Value::Null) => return Ok(None),
@@ -39,7 +39,7 @@ fn compiled(schema: &Value) -> Result<jsonschema::Validator, String> {
         .map_err(|error| format!("the schema is not valid: {error}"))
 }
 
-/// Why a value does not fit a schema, if it does not.
+/// Returns why a value does not match a schema, if it does not.
 ///
 /// # Errors
 /// When the schema is none.

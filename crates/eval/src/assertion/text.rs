@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Grader, GradingContext};
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 use crate::template::value::to_text;
 
@@ -74,7 +74,7 @@ pub fn list(value: Option<&Value>) -> Vec<String> {
     match value {
         Some(Value::Array(items)) => items.iter().map(to_text).collect(),
         Some(Value::Null) | None => Vec::new(),
-        Some(other) => crate::config::csv::quoted_list(&to_text(other)),
+        Some(other) => crate::reading::list::quoted_list(&to_text(other)),
     }
 }
 
@@ -152,7 +152,7 @@ fn word_count(cx: &GradingContext<'_>) -> GradingResult {
         return GradingResult::broken("`word-count` needs a number, or a map with `min` or `max`");
     }
     if exact.is_some_and(f64::is_nan) {
-        return GradingResult::broken("the `value` of `word-count` is no number");
+        return GradingResult::broken("the `value` of `word-count` is not a number");
     }
     let holds = match exact {
         Some(exact) => count == exact,

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Grader, GradingContext};
-use crate::config::files;
-use crate::config::node::Node;
+use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, number};
+use crate::reading::files;
+use crate::reading::node::Node;
 
 pub const GRADERS: &[(&str, Grader)] = &[
     ("tool-call-f1", Grader::Pure(tool_call_f1)),
@@ -77,7 +77,7 @@ fn configured(cx: &GradingContext<'_>, key: &str) -> Result<Option<Vec<Value>>, 
     let value = cx.provider.get("config").and_then(|config| config.get(key));
     let loaded = match value {
         Some(Value::String(reference)) if reference.starts_with("file://") => {
-            let path = files::resolve(&cx.services.base, reference);
+            let path = files::resolve(cx.workers.base(), reference);
             let text = std::fs::read_to_string(&path)
                 .map_err(|error| format!("failed to read `{}`: {error}", path.display()))?;
             let node = Node::parse(&text, &path.as_path().into()).map_err(|finding| finding.to_string())?;

@@ -6,9 +6,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::{Grader, GradingContext};
+use crate::calling::transport::{Request, send_within};
+use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
-use crate::provider::transport::{Request, send_within};
 use crate::template::value::{to_number, to_text};
 
 /// The type that asks a service.
@@ -18,7 +18,8 @@ fn webhook<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     async move {
         let url = cx.value.map(to_text).unwrap_or_default();
         let body = json!({"output": cx.output, "context": {"prompt": cx.prompt, "vars": cx.vars}});
-        let limit = cx.services.env("WEBHOOK_TIMEOUT").and_then(|text| text.parse().ok()).unwrap_or(5000);
+        let limit =
+            cx.workers.env().get("WEBHOOK_TIMEOUT").and_then(|text| text.parse().ok()).unwrap_or(5000);
         match send_within(&Request::json(url, &body), Duration::from_millis(limit)).await {
             Ok(reply) if (200..300).contains(&reply.status) => verdict(cx, &reply.text),
             Ok(reply) => {

@@ -8,7 +8,7 @@ pub(super) struct Block {
     pub(super) tag: String,
 }
 
-/// Where in an answer the code is looked for.
+/// The part of an answer that has the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Source {
     /// A fence; without any, the answer from the function's definition on; without that, nothing.
@@ -16,7 +16,7 @@ pub(super) enum Source {
     Auto,
     /// The first fence only.
     Fence,
-    /// All of the answer.
+    /// The whole answer.
     Whole,
 }
 
@@ -97,7 +97,7 @@ fn fences(answer: &str) -> Vec<Block> {
     blocks
 }
 
-/// Where the definition of a function begins.
+/// Returns where the definition of a function begins.
 fn defines(code: &str, name: &str) -> Option<usize> {
     let mut at = 0;
     for line in code.split_inclusive('\n') {

@@ -6,18 +6,18 @@ use super::extract::{self, Block, canonical};
 use super::policy::Finding;
 use super::program::{self, Case};
 use super::run::{self, Execution, shown};
-use super::sandboxes::{Sandboxes, Taken};
-use super::settings::Settings;
+use super::settings::CodeSettings;
 use super::{metrics, prepare, python, syntax, test_file};
-use crate::assertion::GradingContext;
+use crate::grading::GradingContext;
 use crate::model::{GradingResult, Object};
+use crate::sandboxes::{Sandboxes, Taken};
 
 /// What a test expects that wants the safety check to refuse the answer, as the tutorial's suites write it.
 const UNSAFE_WANTED: &str = "SAFE_ERROR_DETECTED";
 
 /// The code of an answer, ready to be judged.
 struct Answer {
-    settings: Settings,
+    settings: CodeSettings,
     code: String,
     language: String,
 }
@@ -29,7 +29,7 @@ impl Answer {
     /// The verdict when either is impossible.
     fn read(context: &GradingContext<'_>) -> Result<Self, Box<GradingResult>> {
         let read = || {
-            let settings = Settings::read(context.value, context.vars)?;
+            let settings = CodeSettings::read(context.value, context.vars)?;
             let source = settings.source()?;
             Ok((settings, source))
         };
@@ -48,7 +48,7 @@ impl Answer {
         Ok(Self { settings, code, language: language.unwrap_or_else(|| "python".to_owned()) })
     }
 
-    /// What the policy forbids of it.
+    /// Returns what the policy forbids of the code.
     fn findings(&self) -> Vec<Finding> {
         let policy = self.settings.policy.for_language(&self.language);
         match self.language.as_str() {
@@ -124,7 +124,7 @@ pub(super) async fn run(context: &GradingContext<'_>) -> GradingResult {
     if let Some(verdict) = answer.refused(context) {
         return verdict;
     }
-    match run_cases(&context.services.sandboxes, &answer, &cases).await {
+    match run_cases(context.sandboxes, &answer, &cases).await {
         Ok(results) => outcomes(context, answer.metadata(&[]), "case", &results),
         Err(error) => GradingResult::broken(error),
     }
@@ -145,7 +145,7 @@ pub(super) async fn tests(context: &GradingContext<'_>) -> GradingResult {
     }
     let settings = &answer.settings;
     let run = async {
-        let taken = prepare::prepared(&context.services.sandboxes, settings, &answer.language).await?;
+        let taken = prepare::prepared(context.sandboxes, settings, &answer.language).await?;
         let (command, mark) = (settings.command.as_deref(), mark());
         let run = test_file::run(
             &taken.sandbox,
@@ -180,13 +180,13 @@ async fn tests_text(context: &GradingContext<'_>, tests: Option<&str>) -> Result
     let tests =
         tests.ok_or("`code-tests` needs `tests`: the text of a test file, or `file://` and its path")?;
     let Some(path) = tests.strip_prefix("file://") else { return Ok(tests.to_owned()) };
-    let path = context.services.base.join(path);
+    let path = context.workers.base().join(path);
     tokio::fs::read_to_string(&path)
         .await
         .map_err(|error| format!("failed to read `{}`: {error}", path.display()))
 }
 
-/// How one case went.
+/// The outcome of one case.
 pub(super) struct CaseResult {
     pub(super) name: String,
     pub(super) failure: Option<String>,
@@ -244,7 +244,7 @@ fn not_loaded(case: &Case, loaded: &Execution) -> CaseResult {
     CaseResult { name: case.name.clone(), failure, execution: Some(loaded.clone()) }
 }
 
-/// The verdict over cases: the share of those that hold is the score. They are listed in `code`, what is told of the answer.
+/// The verdict over cases: the share of those that hold is the score. They are listed in `code`, which describes the answer.
 pub(super) fn outcomes(
     context: &GradingContext<'_>,
     mut code: Object,

@@ -1,24 +1,24 @@
-//! Records of judged answers, one JSON file each, in the columns that reports of the tutorials read.
+//! Records of graded answers, one JSON file each, in the columns that reports of the tutorials read.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::assertion::GradingContext;
+use crate::grading::GradingContext;
 use crate::model::Object;
 
-/// Where records go, unless `PROMPTFOO_RESULTS_DIR` says otherwise; below the suite.
+/// The directory of records below that of the suite, unless `PROMPTFOO_RESULTS_DIR` names another.
 const DIRECTORY: &str = ".promptfoo_results";
 
 /// Keeps a record if the assertion's value says `metrics: true`, or the environment names a directory for them. One that cannot
 /// be written is no reason to lose a verdict.
 pub(super) fn keep(context: &GradingContext<'_>, success: bool, reason: &str, code: &Object) {
     let asked = context.value.and_then(|value| value.get("metrics")).and_then(Value::as_bool);
-    let named = context.services.env("PROMPTFOO_RESULTS_DIR").filter(|path| !path.is_empty());
+    let named = context.workers.env().get("PROMPTFOO_RESULTS_DIR").filter(|path| !path.is_empty());
     if asked == Some(false) || (asked.is_none() && named.is_none()) {
         return;
     }
-    let directory = context.services.base.join(named.as_deref().unwrap_or(DIRECTORY));
+    let directory = context.workers.base().join(named.as_deref().unwrap_or(DIRECTORY));
     if let Err(error) = write(&directory, &record(context, success, reason, code)) {
         tracing::warn!(%error, directory = %directory.display(), "a record of a verdict was not written");
     }

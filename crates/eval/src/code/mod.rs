@@ -22,7 +22,6 @@ mod python;
 mod repair;
 mod repository;
 mod run;
-mod sandboxes;
 mod settings;
 mod syntax;
 mod test_file;
@@ -30,9 +29,8 @@ mod workspace;
 
 pub use provider::SandboxProvider;
 pub use repair::RepairProvider;
-pub use sandboxes::{Fallback, Sandboxes, Server};
 
-use crate::assertion::Grader;
+use crate::grading::Grader;
 
 /// The assertion types about code.
 pub const GRADERS: &[(&str, Grader)] = &[

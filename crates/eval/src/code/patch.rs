@@ -6,7 +6,7 @@ use super::diff::diff_of;
 use super::grade::{CaseResult, outcomes, verdict};
 use super::run::shown;
 use super::workspace::{PatchSettings, Workspace};
-use crate::assertion::GradingContext;
+use crate::grading::GradingContext;
 use crate::model::{GradingResult, Object};
 
 /// Applies the answer's diff to a fresh copy of the repository and runs the tests. The score is the share that holds.
@@ -21,7 +21,7 @@ pub(super) async fn patch(context: &GradingContext<'_>) -> GradingResult {
         code.insert("problem".to_owned(), json!("no_patch_found"));
         return verdict(context, 0.0, false, format!("no diff was found in the answer: {start}"), code);
     };
-    let mut workspace = match Workspace::open(context.services, settings).await {
+    let mut workspace = match Workspace::open(context.workers.base(), context.sandboxes, settings).await {
         Ok(workspace) => workspace,
         Err(error) => return GradingResult::broken(error),
     };

@@ -7,7 +7,7 @@ use serde::Deserialize;
 pub(super) struct Finding {
     /// Counted from 1.
     pub(super) line: usize,
-    /// What it does, e.g. `calls os.system`.
+    /// The action of the code, e.g. `calls os.system`.
     pub(super) what: String,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct PolicySettings {
     allow: Vec<String>,
 }
 
-/// Where a policy begins.
+/// The base that a policy extends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Profile {

@@ -1,19 +1,19 @@
 //! Making a sandbox ready for code.
 
 use super::run;
-use super::sandboxes::{Sandboxes, Taken, all};
-use super::settings::Settings;
+use super::settings::CodeSettings;
+use crate::sandboxes::{Sandboxes, Taken, chain};
 
-/// A sandbox with the files, limits and setup that the suite asks for.
+/// Creates a sandbox with the files, limits and setup that the suite asks for.
 ///
 /// # Errors
-/// When there is none to be had, or it does not take them.
+/// When no sandbox can be created, or it does not accept them.
 pub(super) async fn prepared(
     sandboxes: &Sandboxes,
-    settings: &Settings,
+    settings: &CodeSettings,
     language: &str,
 ) -> Result<Taken, String> {
-    let taken = sandboxes.take(&settings.place()).await?;
+    let taken = sandboxes.take(&settings.environment()).await.map_err(|error| error.to_string())?;
     match prepare(&taken, settings, language).await {
         Ok(()) => Ok(taken),
         Err(error) => {
@@ -23,10 +23,10 @@ pub(super) async fn prepared(
     }
 }
 
-async fn prepare(taken: &Taken, settings: &Settings, language: &str) -> Result<(), String> {
+async fn prepare(taken: &Taken, settings: &CodeSettings, language: &str) -> Result<(), String> {
     for (path, contents) in &settings.files {
         let written = taken.sandbox.write_file(path, contents.clone().into()).await;
-        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", all(&error)))?;
+        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", chain(&error)))?;
     }
     let mut setup = String::new();
     if language == "python" {

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::run::Execution;
-use super::settings::{CaseSettings, Settings, as_text};
+use super::settings::{CaseSettings, CodeSettings, as_text};
 
-/// One thing to run after the answer's code, and what should come of it.
+/// One case: code to run after the answer's, and what is expected of it.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -17,7 +17,7 @@ pub(super) struct Case {
 enum Expected {
     /// The value after this mark.
     Value { mark: String, value: Value, tolerance: f64 },
-    /// All that is printed, but for white space around it.
+    /// The whole text that is printed, without white space around it.
     Stdout(String),
     /// An error of this class.
     Error(String),
@@ -26,7 +26,7 @@ enum Expected {
 }
 
 /// The cases of an assertion, for a language. Values are found behind `mark`, a word that the answer cannot know.
-pub(super) fn cases(settings: &Settings, language: &str, mark: &str) -> Result<Vec<Case>, String> {
+pub(super) fn cases(settings: &CodeSettings, language: &str, mark: &str) -> Result<Vec<Case>, String> {
     if !settings.cases.is_empty() {
         return settings
             .cases
@@ -59,7 +59,7 @@ pub(super) fn cases(settings: &Settings, language: &str, mark: &str) -> Result<V
 }
 
 fn one(
-    settings: &Settings,
+    settings: &CodeSettings,
     case: &CaseSettings,
     at: usize,
     language: &str,
@@ -151,7 +151,7 @@ impl Case {
         matches!(&self.expected, Expected::Error(wanted) if wanted == name)
     }
 
-    /// Why the execution is not what was expected, if so.
+    /// Checks that the execution is what was expected; the error says why it is not.
     pub(super) fn judge(&self, execution: &Execution) -> Result<(), String> {
         if let Expected::Error(wanted) = &self.expected {
             return match &execution.error {
@@ -177,16 +177,16 @@ impl Case {
                 }
             }
             Expected::Value { mark, value, tolerance } => {
-                let Some((_, told)) = execution.stdout.rsplit_once(mark.as_str()) else {
+                let Some((_, printed)) = execution.stdout.rsplit_once(mark.as_str()) else {
                     return Err("ended without giving a value".to_owned());
                 };
-                let told = told.trim();
+                let printed = printed.trim();
                 // Bash has no types: its text is compared as it would be printed.
-                let holds = match serde_json::from_str::<Value>(told) {
-                    Ok(got) => same(&got, value, *tolerance) || as_text(value) == told,
-                    Err(_) => as_text(value) == told,
+                let holds = match serde_json::from_str::<Value>(printed) {
+                    Ok(got) => same(&got, value, *tolerance) || as_text(value) == printed,
+                    Err(_) => as_text(value) == printed,
                 };
-                if holds { Ok(()) } else { Err(format!("expected {value}, got {}", clipped(told))) }
+                if holds { Ok(()) } else { Err(format!("expected {value}, got {}", clipped(printed))) }
             }
         }
     }
@@ -217,8 +217,8 @@ fn quoted(text: &str) -> String {
 }
 
 fn clipped(text: &str) -> String {
-    const LONGEST: usize = 300;
-    match text.char_indices().nth(LONGEST) {
+    const MAX_LENGTH: usize = 300;
+    match text.char_indices().nth(MAX_LENGTH) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

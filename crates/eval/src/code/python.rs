@@ -24,7 +24,7 @@ pub(super) fn check(code: &str, policy: &Policy) -> Result<Vec<Finding>, Finding
 struct Checker<'a> {
     code: &'a str,
     policy: &'a Policy,
-    /// What names of the code stand for, as dotted names.
+    /// The dotted names that names of the code stand for.
     names: HashMap<String, String>,
     findings: Vec<Finding>,
     /// Whether the statements visited are those of a class: its methods hide no built-in functions.

@@ -1,5 +1,8 @@
 //! The provider that has a model repair a repository: it shows the failing tests, asks for a patch, tries it, and asks again.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -7,20 +10,29 @@ use serde_json::{Value, json};
 use super::diff::diff_of;
 use super::run::shown;
 use super::workspace::{PatchSettings, Workspace, tail};
-use crate::assertion::aggregate::{add_tokens, zero_tokens};
+use crate::calling::spec::ProviderSpec;
+use crate::calling::{Call, Provider, ProviderFactory};
+use crate::grading::aggregate::{add_tokens, zero_tokens};
 use crate::model::{Object, ProviderResponse, TokenUsage};
-use crate::provider::spec::ProviderSpec;
-use crate::provider::{self, Call, Provider};
+use crate::sandboxes::Sandboxes;
 use crate::template::value::to_text;
 
 /// `patch`. Its configuration is what the assertion `patch` takes, with `provider` (the model), `attempts` and `context`
 /// (files of the repository that the model is shown).
-#[derive(Debug)]
-pub struct RepairProvider;
+pub struct RepairProvider {
+    base: PathBuf,
+    sandboxes: Arc<Sandboxes>,
+    factory: Box<dyn ProviderFactory>,
+}
 
 impl RepairProvider {
     /// The id.
     pub const ID: &'static str = "patch";
+
+    /// A provider for repositories relative to `base`, whose model `factory` makes.
+    pub fn new(base: PathBuf, sandboxes: Arc<Sandboxes>, factory: Box<dyn ProviderFactory>) -> Self {
+        Self { base, sandboxes, factory }
+    }
 
     async fn run(&self, call: &Call<'_>) -> Result<ProviderResponse, String> {
         let mut config = call.config.clone();
@@ -28,14 +40,14 @@ impl RepairProvider {
         let model = config
             .shift_remove("provider")
             .ok_or("the provider `patch` needs `config.provider`: the model that it asks")?;
-        let spec = ProviderSpec::from_value(&model, &call.services.base)
+        let spec = ProviderSpec::from_value(&model, &self.base)
             .ok_or_else(|| format!("`config.provider` of `patch` names no provider: {model}"))?;
-        let made = provider::make(&spec)?;
+        let made = self.factory.make(&spec).map_err(|error| error.to_string())?;
         let attempts =
             config.shift_remove("attempts").and_then(|value| value.as_u64()).unwrap_or(3).clamp(1, 20);
         let shown_files = config.shift_remove("context").unwrap_or_default();
         let settings = PatchSettings::read(Some(&Value::Object(config)), call.vars)?;
-        let mut workspace = Workspace::open(call.services, settings).await?;
+        let mut workspace = Workspace::open(&self.base, &self.sandboxes, settings).await?;
         let asked = Asked {
             call,
             spec: &spec,
@@ -59,7 +71,7 @@ impl Provider for RepairProvider {
     }
 }
 
-/// What a model is asked, and how often.
+/// The requests to a model.
 struct Asked<'a> {
     call: &'a Call<'a>,
     spec: &'a ProviderSpec,
@@ -116,7 +128,7 @@ impl Asked<'_> {
         self.model.call(&asked).await
     }
 
-    /// What is wrong with an answer, for the next attempt.
+    /// Returns what is wrong with an answer, for the next attempt.
     async fn problem(&self, workspace: &mut Workspace, answer: &str) -> Result<Option<String>, String> {
         let Some(diff) = diff_of(answer) else {
             return Ok(Some("The last answer had no unified diff.".to_owned()));
@@ -127,8 +139,8 @@ impl Asked<'_> {
         let mut log = String::new();
         for tested in workspace.after().await {
             if let Some(failure) = tested.failure {
-                let told = tested.execution.as_ref().map(tail).unwrap_or_default();
-                log.push_str(&format!("{}: {failure}\n{told}\n", tested.name));
+                let log_tail = tested.execution.as_ref().map(tail).unwrap_or_default();
+                log.push_str(&format!("{}: {failure}\n{log_tail}\n", tested.name));
             }
         }
         Ok((!log.is_empty()).then(|| format!("With the last patch:\n{log}")))

@@ -6,13 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::process::Command;
 
-/// How long a clone may take.
+/// The time limit of a clone.
 const CLONE_LIMIT: Duration = Duration::from_secs(300);
 
 /// The largest archive that is sent to a sandbox, in bytes.
-const LARGEST: usize = 256 * 1024 * 1024;
+const MAX_SIZE: usize = 256 * 1024 * 1024;
 
-/// What the suite names.
+/// The repository that a suite names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Repository {
     /// An address that git can clone, or a directory of this machine.
@@ -23,13 +23,13 @@ pub(super) struct Repository {
 }
 
 impl Repository {
-    /// Of a suite whose paths begin at `base`.
+    /// The repository of a suite whose paths are relative to `base`.
     pub(super) fn new(place: &str, revision: Option<&str>, base: &Path) -> Self {
         let place = place.strip_prefix("file://").unwrap_or(place);
         Self { place: place.to_owned(), revision: revision.map(str::to_owned), base: base.to_owned() }
     }
 
-    /// Its files, as a tar archive.
+    /// Returns the files as a tar archive.
     ///
     /// # Errors
     /// When it cannot be read or cloned, has no such revision, or is too large.
@@ -40,11 +40,11 @@ impl Repository {
             (true, Some(revision)) => self.of_revision(&directory, revision).await?,
             (false, _) => self.cloned().await?,
         };
-        if archive.len() > LARGEST {
+        if archive.len() > MAX_SIZE {
             return Err(format!(
                 "the repository `{}` is larger than {} MiB",
                 self.place,
-                LARGEST / 1024 / 1024
+                MAX_SIZE / 1024 / 1024
             ));
         }
         Ok(archive)
@@ -53,7 +53,7 @@ impl Repository {
     async fn of_revision(&self, directory: &Path, revision: &str) -> Result<Bytes, String> {
         // A revision that begins with a dash is an option to git.
         if revision.starts_with('-') {
-            return Err(format!("`{revision}` is no revision"));
+            return Err(format!("unknown revision `{revision}`"));
         }
         let safe = format!("safe.directory={}", text(directory));
         self.run("git", &["-c", &safe, "-C", &text(directory), "archive", "--format=tar", revision]).await
@@ -63,7 +63,7 @@ impl Repository {
     async fn cloned(&self) -> Result<Bytes, String> {
         if !self.place.contains(':') {
             return Err(format!(
-                "there is no repository `{}`: it is no directory and no address",
+                "repository not found: `{}` is neither a directory nor an address",
                 self.place
             ));
         }
@@ -89,11 +89,11 @@ impl Repository {
             .env("GIT_TERMINAL_PROMPT", "0")
             .stdin(std::process::Stdio::null())
             .kill_on_drop(true);
-        let failed = |why: String| format!("the repository `{}` cannot be had: {why}", self.place);
+        let failed = |why: String| format!("the repository `{}` is not available: {why}", self.place);
         let ended = tokio::time::timeout(CLONE_LIMIT, command.output())
             .await
             .map_err(|_| failed(format!("{program} took longer than {} s", CLONE_LIMIT.as_secs())))?;
-        let output = ended.map_err(|error| failed(format!("{program} cannot be run: {error}")))?;
+        let output = ended.map_err(|error| failed(format!("failed to run {program}: {error}")))?;
         match output.status.success() {
             true => Ok(output.stdout.into()),
             false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),

@@ -7,12 +7,12 @@ use sandcove_wire::interpreter::{Event, ExecutionError, ExecutionRequest};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::sandboxes::all;
+use crate::sandboxes::chain;
 
 /// Bytes of each stream that results keep.
 const SHOWN: usize = 8 * 1024;
 
-/// What code may use.
+/// The limits of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) time: Duration,
@@ -22,7 +22,7 @@ pub(super) struct Limits {
     pub(super) output: usize,
 }
 
-/// Why code was stopped before its end. The sandbox is then of no more use.
+/// The reason why code was stopped before its end. The sandbox cannot be used afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stop {
     Time(Duration),
@@ -31,7 +31,7 @@ pub(super) enum Stop {
     Lost(String),
 }
 
-/// What running code came to.
+/// The result of running code.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Execution {
     pub(super) stdout: String,
@@ -43,7 +43,7 @@ pub(super) struct Execution {
 }
 
 impl Execution {
-    /// Why it did not end well, if so.
+    /// Returns why the code failed, if it did.
     pub(super) fn failure(&self) -> Option<String> {
         if let Some(stop) = &self.stopped {
             return Some(match stop {
@@ -77,7 +77,7 @@ impl Execution {
         self.stopped.is_none() && !self.error.as_ref().is_some_and(kernel_died)
     }
 
-    /// For result files.
+    /// Returns the execution as result files show it.
     pub(super) fn to_json(&self) -> Value {
         let mut value = json!({
             "stdout": shown(&self.stdout), "stderr": shown(&self.stderr), "durationMs": self.took.as_secs_f64() * 1000.0,
@@ -152,7 +152,7 @@ async fn within<T>(
     tokio::select! {
         ended = tokio::time::timeout(limits.time, run) => match ended {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(Stop::Lost(all(&error))),
+            Ok(Err(error)) => Err(Stop::Lost(chain(&error))),
             Err(_) => Err(Stop::Time(limits.time)),
         },
         () = flood.notified() => Err(Stop::Output(limits.output)),
@@ -172,7 +172,7 @@ impl Printed {
         Self { stdout: Vec::new(), stderr: Vec::new(), limit, flood: std::sync::Arc::default() }
     }
 
-    /// Told when there is more than the limit.
+    /// Notified when there is more than the limit.
     fn flood(&self) -> std::sync::Arc<Notify> {
         std::sync::Arc::clone(&self.flood)
     }

@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::extract::{Source, canonical};
 use super::policy::PolicySettings;
 use super::run::Limits;
-use super::sandboxes::Place;
 use crate::model::Object;
+use crate::sandboxes::Environment;
 
 /// The value of `code-run`, `code-tests` and `code-safety`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Settings {
+pub(super) struct CodeSettings {
     pub(super) language: Option<String>,
     source: Option<String>,
     pub(super) function: Option<String>,
@@ -26,16 +26,16 @@ pub(super) struct Settings {
     pub(super) expected_error: Option<String>,
     /// Code that runs before the answer's.
     pub(super) setup: Option<String>,
-    /// For `code-tests`: the text of a test file, or `file://`.
+    /// The text of a test file, or its `file://` path; for `code-tests`.
     pub(super) tests: Option<String>,
-    /// For `code-tests`: how the tests are run; by a runner of ours when unset.
+    /// The command that runs the tests, instead of the built-in runner; for `code-tests`.
     pub(super) command: Option<String>,
     /// Files beside the code, by path.
     pub(super) files: std::collections::BTreeMap<String, String>,
     pub(super) policy: PolicySettings,
     /// Whether the policy is asked before code is run.
     pub(super) safety: Option<bool>,
-    /// How far numbers may be apart.
+    /// The most that numbers may differ.
     pub(super) tolerance: Option<f64>,
     timeout_ms: Option<u64>,
     memory_mb: Option<u64>,
@@ -47,7 +47,7 @@ pub(super) struct Settings {
     _metrics: Option<bool>,
 }
 
-/// One call of the function, and what it should come to.
+/// One call of the function, and what is expected of it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct CaseSettings {
@@ -55,7 +55,7 @@ pub(super) struct CaseSettings {
     /// The only argument.
     #[serde(deserialize_with = "some")]
     pub(super) input: Option<Value>,
-    /// All arguments.
+    /// The arguments.
     pub(super) args: Option<Vec<Value>>,
     /// A call as code, e.g. `add(1, 2)`.
     pub(super) call: Option<String>,
@@ -72,7 +72,7 @@ fn some<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Valu
     Value::deserialize(deserializer).map(Some)
 }
 
-impl Settings {
+impl CodeSettings {
     /// Reads an assertion's value; what it leaves out may be in the test's variables.
     pub(super) fn read(value: Option<&Value>, vars: &Object) -> Result<Self, String> {
         let mut settings: Self = match value {
@@ -80,7 +80,7 @@ impl Settings {
             // `value: python` is short for the language.
             Some(Value::String(language)) => Self { language: Some(language.clone()), ..Self::default() },
             Some(object) => serde_json::from_value(object.clone())
-                .map_err(|error| format!("the assertion's value cannot be used: {error}"))?,
+                .map_err(|error| format!("invalid value of the assertion: {error}"))?,
         };
         let var =
             |names: &[&str]| names.iter().find_map(|name| vars.get(*name)).filter(|value| !value.is_null());
@@ -94,7 +94,7 @@ impl Settings {
             settings.test_input = var(&["test_input", "testInput"]).cloned();
             if let Some(cases @ Value::Array(_)) = var(&["test_cases", "testCases"]) {
                 settings.cases = serde_json::from_value(cases.clone())
-                    .map_err(|error| format!("the variable `test_cases` cannot be used: {error}"))?;
+                    .map_err(|error| format!("invalid variable `test_cases`: {error}"))?;
             }
         }
         if settings.expected_output.is_none()
@@ -133,8 +133,8 @@ impl Settings {
         }
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place {
+    pub(super) fn environment(&self) -> Environment {
+        Environment {
             template: self.template.clone().unwrap_or_else(|| "code-interpreter-v1".to_owned()),
             network: self.network,
         }
@@ -154,7 +154,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::schema::{CODE, CODE_CASE};
+    use crate::reading::schema::{CODE, CODE_CASE};
 
     /// What serde says to a key that does not exist names all that do.
     fn keys<T: serde::de::DeserializeOwned>() -> Vec<String> {
@@ -168,7 +168,7 @@ mod tests {
     fn the_keys_that_are_checked_when_a_suite_is_loaded_are_those_that_are_read() {
         let sorted = |keys: Vec<String>| keys.into_iter().collect::<std::collections::BTreeSet<_>>();
         let strings = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-        assert_eq!(sorted(keys::<Settings>()), sorted(strings(CODE)));
+        assert_eq!(sorted(keys::<CodeSettings>()), sorted(strings(CODE)));
         assert_eq!(sorted(keys::<CaseSettings>()), sorted(strings(CODE_CASE)));
     }
 }

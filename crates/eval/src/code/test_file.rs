@@ -5,9 +5,9 @@ use sandcove_client::Sandbox;
 use serde::Deserialize;
 
 use super::run::{self, Execution, Limits};
-use super::sandboxes::all;
+use crate::sandboxes::chain;
 
-/// How one test went, or the run when it does not tell of tests.
+/// The outcome of one test, or of the run when it does not report tests.
 pub(super) struct Outcome {
     pub(super) name: String,
     pub(super) error: Option<String>,
@@ -15,12 +15,12 @@ pub(super) struct Outcome {
 
 /// A line of the runner.
 #[derive(Deserialize)]
-struct Told {
+struct Reported {
     name: String,
     error: Option<String>,
 }
 
-/// What is run, and where the code and its tests are written to.
+/// The command of a test runner, and the files that it expects.
 struct Runner {
     solution: &'static str,
     tests: &'static str,
@@ -74,7 +74,7 @@ pub(super) async fn run(
     for (name, contents) in files {
         let path = format!("/home/user/{name}");
         let written = sandbox.write_file(&path, Bytes::from(contents)).await;
-        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", all(&error)))?;
+        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", chain(&error)))?;
     }
     // Node reserves far more addresses than it uses, so its limit is the sandbox's.
     let memory = match language {
@@ -86,8 +86,8 @@ pub(super) async fn run(
     let mut outcomes: Vec<Outcome> = execution
         .stdout
         .lines()
-        .filter_map(|line| serde_json::from_str::<Told>(line.strip_prefix(mark)?).ok())
-        .map(|told| Outcome { name: told.name, error: told.error })
+        .filter_map(|line| serde_json::from_str::<Reported>(line.strip_prefix(mark)?).ok())
+        .map(|test| Outcome { name: test.name, error: test.error })
         .collect();
     let tells = language == "python" && command.is_none();
     if !tells || outcomes.is_empty() || execution.failure().is_some() {

@@ -1,6 +1,7 @@
 //! A repository in a sandbox: with its tests, before and after a patch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use sandcove_client::Command;
@@ -11,12 +12,11 @@ use tokio::time::Instant;
 use super::diff;
 use super::repository::Repository;
 use super::run::{self, Execution, Limits};
-use super::sandboxes::{Place, Taken, all};
 use super::settings::as_text;
 use crate::model::Object;
-use crate::services::Services;
+use crate::sandboxes::{Environment, Sandboxes, Taken, chain};
 
-/// Where tests run in the sandbox.
+/// The directory that tests run in.
 const DIRECTORY: &str = "/home/user/repository";
 
 /// The repository before any patch, from which [`DIRECTORY`] is copied. Nothing runs here, so that no run leaves build products or
@@ -30,7 +30,7 @@ const VERSION_GAP: Duration = Duration::from_secs(1);
 /// Seconds that a test's own limit gives the outer one to notice.
 const SPARE: u64 = 5;
 
-/// What a suite says about repairing a repository: the assertion's value or the provider's configuration.
+/// The settings for repairing a repository: the assertion's value or the provider's configuration.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PatchSettings {
@@ -70,7 +70,7 @@ impl PatchSettings {
         let mut settings: Self = match value {
             None | Some(Value::Null) => Self::default(),
             Some(value) => serde_json::from_value(value.clone())
-                .map_err(|error| format!("what `patch` is told cannot be used: {error}"))?,
+                .map_err(|error| format!("invalid value of `patch`: {error}"))?,
         };
         let var =
             |names: &[&str]| names.iter().find_map(|name| vars.get(*name)).filter(|value| !value.is_null());
@@ -133,12 +133,12 @@ pub(super) fn names_of(value: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().map(as_text).collect()
 }
 
-/// One word for a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// How a test went.
+/// The outcome of a test.
 #[derive(Debug)]
 pub(super) struct Tested {
     pub(super) name: String,
@@ -161,11 +161,16 @@ impl Workspace {
     ///
     /// # Errors
     /// When there is no repository or no sandbox, or it cannot be made ready.
-    pub(super) async fn open(services: &Services, settings: PatchSettings) -> Result<Self, String> {
+    pub(super) async fn open(
+        base: &Path,
+        sandboxes: &Sandboxes,
+        settings: PatchSettings,
+    ) -> Result<Self, String> {
         let place = settings.repository.as_deref().unwrap_or_default();
-        let archive = Repository::new(place, settings.revision.as_deref(), &services.base).archive().await?;
+        let archive = Repository::new(place, settings.revision.as_deref(), base).archive().await?;
         let template = settings.template.clone().unwrap_or_else(|| "code-interpreter-v1".to_owned());
-        let taken = services.sandboxes.take(&Place { template, network: settings.network }).await?;
+        let environment = Environment { template, network: settings.network };
+        let taken = sandboxes.take(&environment).await.map_err(|error| error.to_string())?;
         let mut protected: BTreeSet<String> = settings.protect.iter().cloned().collect();
         protected.extend(settings.files.keys().cloned());
         protected.extend(settings.test_patch.as_deref().map(diff::paths).unwrap_or_default());
@@ -220,7 +225,7 @@ impl Workspace {
 
     async fn write(&self, path: &str, contents: bytes::Bytes) -> Result<(), String> {
         let written = self.taken.sandbox.write_file(path, contents).await;
-        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", all(&error)))
+        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", chain(&error)))
     }
 
     fn inside(&self, line: &str) -> String {
@@ -245,15 +250,15 @@ impl Workspace {
         let mut log = String::new();
         for (name, line, fails) in self.settings.tests() {
             let tested = self.test(&name, &line).await;
-            let told = tested.execution.as_ref().map(tail).unwrap_or_default();
+            let log_tail = tested.execution.as_ref().map(tail).unwrap_or_default();
             match (tested.failure, fails) {
-                (Some(failure), true) => log.push_str(&format!("{name}: {failure}\n{told}\n")),
+                (Some(failure), true) => log.push_str(&format!("{name}: {failure}\n{log_tail}\n")),
                 (None, true) => {
                     return Err(format!("`{name}` passes before the patch, so it decides nothing"));
                 }
                 (Some(failure), false) => {
                     return Err(format!(
-                        "`{name}` must still pass, and fails before the patch: {failure}\n{told}"
+                        "`{name}` must still pass, and fails before the patch: {failure}\n{log_tail}"
                     ));
                 }
                 (None, false) => {}
@@ -335,7 +340,7 @@ impl Workspace {
         results
     }
 
-    /// One test. It ends itself at its limit, so that the next one finds the sandbox usable.
+    /// Runs one test, which ends itself at its time limit, so that the sandbox stays usable for the next one.
     async fn test(&self, name: &str, line: &str) -> Tested {
         let limits = self.settings.limits();
         let seconds = limits.time.as_secs_f64();
@@ -357,7 +362,7 @@ impl Workspace {
     pub(super) async fn read(&self, path: &str) -> Result<String, String> {
         let bytes = self.taken.sandbox.read_file(&format!("{START}/{path}")).await;
         let bytes =
-            bytes.map_err(|error| format!("failed to read `{path}` of the repository: {}", all(&error)))?;
+            bytes.map_err(|error| format!("failed to read `{path}` of the repository: {}", chain(&error)))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 

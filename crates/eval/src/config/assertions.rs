@@ -1,66 +1,112 @@
-//! Assertions: checking them while their place is known, and reading them.
+//! Assertions: one reader, which checks them while their location is known.
+
+use std::path::Path;
 
 use serde_json::Value;
 
-use super::diagnostic::{Findings, Severity, nearest};
-use super::node::{Kind, Node};
-use super::schema::{ASSERTION, check_code, check_keys, wrong_shape};
 use crate::assertion::registry;
 use crate::model::{Assertion, Object};
+use crate::reading::diagnostic::{Findings, Position, Severity, nearest};
+use crate::reading::node::{Kind, Node};
+use crate::reading::schema::{ASSERTION, check_code, check_keys, wrong_shape};
 
-/// Reports what is wrong with a list of assertions.
-pub fn check(node: &Node, findings: &mut Findings) {
+/// Reads a list of assertions and reports what is wrong with it. Items that are not maps are left out.
+pub fn read(node: &Node, findings: &mut Findings) -> Vec<Assertion> {
     let Some(items) = node.items() else {
         if !node.is_null() {
             wrong_shape(node, "`assert`", "a list of assertions", findings);
         }
-        return;
+        return Vec::new();
     };
-    items.iter().for_each(|item| check_one(item, false, findings));
+    items.iter().filter_map(|item| read_one(item, false, findings)).collect()
 }
 
-fn check_one(node: &Node, in_set: bool, findings: &mut Findings) {
-    let Kind::Map(entries) = &node.kind else {
-        return wrong_shape(node, "an assertion", "a map with a `type`", findings);
-    };
+/// Reads a list of assertions that was checked before it was merged with others, or that a hook returned.
+pub fn of_value(list: Option<&Value>) -> Vec<Assertion> {
+    let Some(list) = list.filter(|list| list.is_array()) else { return Vec::new() };
+    let at = Position { file: Path::new("assert").into(), line: 1, column: 1 };
+    read(&Node::of(list.clone(), at), &mut Findings::default())
+}
+
+fn read_one(node: &Node, in_set: bool, findings: &mut Findings) -> Option<Assertion> {
+    if !node.is_map() {
+        wrong_shape(node, "an assertion", "a map with a `type`", findings);
+        return None;
+    }
     check_keys(node, ASSERTION, "an assertion", findings);
+    let kind = read_kind(node, findings);
+    let (kind, negated, known) = kind.unwrap_or_else(|| (String::new(), false, false));
+    if known {
+        check(node, &kind, negated, findings);
+    }
+    let children = match node.get("assert") {
+        Some(_) if known && in_set && kind == "assert-set" => {
+            findings.add(Severity::Error, Some(&node.at), "sets of assertions do not nest");
+            Vec::new()
+        }
+        Some(children) => {
+            // Only those of a set are used, so others are not worth a finding.
+            let mut ignored = Findings::default();
+            let findings = if known && kind == "assert-set" { findings } else { &mut ignored };
+            let items = children.items().unwrap_or_default();
+            items.iter().filter_map(|item| read_one(item, true, findings)).collect()
+        }
+        None => Vec::new(),
+    };
+    let Value::Object(raw) = node.to_value() else { return None };
+    Some(assertion(kind, negated, children, raw))
+}
+
+/// Reads the type: its name without `not-`, whether it has that, and whether assertions of the type can be graded.
+fn read_kind(node: &Node, findings: &mut Findings) -> Option<(String, bool, bool)> {
     let Some(kind) = node.get("type") else {
-        let keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
-        let found = keys.iter().find(|key| registry::known(key.trim_start_matches("not-")));
-        return match found {
+        let keys = node.entries().iter().map(|entry| entry.key.as_str());
+        let found = keys.into_iter().find(|key| registry::known(key.trim_start_matches("not-")));
+        match found {
             Some(key) => {
                 let hint = format!("write `type: {key}` and `value: …`");
                 findings.hint(Severity::Error, Some(&node.at), "an assertion without `type`", hint);
             }
             None => findings.add(Severity::Error, Some(&node.at), "an assertion without `type`"),
-        };
+        }
+        return None;
     };
     let Some(name) = kind.text() else {
-        return wrong_shape(kind, "the `type` of an assertion", "text", findings);
+        wrong_shape(kind, "the `type` of an assertion", "text", findings);
+        return None;
     };
     let (base, negated) = match name.strip_prefix("not-") {
         Some(base) => (base, true),
         None => (name, false),
     };
-    if !registry::known(base) {
-        let message = format!("there is no assertion type `{name}`");
-        return match nearest(base, registry::all_names()) {
-            Some(near) => {
-                let near = if negated { format!("not-{near}") } else { near.to_owned() };
-                findings.hint(Severity::Error, Some(&kind.at), message, format!("did you mean `{near}`?"));
-            }
-            None if registry::unsupported(base) => {
-                findings.add(
-                    Severity::Error,
-                    Some(&kind.at),
-                    format!("the assertion type `{name}` is not supported"),
-                );
-            }
-            None => findings.add(Severity::Error, Some(&kind.at), message),
-        };
+    let known = registry::known(base);
+    if !known {
+        unknown_type(kind, name, base, findings);
     }
-    if negated && matches!(base, "select-best" | "max-score" | "human" | "assert-set") {
-        findings.add(Severity::Error, Some(&kind.at), format!("`{base}` has no `not-` form"));
+    Some((base.to_owned(), negated, known))
+}
+
+fn unknown_type(kind: &Node, name: &str, base: &str, findings: &mut Findings) {
+    let message = format!("unknown assertion type `{name}`");
+    match nearest(base, registry::all_names()) {
+        Some(near) => {
+            let near = if base == name { near.to_owned() } else { format!("not-{near}") };
+            findings.hint(Severity::Error, Some(&kind.at), message, format!("did you mean `{near}`?"));
+        }
+        None if registry::unsupported(base) => {
+            let message = format!("the assertion type `{name}` is not supported");
+            findings.add(Severity::Error, Some(&kind.at), message);
+        }
+        None => findings.add(Severity::Error, Some(&kind.at), message),
+    }
+}
+
+/// Reports what is wrong with an assertion of a known type.
+fn check(node: &Node, kind: &str, negated: bool, findings: &mut Findings) {
+    let name = if negated { format!("not-{kind}") } else { kind.to_owned() };
+    let type_at = node.get("type").map_or(&node.at, |kind| &kind.at);
+    if negated && matches!(kind, "select-best" | "max-score" | "human" | "assert-set") {
+        findings.add(Severity::Error, Some(type_at), format!("`{kind}` has no `not-` form"));
     }
     for key in ["threshold", "weight"] {
         if let Some(value) = node.get(key)
@@ -69,47 +115,29 @@ fn check_one(node: &Node, in_set: bool, findings: &mut Findings) {
             wrong_shape(value, &format!("`{key}`"), "a number", findings);
         }
     }
-    if base == "assert-set" {
-        match node.get("assert") {
-            Some(_) if in_set => {
-                findings.add(Severity::Error, Some(&node.at), "sets of assertions do not nest");
-            }
-            Some(children) => {
-                for item in children.items().unwrap_or_default() {
-                    check_one(item, true, findings);
-                }
-            }
-            None => findings.add(
-                Severity::Error,
-                Some(&node.at),
-                "an `assert-set` needs `assert`, its list of assertions",
-            ),
+    if kind == "assert-set" {
+        if node.get("assert").is_none() {
+            let message = "an `assert-set` needs `assert`, its list of assertions";
+            findings.add(Severity::Error, Some(&node.at), message);
         }
         return;
     }
-    if matches!(base, "code-run" | "code-tests" | "code-safety")
+    if matches!(kind, "code-run" | "code-tests" | "code-safety")
         && let Some(value) = node.get("value")
     {
         check_code(value, findings);
     }
-    if registry::needs_value(base)
+    if registry::needs_value(kind)
         && node.get("value").is_none_or(|value| value.is_null() || value.text() == Some(""))
     {
         findings.add(Severity::Error, Some(&node.at), format!("`{name}` needs a `value`"));
     }
-    if matches!(base, "latency" | "cost") && node.get("threshold").is_none() {
+    if matches!(kind, "latency" | "cost") && node.get("threshold").is_none() {
         findings.add(Severity::Error, Some(&node.at), format!("`{name}` needs a `threshold`"));
     }
 }
 
-/// Reads an assertion that was checked; what makes no sense is left out.
-pub fn parse(raw: &Object) -> Assertion {
-    let text = |key: &str| raw.get(key).and_then(Value::as_str).map(str::to_owned);
-    let kind = text("type").unwrap_or_default();
-    let (kind, negated) = match kind.strip_prefix("not-") {
-        Some(base) => (base.to_owned(), true),
-        None => (kind, false),
-    };
+fn assertion(kind: String, negated: bool, children: Vec<Assertion>, raw: Object) -> Assertion {
     let present = |key: &str| raw.get(key).filter(|value| !value.is_null()).cloned();
     Assertion {
         kind,
@@ -117,20 +145,13 @@ pub fn parse(raw: &Object) -> Assertion {
         value: present("value"),
         threshold: raw.get("threshold").and_then(Value::as_f64),
         weight: raw.get("weight").and_then(Value::as_f64),
-        metric: text("metric"),
+        metric: raw.get("metric").and_then(Value::as_str).map(str::to_owned),
         transform: present("transform"),
         context_transform: present("contextTransform"),
         provider: present("provider"),
         rubric_prompt: present("rubricPrompt"),
         config: raw.get("config").and_then(Value::as_object).cloned(),
-        children: parse_all(raw.get("assert")),
-        raw: raw.clone(),
+        children,
+        raw,
     }
-}
-
-/// Reads a list of assertions.
-pub fn parse_all(list: Option<&Value>) -> Vec<Assertion> {
-    list.and_then(Value::as_array)
-        .map(|items| items.iter().filter_map(Value::as_object).map(parse).collect())
-        .unwrap_or_default()
 }

@@ -3,14 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::model::Object;
+use crate::reading::files;
+use crate::reading::list::quoted_list;
 
 /// A row of a table, by column.
 pub type Record = indexmap::IndexMap<String, String>;
 
-/// The rows of a table with a header.
+/// Reads the rows of a table with a header.
 ///
 /// # Errors
-/// When it cannot be read as a table.
+/// When the text is not a table.
 pub fn rows(text: &str) -> Result<Vec<Record>, String> {
     let delimiter =
         std::env::var("PROMPTFOO_CSV_DELIMITER").ok().and_then(|text| text.bytes().next()).unwrap_or(b',');
@@ -33,7 +35,7 @@ pub fn rows(text: &str) -> Result<Vec<Record>, String> {
     Ok(rows)
 }
 
-/// The test a row stands for, as a configuration would write it.
+/// Returns the test that a row stands for, as a configuration would write it.
 pub fn test_of(row: &Record) -> Object {
     let mut vars = Object::new();
     let mut asserts: Vec<Object> = Vec::new();
@@ -120,29 +122,7 @@ fn list(text: &str) -> Vec<String> {
     marked.split(',').map(|item| item.trim().replace('\u{0}', ",")).collect()
 }
 
-/// A list in one cell with quotes: `"a, b", c`. A quote inside quotes is written `\"` or `""`.
-pub fn quoted_list(text: &str) -> Vec<String> {
-    let mut items = vec![String::new()];
-    let mut quoted = false;
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        let Some(item) = items.last_mut() else { break };
-        match c {
-            '\\' if quoted && chars.peek() == Some(&'"') => item.extend(chars.next()),
-            '"' if quoted && chars.peek() == Some(&'"') => item.extend(chars.next()),
-            '"' if quoted => quoted = false,
-            '"' if item.trim().is_empty() => {
-                item.clear();
-                quoted = true;
-            }
-            ',' if !quoted => items.push(String::new()),
-            c => item.push(c),
-        }
-    }
-    items.iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
-}
-
-/// The assertion that an `__expected` cell stands for.
+/// Returns the assertion that an `__expected` cell stands for.
 pub fn expected(cell: &str) -> Object {
     let of = |kind: &str, value: Value| {
         let mut assertion = Object::new();
@@ -161,7 +141,7 @@ pub fn expected(cell: &str) -> Object {
         }
     }
     if cell.starts_with("file://") {
-        let kind = if super::files::extension(cell) == "py" { "python" } else { "javascript" };
+        let kind = if files::extension(cell) == "py" { "python" } else { "javascript" };
         return of(kind, json!(cell));
     }
     let head = cell.split(':').next().unwrap_or_default();

@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::diagnostic::{Findings, Severity};
-use super::document::{self, Document};
-use super::node::{Kind, Node};
-use super::schema::{self, check_keys, wrong_shape};
-use super::suite::{DerivedMetric, LoadOptions};
-use super::tests;
+use super::options::LoadOptions;
+use super::suite::DerivedMetric;
+use super::test_cases;
 use crate::model::Object;
+use crate::reading::diagnostic::{Findings, Severity};
+use crate::reading::document::{self, Document};
+use crate::reading::files;
+use crate::reading::node::{Kind, Node};
+use crate::reading::schema::{self, check_keys, wrong_shape};
 use crate::template::Templates;
 
 /// All configuration files as one.
@@ -125,7 +127,7 @@ impl Merged {
     ) -> std::collections::HashMap<String, String> {
         let mut filters = std::collections::HashMap::new();
         for (name, path) in self.raw.get("nunjucksFilters").and_then(Value::as_object).into_iter().flatten() {
-            let path = super::files::resolve(base, path.as_str().unwrap_or_default());
+            let path = files::resolve(base, path.as_str().unwrap_or_default());
             match std::fs::read_to_string(&path) {
                 Ok(text) => drop(filters.insert(name.clone(), text)),
                 Err(error) => {
@@ -171,17 +173,17 @@ impl Merged {
         let mut all = Object::new();
         for (node, base) in &self.defaults {
             let test = match node.text() {
-                Some(reference) => match document::read(&super::files::resolve(base, reference), findings) {
-                    Ok(node) => tests::inline(node, base, findings),
+                Some(reference) => match document::read(&files::resolve(base, reference), findings) {
+                    Ok(node) => test_cases::inline(node, base, findings),
                     Err(_) => {
                         let message = format!("failed to read `defaultTest` from `{reference}`");
                         findings.add(Severity::Error, Some(&node.at), message);
                         continue;
                     }
                 },
-                None => tests::inline(node.clone(), base, findings),
+                None => test_cases::inline(node.clone(), base, findings),
             };
-            all = if all.is_empty() { test } else { tests::merge(&all, test) };
+            all = if all.is_empty() { test } else { test_cases::merge(&all, test) };
         }
         if !options.vars.is_empty() {
             let given = options.vars.iter().map(|(key, value)| (key.clone(), json!(value)));

@@ -1,20 +1,17 @@
-//! Reading configurations: files with the place of everything, checks that tell what has no effect, and merging.
+//! Suites: reading, checking and merging configuration files into one value that is ready to run.
 
 pub mod assertions;
 pub mod csv;
-pub mod diagnostic;
-pub mod document;
-pub mod env;
-pub mod files;
+pub mod hooks;
 mod merged;
-pub mod node;
+mod options;
 pub mod prompts;
+mod providers;
 pub mod scenarios;
-pub(crate) mod schema;
 mod standalone;
 pub mod suite;
-pub mod tests;
+pub mod test_cases;
 
-pub use diagnostic::{ConfigError, Diagnostic, Findings, Severity};
+pub use options::LoadOptions;
 pub use prompts::Prompt;
-pub use suite::{DerivedMetric, LoadOptions, Suite, load};
+pub use suite::{ConfigError, DerivedMetric, Suite, load};

@@ -5,28 +5,29 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::diagnostic::{Findings, Severity};
-use super::files;
-use super::node::{Kind, Node};
-use super::schema::{PROMPT, check_keys, wrong_shape};
 use crate::model::Object;
+use crate::reading::diagnostic::{Findings, Severity};
+use crate::reading::files;
+use crate::reading::node::{Kind, Node};
+use crate::reading::schema::{PROMPT, check_keys, wrong_shape};
+use crate::script::command::words;
 
 /// A prompt before rendering.
 #[derive(Debug, Clone, Default)]
 pub struct Prompt {
     /// The text, or what stands for it when a function makes the text.
     pub raw: String,
-    /// What it is called.
+    /// The label.
     pub label: String,
-    /// The id its author gave it.
+    /// The id that the configuration gives it.
     pub given_id: Option<String>,
     /// Settings for the provider, for this prompt only.
     pub config: Option<Object>,
-    /// What makes the text, if it is not in `raw`.
+    /// The code that makes the text, if it is not in `raw`.
     pub source: Source,
 }
 
-/// What makes the text of a prompt.
+/// The origin of the text of a prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Source {
     /// The prompt itself is the text.
@@ -44,7 +45,7 @@ pub enum Source {
 }
 
 impl Prompt {
-    /// SHA-256 of the label, else of the id, else of the text.
+    /// Returns the SHA-256 of the label, else of the id, else of the text.
     pub fn id(&self) -> String {
         let of = [Some(&self.label), self.given_id.as_ref(), Some(&self.raw)].into_iter().flatten();
         let text = of.into_iter().find(|text| !text.is_empty()).map(String::as_str).unwrap_or_default();
@@ -103,11 +104,11 @@ fn item_of_list(node: &Node, base: &Path, findings: &mut Findings) -> Vec<Prompt
     prompts
 }
 
-/// What one text stands for.
+/// The prompts that one text stands for.
 fn one(text: &str, label: Option<String>, node: &Node, base: &Path, findings: &mut Findings) -> Vec<Prompt> {
     if let Some(command) = text.strip_prefix("exec:") {
         let label = label.unwrap_or_else(|| text.to_owned());
-        let source = Source::Command(crate::provider::exec::words(command));
+        let source = Source::Command(words(command));
         return vec![Prompt { raw: text.to_owned(), label, source, ..Prompt::default() }];
     }
     let explicit = text.starts_with("file://");
@@ -126,7 +127,7 @@ fn one(text: &str, label: Option<String>, node: &Node, base: &Path, findings: &m
     };
     if matches.is_empty() {
         if explicit {
-            findings.add(Severity::Error, Some(&node.at), format!("there is no prompt file `{path}`"));
+            findings.add(Severity::Error, Some(&node.at), format!("prompt file not found: `{path}`"));
             return Vec::new();
         }
         return vec![Prompt::text(text, label.unwrap_or_else(|| text.to_owned()))];
@@ -208,7 +209,7 @@ fn from_file(
     })
 }
 
-/// The pieces between lines that hold nothing but the separator.
+/// Splits a text at lines that hold nothing but the separator.
 fn split_at_lines(text: &str, separator: &str) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for line in text.split('\n') {

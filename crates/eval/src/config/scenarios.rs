@@ -4,15 +4,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::diagnostic::{Findings, Position};
-use super::node::{Kind, Node};
-use super::schema::{SCENARIO, check_keys, wrong_shape};
-use super::tests;
+use super::test_cases;
 use crate::model::Object;
-use crate::services::Services;
+use crate::reading::diagnostic::{Findings, Position};
+use crate::reading::node::{Kind, Node};
+use crate::reading::schema::{SCENARIO, check_keys, wrong_shape};
+use crate::script::Workers;
 
 /// Reads a `scenarios` value into tests.
-pub async fn read(mut node: Node, base: &Path, services: &Services, findings: &mut Findings) -> Vec<Object> {
+pub async fn read(mut node: Node, base: &Path, workers: &Workers, findings: &mut Findings) -> Vec<Object> {
     let Kind::List(items) = &mut node.kind else {
         if !node.is_null() {
             wrong_shape(&node, "`scenarios`", "a list", findings);
@@ -25,11 +25,12 @@ pub async fn read(mut node: Node, base: &Path, services: &Services, findings: &m
         let at_scenario = scenario.at.clone();
         let empty = || Node::of(json!([{}]), at_scenario.clone());
         let configs =
-            tests::read(scenario.take("config").unwrap_or_else(&empty), base, services, findings).await;
-        let own = tests::read(scenario.take("tests").unwrap_or_else(&empty), base, services, findings).await;
+            test_cases::read(scenario.take("config").unwrap_or_else(&empty), base, workers, findings).await;
+        let own =
+            test_cases::read(scenario.take("tests").unwrap_or_else(&empty), base, workers, findings).await;
         for config in &configs {
             for test in &own {
-                let mut merged = tests::merge(config, test.clone());
+                let mut merged = test_cases::merge(config, test.clone());
                 let conversation = json!(format!("__scenario_{at}__"));
                 if let Some(Value::Object(metadata)) = merged.get_mut("metadata") {
                     metadata.entry("conversationId").or_insert(conversation);
@@ -41,10 +42,10 @@ pub async fn read(mut node: Node, base: &Path, services: &Services, findings: &m
     all
 }
 
-/// Reads scenarios that a hook made; nothing if they are wrong.
-pub async fn of_value(scenarios: Value, services: &Services) -> Option<Vec<Object>> {
+/// Reads scenarios that a hook made; none if they are malformed.
+pub async fn of_value(scenarios: Value, workers: &Workers) -> Option<Vec<Object>> {
     let position = Position { file: Path::new("hook").into(), line: 1, column: 1 };
     let mut findings = Findings::default();
-    let tests = read(Node::of(scenarios, position), &services.base, services, &mut findings).await;
+    let tests = read(Node::of(scenarios, position), workers.base(), workers, &mut findings).await;
     (!findings.failed()).then_some(tests)
 }

@@ -1,19 +1,20 @@
-//! Assertions about outputs that are there already: `--assertions` with `--model-outputs`.
+//! Assertions about given outputs: `--assertions` with `--model-outputs`.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::diagnostic::{ConfigError, Findings, Position, Severity};
-use super::document::{self, Document};
-use super::node::Node;
-use super::suite::LoadOptions;
+use super::options::LoadOptions;
+use super::suite::ConfigError;
 use crate::model::Object;
+use crate::reading::diagnostic::{Findings, Position, Severity};
+use crate::reading::document::{self, Document};
+use crate::reading::node::Node;
 
-/// What it puts in the place of a configuration's own.
+/// The keys of a configuration that the options replace.
 pub const KEYS: &[&str] = &["prompts", "providers", "targets", "tests", "scenarios"];
 
-/// A configuration that echoes every output, with the assertions.
+/// Makes a configuration that echoes every output and checks it with the assertions.
 ///
 /// # Errors
 /// When the files cannot be read; what is wrong inside becomes a finding.

@@ -1,81 +1,65 @@
 //! A whole configuration, ready to run.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::diagnostic::{ConfigError, Findings, Severity};
-use super::document::{self, Document};
+use super::hooks::Hook;
 use super::merged::Merged;
-use super::node::Node;
+use super::options::LoadOptions;
 use super::prompts::{self, Prompt};
-use super::schema::wrong_shape;
-use super::{env, scenarios, standalone, tests};
-use crate::code::Fallback;
+use super::{providers, scenarios, standalone, test_cases};
+use crate::calling::spec::ProviderSpec;
 use crate::model::Object;
-use crate::provider::spec::{self, ProviderSpec};
-use crate::run::hooks;
-use crate::services::Services;
+use crate::reading::diagnostic::{Findings, Position, Severity};
+use crate::reading::document::{self, Document};
+use crate::reading::node::Node;
+use crate::reading::schema::wrong_shape;
+use crate::reading::{Env, ReadError, env, files};
+use crate::sandboxes::Sandboxes;
+use crate::script::Workers;
 use crate::template::Templates;
+use crate::template::value::to_text;
 
-/// What the command line says about a configuration.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LoadOptions {
-    /// `-c`: files, directories, globs.
-    pub configs: Vec<String>,
-    /// The directory the command was given in.
-    pub directory: PathBuf,
-    /// `-p`: prompts instead of the configuration's.
-    pub prompts: Vec<String>,
-    /// `-r`: providers instead of the configuration's.
-    pub providers: Vec<String>,
-    /// `-t`: tests instead of the configuration's.
-    pub tests: Option<String>,
-    /// `-a`: assertions for the outputs in `model_outputs`.
-    pub assertions: Option<String>,
-    /// `--model-outputs`: outputs given beforehand, which `assertions` are about.
-    pub model_outputs: Option<String>,
-    /// `--env-file`, in order.
-    pub env_files: Vec<PathBuf>,
-    /// `--var`: variables for every test.
-    pub vars: Vec<(String, String)>,
-    /// `--tag`.
-    pub tags: Vec<(String, String)>,
-    /// `--description`.
-    pub description: Option<String>,
-    /// Errors are only warnings.
-    pub lenient: bool,
-    /// `-x`: hooks that go before the configuration's.
-    pub extensions: Vec<String>,
-    /// `-j`, for the workers.
-    pub concurrency: Option<usize>,
-    /// Warnings are errors.
-    pub strict: bool,
-    /// The server that sandboxes are from when variables name none. It holds a key, so that it is not stored.
-    #[serde(skip)]
-    pub server: Option<Fallback>,
+/// Why a suite was not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file could not be read.
+    #[error(transparent)]
+    Read(ReadError),
+    /// Findings were reported, and some of them are errors.
+    #[error("the configuration has errors")]
+    Invalid,
 }
 
-/// A derived metric: its name and the expression over the other metrics.
+impl From<ReadError> for ConfigError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Invalid => Self::Invalid,
+            unreadable @ ReadError::Unreadable { .. } => Self::Read(unreadable),
+        }
+    }
+}
+
+/// A metric that is computed from others.
 #[derive(Debug, Clone)]
 pub struct DerivedMetric {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its expression.
+    /// The expression over the other metrics.
     pub value: String,
 }
 
 /// A configuration that was read, checked and merged.
 pub struct Suite {
-    /// What it is about.
+    /// The description.
     pub description: Option<String>,
-    /// All prompts.
+    /// The prompts.
     pub prompts: Vec<Prompt>,
-    /// All providers.
+    /// The providers.
     pub providers: Vec<ProviderSpec>,
-    /// All tests; neither are defaults merged in yet nor variables expanded.
+    /// The tests, before defaults are merged into them and variables are expanded.
     pub tests: Vec<Object>,
     /// Metrics computed from others.
     pub derived_metrics: Vec<DerivedMetric>,
@@ -87,15 +71,32 @@ pub struct Suite {
     pub raw: Object,
     /// The hooks: `extensions`.
     pub extensions: Vec<String>,
-    /// The test that is to be merged into all others.
+    /// The test that is merged into all others.
     pub default_test: Object,
-    /// What rows share.
-    pub services: Services,
-    /// Renders templates with the configuration's environment.
+    /// The processes for user code, with the directory and the variables of the suite.
+    pub workers: Arc<Workers>,
+    /// The sandboxes for code of models.
+    pub sandboxes: Arc<Sandboxes>,
+    /// The renderer of templates, with the environment of the configuration.
     pub templates: Templates,
 }
 
-/// Reads, checks and merges the configuration. What was found is in `findings`, also when it succeeds.
+impl Suite {
+    /// Sets options of the default test: a prefix and a suffix replace those of the configuration, a grading provider does not.
+    pub fn override_defaults(&mut self, prefix: Option<&str>, suffix: Option<&str>, grader: Option<&str>) {
+        for (key, text) in [("prefix", prefix), ("suffix", suffix), ("provider", grader)] {
+            let Some(text) = text else { continue };
+            let options = self.default_test.entry("options").or_insert_with(|| json!({}));
+            if let Value::Object(options) = options
+                && (key != "provider" || !options.contains_key(key))
+            {
+                options.insert(key.to_owned(), json!(text));
+            }
+        }
+    }
+}
+
+/// Reads, checks and merges a configuration. Diagnostics are added to `findings`, also when loading succeeds.
 ///
 /// # Errors
 /// When files cannot be read or the configuration is wrong.
@@ -111,7 +112,7 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
             }
             let values = map.to_value();
             for (key, value) in values.as_object().into_iter().flatten() {
-                config_env.insert(key.clone(), json!(crate::template::value::to_text(value)));
+                config_env.insert(key.clone(), json!(to_text(value)));
             }
         }
     }
@@ -119,33 +120,18 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     let mut merged = Merged::of(documents, &templates, findings);
     let templates = templates.with_filters(merged.filters(&base, findings));
     let concurrency = options.concurrency.or_else(|| merged.concurrency()).unwrap_or(4);
-    let services = Services::new(base.clone(), config_env, concurrency);
-    let services = match &options.server {
-        Some(server) => services.with_server(server.clone()),
-        None => services,
+    let config_env = Env::new(config_env);
+    let workers = Workers::new(base.clone(), config_env.clone(), concurrency);
+    let sandboxes = Sandboxes::new(config_env, concurrency);
+    let sandboxes = match &options.server {
+        Some(server) => sandboxes.with_server(server.clone()),
+        None => sandboxes,
     };
 
     let default_test = merged.default_test(options, findings);
     let prompts = read_prompts(&merged, options, findings);
     let providers = read_providers(&merged, options, &base, findings);
-    let mut all = Vec::new();
-    match &options.tests {
-        Some(path) => {
-            let node = argument_node(path, "--tests");
-            all.extend(tests::read(node, &options.directory, &services, findings).await);
-        }
-        None => {
-            for (node, base) in std::mem::take(&mut merged.tests) {
-                all.extend(tests::read(node, &base, &services, findings).await);
-            }
-        }
-    }
-    for (node, base) in std::mem::take(&mut merged.scenarios) {
-        all.extend(scenarios::read(node, &base, &services, findings).await);
-    }
-    if all.is_empty() {
-        all.push(Object::new());
-    }
+    let tests = read_tests(&mut merged, options, &workers, findings).await;
     let extensions = extensions(&merged, options, &base, findings);
     if options.lenient {
         findings.lenient();
@@ -163,16 +149,44 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
         description,
         prompts,
         providers,
-        tests: all,
+        tests,
         derived_metrics: merged.derived_metrics,
         outputs: merged.outputs,
         options: run_options,
         raw: merged.raw,
         extensions,
         default_test,
-        services,
+        workers: Arc::new(workers),
+        sandboxes: Arc::new(sandboxes),
         templates,
     })
+}
+
+async fn read_tests(
+    merged: &mut Merged,
+    options: &LoadOptions,
+    workers: &Workers,
+    findings: &mut Findings,
+) -> Vec<Object> {
+    let mut all = Vec::new();
+    match &options.tests {
+        Some(path) => {
+            let node = argument_node(path, "--tests");
+            all.extend(test_cases::read(node, &options.directory, workers, findings).await);
+        }
+        None => {
+            for (node, base) in std::mem::take(&mut merged.tests) {
+                all.extend(test_cases::read(node, &base, workers, findings).await);
+            }
+        }
+    }
+    for (node, base) in std::mem::take(&mut merged.scenarios) {
+        all.extend(scenarios::read(node, &base, workers, findings).await);
+    }
+    if all.is_empty() {
+        all.push(Object::new());
+    }
+    all
 }
 
 fn documents(options: &LoadOptions, findings: &mut Findings) -> Result<Vec<Document>, ConfigError> {
@@ -199,10 +213,9 @@ fn documents(options: &LoadOptions, findings: &mut Findings) -> Result<Vec<Docum
     }
     let mut documents = Vec::new();
     for path in paths {
-        let extension = super::files::extension(&path.to_string_lossy());
-        if super::files::is_javascript(&extension) {
-            let message =
-                format!("`{}` is a program; only YAML and JSON configurations can be read", path.display());
+        let extension = files::extension(&path.to_string_lossy());
+        if files::is_javascript(&extension) {
+            let message = format!("`{}` is a program; use a YAML or JSON configuration", path.display());
             findings.add(Severity::Error, None, message);
             return Err(ConfigError::Invalid);
         }
@@ -226,8 +239,8 @@ fn documents(options: &LoadOptions, findings: &mut Findings) -> Result<Vec<Docum
 fn extensions(merged: &Merged, options: &LoadOptions, base: &Path, findings: &mut Findings) -> Vec<String> {
     let mut all = options.extensions.clone();
     for reference in &all {
-        if let Err(problem) = hooks::check(reference, base) {
-            findings.add(Severity::Error, None, problem);
+        if let Err(problem) = Hook::parse(reference, base) {
+            findings.add(Severity::Error, None, problem.to_string());
         }
     }
     for (node, _) in merged.extensions.iter().filter(|(node, _)| !node.is_null()) {
@@ -236,9 +249,11 @@ fn extensions(merged: &Merged, options: &LoadOptions, base: &Path, findings: &mu
             continue;
         };
         for item in items {
-            match item.text().map(|reference| (reference, hooks::check(reference, base))) {
-                Some((reference, Ok(()))) => all.push(reference.to_owned()),
-                Some((_, Err(problem))) => findings.add(Severity::Error, Some(&item.at), problem),
+            match item.text().map(|reference| (reference, Hook::parse(reference, base))) {
+                Some((reference, Ok(_))) => all.push(reference.to_owned()),
+                Some((_, Err(problem))) => {
+                    findings.add(Severity::Error, Some(&item.at), problem.to_string());
+                }
                 None => wrong_shape(item, "a hook", "a `file://` path", findings),
             }
         }
@@ -247,7 +262,7 @@ fn extensions(merged: &Merged, options: &LoadOptions, base: &Path, findings: &mu
 }
 
 fn argument_node(text: &str, option: &str) -> Node {
-    let at = super::diagnostic::Position { file: Path::new(option).into(), line: 1, column: 1 };
+    let at = Position { file: Path::new(option).into(), line: 1, column: 1 };
     Node::of(json!(text), at)
 }
 
@@ -275,7 +290,7 @@ fn read_providers(
     let mut all = Vec::new();
     if options.providers.is_empty() {
         for (node, base) in &merged.providers {
-            all.extend(spec::read(node, base, findings));
+            all.extend(providers::read(node, base, findings));
         }
         if merged.providers.is_empty() && !findings.failed() {
             let hint = "add `providers: [openai:gpt-4o]`, or `providers: [echo]` to try things out";
@@ -283,7 +298,7 @@ fn read_providers(
         }
     } else {
         for id in &options.providers {
-            all.extend(spec::read(&argument_node(id, "--providers"), base, findings));
+            all.extend(providers::read(&argument_node(id, "--providers"), base, findings));
         }
     }
     let mut unique: Vec<ProviderSpec> = Vec::new();

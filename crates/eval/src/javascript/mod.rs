@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rquickjs::{CatchResultExt, CaughtError, Context, Ctx, Function, Runtime, function::Args};
 use serde_json::Value;
 
-/// What one call may use.
+/// The memory that one call may use, in bytes.
 const MEMORY_LIMIT: usize = 256 * 1024 * 1024;
 const STACK_LIMIT: usize = 512 * 1024;
 /// Bytes that calls may leave behind before the engine cleans up.
@@ -20,16 +20,16 @@ thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Why code gave no value.
+/// Why JavaScript gave no value.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JavaScriptError {
-    /// It threw, or is not JavaScript.
+    /// The code threw, or is not JavaScript.
     #[error("{0}")]
     Threw(String),
-    /// It ran too long.
+    /// The code exceeded the time limit.
     #[error("the code ran longer than {} s", TIME_LIMIT.as_secs())]
     TimedOut,
-    /// It used too much memory, or the engine could not start.
+    /// The code exceeded the memory limit, or the engine could not start.
     #[error("{0}")]
     Engine(String),
 }
@@ -75,7 +75,7 @@ fn run(ctx: &Ctx<'_>, function: &str, arguments: &[String]) -> Result<Value, Jav
         }
         CaughtError::Value(value) => {
             let text = value.as_string().and_then(|text| text.to_string().ok());
-            JavaScriptError::Threw(text.unwrap_or_else(|| "an exception that is no error".to_owned()))
+            JavaScriptError::Threw(text.unwrap_or_else(|| "an exception that is not an Error".to_owned()))
         }
         CaughtError::Error(error) => JavaScriptError::Engine(error.to_string()),
     };

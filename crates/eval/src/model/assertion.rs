@@ -14,15 +14,15 @@ pub struct Assertion {
     pub negated: bool,
     /// The value before templates are rendered.
     pub value: Option<Value>,
-    /// What a score or measure is compared with.
+    /// The number that a score or measure is compared with.
     pub threshold: Option<f64>,
     /// The share in the row's score; 1 unless given.
     pub weight: Option<f64>,
-    /// The named score it contributes to, before templates are rendered.
+    /// The named score that the assertion contributes to, before templates are rendered.
     pub metric: Option<String>,
     /// A transform of the output for this assertion alone.
     pub transform: Option<Value>,
-    /// How the context of retrieval checks is taken out of the answer.
+    /// The transform that takes the context of retrieval checks out of the answer.
     pub context_transform: Option<Value>,
     /// The provider that grades.
     pub provider: Option<Value>,
@@ -32,17 +32,17 @@ pub struct Assertion {
     pub config: Option<Object>,
     /// The members of an `assert-set`.
     pub children: Vec<Assertion>,
-    /// All of it, as written.
+    /// The assertion as written.
     pub raw: Object,
 }
 
 impl Assertion {
-    /// The type as written, with `not-` if it had it.
+    /// Returns the type as written, with `not-` if it had it.
     pub fn full_kind(&self) -> String {
         if self.negated { format!("not-{}", self.kind) } else { self.kind.clone() }
     }
 
-    /// The share in the row's score.
+    /// Returns the share in the row's score.
     pub fn weight(&self) -> f64 {
         self.weight.unwrap_or(1.0)
     }

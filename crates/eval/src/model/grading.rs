@@ -9,12 +9,12 @@ use super::{Assertion, Object, TokenUsage};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GradingResult {
-    /// Whether it holds.
+    /// Whether the assertion holds.
     pub pass: bool,
-    /// How well; usually from 0 to 1.
+    /// The score, usually from 0 to 1.
     #[serde(serialize_with = "super::number::serialize")]
     pub score: f64,
-    /// Why, for a reader.
+    /// The reason, for a reader.
     pub reason: String,
     /// Scores by the name of their metric.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,38 +25,38 @@ pub struct GradingResult {
     /// Tokens spent on grading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_used: Option<TokenUsage>,
-    /// The verdicts it is made of.
+    /// The verdicts that this one is made of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub component_results: Option<Vec<GradingResult>>,
     /// The assertion, as written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assertion: Option<Value>,
-    /// A person's note.
+    /// A note of a user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// Anything the grader wants to tell.
+    /// Free information from the grader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Object>,
     /// Better prompts, from graders that propose some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggestions: Option<Value>,
-    /// Why this is no verdict at all: the row becomes an error row, and its other verdicts are kept.
+    /// The reason why there is no verdict: the row becomes an error row, and its other verdicts are kept.
     #[serde(skip)]
     pub row_error: Option<String>,
 }
 
 impl GradingResult {
-    /// Holds, with this score.
+    /// A verdict that holds, with this score.
     pub fn passed(score: f64, reason: impl Into<String>) -> Self {
         Self { pass: true, score, reason: reason.into(), ..Self::default() }
     }
 
-    /// Does not hold, score 0.
+    /// A verdict that does not hold, with score 0.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), ..Self::default() }
     }
 
-    /// Could not be found out: something around the answer broke, so neither a pass nor a fail would be true.
+    /// No verdict: something around the answer broke, so neither a pass nor a fail would be true.
     pub fn broken(error: impl Into<String>) -> Self {
         let error = error.into();
         Self { reason: error.clone(), row_error: Some(error), ..Self::default() }

@@ -11,22 +11,22 @@ pub fn number(n: f64) -> Number {
     Number::from_f64(n).unwrap_or_else(|| Number::from(0))
 }
 
-/// A JSON value; null if it is not finite.
+/// A JSON value of a number; null if it is not finite.
 pub fn number_value(n: f64) -> Value {
     if n.is_finite() { Value::Number(number(n)) } else { Value::Null }
 }
 
-/// For `serialize_with`.
+/// Serializes a number as JavaScript writes it, for `serialize_with`.
 pub fn serialize<S: serde::Serializer>(n: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serde::Serialize::serialize(&number_value(*n), serializer)
 }
 
-/// For `serialize_with`.
+/// Serializes an optional number as JavaScript writes it, for `serialize_with`.
 pub fn serialize_option<S: serde::Serializer>(n: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     serde::Serialize::serialize(&n.map(number_value), serializer)
 }
 
-/// The text of a number as JavaScript prints it.
+/// Returns the text of a number as JavaScript prints it.
 pub fn text(n: f64) -> String {
     if n.is_nan() {
         return "NaN".to_owned();
@@ -46,6 +46,11 @@ pub fn text(n: f64) -> String {
         Some((mantissa, exponent)) if !exponent.starts_with('-') => format!("{mantissa}e+{exponent}"),
         _ => text,
     }
+}
+
+/// Returns a number with its noun in singular or plural.
+pub fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a provider answers.
+//! Answers of providers.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,20 +32,20 @@ pub struct TokenUsage {
     pub assertions: Option<Box<TokenUsage>>,
 }
 
-/// What the provider's own guard says.
+/// The findings of the provider's own guard.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Guardrails {
-    /// Whether anything was held back.
+    /// Whether prompt or answer were flagged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flagged: Option<bool>,
-    /// Whether the prompt was.
+    /// Whether the prompt was flagged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flagged_input: Option<bool>,
-    /// Whether the answer was.
+    /// Whether the answer was flagged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flagged_output: Option<bool>,
-    /// Why.
+    /// The reason for flagging.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -57,19 +57,19 @@ pub struct ProviderResponse {
     /// The answer: text, or any JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// Why there is none.
+    /// The reason why there is no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What was received before it was understood.
+    /// The reply as it was received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<Value>,
     /// Tokens used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_usage: Option<TokenUsage>,
-    /// Dollars.
+    /// The cost in dollars.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::number::serialize_option")]
     pub cost: Option<f64>,
-    /// Whether it came from the cache.
+    /// Whether the answer came from the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached: Option<bool>,
     /// Milliseconds the call took, when the provider knows better than a clock around it.
@@ -78,19 +78,19 @@ pub struct ProviderResponse {
     /// Logarithms of the probabilities of the tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_probs: Option<Vec<f64>>,
-    /// Why the model stopped.
+    /// The reason why the model stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
-    /// Whether the model said that it refuses.
+    /// Whether the model refused to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_refusal: Option<bool>,
-    /// What the provider's guard says.
+    /// The findings of the provider's guard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guardrails: Option<Guardrails>,
     /// Anything else worth keeping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Object>,
-    /// The text that was really sent.
+    /// The text that was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Value>,
     /// The session of a stateful target.
@@ -105,7 +105,7 @@ pub struct ProviderResponse {
 }
 
 impl ProviderResponse {
-    /// An answer of this text and nothing else.
+    /// An answer of a text and nothing else.
     pub fn text(output: impl Into<String>) -> Self {
         Self { output: Some(Value::String(output.into())), ..Self::default() }
     }

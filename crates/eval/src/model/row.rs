@@ -1,4 +1,4 @@
-//! What a run gives: rows and columns.
+//! The results of a run: rows and columns.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,9 +8,9 @@ use super::{GradingResult, Object, ProviderResponse, TokenUsage};
 /// A provider as results show it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProviderName {
-    /// As in `openai:gpt-4o`.
+    /// The id, as in `openai:gpt-4o`.
     pub id: String,
-    /// What the configuration calls it.
+    /// The label of the configuration.
     #[serde(default)]
     pub label: String,
 }
@@ -20,22 +20,22 @@ pub struct ProviderName {
 pub struct PromptText {
     /// The text, rendered in rows.
     pub raw: String,
-    /// What the configuration calls it.
+    /// The label of the configuration.
     pub label: String,
-    /// Its settings.
+    /// The settings of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Object>,
 }
 
-/// Why a row did not pass.
+/// The kind of failure of a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Failure {
-    /// It passed.
+    /// The row passed.
     #[default]
     None,
     /// An assertion does not hold.
     Assertion,
-    /// There was no answer, or no way to judge it.
+    /// There was no answer, or no way to grade it.
     Error,
 }
 
@@ -55,14 +55,14 @@ impl<'de> Deserialize<'de> for Failure {
     }
 }
 
-/// One answer to one test, judged.
+/// One answer to one test, graded.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Row {
-    /// Dollars.
+    /// The cost in dollars.
     #[serde(serialize_with = "super::number::serialize")]
     pub cost: f64,
-    /// What the test is about.
+    /// The description of the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The failing reason, or why there is no answer.
@@ -70,9 +70,9 @@ pub struct Row {
     pub error: Option<String>,
     /// The verdict; nothing if there was no answer.
     pub grading_result: Option<GradingResult>,
-    /// Its own id.
+    /// The id of the row.
     pub id: String,
-    /// Milliseconds.
+    /// The latency in milliseconds.
     #[serde(serialize_with = "super::number::serialize")]
     pub latency_ms: f64,
     /// Named scores of the verdict.
@@ -83,7 +83,7 @@ pub struct Row {
     pub prompt_id: String,
     /// The column.
     pub prompt_idx: usize,
-    /// Who answered.
+    /// The provider that answered.
     pub provider: ProviderName,
     /// The answer.
     pub response: Option<ProviderResponse>,
@@ -98,13 +98,24 @@ pub struct Row {
     pub test_idx: usize,
     /// The variables as given.
     pub vars: Object,
-    /// What the response tells beside the answer.
+    /// The metadata of the response.
     pub metadata: Object,
-    /// Why it did not pass.
+    /// The reason for not passing.
     pub failure_reason: Failure,
     /// Tokens of the answer and of judging it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_usage: Option<TokenUsage>,
+}
+
+impl Row {
+    /// Returns the verdict in a word: `PASS`, `FAIL` or `ERROR`.
+    pub fn verdict(&self) -> &'static str {
+        match (self.success, self.failure_reason) {
+            (true, _) => "PASS",
+            (false, Failure::Error) => "ERROR",
+            (false, _) => "FAIL",
+        }
+    }
 }
 
 /// A provider with a prompt, and the sums over its rows.
@@ -113,14 +124,14 @@ pub struct Row {
 pub struct Column {
     /// The prompt before rendering.
     pub raw: String,
-    /// What the configuration calls it.
+    /// The label of the configuration.
     pub label: String,
-    /// Its id.
+    /// The id of the prompt.
     pub id: String,
-    /// Its settings.
+    /// The settings of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Object>,
-    /// Who answers: label or id.
+    /// The provider: label or id.
     pub provider: String,
     /// The sums.
     pub metrics: Metrics,
@@ -130,7 +141,7 @@ pub struct Column {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
-    /// Of the scores.
+    /// The sum of the scores.
     #[serde(serialize_with = "super::number::serialize")]
     pub score: f64,
     /// Rows that passed.
@@ -143,10 +154,10 @@ pub struct Metrics {
     pub assert_pass_count: usize,
     /// Assertions that failed.
     pub assert_fail_count: usize,
-    /// Of the latencies, in milliseconds.
+    /// The sum of the latencies, in milliseconds.
     #[serde(serialize_with = "super::number::serialize")]
     pub total_latency_ms: f64,
-    /// Of the tokens.
+    /// The sum of the tokens.
     pub token_usage: TokenUsage,
     /// Weighted sums by name, and the derived metrics.
     pub named_scores: Object,
@@ -154,7 +165,7 @@ pub struct Metrics {
     pub named_scores_count: Object,
     /// Weights by name.
     pub named_score_weights: Object,
-    /// Of the costs, in dollars.
+    /// The sum of the costs, in dollars.
     #[serde(serialize_with = "super::number::serialize")]
     pub cost: f64,
 }
@@ -169,7 +180,7 @@ pub struct Stats {
     pub failures: usize,
     /// Rows with errors.
     pub errors: usize,
-    /// Of the tokens.
+    /// The sum of the tokens.
     pub token_usage: TokenUsage,
     /// Milliseconds from start to end.
     pub duration_ms: u64,
@@ -178,12 +189,12 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// All rows.
+    /// Returns the number of rows.
     pub fn total(&self) -> usize {
         self.successes + self.failures + self.errors
     }
 
-    /// The share of rows that passed, in percent.
+    /// Returns the share of rows that passed, in percent.
     pub fn pass_rate(&self) -> f64 {
         if self.total() == 0 { 0.0 } else { self.successes as f64 * 100.0 / self.total() as f64 }
     }
@@ -194,20 +205,34 @@ impl Stats {
 pub struct Evaluation {
     /// `eval-…`
     pub id: String,
-    /// When it began, as in `2026-01-31T12:00:00.000Z`.
+    /// The time at which the run started, as in `2026-01-31T12:00:00.000Z`.
     pub created_at: String,
-    /// What it is about.
+    /// The description.
     pub description: Option<String>,
-    /// The configuration it ran.
+    /// The configuration.
     pub config: Object,
-    /// Its columns.
+    /// The columns.
     pub columns: Vec<Column>,
-    /// Whether any of its rows has a description.
+    /// Whether any row has a description.
     pub described: bool,
-    /// Its sums.
+    /// The sums over all rows.
     pub stats: Stats,
-    /// The names of its variables, in the order they appeared.
+    /// The names of the variables, in the order they appeared.
     pub vars: Vec<String>,
-    /// What the command line changed.
+    /// The options of the command line that change the run.
     pub runtime_options: Value,
+}
+
+impl Evaluation {
+    /// Makes an id for a run that starts now.
+    pub fn new_id() -> String {
+        Self::id_at(jiff::Timestamp::now())
+    }
+
+    /// Makes an id for a run that starts at a time: `eval-abc-2026-01-31T12:00:00`.
+    pub fn id_at(at: jiff::Timestamp) -> String {
+        const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+        let word: String = (0..3).map(|_| LETTERS[rand::random_range(0..LETTERS.len())] as char).collect();
+        format!("eval-{word}-{}", at.strftime("%Y-%m-%dT%H:%M:%S"))
+    }
 }

@@ -1,17 +1,17 @@
-//! One test: variables, and what must hold for the answer.
+//! One test, apart from its variables.
+
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::{Assertion, Object};
 
-/// A test after defaults were merged into it.
+/// A test after defaults were merged into it. All rows of the test share it.
 #[derive(Debug, Clone, Default)]
 pub struct TestCase {
-    /// What it is about.
+    /// The description.
     pub description: Option<String>,
-    /// Values for the prompt's variables.
-    pub vars: Object,
-    /// What must hold.
+    /// The checks of the answer.
     pub assertions: Vec<Assertion>,
     /// The score that is enough, whatever single assertions say.
     pub threshold: Option<f64>,
@@ -24,5 +24,5 @@ pub struct TestCase {
     /// A script that makes the row's verdict from the named scores.
     pub scoring_function: Option<Value>,
     /// The test as scripts and result files see it.
-    pub raw: Object,
+    pub raw: Arc<Object>,
 }

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::model::{Column, Evaluation, Row};
 use crate::template::value::to_text;
-use crate::terminal::word;
 
 /// The names of the columns.
 pub fn head(evaluation: &Evaluation) -> Vec<String> {
@@ -45,7 +44,7 @@ fn row_cells(row: &Row, column: &Column, cells: &mut Vec<String>) {
     let output = row.response.as_ref().and_then(|response| response.output.as_ref());
     let text = output.map(|output| output.as_str().map_or_else(|| output.to_string(), str::to_owned));
     cells.push(safe(text.or_else(|| row.error.clone()).unwrap_or_default()));
-    cells.push(word(row).to_owned());
+    cells.push(row.verdict().to_owned());
     cells.push(format!("{:.2}", row.score));
     cells.push(Value::Object(row.named_scores.clone()).to_string());
     for name in metrics(column) {
@@ -59,7 +58,7 @@ fn row_cells(row: &Row, column: &Column, cells: &mut Vec<String>) {
 
 /// A spreadsheet runs what looks like a formula; a quote before it keeps it text.
 fn safe(cell: String) -> String {
-    if crate::config::env::is_on("PROMPTFOO_DISABLE_CSV_FORMULA_ESCAPING") {
+    if crate::reading::env::is_on("PROMPTFOO_DISABLE_CSV_FORMULA_ESCAPING") {
         return cell;
     }
     let formula = match cell.trim_start().chars().next() {

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::model::{Column, Evaluation, Failure, Row};
 use crate::template::value::to_text;
-use crate::terminal::word;
 
 /// Text between tags and in attributes.
 fn escape(text: &str) -> String {
@@ -33,7 +32,7 @@ pub fn xml(document: &Value) -> String {
     out
 }
 
-/// One element, and what is in it.
+/// An element with its content.
 pub fn element(name: &str, value: &Value, depth: usize) -> String {
     let mut out = String::new();
     write_element(name, value, depth, &mut out);
@@ -113,7 +112,7 @@ pub fn junit_case(row: &Row, column: &Column, at: usize) -> String {
     }
 }
 
-/// All reasons a row did not pass.
+/// Returns all reasons why a row did not pass.
 fn reasons(row: &Row) -> String {
     let components = row.grading_result.iter().flat_map(|result| result.component_results.iter().flatten());
     let failed: Vec<&str> =
@@ -136,7 +135,7 @@ pub fn html_head(evaluation: &Evaluation) -> String {
         stats.pass_rate(),
         stats.successes,
         stats.failures,
-        crate::terminal::count(stats.errors, "error")
+        crate::model::number::count(stats.errors, "error")
     );
     for name in &evaluation.vars {
         out.push_str(&format!("<th>{}</th>", escape(name)));
@@ -168,7 +167,7 @@ pub fn html_line(evaluation: &Evaluation, group: &[Row]) -> String {
 fn cell(row: &Row, out: &mut String) {
     let output =
         row.response.as_ref().and_then(|response| response.output.as_ref()).map(to_text).unwrap_or_default();
-    let word = word(row);
+    let word = row.verdict();
     let reasons = if row.success { String::new() } else { reasons(row) };
     out.push_str(&format!(
         "<td class=\"{word}\"><b>{word}</b> {:.2}<pre>{}</pre><pre>{}</pre><details><summary>prompt</summary><pre>{}</pre></details></td>",

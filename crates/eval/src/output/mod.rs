@@ -1,7 +1,6 @@
 //! Result files.
 
 pub(crate) mod csv;
-pub mod json;
 mod markup;
 pub(crate) mod yaml;
 
@@ -11,15 +10,32 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::document;
 use crate::model::{Evaluation, Row};
+use crate::store::StoreError;
 use crate::store::recording::{Recorded, Which};
 
-/// The kinds of result files, by their ending.
+/// Why a result file was not written.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum OutputError {
+    /// The path has an extension of no format.
+    #[error("unknown format of `{0}`; use .json, .jsonl, .csv, .yaml, .xml, .junit.xml or .html")]
+    UnknownFormat(String),
+    /// The file could not be written.
+    #[error("failed to write `{path}`")]
+    Write { path: String, source: std::io::Error },
+    /// The results could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The formats of result files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// One document.
+    /// A JSON document.
     Json,
-    /// One row a line.
+    /// JSON Lines, a row on each line.
     JsonLines,
     /// A table for spreadsheets.
     Csv,
@@ -27,19 +43,21 @@ pub enum Format {
     Yaml,
     /// The document as XML.
     Xml,
-    /// What build servers read.
+    /// JUnit XML, for build servers.
     JUnit,
-    /// A page.
+    /// An HTML page.
     Html,
 }
 
-/// The kind that a path asks for.
+/// Returns the format that the extension of a path stands for.
 ///
 /// # Errors
-/// When its ending is of no kind.
-pub fn format_of(path: &str) -> Result<Format, String> {
-    let extension =
-        Path::new(path).extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
+/// When the extension is unknown.
+pub fn format_of(path: &str) -> Result<Format, OutputError> {
+    let extension = Path::new(path)
+        .extension()
+        .map(|extension| extension.to_string_lossy().to_lowercase())
+        .unwrap_or_default();
     if path.ends_with("junit.xml") {
         return Ok(Format::JUnit);
     }
@@ -50,19 +68,17 @@ pub fn format_of(path: &str) -> Result<Format, String> {
         "html" => Ok(Format::Html),
         "json" => Ok(Format::Json),
         "jsonl" => Ok(Format::JsonLines),
-        _ => Err(format!(
-            "`{path}` has no ending that results are written for; use .json, .jsonl, .csv, .yaml, .xml, .junit.xml or .html"
-        )),
+        _ => Err(OutputError::UnknownFormat(path.to_owned())),
     }
 }
 
 /// Writes results to a file, one row after another.
 ///
 /// # Errors
-/// When the path asks for no kind of file, or cannot be written.
-pub async fn write(evaluation: &Evaluation, rows: &mut Recorded, path: &str) -> Result<(), String> {
+/// When the extension is unknown, or the file cannot be written.
+pub async fn write(evaluation: &Evaluation, rows: &mut Recorded, path: &str) -> Result<(), OutputError> {
     let format = format_of(path)?;
-    let failed = |error: std::io::Error| format!("failed to write `{path}`: {error}");
+    let failed = |source: std::io::Error| OutputError::Write { path: path.to_owned(), source };
     if let Some(parent) = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent).map_err(failed)?;
     }
@@ -76,7 +92,7 @@ pub async fn write(evaluation: &Evaluation, rows: &mut Recorded, path: &str) -> 
             rows.texts(Which::All, |row| {
                 // The mark's place in the document.
                 let space = if std::mem::take(&mut first) { "" } else { ",\n      " };
-                write!(file, "{space}{}", json::indented(row, 6)).map_err(failed)
+                write!(file, "{space}{}", document::indented(row, 6)).map_err(failed)
             })
             .await?;
             file.write_all(after.as_bytes()).map_err(failed)?;
@@ -101,7 +117,7 @@ pub async fn write(evaluation: &Evaluation, rows: &mut Recorded, path: &str) -> 
         }
         Format::Csv => {
             let mut writer = ::csv::Writer::from_writer(&mut file);
-            let failed = |error: ::csv::Error| format!("failed to write `{path}`: {error}");
+            let failed = |error: ::csv::Error| failed(error.into());
             writer.write_record(csv::head(evaluation)).map_err(failed)?;
             rows.tests(|group| writer.write_record(csv::record(evaluation, group)).map_err(failed)).await?;
         }
@@ -141,7 +157,7 @@ fn around(
     item: impl Fn(&str) -> String,
 ) -> (String, String) {
     let mark = uuid::Uuid::new_v4().to_string();
-    let mut document = json::document(evaluation);
+    let mut document = document::document(evaluation);
     if let Some(rows) = document.pointer_mut("/results/results").filter(|_| evaluation.stats.total() > 0) {
         *rows = serde_json::json!([mark]);
     }

@@ -9,7 +9,7 @@ pub fn text(value: &Value) -> String {
     out
 }
 
-/// One item of a list.
+/// Returns an item of a list.
 pub fn item(value: &Value, depth: usize) -> String {
     let mut out = format!("{}-", "  ".repeat(depth));
     nested(value, depth, &mut out);
@@ -62,7 +62,7 @@ mod tests {
     fn what_is_written_is_read_again() {
         let value = json!({"a": [1, "yes", {"b": null, "c d": "x\n: y"}, []], "e": {}});
         let node =
-            crate::config::node::Node::parse(&text(&value), &std::path::Path::new("x").into()).unwrap();
+            crate::reading::node::Node::parse(&text(&value), &std::path::Path::new("x").into()).unwrap();
         assert_eq!(node.to_value(), value);
     }
 }

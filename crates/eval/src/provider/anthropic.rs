@@ -4,25 +4,28 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::transport::{self, Request};
-use super::{Call, Provider, chat};
+use super::chat;
+use crate::calling::transport::{self, Request};
+use crate::calling::{Call, CallError, Provider};
 use crate::model::{Object, ProviderResponse, TokenUsage};
+use crate::reading::Env;
 
 /// A model of Anthropic's.
 pub struct Anthropic {
     id: String,
     model: String,
+    env: Env,
 }
 
 impl Anthropic {
     /// Reads an id like `anthropic:messages:claude-…`.
-    pub fn parse(id: &str) -> Option<Self> {
+    pub fn parse(id: &str, env: Env) -> Option<Self> {
         let rest = id.strip_prefix("anthropic:")?;
         let model = rest.strip_prefix("messages:").unwrap_or(rest);
-        Some(Self { id: id.to_owned(), model: model.to_owned() })
+        Some(Self { id: id.to_owned(), model: model.to_owned(), env })
     }
 
-    fn body(&self, prompt: &str, config: &Object) -> Result<Value, String> {
+    fn body(&self, prompt: &str, config: &Object) -> Result<Value, CallError> {
         let mut system = Vec::new();
         let mut messages = Vec::new();
         for message in chat::messages(prompt)? {
@@ -67,15 +70,15 @@ impl Anthropic {
         Ok(Value::Object(body))
     }
 
-    async fn ask(&self, call: &Call<'_>) -> Result<(Value, f64), String> {
+    async fn ask(&self, call: &Call<'_>) -> Result<(Value, f64), CallError> {
         let setting = |key: &str| call.config.get(key).and_then(Value::as_str).map(str::to_owned);
-        let base = setting("apiBaseUrl").or_else(|| call.services.env("ANTHROPIC_BASE_URL"));
+        let base = setting("apiBaseUrl").or_else(|| self.env.get("ANTHROPIC_BASE_URL"));
         let base = base.unwrap_or_else(|| "https://api.anthropic.com".to_owned());
         let key = setting("apiKey")
-            .or_else(|| setting("apiKeyEnvar").and_then(|name| call.services.env(&name)))
-            .or_else(|| call.services.env("ANTHROPIC_API_KEY"));
+            .or_else(|| setting("apiKeyEnvar").and_then(|name| self.env.get(&name)))
+            .or_else(|| self.env.get("ANTHROPIC_API_KEY"));
         let Some(key) = key else {
-            return Err(format!("`{}` needs a key: set ANTHROPIC_API_KEY or `config.apiKey`", self.id));
+            return Err(CallError::NoKey { id: self.id.clone(), variable: "ANTHROPIC_API_KEY" });
         };
         let url = format!("{}/v1/messages", base.trim_end_matches('/').trim_end_matches("/v1"));
         let mut request = Request::json(url, &self.body(call.prompt, call.config)?)
@@ -102,7 +105,7 @@ impl Provider for Anthropic {
         async move {
             match self.ask(call).await {
                 Ok((value, took)) => ProviderResponse { latency_ms: Some(took), ..read(&value) },
-                Err(error) => ProviderResponse::failed(error),
+                Err(error) => ProviderResponse::failed(error.to_string()),
             }
         }
         .boxed()
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn system_messages_are_lifted() {
-        let model = Anthropic::parse("anthropic:messages:m").unwrap();
+        let model = Anthropic::parse("anthropic:messages:m", Env::default()).unwrap();
         let prompt = r#"[{"role":"system","content":"be kind"},{"role":"user","content":"hi"}]"#;
         let body = model.body(prompt, &Object::new()).unwrap();
         let expected = json!({

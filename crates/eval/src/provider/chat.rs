@@ -1,14 +1,15 @@
-//! From a rendered prompt to the messages of a chat.
+//! The messages of a chat that a rendered prompt stands for.
 
 use serde_json::{Value, json};
 
-use crate::config::node::Node;
+use crate::calling::CallError;
+use crate::reading::node::Node;
 
-/// JSON if it is JSON, YAML if it begins with a role, else one message of the user.
+/// Returns the messages of a prompt: those of its JSON, those of its YAML if it begins with a role, else one message of the user.
 ///
 /// # Errors
 /// When it looks like JSON and is not.
-pub fn messages(prompt: &str) -> Result<Vec<Value>, String> {
+pub fn messages(prompt: &str) -> Result<Vec<Value>, CallError> {
     let trimmed = prompt.trim();
     let parsed = if trimmed.starts_with("- role:") {
         Node::parse(trimmed, &std::path::Path::new("prompt").into()).ok().map(|node| node.to_value())
@@ -18,14 +19,14 @@ pub fn messages(prompt: &str) -> Result<Vec<Value>, String> {
             Err(error) => {
                 let whole = (trimmed.starts_with('{') && trimmed.ends_with('}'))
                     || (trimmed.starts_with('[') && trimmed.ends_with(']'));
-                if whole || crate::config::env::is_on("PROMPTFOO_REQUIRE_JSON_PROMPTS") {
-                    return Err(format!("the prompt looks like JSON but is not: {error}"));
+                if whole || crate::reading::env::is_on("PROMPTFOO_REQUIRE_JSON_PROMPTS") {
+                    return Err(CallError::MalformedPrompt(error.to_string()));
                 }
                 None
             }
         }
-    } else if crate::config::env::is_on("PROMPTFOO_REQUIRE_JSON_PROMPTS") {
-        return Err("the prompt is no JSON, and PROMPTFOO_REQUIRE_JSON_PROMPTS is set".to_owned());
+    } else if crate::reading::env::is_on("PROMPTFOO_REQUIRE_JSON_PROMPTS") {
+        return Err(CallError::PlainPrompt);
     } else {
         None
     };

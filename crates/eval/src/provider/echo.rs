@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
-use super::{Call, Provider};
+use crate::calling::{Call, Provider};
 use crate::model::{ProviderResponse, TokenUsage};
 
 /// `echo`

@@ -1,36 +1,41 @@
 //! Any HTTP service: the request is described, the answer is taken out by an expression.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::transport::{self, Request};
-use super::{Call, Provider};
-use crate::assertion::script::inline_body;
+use crate::calling::transport::{self, Request};
+use crate::calling::{Call, Provider};
 use crate::javascript;
 use crate::model::{Object, ProviderResponse};
+use crate::script::Workers;
+use crate::script::inline::inline_body;
 use crate::template::Templates;
 use crate::template::value::to_text;
 
 /// `https://…`, or `http` with `config.url`.
 pub struct Http {
     id: String,
+    workers: Arc<Workers>,
 }
 
 impl Http {
-    /// With this id.
-    pub fn new(id: &str) -> Self {
-        Self { id: id.to_owned() }
+    /// A provider with this id, which may be an address. Its functions in files are run by `workers`.
+    pub fn new(id: &str, workers: Arc<Workers>) -> Self {
+        Self { id: id.to_owned(), workers }
     }
 
     async fn ask(&self, call: &Call<'_>) -> Result<ProviderResponse, String> {
         let config = call.config;
         let mut vars = call.vars.clone();
         vars.insert("prompt".to_owned(), json!(call.prompt));
-        let templates = Templates::new(call.services.env.clone());
+        let templates = Templates::new(self.workers.env().own().clone());
         let render = |text: &str| templates.render(text, &vars).map_err(|error| error.to_string());
         let request = match config.get("request").and_then(Value::as_str) {
-            Some(raw) => from_text(raw, &vars, config, call, &templates)?,
+            Some(raw) => from_text(raw, &vars, config, self.workers.base(), &templates)?,
             None => {
                 let url = config.get("url").and_then(Value::as_str).unwrap_or(&self.id);
                 let body = config.get("body").map(|body| fill(body, &vars, &templates)).transpose()?;
@@ -56,9 +61,9 @@ impl Http {
                 request
             }
         };
-        let request = authorized(request, config, call);
+        let request = authorized(request, config);
         let started = std::time::Instant::now();
-        let reply = transport::send(&request).await?;
+        let reply = transport::send(&request).await.map_err(|error| error.to_string())?;
         let took = started.elapsed().as_millis() as f64;
         let parsed = serde_json::from_str::<Value>(&reply.text).ok();
         let good = match config.get("validateStatus").and_then(Value::as_str) {
@@ -84,7 +89,7 @@ impl Http {
             .or_else(|| config.get("responseParser"))
             .and_then(Value::as_str)
         {
-            Some(code) => transformed(code, parsed, &reply, headers, call).await?,
+            Some(code) => transformed(code, parsed, &reply, headers, call.vars, &self.workers).await?,
             None => ProviderResponse {
                 output: Some(parsed.unwrap_or_else(|| json!(reply.text))),
                 ..ProviderResponse::default()
@@ -151,11 +156,11 @@ fn from_text(
     raw: &str,
     vars: &Object,
     config: &Object,
-    call: &Call<'_>,
+    base: &Path,
     templates: &Templates,
 ) -> Result<Request, String> {
     let raw = match raw.strip_prefix("file://") {
-        Some(path) => std::fs::read_to_string(call.services.base.join(path))
+        Some(path) => std::fs::read_to_string(base.join(path))
             .map_err(|error| format!("failed to read `{path}`: {error}"))?,
         None => raw.to_owned(),
     };
@@ -185,11 +190,10 @@ fn from_text(
     Ok(request)
 }
 
-fn authorized(request: Request, config: &Object, call: &Call<'_>) -> Request {
+fn authorized(request: Request, config: &Object) -> Request {
     use base64::Engine;
     let Some(auth) = config.get("auth").and_then(Value::as_object) else { return request };
     let text = |key: &str| auth.get(key).map(to_text).unwrap_or_default();
-    let _ = call;
     match text("type").as_str() {
         "bearer" => request.header("authorization", format!("Bearer {}", text("token"))),
         "basic" => {
@@ -212,28 +216,14 @@ async fn transformed(
     parsed: Option<Value>,
     reply: &transport::Reply,
     headers: Object,
-    call: &Call<'_>,
+    vars: &Object,
+    workers: &Workers,
 ) -> Result<ProviderResponse, String> {
-    let context = json!({"response": {"status": reply.status, "headers": headers}, "vars": call.vars});
+    let context = json!({"response": {"status": reply.status, "headers": headers}, "vars": vars});
     let arguments = vec![parsed.unwrap_or(Value::Null), json!(reply.text), context];
     let value = if code.starts_with("file://") {
-        use crate::worker::{Entry, Language, ScriptCall};
-        let (path, name) = crate::config::files::split_name(code);
-        let python = crate::config::files::extension(code) == "py";
-        let default: &[&str] = if python { &["get_transform"] } else { &["default"] };
-        let script = ScriptCall {
-            language: if python { Language::Python } else { Language::JavaScript },
-            entry: Entry::Function {
-                path: call.services.base.join(path),
-                name: name.map(str::to_owned),
-                default,
-            },
-            arguments,
-            time_limit: std::time::Duration::from_secs(60),
-            interpreter: None,
-            isolated: false,
-        };
-        call.services.workers.call(script).await.map_err(|error| error.to_string())?.value
+        let found = workers.invoke(code, &["get_transform"], arguments).await;
+        found.map_err(|error| error.to_string())?
     } else {
         let trimmed = code.trim();
         let function =

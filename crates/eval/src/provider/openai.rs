@@ -1,20 +1,21 @@
-//! The OpenAI dialect: chat, responses and embeddings, at OpenAI or at whoever else speaks it.
+//! The OpenAI dialect: chat, responses and embeddings, of OpenAI and of services that are compatible with it.
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::transport::{self, Request};
-use super::{Call, Provider, chat};
+use super::chat;
+use crate::calling::transport::{self, Request};
+use crate::calling::{Call, CallError, Provider};
 use crate::model::{Object, ProviderResponse, TokenUsage};
-use crate::services::Services;
+use crate::reading::Env;
 
 /// A service that speaks the dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
-    /// The prefix of its ids.
+    /// The prefix of the ids of its models.
     pub name: &'static str,
-    /// Where it is, unless configured.
+    /// The address, unless one is configured.
     pub url: &'static str,
     /// The variable that holds its key.
     pub key: &'static str,
@@ -36,7 +37,7 @@ pub const SERVICES: &[Service] = &[
     Service { name: "vllm", url: "http://localhost:8000/v1", key: "VLLM_API_KEY" },
 ];
 
-/// What is asked for.
+/// An endpoint of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoint {
     /// `chat/completions`
@@ -65,7 +66,7 @@ impl OpenAi {
     ///
     /// # Errors
     /// When the service has no such endpoint here.
-    pub fn parse(id: &str) -> Option<Result<Self, String>> {
+    pub fn parse(id: &str) -> Option<Result<Self, CallError>> {
         let (name, rest) = id.split_once(':')?;
         let service = *SERVICES.iter().find(|service| service.name == name)?;
         let (kind, model) = rest.split_once(':').unwrap_or(("", rest));
@@ -78,9 +79,10 @@ impl OpenAi {
             "image" | "tts" | "transcription" | "realtime" | "assistant" | "video"
                 if service.name == "openai" =>
             {
-                return Some(Err(format!(
-                    "`{id}`: the {kind} endpoint is not supported; use chat, responses, embedding or moderation"
-                )));
+                return Some(Err(CallError::UnsupportedEndpoint {
+                    id: id.to_owned(),
+                    endpoint: kind.to_owned(),
+                }));
             }
             _ if rest.starts_with("text-embedding") => (Endpoint::Embedding, rest),
             _ if rest.ends_with("-instruct") && service.name == "openai" => (Endpoint::Completion, rest),
@@ -90,7 +92,7 @@ impl OpenAi {
         Some(Ok(Self { id: id.to_owned(), service, endpoint, model }))
     }
 
-    fn url(&self, config: &Object, services: &Services) -> String {
+    fn url(&self, config: &Object, env: &Env) -> String {
         let text = |key: &str| {
             config.get(key).and_then(Value::as_str).map(str::to_owned).filter(|text| !text.is_empty())
         };
@@ -99,10 +101,10 @@ impl OpenAi {
             .or_else(|| text("apiBaseUrl"))
             .or_else(|| {
                 let own = self.service.name == "openai";
-                let host = || services.env("OPENAI_API_HOST").map(|host| format!("https://{host}/v1"));
-                let urls = || services.env("OPENAI_API_BASE_URL").or_else(|| services.env("OPENAI_BASE_URL"));
+                let host = || env.get("OPENAI_API_HOST").map(|host| format!("https://{host}/v1"));
+                let urls = || env.get("OPENAI_API_BASE_URL").or_else(|| env.get("OPENAI_BASE_URL"));
                 let other = format!("{}_BASE_URL", self.service.name.to_uppercase());
-                if own { host().or_else(urls) } else { services.env(&other) }
+                if own { host().or_else(urls) } else { env.get(&other) }
             })
             .unwrap_or_else(|| self.service.url.to_owned());
         let path = match self.endpoint {
@@ -115,23 +117,23 @@ impl OpenAi {
         format!("{}/{path}", base.trim_end_matches('/'))
     }
 
-    fn key(&self, config: &Object, services: &Services) -> Option<String> {
+    fn key(&self, config: &Object, env: &Env) -> Option<String> {
         let text = |key: &str| config.get(key).and_then(Value::as_str).map(str::to_owned);
         text("apiKey")
-            .or_else(|| text("apiKeyEnvar").and_then(|name| services.env(&name)))
-            .or_else(|| services.env(self.service.key))
+            .or_else(|| text("apiKeyEnvar").and_then(|name| env.get(&name)))
+            .or_else(|| env.get(self.service.key))
             .filter(|key| !key.is_empty())
     }
 
-    fn body(&self, prompt: &str, config: &Object, services: &Services) -> Result<Value, String> {
+    fn body(&self, prompt: &str, config: &Object, env: &Env) -> Result<Value, CallError> {
         let mut body = Object::new();
         body.insert("model".to_owned(), json!(self.model));
-        let env = |name: &str| {
-            services.env(name).and_then(|text| text.parse::<f64>().ok()).map(crate::model::number_value)
+        let number = |name: &str| {
+            env.get(name).and_then(|text| text.parse::<f64>().ok()).map(crate::model::number_value)
         };
         let plain = reasons(&self.model) || config.get("omitDefaults") == Some(&json!(true));
-        let max = env("OPENAI_MAX_TOKENS").or_else(|| (!plain).then(|| json!(1024)));
-        let temperature = env("OPENAI_TEMPERATURE").or_else(|| (!plain).then(|| json!(0)));
+        let max = number("OPENAI_MAX_TOKENS").or_else(|| (!plain).then(|| json!(1024)));
+        let temperature = number("OPENAI_TEMPERATURE").or_else(|| (!plain).then(|| json!(0)));
         let defaults = |body: &mut Object, max_name: &str| {
             for (name, value) in [(max_name, max), ("temperature", temperature)] {
                 if let Some(value) = value {
@@ -212,22 +214,18 @@ impl OpenAi {
         Ok(Value::Object(body))
     }
 
-    async fn ask(&self, prompt: &str, config: &Object, services: &Services) -> Result<(Value, f64), String> {
-        let url = self.url(config, services);
-        let mut request = Request::json(url.clone(), &self.body(prompt, config, services)?);
-        match self.key(config, services) {
+    async fn ask(&self, prompt: &str, config: &Object, env: &Env) -> Result<(Value, f64), CallError> {
+        let url = self.url(config, env);
+        let mut request = Request::json(url.clone(), &self.body(prompt, config, env)?);
+        match self.key(config, env) {
             Some(key) => request = request.header("authorization", format!("Bearer {key}")),
             None if url.starts_with(self.service.url) && url.starts_with("https") => {
-                return Err(format!(
-                    "`{}` needs a key: set {} or `config.apiKey`",
-                    self.id, self.service.key
-                ));
+                let (id, variable) = (self.id.clone(), self.service.key);
+                return Err(CallError::NoKey { id, variable });
             }
             None => {}
         }
-        if let Some(organization) =
-            services.env("OPENAI_ORGANIZATION").filter(|_| self.service.name == "openai")
-        {
+        if let Some(organization) = env.get("OPENAI_ORGANIZATION").filter(|_| self.service.name == "openai") {
             request = request.header("openai-organization", organization);
         }
         transport::ask(request, config).await
@@ -240,9 +238,23 @@ fn reasons(model: &str) -> bool {
     ["o1", "o3", "o4", "gpt-5"].iter().any(|family| name.starts_with(family))
 }
 
-impl Provider for OpenAi {
+/// A model of a service, with the variables that hold addresses and keys.
+#[derive(Debug)]
+pub struct OpenAiProvider {
+    model: OpenAi,
+    env: Env,
+}
+
+impl OpenAiProvider {
+    /// A provider of `model`.
+    pub fn new(model: OpenAi, env: Env) -> Self {
+        Self { model, env }
+    }
+}
+
+impl Provider for OpenAiProvider {
     fn id(&self) -> &str {
-        &self.id
+        &self.model.id
     }
 
     fn is_service(&self) -> bool {
@@ -251,13 +263,13 @@ impl Provider for OpenAi {
 
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         async move {
-            match self.ask(call.prompt, call.config, call.services).await {
+            match self.model.ask(call.prompt, call.config, &self.env).await {
                 Ok((value, took)) => {
-                    let mut response = read(&value, self.endpoint, call.config);
+                    let mut response = read(&value, self.model.endpoint, call.config);
                     response.latency_ms = Some(took);
                     response
                 }
-                Err(error) => ProviderResponse::failed(error),
+                Err(error) => ProviderResponse::failed(error.to_string()),
             }
         }
         .boxed()
@@ -265,8 +277,8 @@ impl Provider for OpenAi {
 
     fn moderate<'a>(&'a self, call: &'a Call<'a>, answer: &'a str) -> BoxFuture<'a, ProviderResponse> {
         async move {
-            if self.endpoint != Endpoint::Moderation {
-                let error = format!("`{}` does not moderate; use `openai:moderation:…`", self.id);
+            if self.model.endpoint != Endpoint::Moderation {
+                let error = format!("`{}` does not moderate; use `openai:moderation:…`", self.id());
                 return ProviderResponse::failed(error);
             }
             self.call(&Call { prompt: answer, ..*call }).await
@@ -385,8 +397,8 @@ mod tests {
     use super::*;
 
     fn body(id: &str, prompt: &str, config: Value) -> Value {
-        let services = Services::new("/".into(), Object::new(), 1);
-        OpenAi::parse(id).unwrap().unwrap().body(prompt, config.as_object().unwrap(), &services).unwrap()
+        let model = OpenAi::parse(id).unwrap().unwrap();
+        model.body(prompt, config.as_object().unwrap(), &Env::default()).unwrap()
     }
 
     #[test]

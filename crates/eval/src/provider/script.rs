@@ -1,30 +1,41 @@
 //! Providers that are functions or classes of the user's files.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::{Call, Provider};
+use crate::calling::{Call, Provider};
 use crate::model::{Object, ProviderResponse};
-use crate::worker::{Entry, Language, ScriptCall};
+use crate::script::{EntryPoint, Language, ScriptCall, Workers};
+
+/// The file of a provider and, maybe, a name in it.
+#[derive(Debug)]
+pub struct File {
+    /// The language of the file.
+    pub language: Language,
+    /// The path.
+    pub path: PathBuf,
+    /// The class, object or function in it.
+    pub name: Option<String>,
+}
 
 /// `file://provider.py`, `file://provider.js`
 pub struct Script {
     id: String,
-    language: Language,
-    path: PathBuf,
-    name: Option<String>,
+    file: File,
     /// `{id, config, env}`, what a class is made from.
     options: Value,
+    workers: Arc<Workers>,
 }
 
 impl Script {
-    /// Of a file and, maybe, a name in it.
-    pub fn new(id: &str, language: Language, path: PathBuf, name: Option<String>, options: Value) -> Self {
-        Self { id: id.to_owned(), language, path, name, options }
+    /// A provider that `workers` run.
+    pub fn new(id: &str, file: File, options: Value, workers: Arc<Workers>) -> Self {
+        Self { id: id.to_owned(), file, options, workers }
     }
 }
 
@@ -51,9 +62,9 @@ impl Provider for Script {
 }
 
 impl Script {
-    /// What a method of providers is called in the file's language.
+    /// Returns the name of a method in the file's language.
     fn named(&self, python: &'static str, javascript: &'static str) -> &'static str {
-        if self.language == Language::Python { python } else { javascript }
+        if self.file.language == Language::Python { python } else { javascript }
     }
 
     /// Calls a method with the prompt and, for moderators, the answer to it.
@@ -66,27 +77,24 @@ impl Script {
         let mut options = self.options.clone();
         options["config"] = Value::Object(call.config.clone());
         let setting = |key: &str| call.config.get(key);
+        let entry = EntryPoint::Provider {
+            path: self.file.path.clone(),
+            name: self.file.name.clone(),
+            default: method,
+            options: options.clone(),
+        };
+        let second = answer.map_or_else(|| call.context.clone(), |answer| json!(answer));
         let script = ScriptCall {
-            language: self.language,
-            entry: Entry::Provider {
-                path: self.path.clone(),
-                name: self.name.clone(),
-                default: method,
-                options: options.clone(),
-            },
-            arguments: match answer {
-                Some(answer) => vec![json!(call.prompt), json!(answer), options],
-                None => vec![json!(call.prompt), call.context.clone(), options],
-            },
             time_limit: setting("timeout")
                 .and_then(Value::as_f64)
                 .map_or(Duration::from_secs(300), |ms| Duration::from_secs_f64(ms / 1000.0)),
             interpreter: setting("pythonExecutable").and_then(Value::as_str).map(str::to_owned),
             isolated: setting("isolation").and_then(Value::as_str) == Some("process"),
+            ..ScriptCall::new(self.file.language, entry, vec![json!(call.prompt), second, options])
         };
         async move {
-            match call.services.workers.call(script).await {
-                Ok(reply) => read(reply.value, self.language),
+            match self.workers.call(script).await {
+                Ok(reply) => read(reply.value, self.file.language),
                 Err(error) => ProviderResponse::failed(error.to_string()),
             }
         }

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::Run;
+use crate::calling::spec::ProviderSpec;
+use crate::calling::{Call, Role};
+use crate::config::assertions;
 use crate::model::{Assertion, Failure, GradingResult, Object, Row};
-use crate::provider::spec::ProviderSpec;
-use crate::provider::{self, Call, Role};
 use crate::template::value::{to_number, to_text};
 
 /// Whether a test asks for its rows to be compared.
@@ -30,7 +31,7 @@ pub fn is_done(rows: &[Row]) -> bool {
 /// Compares the rows of one test.
 pub async fn compare(run: &Run, rows: &mut [Row]) {
     let Some(first) = rows.first() else { return };
-    let asserts = crate::config::assertions::parse_all(first.test_case.get("assert"));
+    let asserts = assertions::of_value(first.test_case.get("assert"));
     for assertion in asserts.iter().filter(|assertion| compares(&assertion.kind)) {
         let verdicts = if assertion.kind == "max-score" {
             max_score(assertion, rows)
@@ -170,21 +171,20 @@ async fn ask(
 ) -> Result<String, String> {
     let options = row.test_case.get("options");
     let named = assertion.provider.as_ref().or_else(|| options.and_then(|options| options.get("provider")));
-    let spec = match named.and_then(|value| ProviderSpec::from_value(value, &run.services.base)) {
+    let spec = match named.and_then(|value| ProviderSpec::from_value(value, run.workers.base())) {
         Some(spec) => spec,
-        None => ProviderSpec::new("openai:chat:gpt-5.5-2026-04-23", &run.services.base),
+        None => ProviderSpec::new("openai:chat:gpt-5.5-2026-04-23", run.workers.base()),
     };
-    let made = provider::make(&spec)?;
     let mut vars = row.vars.clone();
     vars.insert("outputs".to_owned(), json!(outputs));
     vars.insert("criteria".to_owned(), json!(criteria));
     let template = assertion.rubric_prompt.as_ref().and_then(Value::as_str).unwrap_or(SELECT);
     let text = run.templates.render(template, &vars).map_err(|error| error.to_string())?;
     let context = json!({"vars": vars, "prompt": {"raw": text, "label": "select-best"}});
-    let call =
-        Call { prompt: &text, vars: &vars, config: &spec.config, context: &context, services: &run.services };
+    let call = Call { prompt: &text, vars: &vars, config: &spec.config, context: &context };
     // A repetition is a test of its own here.
-    let response = run.services.answers.call(&*made, Role::Text, &call, row.test_idx).await;
+    let asked = run.models.ask(&spec, Role::Text, &call, row.test_idx).await;
+    let response = asked.map_err(|error| error.to_string())?;
     match response.error {
         Some(error) => Err(format!("the grader `{}` failed: {error}", spec.id)),
         None => Ok(response.output.map(|output| to_text(&output)).unwrap_or_default()),

@@ -1,71 +1,79 @@
-//! From tests to rows: files of variables, matrices of values, repetitions, and who answers what.
+//! Expanding tests into rows: files of variables, matrices of values, repetitions, and columns.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
-use crate::config::files;
+use super::RunError;
+use crate::calling::spec::{self, ProviderSpec};
 use crate::config::prompts::{self, Prompt};
-use crate::config::tests as suite_tests;
-use crate::model::{Object, TestCase};
-use crate::provider::spec::{self, ProviderSpec};
+use crate::config::test_cases;
+use crate::model::{Column, Object, TestCase};
+use crate::reading::env::is_on;
+use crate::reading::files;
+use crate::reading::node::Node;
 
-/// A provider with a prompt, by their places in the configuration.
+/// A provider with a prompt, by their indices in the suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColumnPlan {
-    /// Which provider.
+    /// The index of the provider.
     pub provider: usize,
-    /// Which prompt.
+    /// The index of the prompt.
     pub prompt: usize,
 }
 
-/// One row to be run. There may be very many, so that a test is read only when its row begins.
+/// A merged test, parsed when its first row begins and shared by all its rows. There may be very many tests, and only those with
+/// rows in flight are parsed.
+#[derive(Debug)]
+pub struct SharedTest {
+    raw: Arc<Object>,
+    parsed: OnceLock<TestCase>,
+}
+
+impl SharedTest {
+    /// Takes a merged test.
+    pub fn new(raw: Object) -> Self {
+        Self { raw: Arc::new(raw), parsed: OnceLock::new() }
+    }
+
+    /// Returns the test as it was written.
+    pub fn raw(&self) -> &Object {
+        &self.raw
+    }
+
+    /// Returns the parsed test.
+    pub fn case(&self) -> &TestCase {
+        self.parsed.get_or_init(|| test_cases::parse(Arc::clone(&self.raw)))
+    }
+}
+
+/// One row to be run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The test, as [`suite_tests::parse`] reads it.
-    pub test: Arc<Object>,
-    /// Its variables, after expansion.
+    /// The test.
+    pub test: Arc<SharedTest>,
+    /// The variables, after expansion.
     pub vars: Arc<Object>,
-    /// Counts tests after expansion and repetition.
+    /// The number of the test after expansion and repetition.
     pub test_idx: usize,
     /// The column.
     pub prompt_idx: usize,
-    /// Which repetition.
+    /// The number of the repetition.
     pub repeat: usize,
 }
 
 impl Plan {
-    /// For the row itself.
-    pub fn read(&self) -> RowPlan {
-        RowPlan {
-            test: suite_tests::parse((*self.test).clone()),
-            vars: Arc::clone(&self.vars),
-            test_idx: self.test_idx,
-            prompt_idx: self.prompt_idx,
-            repeat: self.repeat,
-        }
+    /// Returns the parsed test.
+    pub fn case(&self) -> &TestCase {
+        self.test.case()
     }
 }
 
-/// One row that is being run.
-#[derive(Debug, Clone)]
-pub struct RowPlan {
-    /// The test.
-    pub test: TestCase,
-    /// Its variables, after expansion.
-    pub vars: Arc<Object>,
-    /// Counts tests after expansion and repetition.
-    pub test_idx: usize,
-    /// The column.
-    pub prompt_idx: usize,
-    /// Which repetition.
-    pub repeat: usize,
-}
-
-/// The columns: all prompts of the first provider, then of the second.
+/// Returns the columns: all prompts of the first provider, then of the second.
 pub fn columns(providers: &[ProviderSpec], all: &[Prompt]) -> Vec<ColumnPlan> {
     let mut columns = Vec::new();
     for (provider, spec) in providers.iter().enumerate() {
@@ -78,7 +86,7 @@ pub fn columns(providers: &[ProviderSpec], all: &[Prompt]) -> Vec<ColumnPlan> {
     columns
 }
 
-/// All rows, by test, then by column.
+/// Returns all rows, by test, then by column.
 ///
 /// # Errors
 /// When a test names a provider or prompt that does not exist, or a file of variables cannot be read.
@@ -89,22 +97,19 @@ pub fn rows(
     all: &[Prompt],
     repeat: usize,
     base: &Path,
-) -> Result<Vec<Plan>, String> {
+) -> Result<Vec<Plan>, RunError> {
     let mut rows = Vec::new();
     let mut test_idx = 0;
     for (number, test) in tests.into_iter().enumerate() {
         let named = |key: &str| entries(test.get(key));
-        for entry in named("providers") {
-            if !providers.iter().any(|provider| spec::is_meant(provider, &entry)) {
-                return Err(format!(
-                    "test {} is for the provider `{entry}`, which does not exist",
-                    number + 1
-                ));
+        for name in named("providers") {
+            if !providers.iter().any(|provider| spec::is_meant(provider, &name)) {
+                return Err(RunError::UnknownProvider { test: number + 1, name });
             }
         }
-        for entry in named("prompts") {
-            if !all.iter().any(|prompt| prompts::is_meant(prompt, &entry)) {
-                return Err(format!("test {} is for the prompt `{entry}`, which does not exist", number + 1));
+        for name in named("prompts") {
+            if !all.iter().any(|prompt| prompts::is_meant(prompt, &name)) {
+                return Err(RunError::UnknownPrompt { test: number + 1, name });
             }
         }
         let (wanted_providers, wanted_prompts) = (named("providers"), named("prompts"));
@@ -118,18 +123,16 @@ pub fn rows(
             .get("vars")
             .and_then(Value::as_object)
             .map_or_else(|| Ok(Object::new()), |vars| load_vars(vars, base))?;
-        let whole = suite_tests::option(&test, "disableVarExpansion") == Some(&json!(true))
-            || crate::config::env::is_on("PROMPTFOO_DISABLE_VAR_EXPANSION");
+        let whole = test_cases::option(&test, "disableVarExpansion") == Some(&json!(true))
+            || is_on("PROMPTFOO_DISABLE_VAR_EXPANSION");
         let combinations: Vec<Arc<Object>> = if whole {
             vec![Arc::new(vars)]
         } else {
             combinations(&vars).into_iter().map(Arc::new).collect()
         };
-        let repeat = suite_tests::option(&test, "repeat")
-            .and_then(Value::as_u64)
-            .map_or(repeat, |n| n as usize)
-            .max(1);
-        let test = Arc::new(test);
+        let repeat =
+            test_cases::option(&test, "repeat").and_then(Value::as_u64).map_or(repeat, |n| n as usize).max(1);
+        let test = Arc::new(SharedTest::new(test));
         for repeat in 0..repeat {
             for vars in &combinations {
                 for (prompt_idx, _) in columns.iter().enumerate().filter(|(_, column)| wanted(column)) {
@@ -170,23 +173,22 @@ fn combinations(vars: &Object) -> Vec<Object> {
 }
 
 /// Reads variables that are `file://` paths; code is left for the row.
-fn load_vars(vars: &Object, base: &Path) -> Result<Object, String> {
+fn load_vars(vars: &Object, base: &Path) -> Result<Object, RunError> {
     let mut loaded = Object::new();
     for (name, value) in vars {
+        let failed = |reason| RunError::Variable { name: name.clone(), reason };
         let value = match value {
             Value::String(text) if text.starts_with("file://") && !is_code(text) => {
                 let path = files::resolve(base, text);
                 if path.is_file() || !files::is_glob(text) {
-                    json!(
-                        load(&path)
-                            .map_err(|error| format!("failed to read the variable `{name}`: {error}"))?
-                    )
+                    json!(load(&path).map_err(failed)?)
                 } else {
                     let found = files::expand(&path.to_string_lossy());
                     if found.is_empty() {
-                        return Err(format!("no file matches `{text}`, the variable `{name}`"));
+                        return Err(RunError::NoFiles { pattern: text.clone(), name: name.clone() });
                     }
-                    json!(found.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>()?)
+                    let texts = found.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>();
+                    json!(texts.map_err(failed)?)
                 }
             }
             other => other.clone(),
@@ -224,12 +226,27 @@ fn load(path: &Path) -> Result<String, String> {
     let text = std::fs::read_to_string(path).map_err(read)?;
     match extension.as_str() {
         "yaml" | "yml" | "json" => {
-            let node = crate::config::node::Node::parse(&text, &path.into())
-                .map_err(|finding| finding.to_string())?;
+            let node = Node::parse(&text, &path.into()).map_err(|finding| finding.to_string())?;
             Ok(node.to_value().to_string())
         }
         _ => Ok(text.trim().to_owned()),
     }
+}
+
+/// Identifies the rows of a run: two runs with the same fingerprint have the same rows.
+pub fn fingerprint(columns: &[Column], plans: &[Plan]) -> String {
+    let mut digest = Sha256::new();
+    for column in columns {
+        digest.update(json!([column.id, column.provider]).to_string());
+    }
+    for plan in plans {
+        digest.update(json!([plan.test_idx, plan.prompt_idx, plan.repeat, *plan.vars]).to_string());
+        // The text of a test is the same for all its rows, so it is added once.
+        if plan.prompt_idx == 0 {
+            digest.update(serde_json::to_vec(plan.test.raw()).unwrap_or_default());
+        }
+    }
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,46 +1,51 @@
-//! Which tests, providers and prompts of a configuration are run.
+//! Filters: the tests, providers and prompts of a suite that are run.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::RunError;
 use crate::config::Suite;
 use crate::javascript;
 use crate::model::{Failure, Object, Row};
 use crate::store::recording::{Recorded, Which};
 
-/// The filters of the command line, in the order they work.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// The filters of the command line, in the order they are applied.
+#[derive(Debug, Clone, Default)]
 pub struct Filters {
-    /// Regular expression on descriptions.
+    /// A regular expression for descriptions.
     pub pattern: Option<String>,
-    /// All must be in the metadata.
+    /// Entries that the metadata must have.
     pub metadata: Vec<(String, String)>,
-    /// Regular expression on id or label.
+    /// A regular expression for ids and labels of providers.
     pub providers: Option<String>,
-    /// Regular expression on id or label.
+    /// A regular expression for ids and labels of prompts.
     pub prompts: Option<String>,
-    /// `a:b`
+    /// The first test and the one after the last: `a:b`.
     pub range: Option<String>,
-    /// That many from the start.
+    /// The number of tests from the start.
     pub first: Option<usize>,
-    /// That many by chance.
+    /// The number of tests chosen at random.
     pub sample: Option<usize>,
-    /// Makes chance repeatable.
+    /// The seed of the random choice.
     pub seed: Option<u64>,
-    /// Did not pass in this file or run.
+    /// The result file or run that tests must not have passed in.
     pub failing: Option<String>,
-    /// Failed, without errors.
+    /// The result file or run that tests must have failed in, without errors.
     pub failing_only: Option<String>,
-    /// Ended with an error.
+    /// The result file or run that tests must have ended in with an error.
     pub errors_only: Option<String>,
 }
 
 impl Filters {
-    /// Takes out what is not to be run.
+    /// Makes a seed for the random choice.
+    pub fn random_seed() -> u64 {
+        rand::random()
+    }
+
+    /// Removes from the suite what is not to be run.
     ///
     /// # Errors
-    /// When a filter makes no sense, or the results it names cannot be read.
-    pub async fn apply(&self, suite: &mut Suite) -> Result<(), String> {
+    /// When a filter is malformed, or the results it names cannot be read.
+    pub async fn apply(&self, suite: &mut Suite) -> Result<(), RunError> {
         if let Some(pattern) = &self.providers {
             let names =
                 suite.providers.iter().map(|spec| vec![spec.id.clone(), spec.name().to_owned()]).collect();
@@ -99,13 +104,13 @@ impl Filters {
 }
 
 /// The rows of a result file, or of the run that is stored under an id.
-async fn earlier(source: &str) -> Result<Vec<Row>, String> {
+async fn earlier(source: &str) -> Result<Vec<Row>, RunError> {
     if source.starts_with("eval-") && !std::path::Path::new(source).exists() {
-        return Recorded::open(Some(source)).await?.rows(Which::Failed).await;
+        return Ok(Recorded::open(Some(source)).await?.rows(Which::Failed).await?);
     }
     let text = std::fs::read_to_string(source)
-        .map_err(|error| format!("failed to read the results `{source}`: {error}"))?;
-    let wrong = |error: serde_json::Error| format!("`{source}` holds no results: {error}");
+        .map_err(|error| RunError::Unreadable { path: source.to_owned(), source: error })?;
+    let wrong = |error| RunError::NotResults { path: source.to_owned(), source: error };
     let mut document: Value = serde_json::from_str(&text).map_err(wrong)?;
     let rows = document.pointer_mut("/results/results").map(Value::take).unwrap_or_default();
     serde_json::from_value(rows).map_err(wrong)
@@ -132,8 +137,8 @@ fn same_test(row: &Row, test: &Object) -> bool {
     )
 }
 
-fn parse_range(range: &str) -> Result<(usize, usize), String> {
-    let wrong = || format!("`{range}` is no range; write a:b, counted from 0, without the end");
+fn parse_range(range: &str) -> Result<(usize, usize), RunError> {
+    let wrong = || RunError::Range(range.to_owned());
     let (start, end) = range.split_once(':').ok_or_else(wrong)?;
     let number =
         |text: &str, default| if text.is_empty() { Ok(default) } else { text.parse().map_err(|_| wrong()) };
@@ -141,13 +146,14 @@ fn parse_range(range: &str) -> Result<(usize, usize), String> {
     if start > end { Err(wrong()) } else { Ok((start, end)) }
 }
 
-fn matching(pattern: &str, names: Vec<Vec<String>>) -> Result<Vec<bool>, String> {
+fn matching(pattern: &str, names: Vec<Vec<String>>) -> Result<Vec<bool>, RunError> {
     let code =
         "(p, all) => { const r = new RegExp(p); return all.map(names => names.some(name => r.test(name))) }";
+    let wrong = |reason| RunError::Pattern { pattern: pattern.to_owned(), reason };
     match javascript::call(code, &[pattern.into(), serde_json::json!(names)]) {
         Ok(Value::Array(found)) => Ok(found.iter().map(|found| *found == Value::Bool(true)).collect()),
-        Ok(_) => Err("the filter gave nothing".to_owned()),
-        Err(error) => Err(format!("`{pattern}` is no regular expression: {error}")),
+        Ok(_) => Err(wrong("the engine returned no list".to_owned())),
+        Err(error) => Err(wrong(error.to_string())),
     }
 }
 
@@ -174,8 +180,8 @@ mod tests {
 
     #[test]
     fn ranges_are_half_open() {
-        assert_eq!(parse_range("2:4"), Ok((2, 4)));
-        assert_eq!(parse_range(":3"), Ok((0, 3)));
+        assert_eq!(parse_range("2:4").unwrap(), (2, 4));
+        assert_eq!(parse_range(":3").unwrap(), (0, 3));
         assert!(parse_range("-1:2").is_err());
         assert!(parse_range("5:2").is_err());
     }

@@ -2,18 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::expand::RowPlan;
-use super::{Run, transform};
-use crate::assertion::aggregate::Aggregate;
-use crate::assertion::{Grader, GradingContext, RowId, registry};
-use crate::config::files;
+use super::Run;
+use super::expand::Plan;
+use crate::assertion::registry;
+use crate::grading::aggregate::Aggregate;
+use crate::grading::{Grader, GradingContext, RowId};
 use crate::model::{Assertion, GradingResult, Object, ProviderResponse, Row};
-use crate::worker::{Entry, Language, ScriptCall};
+use crate::reading::env::is_on;
+use crate::reading::files;
+use crate::reading::node::Node;
+use crate::script::transform;
 
-/// What stays the same for all assertions of a row.
+/// The part of the context that all assertions of a row share.
 struct Judge<'a> {
     run: &'a Run,
-    plan: &'a RowPlan,
+    plan: &'a Plan,
     prompt: &'a str,
     vars: &'a Object,
     response: &'a ProviderResponse,
@@ -24,7 +27,7 @@ struct Judge<'a> {
 /// The row's verdict.
 pub async fn grade(
     run: &Run,
-    plan: &RowPlan,
+    plan: &Plan,
     row: &Row,
     prompt: &str,
     vars: &Object,
@@ -38,9 +41,9 @@ pub async fn grade(
     }
     provider.insert("config".to_owned(), Value::Object(spec.config.clone()));
     let judge = Judge { run, plan, prompt, vars, response, latency_ms: row.latency_ms, provider };
-    let mut row_total = Aggregate::new(plan.test.threshold);
-    let short = crate::config::env::is_on("PROMPTFOO_SHORT_CIRCUIT_TEST_FAILURES");
-    for assertion in &plan.test.assertions {
+    let mut row_total = Aggregate::new(plan.case().threshold);
+    let short = is_on("PROMPTFOO_SHORT_CIRCUIT_TEST_FAILURES");
+    for assertion in &plan.case().assertions {
         let weight = assertion.weight();
         if matches!(assertion.kind.as_str(), "select-best" | "max-score" | "human") {
             continue;
@@ -69,11 +72,11 @@ pub async fn grade(
         }
     }
     let mut result = row_total.result();
-    if !plan.test.assertions.is_empty() && result.component_results.as_ref().is_some_and(Vec::is_empty) {
+    if !plan.case().assertions.is_empty() && result.component_results.as_ref().is_some_and(Vec::is_empty) {
         // All that there is compares rows, which comes later.
         result.score = 0.0;
     }
-    match &plan.test.scoring_function {
+    match &plan.case().scoring_function {
         Some(function) => judge.scored(function, result).await,
         None => result,
     }
@@ -114,7 +117,7 @@ impl Judge<'_> {
 
     async fn decide(&self, assertion: &Assertion) -> GradingResult {
         let Some(grader) = registry::grader(&assertion.kind) else {
-            return GradingResult::broken(format!("there is no assertion type `{}`", assertion.full_kind()));
+            return GradingResult::broken(format!("unknown assertion type `{}`", assertion.full_kind()));
         };
         let (value, rendered) = match self.value(assertion).await {
             Ok(value) => value,
@@ -123,9 +126,9 @@ impl Judge<'_> {
         let mut output = self.response.output.clone().unwrap_or_default();
         if let Some(code) = &assertion.transform {
             let context = json!({"vars": self.vars, "prompt": {"raw": self.prompt}, "metadata": self.response.metadata});
-            match transform::apply(code, output, context, "output", &self.run.services).await {
+            match transform::apply(code, output, context, "output", &self.run.workers).await {
                 Ok(changed) => output = changed,
-                Err(error) => return GradingResult::broken(error),
+                Err(error) => return GradingResult::broken(error.to_string()),
             }
         }
         let text;
@@ -146,9 +149,11 @@ impl Judge<'_> {
             response: self.response,
             latency_ms: self.latency_ms,
             provider: &self.provider,
-            test: &self.plan.test,
+            test: self.plan.case(),
             row: RowId { test: self.plan.test_idx, prompt: self.plan.prompt_idx, repeat: self.plan.repeat },
-            services: &self.run.services,
+            workers: &self.run.workers,
+            sandboxes: &self.run.sandboxes,
+            models: &self.run.models,
         };
         let mut result = match grader {
             Grader::Pure(decide) => decide(&cx),
@@ -200,38 +205,31 @@ impl Judge<'_> {
 
     /// The value that a file stands for.
     async fn file(&self, reference: &str) -> Result<Value, String> {
-        let (path, name) = files::split_name(reference);
-        let whole = self.run.services.base.join(path);
         let extension = files::extension(reference);
-        let python = extension == "py";
-        if python || files::is_javascript(&extension) {
-            let default: &[&str] = if python { &["get_assert"] } else { &["default"] };
-            let context = json!({"vars": self.vars, "prompt": self.prompt, "test": self.plan.test.raw});
-            let call = ScriptCall {
-                language: if python { Language::Python } else { Language::JavaScript },
-                entry: Entry::Function { path: whole, name: name.map(str::to_owned), default },
-                arguments: vec![self.response.output.clone().unwrap_or_default(), context],
-                time_limit: std::time::Duration::from_secs(60),
-                interpreter: None,
-                isolated: false,
-            };
-            return match self.run.services.workers.call(call).await.map_err(|error| error.to_string())?.value
-            {
+        if extension == "py" || files::is_javascript(&extension) {
+            let context = json!({"vars": self.vars, "prompt": self.prompt, "test": *self.plan.case().raw});
+            let arguments = vec![self.response.output.clone().unwrap_or_default(), context];
+            let invoked = self.run.workers.invoke(reference, &["get_assert"], arguments).await;
+            return match invoked.map_err(|error| error.to_string())? {
                 Value::Bool(_) | Value::Null => {
                     Err(format!("`{reference}` must give the expected value, not a verdict"))
                 }
                 value => Ok(value),
             };
         }
+        let (path, _) = files::split_name(reference);
+        let whole = self.run.workers.base().join(path);
         let text = std::fs::read_to_string(&whole)
             .map_err(|error| format!("failed to read `{}`: {error}", whole.display()))?;
         match extension.as_str() {
             "json" | "yaml" | "yml" => {
-                let node = crate::config::node::Node::parse(&text, &whole.as_path().into());
+                let node = Node::parse(&text, &whole.as_path().into());
                 node.map(|node| node.to_value()).map_err(|finding| finding.to_string())
             }
             "txt" | "md" | "" => Ok(Value::String(text.trim().to_owned())),
-            other => Err(format!("`.{other}` is no kind of file that a value is read from")),
+            other => Err(format!(
+                "unknown file extension `.{other}` of a value; use .json, .yaml, .txt, .md, .py or .js"
+            )),
         }
     }
 
@@ -245,27 +243,13 @@ impl Judge<'_> {
                 ..result
             };
         };
-        let (path, name) = files::split_name(reference);
-        let python = files::extension(reference) == "py";
-        let default: &[&str] = if python { &["get_score"] } else { &["default"] };
         let context = json!({
-            "threshold": self.plan.test.threshold, "componentResults": result.component_results, "tokensUsed": result.tokens_used,
+            "threshold": self.plan.case().threshold, "componentResults": result.component_results, "tokensUsed": result.tokens_used,
         });
-        let call = ScriptCall {
-            language: if python { Language::Python } else { Language::JavaScript },
-            entry: Entry::Function {
-                path: self.run.services.base.join(path),
-                name: name.map(str::to_owned),
-                default,
-            },
-            arguments: vec![json!(result.named_scores), context],
-            time_limit: std::time::Duration::from_secs(60),
-            interpreter: None,
-            isolated: false,
-        };
-        let outcome = match self.run.services.workers.call(call).await {
-            Ok(reply) => serde_json::from_value::<GradingResult>(reply.value.clone())
-                .map_err(|_| format!("it must return `pass`, `score` and `reason`, not {}", reply.value)),
+        let arguments = vec![json!(result.named_scores), context];
+        let outcome = match self.run.workers.invoke(reference, &["get_score"], arguments).await {
+            Ok(value) => serde_json::from_value::<GradingResult>(value.clone())
+                .map_err(|_| format!("it must return `pass`, `score` and `reason`, not {value}")),
             Err(error) => Err(error.to_string()),
         };
         match outcome {

@@ -1,101 +1,45 @@
-//! Functions of the user's that are called around a run and around every row: `extensions`, eval section 1.12.
+//! Calling the hooks of a suite.
 
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::config::{Prompt, Suite, files, scenarios};
+use super::{Observer, RunError};
+use crate::config::hooks::{Hook, HookError, Moment};
+use crate::config::{DerivedMetric, Prompt, Suite, scenarios};
 use crate::model::{Evaluation, Object, Row};
-use crate::services::Services;
+use crate::script::{ScriptCall, Workers};
+use crate::store::StoreError;
 use crate::store::recording::{Recorded, Which};
-use crate::worker::{Entry, Language, ScriptCall, Workers};
 
-/// How long one call may take: hooks start servers and fill databases.
+/// The time limit of one call: hooks start servers and fill databases.
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// When hooks are called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    BeforeAll,
-    BeforeEach,
-    AfterEach,
-    AfterAll,
-}
-
-impl Moment {
-    const ALL: [Self; 4] = [Self::BeforeAll, Self::BeforeEach, Self::AfterEach, Self::AfterAll];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::BeforeAll => "beforeAll",
-            Self::BeforeEach => "beforeEach",
-            Self::AfterEach => "afterEach",
-            Self::AfterAll => "afterAll",
-        }
-    }
-}
-
-/// One entry of `extensions`.
-#[derive(Debug)]
-struct Hook {
-    /// As written.
-    reference: String,
-    language: Language,
-    entry: Entry,
-    /// A function named like a moment is called at that one only.
-    only: Option<Moment>,
-}
-
-/// All hooks of a suite. They run in one process for each language, one call after another, so that what one leaves in its module is
+/// The hooks of a suite. They run in one process for each language, one call after another, so that what one leaves in its module is
 /// there for the next.
-#[derive(Debug)]
 pub struct Hooks {
     hooks: Vec<Hook>,
     workers: Workers,
-}
-
-/// Whether an entry is a file that can hold a hook.
-///
-/// # Errors
-/// When it is not, with the reason.
-pub fn check(reference: &str, base: &Path) -> Result<(), String> {
-    hook(reference, base).map(drop)
-}
-
-fn hook(reference: &str, base: &Path) -> Result<Hook, String> {
-    if !reference.starts_with("file://") {
-        return Err(format!("the hook `{reference}` must be a path like `file://hooks.py:beforeAll`"));
-    }
-    let (path, name) = files::split_name(reference);
-    let path = base.join(path);
-    let extension = files::extension(reference);
-    let language = match extension.as_str() {
-        "py" => Language::Python,
-        extension if files::is_javascript(extension) => Language::JavaScript,
-        _ => return Err(format!("the hook `{reference}` must be in a Python or JavaScript file")),
-    };
-    if !path.is_file() {
-        return Err(format!("there is no file `{}` for the hook `{reference}`", path.display()));
-    }
-    let default: &[&str] = if language == Language::Python { &["get_transform"] } else { &["default"] };
-    let only = Moment::ALL.into_iter().find(|moment| Some(moment.name()) == name);
-    let entry = Entry::Function { path, name: name.map(str::to_owned), default };
-    Ok(Hook { reference: reference.to_owned(), language, entry, only })
+    observer: Arc<dyn Observer>,
 }
 
 impl Hooks {
-    /// The hooks that a suite names.
+    /// Parses the hooks that a suite names.
     ///
     /// # Errors
-    /// As [`check`].
-    pub fn new(references: &[String], services: &Services) -> Result<Self, String> {
-        let hooks =
-            references.iter().map(|reference| hook(reference, &services.base)).collect::<Result<_, _>>()?;
-        Ok(Self { hooks, workers: Workers::new(services.base.clone(), services.env.clone(), 1) })
+    /// When an entry is not a hook.
+    pub fn new(
+        references: &[String],
+        workers: &Workers,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, HookError> {
+        let hooks = references.iter().map(|reference| Hook::parse(reference, workers.base()));
+        let workers = Workers::new(workers.base().to_owned(), workers.env().clone(), 1);
+        Ok(Self { hooks: hooks.collect::<Result<_, _>>()?, workers, observer })
     }
 
-    /// Whether there are none.
+    /// Whether the suite has no hooks.
     pub fn are_none(&self) -> bool {
         self.hooks.is_empty()
     }
@@ -104,26 +48,22 @@ impl Hooks {
         self.hooks.iter().filter(move |hook| hook.only.is_none_or(|only| only == moment))
     }
 
-    /// What a hook returns; nothing if it returns nothing.
-    async fn call(&self, hook: &Hook, moment: Moment, context: Value) -> Result<Option<Value>, String> {
+    /// Calls a hook and returns its value, if it returns one.
+    async fn call(&self, hook: &Hook, moment: Moment, context: Value) -> Result<Option<Value>, RunError> {
         let name = moment.name();
         let arguments = match hook.only {
             Some(_) => vec![context, json!({"hookName": name})],
             None => vec![json!(name), context],
         };
-        let call = ScriptCall {
-            language: hook.language,
-            entry: hook.entry.clone(),
-            arguments,
-            time_limit: TIME_LIMIT,
-            interpreter: None,
-            isolated: false,
-        };
-        let failed = |error| format!("the hook `{}` failed at {name}: {error}", hook.reference);
-        let reply = self.workers.call(call).await.map_err(failed)?;
-        let said = format!("{}{}", reply.stdout, reply.stderr);
-        if !said.is_empty() {
-            crate::terminal::note(said.trim_end_matches('\n'));
+        let call = ScriptCall::new(hook.language, hook.entry.clone(), arguments).within(TIME_LIMIT);
+        let reply = self.workers.call(call).await.map_err(|error| RunError::Hook {
+            reference: hook.reference.clone(),
+            moment: name,
+            error,
+        })?;
+        let printed = format!("{}{}", reply.stdout, reply.stderr);
+        if !printed.is_empty() {
+            self.observer.hook_printed(printed.trim_end_matches('\n'));
         }
         Ok(Some(reply.value).filter(|value| !value.is_null()))
     }
@@ -132,16 +72,16 @@ impl Hooks {
     ///
     /// # Errors
     /// When one fails.
-    pub async fn before_all(&self, suite: &mut Suite) -> Result<(), String> {
+    pub async fn before_all(&self, suite: &mut Suite) -> Result<(), RunError> {
         for hook in self.at(Moment::BeforeAll) {
             let context = json!({"suite": suite_of(suite)});
             let before = provider_prompts(suite);
             if let Some(mut changed) = self.call(hook, Moment::BeforeAll, context).await?
                 && let Value::Object(changed) = changed["suite"].take()
             {
-                let wrong =
-                    |key| format!("the hook `{}` returned a suite whose `{key}` is wrong", hook.reference);
-                take_suite(suite, changed, &before).await.map_err(wrong)?;
+                take_suite(suite, changed, &before)
+                    .await
+                    .map_err(|key| RunError::HookSuite { reference: hook.reference.clone(), key })?;
             }
         }
         Ok(())
@@ -151,7 +91,7 @@ impl Hooks {
     ///
     /// # Errors
     /// When one fails.
-    pub async fn before_each(&self, test: &mut Object) -> Result<(), String> {
+    pub async fn before_each(&self, test: &mut Object) -> Result<(), RunError> {
         for hook in self.at(Moment::BeforeEach) {
             let context = json!({"test": test});
             if let Some(mut changed) = self.call(hook, Moment::BeforeEach, context).await?
@@ -167,7 +107,7 @@ impl Hooks {
     ///
     /// # Errors
     /// When one fails.
-    pub async fn after_each(&self, test: &Object, row: &mut Row) -> Result<(), String> {
+    pub async fn after_each(&self, test: &Object, row: &mut Row) -> Result<(), RunError> {
         for hook in self.at(Moment::AfterEach) {
             let context = json!({"test": test, "result": row});
             let Some(changed) = self.call(hook, Moment::AfterEach, context).await? else { continue };
@@ -186,7 +126,7 @@ impl Hooks {
         Ok(())
     }
 
-    /// Tells hooks what the run gave.
+    /// Passes the results of the run to hooks.
     ///
     /// # Errors
     /// When one fails.
@@ -195,12 +135,12 @@ impl Hooks {
         suite: &Value,
         evaluation: &Evaluation,
         rows: &mut Recorded,
-    ) -> Result<(), String> {
+    ) -> Result<(), RunError> {
         for hook in self.at(Moment::AfterAll) {
             let mut results = Vec::new();
             rows.texts(Which::All, |row| {
                 results.push(serde_json::from_str::<Value>(row).unwrap_or_default());
-                Ok(())
+                Ok::<_, StoreError>(())
             })
             .await?;
             let context = json!({
@@ -218,7 +158,7 @@ impl Hooks {
     }
 }
 
-/// Which prompts each provider gets, by labels.
+/// The labels of the prompts that each provider gets.
 fn provider_prompts(suite: &Suite) -> Object {
     let columns = super::expand::columns(&suite.providers, &suite.prompts);
     let mut map = Object::new();
@@ -255,7 +195,7 @@ fn suite_of(suite: &Suite) -> Value {
     })
 }
 
-/// Takes over what a hook may change; the key that makes no sense otherwise.
+/// Takes over what a hook may change. The error is the key of the wrong type.
 async fn take_suite(suite: &mut Suite, mut changed: Object, before: &Object) -> Result<(), &'static str> {
     let mut list = |key: &'static str| match changed.get_mut(key).map(Value::take) {
         None | Some(Value::Null) => Ok(None),
@@ -279,13 +219,13 @@ async fn take_suite(suite: &mut Suite, mut changed: Object, before: &Object) -> 
     if let Some(metrics) = list("derivedMetrics")? {
         let metric = |metric: &Value| {
             let text = |key: &str| metric.get(key)?.as_str().map(str::to_owned);
-            Some(crate::config::DerivedMetric { name: text("name")?, value: text("value")? })
+            Some(DerivedMetric { name: text("name")?, value: text("value")? })
         };
         suite.derived_metrics = metrics.iter().map(metric).collect::<Option<_>>().ok_or("derivedMetrics")?;
     }
     let added = list("scenarios")?.unwrap_or_default();
     if !added.is_empty() {
-        let more = scenarios::of_value(Value::Array(added), &suite.services).await.ok_or("scenarios")?;
+        let more = scenarios::of_value(Value::Array(added), &suite.workers).await.ok_or("scenarios")?;
         suite.tests.extend(more);
     }
     if let Some(Value::Object(default)) = changed.get_mut("defaultTest").map(Value::take) {

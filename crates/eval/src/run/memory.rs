@@ -5,10 +5,11 @@ use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
-use super::expand::RowPlan;
+use super::expand::Plan;
 use crate::model::{Object, ProviderResponse};
+use crate::template::value::to_text;
 
-/// What rows leave for later rows. Whoever uses it runs one row at a time.
+/// What rows leave for later rows. Runs that use it run one row at a time.
 #[derive(Debug, Default)]
 pub struct Memory {
     conversations: bool,
@@ -16,9 +17,8 @@ pub struct Memory {
     stored: Mutex<Object>,
 }
 
-fn key(plan: &RowPlan, provider: &str, prompt: &str) -> String {
-    let conversation =
-        plan.test.metadata.get("conversationId").map(crate::template::value::to_text).unwrap_or_default();
+fn key(plan: &Plan, provider: &str, prompt: &str) -> String {
+    let conversation = plan.case().metadata.get("conversationId").map(to_text).unwrap_or_default();
     format!("{provider}:{prompt}:{conversation}")
 }
 
@@ -29,12 +29,12 @@ impl Memory {
     }
 
     /// Adds what earlier rows left to a row's variables.
-    pub fn add_to(&self, vars: &mut Object, plan: &RowPlan, provider: &str, prompt: &str) {
+    pub fn add_to(&self, vars: &mut Object, plan: &Plan, provider: &str, prompt: &str) {
         if let Ok(stored) = self.stored.lock() {
             vars.extend(stored.clone());
         }
         if self.conversations
-            && plan.test.options.get("disableConversationVar") != Some(&json!(true))
+            && plan.case().options.get("disableConversationVar") != Some(&json!(true))
             && let Ok(turns) = self.turns.lock()
         {
             let turns = turns.get(&key(plan, provider, prompt)).cloned().unwrap_or_default();
@@ -45,7 +45,7 @@ impl Memory {
     /// Keeps what later rows may ask for.
     pub fn keep(
         &self,
-        plan: &RowPlan,
+        plan: &Plan,
         provider: &str,
         prompt: &str,
         rendered: &str,
@@ -53,7 +53,7 @@ impl Memory {
     ) {
         let output = response.output.clone().unwrap_or_default();
         if let (Some(name), Ok(mut stored)) =
-            (plan.test.options.get("storeOutputAs").and_then(Value::as_str), self.stored.lock())
+            (plan.case().options.get("storeOutputAs").and_then(Value::as_str), self.stored.lock())
         {
             stored.insert(name.to_owned(), output.clone());
         }

@@ -1,15 +1,15 @@
-//! What rows add up to: columns, statistics, derived metrics.
+//! Adding up rows: columns, statistics, derived metrics.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::assertion::aggregate::{add, add_tokens, zero_tokens};
 use crate::config::DerivedMetric;
+use crate::grading::aggregate::{add, add_tokens, zero_tokens};
 use crate::javascript;
 use crate::model::{Column, Evaluation, Failure, Metrics, Object, Row, Stats, TokenUsage, number_value};
 
-/// The names of all variables, in the order they appear.
+/// Returns the names of all variables, in the order they appear.
 pub fn variable_names(tests: &[Object]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in tests.iter().filter_map(|test| test.get("vars")?.as_object()).flat_map(Object::keys) {
@@ -20,8 +20,8 @@ pub fn variable_names(tests: &[Object]) -> Vec<String> {
     names
 }
 
-/// What a row adds to the sums. Sums are made at the end, in the order of the rows: in any other, fractions would not add up to
-/// the same twice.
+/// The share of a row in the sums. Sums are made at the end, in the order of the rows, because fractions that are added in another
+/// order have another sum.
 #[derive(Debug)]
 pub struct Tally {
     outcome: Failure,
@@ -83,7 +83,7 @@ impl Tally {
     }
 }
 
-/// What rows add up to, by test and column.
+/// The shares of rows, by test and column.
 pub type Tallies = BTreeMap<(usize, usize), Tally>;
 
 /// Adds rows to their columns and to the whole.

@@ -6,22 +6,23 @@ use sqlx::{Connection, QueryBuilder, Row as _, SqliteConnection};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::strip;
+use super::StoreError::{Read, Write};
+use super::{StoreError, strip};
 use crate::model::{Evaluation, Row};
 
-/// Rows of one statement; SQLite takes 32,766 values.
-const BATCH: usize = 200;
+/// The most rows of one statement; SQLite takes 32,766 values.
+const MAX_BATCH: usize = 200;
 
-/// Whether a run outlives the process.
+/// The database that the rows of a run are written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
-    /// In the database.
-    Stored,
-    /// In a temporary file, until result files are written.
-    ForNow,
+pub enum Storage {
+    /// The database of stored runs.
+    Permanent,
+    /// A temporary file, which is deleted when result files have been written.
+    Temporary,
 }
 
-/// A row as it is kept.
+/// A row as it is stored.
 #[derive(Debug, Clone)]
 pub struct StoredRow {
     test_idx: usize,
@@ -31,12 +32,12 @@ pub struct StoredRow {
 }
 
 impl StoredRow {
-    /// All of a row, for those that will be compared.
+    /// Serializes all of a row, which will be compared with others.
     pub fn whole(row: &Row) -> Self {
         Self::with(row, serde_json::to_string(row).unwrap_or_default())
     }
 
-    /// A row as it is kept for good: without what `PROMPTFOO_STRIP_…` takes away.
+    /// Serializes a row without what `PROMPTFOO_STRIP_…` removes.
     pub fn stripped(row: &Row) -> Self {
         Self::with(row, strip::text(row))
     }
@@ -45,43 +46,43 @@ impl StoredRow {
         Self { test_idx: row.test_idx, prompt_idx: row.prompt_idx, success: row.success, text }
     }
 
-    /// A row of a result document, whatever else it holds.
+    /// Takes a row of a result document, with keys that are unknown here.
     ///
     /// # Errors
-    /// When it is none.
-    pub fn of_document(value: Value) -> Result<Self, String> {
+    /// When the value is not a row.
+    pub fn of_document(value: Value) -> Result<Self, StoreError> {
         let text = value.to_string();
         let row = read(&text)?;
         if value.get("testIdx").is_none() || value.get("promptIdx").is_none() {
-            return Err("a row without `testIdx` and `promptIdx`".to_owned());
+            return Err(StoreError::RowWithoutIndex);
         }
         Ok(Self::with(&row, text))
     }
 
-    /// The row itself.
+    /// Parses the row.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn row(&self) -> Result<Row, String> {
+    pub fn row(&self) -> Result<Row, StoreError> {
         read(&self.text)
     }
 }
 
-/// A run whose rows are being written, by a task of its own: a slow disk must not stop the next row from starting.
+/// A run whose rows are written by a task of its own, so that a slow disk does not stop the next row from starting.
 #[derive(Debug)]
 pub struct Recording {
     rows: mpsc::Sender<StoredRow>,
-    writer: JoinHandle<Result<Recorded, String>>,
+    writer: JoinHandle<Result<Recorded, StoreError>>,
 }
 
 impl Recording {
-    /// Goes on with a run.
+    /// Starts the task that writes the rows of a run.
     pub fn of(mut run: Recorded) -> Self {
-        let (rows, mut queue) = mpsc::channel(2 * BATCH);
+        let (rows, mut queue) = mpsc::channel(2 * MAX_BATCH);
         let writer = tokio::spawn(async move {
             let mut batch = Vec::new();
             // What piled up during one transaction is the next one.
-            while queue.recv_many(&mut batch, BATCH).await > 0 {
+            while queue.recv_many(&mut batch, MAX_BATCH).await > 0 {
                 run.write(&batch).await?;
                 batch.clear();
             }
@@ -90,7 +91,7 @@ impl Recording {
         Self { rows, writer }
     }
 
-    /// Keeps a row. False when nothing can be kept any more; [`end`](Self::end) says why.
+    /// Queues a row for writing. Returns false when the task has failed; [`end`](Self::end) says why.
     pub async fn add(&self, row: StoredRow) -> bool {
         self.rows.send(row).await.is_ok()
     }
@@ -99,22 +100,22 @@ impl Recording {
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub async fn end(self) -> Result<Recorded, String> {
+    pub async fn end(self) -> Result<Recorded, StoreError> {
         drop(self.rows);
-        self.writer.await.map_err(|error| format!("the results could not be kept: {error}"))?
+        self.writer.await.map_err(|error| StoreError::WriterStopped(error.to_string()))?
     }
 }
 
-/// Which rows are read.
+/// The rows that are read.
 #[derive(Debug, Clone, Copy)]
 pub enum Which {
-    /// All.
+    /// All rows.
     All,
-    /// Those that did not pass.
+    /// Rows that did not pass.
     Failed,
-    /// Those of one column.
+    /// The rows of one column.
     Column(usize),
-    /// Those of one test.
+    /// The rows of one test.
     Test(usize),
 }
 
@@ -125,24 +126,20 @@ pub struct Recorded {
     connection: SqliteConnection,
 }
 
-fn failed(error: impl std::fmt::Display) -> String {
-    format!("failed to keep the results: {error}")
-}
-
 impl Recorded {
-    /// Begins a run. `invocation` is what [`super::invocation`] gives back to whoever goes on with it, `plan` identifies its rows.
+    /// Stores a run that begins. `invocation` is what [`super::invocation`] returns to resume it, `plan` identifies its rows.
     ///
     /// # Errors
     /// When the database cannot be written.
     pub async fn begin(
-        keep: Keep,
+        storage: Storage,
         evaluation: &Evaluation,
         invocation: &Value,
         plan: &str,
-    ) -> Result<Self, String> {
-        let connection = match keep {
-            Keep::Stored => super::open().await?,
-            Keep::ForNow => super::temporary().await?,
+    ) -> Result<Self, StoreError> {
+        let connection = match storage {
+            Storage::Permanent => super::open().await?,
+            Storage::Temporary => super::temporary().await?,
         };
         let mut run = Self { id: evaluation.id.clone(), connection };
         sqlx::query("INSERT INTO eval_runs (eval_id, invocation, plan) VALUES (?, ?, ?)")
@@ -151,48 +148,46 @@ impl Recorded {
             .bind(plan)
             .execute(&mut run.connection)
             .await
-            .map_err(failed)?;
+            .map_err(Write)?;
         run.finish(evaluation, &[]).await?;
         Ok(run)
     }
 
-    /// Opens the run `id` again, to do rows that are missing.
+    /// Opens the run `id` to add rows that are missing.
     ///
     /// # Errors
     /// When there is none, or its rows are not those of `plan`.
-    pub async fn reopen(id: &str, plan: &str) -> Result<Self, String> {
+    pub async fn reopen(id: &str, plan: &str) -> Result<Self, StoreError> {
         let mut connection = super::open().await?;
         let known = sqlx::query("SELECT plan FROM eval_runs WHERE eval_id = ?")
             .bind(id)
             .fetch_optional(&mut connection)
             .await
-            .map_err(failed)?
-            .ok_or_else(|| format!("no run `{id}` is stored that could be gone on with"))?;
+            .map_err(Read)?
+            .ok_or_else(|| StoreError::NotResumable(id.to_owned()))?;
         if known.get::<String, _>(0) != plan {
-            return Err(format!(
-                "the configuration or one of its files changed since `{id}` began, so that its tests are others; begin a new run"
-            ));
+            return Err(StoreError::Changed(id.to_owned()));
         }
         Ok(Self { id: id.to_owned(), connection })
     }
 
-    /// When it began, as result files show it.
+    /// Returns the time at which the run started, as result files show it.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn created_at(&mut self) -> Result<String, String> {
+    pub async fn created_at(&mut self) -> Result<String, StoreError> {
         sqlx::query_scalar("SELECT created_at FROM evals WHERE id = ?")
             .bind(&self.id)
             .fetch_one(&mut self.connection)
             .await
-            .map_err(failed)
+            .map_err(Read)
     }
 
     /// Opens the run `id` to read it, the newest without an id.
     ///
     /// # Errors
     /// When there is none, or the database cannot be read.
-    pub async fn open(id: Option<&str>) -> Result<Self, String> {
+    pub async fn open(id: Option<&str>) -> Result<Self, StoreError> {
         let mut connection = super::open().await?;
         let found = sqlx::query_scalar(
             "SELECT id FROM evals WHERE ?1 IS NULL OR id = ?1 ORDER BY created_at DESC LIMIT 1",
@@ -200,60 +195,60 @@ impl Recorded {
         .bind(id)
         .fetch_optional(&mut connection)
         .await
-        .map_err(failed)?;
+        .map_err(Read)?;
         match (found, id) {
             (Some(id), _) => Ok(Self { id, connection }),
-            (None, Some(id)) => Err(format!("no run `{id}` is stored")),
-            (None, None) => Err("no run is stored".to_owned()),
+            (None, Some(id)) => Err(StoreError::UnknownRun(id.to_owned())),
+            (None, None) => Err(StoreError::Empty),
         }
     }
 
-    /// What the run is and adds up to.
+    /// Reads the run without its rows.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn evaluation(&mut self) -> Result<Evaluation, String> {
+    pub async fn evaluation(&mut self) -> Result<Evaluation, StoreError> {
         let head: String = sqlx::query_scalar("SELECT head FROM evals WHERE id = ?")
             .bind(&self.id)
             .fetch_one(&mut self.connection)
             .await
-            .map_err(failed)?;
+            .map_err(Read)?;
         let described: bool = sqlx::query_scalar(
             "SELECT EXISTS (SELECT 1 FROM eval_rows WHERE eval_id = ? AND json_extract(row, '$.description') IS NOT NULL)",
         )
         .bind(&self.id)
         .fetch_one(&mut self.connection)
         .await
-        .map_err(failed)?;
-        let head = serde_json::from_str(&head).map_err(failed)?;
-        Ok(Evaluation { described, ..crate::output::json::evaluation(head)? })
+        .map_err(Read)?;
+        let head = serde_json::from_str(&head).map_err(StoreError::Head)?;
+        Ok(Evaluation { described, ..crate::document::evaluation(head)? })
     }
 
-    /// Stores a whole run that was made elsewhere, in the place of one with its id.
+    /// Stores a run that was made elsewhere, and replaces one with the same id.
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub async fn import(evaluation: &Evaluation, rows: &[StoredRow]) -> Result<(), String> {
+    pub async fn import(evaluation: &Evaluation, rows: &[StoredRow]) -> Result<(), StoreError> {
         let mut connection = super::open().await?;
-        let mut transaction = connection.begin().await.map_err(failed)?;
-        super::forget(&mut transaction, &evaluation.id).await.map_err(failed)?;
+        let mut transaction = connection.begin().await.map_err(Write)?;
+        super::forget(&mut transaction, &evaluation.id).await.map_err(Write)?;
         put(&mut transaction, evaluation, rows).await?;
-        transaction.commit().await.map_err(failed)
+        transaction.commit().await.map_err(Write)
     }
 
-    /// Forgets the rows with errors and, for tests whose rows are compared, the rows beside them.
+    /// Deletes the rows with errors and, for tests whose rows are compared, the rows beside them.
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub async fn forget_errors(&mut self, compared: impl Fn(usize) -> bool) -> Result<(), String> {
-        let mut transaction = self.connection.begin().await.map_err(failed)?;
+    pub async fn forget_errors(&mut self, compared: impl Fn(usize) -> bool) -> Result<(), StoreError> {
+        let mut transaction = self.connection.begin().await.map_err(Write)?;
         let rows = sqlx::query(
             "SELECT test_idx, prompt_idx FROM eval_rows WHERE eval_id = ? AND json_extract(row, '$.failureReason') = 2",
         )
         .bind(&self.id)
         .fetch_all(&mut *transaction)
         .await
-        .map_err(failed)?;
+        .map_err(Write)?;
         for row in rows {
             let (test, prompt): (i64, i64) = (row.get(0), row.get(1));
             let only = (!compared(test as usize)).then_some(prompt);
@@ -265,36 +260,36 @@ impl Recorded {
             .bind(only)
             .execute(&mut *transaction)
             .await
-            .map_err(failed)?;
+            .map_err(Write)?;
         }
-        transaction.commit().await.map_err(failed)
+        transaction.commit().await.map_err(Write)
     }
 
-    async fn write(&mut self, rows: &[StoredRow]) -> Result<(), String> {
-        let mut transaction = self.connection.begin().await.map_err(failed)?;
+    async fn write(&mut self, rows: &[StoredRow]) -> Result<(), StoreError> {
+        let mut transaction = self.connection.begin().await.map_err(Write)?;
         insert(&mut transaction, &self.id, rows).await?;
-        transaction.commit().await.map_err(failed)
+        transaction.commit().await.map_err(Write)
     }
 
-    /// Writes what a run is and adds up to, with rows that changed at its end, whole or not at all.
+    /// Writes the run without its rows, and the rows that changed at its end, in one transaction.
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub async fn finish(&mut self, evaluation: &Evaluation, changed: &[StoredRow]) -> Result<(), String> {
-        let mut transaction = self.connection.begin().await.map_err(failed)?;
+    pub async fn finish(&mut self, evaluation: &Evaluation, changed: &[StoredRow]) -> Result<(), StoreError> {
+        let mut transaction = self.connection.begin().await.map_err(Write)?;
         put(&mut transaction, evaluation, changed).await?;
-        transaction.commit().await.map_err(failed)
+        transaction.commit().await.map_err(Write)
     }
 
-    /// Gives the JSON of rows, by test, then by column.
+    /// Passes the JSON of rows to `each`, by test, then by column.
     ///
     /// # Errors
     /// When the database cannot be read, or `each` fails.
-    pub async fn texts(
+    pub async fn texts<E: From<StoreError>>(
         &mut self,
         which: Which,
-        mut each: impl FnMut(&str) -> Result<(), String>,
-    ) -> Result<(), String> {
+        mut each: impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
         let (condition, number) = match which {
             Which::All => ("", None),
             Which::Failed => ("AND success = 0", None),
@@ -309,32 +304,34 @@ impl Recorded {
             query = query.bind(number);
         }
         let mut rows = query.fetch(&mut self.connection);
-        let failed = |error: sqlx::Error| format!("failed to read the results: {error}");
-        while let Some(row) = rows.try_next().await.map_err(failed)? {
+        while let Some(row) = rows.try_next().await.map_err(Read)? {
             each(row.get::<&str, _>(0))?;
         }
         Ok(())
     }
 
-    /// Gives rows, by test, then by column.
+    /// Passes rows to `each`, by test, then by column.
     ///
     /// # Errors
     /// As [`texts`](Self::texts), and when a row is damaged.
-    pub async fn each(
+    pub async fn each<E: From<StoreError>>(
         &mut self,
         which: Which,
-        mut each: impl FnMut(Row) -> Result<(), String>,
-    ) -> Result<(), String> {
-        self.texts(which, |text| each(read(text)?)).await
+        mut each: impl FnMut(Row) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.texts::<E>(which, |text| each(read(text)?)).await
     }
 
-    /// Gives the rows of one test after those of another.
+    /// Passes the rows of each test to `each`, one test after another.
     ///
     /// # Errors
     /// As [`each`](Self::each).
-    pub async fn tests(&mut self, mut each: impl FnMut(&[Row]) -> Result<(), String>) -> Result<(), String> {
+    pub async fn tests<E: From<StoreError>>(
+        &mut self,
+        mut each: impl FnMut(&[Row]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut group: Vec<Row> = Vec::new();
-        self.each(Which::All, |row| {
+        self.each::<E>(Which::All, |row| {
             if group.first().is_some_and(|first| first.test_idx != row.test_idx) {
                 each(&group)?;
                 group.clear();
@@ -346,13 +343,13 @@ impl Recorded {
         if group.is_empty() { Ok(()) } else { each(&group) }
     }
 
-    /// The rows themselves, where few are expected.
+    /// Reads all rows into memory, where few are expected.
     ///
     /// # Errors
     /// As [`each`](Self::each).
-    pub async fn rows(&mut self, which: Which) -> Result<Vec<Row>, String> {
+    pub async fn rows(&mut self, which: Which) -> Result<Vec<Row>, StoreError> {
         let mut rows = Vec::new();
-        self.each(which, |row| {
+        self.each::<StoreError>(which, |row| {
             rows.push(row);
             Ok(())
         })
@@ -361,16 +358,16 @@ impl Recorded {
     }
 }
 
-fn read(text: &str) -> Result<Row, String> {
-    serde_json::from_str(text).map_err(|error| format!("a stored row cannot be read: {error}"))
+fn read(text: &str) -> Result<Row, StoreError> {
+    serde_json::from_str(text).map_err(StoreError::Row)
 }
 
 async fn put(
     connection: &mut SqliteConnection,
     evaluation: &Evaluation,
     rows: &[StoredRow],
-) -> Result<(), String> {
-    let mut document = crate::output::json::document(evaluation);
+) -> Result<(), StoreError> {
+    let mut document = crate::document::document(evaluation);
     if let Some(results) = document.pointer_mut("/results/results") {
         *results = Value::Null;
     }
@@ -384,12 +381,12 @@ async fn put(
     .bind(document.to_string())
     .execute(&mut *connection)
     .await
-    .map_err(failed)?;
+    .map_err(Write)?;
     insert(connection, &evaluation.id, rows).await
 }
 
-async fn insert(connection: &mut SqliteConnection, id: &str, rows: &[StoredRow]) -> Result<(), String> {
-    for rows in rows.chunks(BATCH) {
+async fn insert(connection: &mut SqliteConnection, id: &str, rows: &[StoredRow]) -> Result<(), StoreError> {
+    for rows in rows.chunks(MAX_BATCH) {
         let mut query = QueryBuilder::new(
             "INSERT OR REPLACE INTO eval_rows (eval_id, test_idx, prompt_idx, success, row) ",
         );
@@ -401,7 +398,7 @@ async fn insert(connection: &mut SqliteConnection, id: &str, rows: &[StoredRow])
                 .push_bind(row.success)
                 .push_bind(row.text.as_str());
         });
-        query.build().persistent(false).execute(&mut *connection).await.map_err(failed)?;
+        query.build().persistent(false).execute(&mut *connection).await.map_err(Write)?;
     }
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! What is not to be kept of rows: `PROMPTFOO_STRIP_…`.
+//! Removing what is not to be stored of rows: `PROMPTFOO_STRIP_…`.
 
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::config::env::is_on;
 use crate::model::{Column, Row};
+use crate::reading::env::is_on;
 
 const STRIPPED_PROMPT: &str = "[prompt stripped]";
 
-/// What is taken away; read once, for every row asks.
+/// The parts of rows that are removed; read once, because every row needs them.
 struct Switches {
     prompt: bool,
     output: bool,
@@ -26,14 +26,14 @@ static SWITCHES: LazyLock<Switches> = LazyLock::new(|| Switches {
     metadata: is_on("PROMPTFOO_STRIP_METADATA"),
 });
 
-/// Takes texts of prompts out of columns.
+/// Removes the texts of prompts from columns.
 pub fn columns(columns: &mut [Column]) {
     if SWITCHES.prompt {
         columns.iter_mut().for_each(|column| column.raw = STRIPPED_PROMPT.to_owned());
     }
 }
 
-/// The text of a row without what is not to be kept.
+/// Serializes a row without what is not to be stored.
 pub fn text(row: &Row) -> String {
     let Switches { prompt, output, vars, grading, metadata } = *SWITCHES;
     if !(prompt || output || vars || grading || metadata) {

@@ -17,7 +17,7 @@ type Done<T> = Result<T, TemplateError>;
 const MAX_OUTPUT: usize = 64 * 1024 * 1024;
 const MAX_CALLS: usize = 64;
 
-/// What names stand for while a template runs.
+/// The values of names while a template is rendered.
 pub struct Interpreter<'v> {
     vars: &'v Object,
     env: &'v Value,

@@ -31,7 +31,7 @@ const OPERATORS: &[&str] = &[
     "]", "{", "}", ".", ",", ":", "|", "~",
 ];
 
-/// All tokens, the last of them `End`.
+/// Returns all tokens, the last of them `End`.
 pub fn tokens(source: &str) -> Result<Vec<Spot>, TemplateError> {
     let mut lexer = Lexer { source, at: 0, line: 1, out: Vec::new() };
     lexer.run()?;
@@ -208,7 +208,7 @@ impl<'s> Lexer<'s> {
             length += 1 + digits(&rest[length + 1..]);
         }
         let text = self.advance(length);
-        let number = text.parse().map_err(|_| self.error(format!("`{text}` is no number")))?;
+        let number = text.parse().map_err(|_| self.error(format!("`{text}` is not a number")))?;
         self.push(Token::Num(number));
         Ok(())
     }

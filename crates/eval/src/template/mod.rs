@@ -25,11 +25,11 @@ use serde_json::Value;
 use crate::model::Object;
 use syntax::{Expr, Part};
 
-/// What is wrong with a template, or with what it was given.
+/// Why a template could not be rendered.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}{message}", if *line > 0 { format!("line {line}: ") } else { String::new() })]
 pub struct TemplateError {
-    /// What.
+    /// The message.
     pub message: String,
     /// The line in the template, from 1; 0 if it is not known.
     pub line: usize,
@@ -50,12 +50,12 @@ thread_local! {
 const MAX_PARSED: usize = 512;
 
 impl Templates {
-    /// With this `env`.
+    /// A renderer whose templates see `env`.
     pub fn new(env: Object) -> Self {
         Self { env: Arc::new(Value::Object(env)), filters: Arc::default() }
     }
 
-    /// With filters of the configuration: name, and the text of the JavaScript module that exports the function.
+    /// Adds filters of the configuration: name, and the text of the JavaScript module that exports the function.
     pub fn with_filters(self, filters: HashMap<String, String>) -> Self {
         Self { filters: Arc::new(filters), ..self }
     }
@@ -95,7 +95,7 @@ impl Templates {
         })
     }
 
-    /// The process's and the configuration's variables.
+    /// Returns the process's and the configuration's variables.
     pub fn env(&self) -> &Value {
         &self.env
     }

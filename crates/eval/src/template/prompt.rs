@@ -8,7 +8,7 @@ use crate::model::Object;
 /// Settings of the environment that change what is rendered.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Switches {
-    /// Nothing is rendered.
+    /// Whether templates are left as they are.
     pub no_templates: bool,
     /// A prompt that is JSON is rendered as text.
     pub no_json_escape: bool,

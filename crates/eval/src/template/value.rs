@@ -10,7 +10,7 @@ use crate::model::{Object, number, number_value};
 /// A value in a template.
 #[derive(Debug, Clone)]
 pub enum Val {
-    /// What does not exist.
+    /// A value that does not exist.
     Undefined,
     /// Anything JSON has.
     Json(Value),
@@ -63,7 +63,7 @@ impl Val {
         matches!(self, Self::Undefined | Self::Json(Value::Null))
     }
 
-    /// As a JSON value; what JSON cannot hold becomes null.
+    /// Returns the JSON value; what JSON cannot hold becomes null.
     pub fn into_json(self) -> Value {
         match self {
             Self::Json(value) => value,
@@ -71,7 +71,7 @@ impl Val {
         }
     }
 
-    /// As a number; NaN for what is none.
+    /// Returns the number that the value stands for; NaN if it stands for none.
     pub fn to_number(&self) -> f64 {
         match self {
             Self::Json(value) => to_number(value),
@@ -265,7 +265,7 @@ pub fn arithmetic(n: f64) -> Val {
     if n.is_finite() { Val::Json(Value::Number(number(n))) } else { Val::from(crate::model::number::text(n)) }
 }
 
-/// What a loop goes over.
+/// Returns the items that a loop goes over.
 pub fn items(value: &Value) -> Vec<Value> {
     match value {
         Value::Array(items) => items.clone(),

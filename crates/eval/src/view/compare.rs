@@ -19,14 +19,14 @@ pub struct Partners {
     outputs: HashMap<i64, Vec<u64>>,
 }
 
-/// The same for equal texts.
+/// Returns a digest, which is equal for equal texts.
 pub fn digest(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The same for equal variables.
+/// Returns a digest, which is equal for equal variables.
 pub fn about(vars: &Object) -> u64 {
     let mut pairs: Vec<(&String, &Value)> = vars.iter().collect();
     pairs.sort_by_key(|(name, _)| name.as_str());

@@ -9,15 +9,15 @@ use crate::model::Column;
 /// The result document of a run, its rows left out.
 #[derive(Debug)]
 pub struct Document {
-    /// Its id.
+    /// The id of the run.
     pub id: String,
     /// When it began.
     pub created_at: String,
-    /// What it is about.
+    /// The description.
     pub description: Option<String>,
-    /// Its sums.
+    /// The sums over all rows.
     pub stats: Value,
-    /// All of the document but rows.
+    /// The document without rows.
     pub whole: Value,
 }
 
@@ -39,12 +39,12 @@ impl Document {
         })
     }
 
-    /// Its columns as JSON.
+    /// Returns the columns as JSON.
     pub fn prompts(&self) -> Vec<Value> {
         self.whole.pointer("/results/prompts").and_then(Value::as_array).cloned().unwrap_or_default()
     }
 
-    /// Its columns.
+    /// Returns the columns.
     pub fn columns(&self) -> Vec<Column> {
         let read = |column| serde_json::from_value(column).unwrap_or_default();
         self.prompts().into_iter().map(read).collect()

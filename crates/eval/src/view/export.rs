@@ -1,4 +1,4 @@
-//! A run as a file, written piece by piece.
+//! Exporting a run piece by piece.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ use super::{Library, ViewError};
 use crate::model::{Evaluation, Row};
 use crate::output::{csv, yaml};
 
-/// What is exported.
+/// The formats of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Export {
     /// The result document.
@@ -36,7 +36,7 @@ impl FromStr for Export {
             "failed" => Self::Failed,
             _ => {
                 return Err(ViewError::Invalid(format!(
-                    "`{text}` is no format; use json, csv, config or failed"
+                    "unknown format `{text}`; use json, csv, config or failed"
                 )));
             }
         })
@@ -44,7 +44,7 @@ impl FromStr for Export {
 }
 
 impl Export {
-    /// How the file's name ends.
+    /// Returns the end of the file's name.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Json => ".json",
@@ -70,7 +70,7 @@ pub type Piece = Result<String, ViewError>;
 /// Rows are sent in pieces of about this many bytes.
 const PIECE: usize = 64 << 10;
 
-/// Why sending ended early.
+/// The reason why sending ended early.
 enum Stopped {
     /// Nobody reads any more.
     Gone,

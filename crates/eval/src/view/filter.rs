@@ -1,4 +1,4 @@
-//! Which rows are asked for.
+//! Conditions on rows.
 
 use std::str::FromStr;
 
@@ -19,7 +19,7 @@ pub enum Mode {
     All,
     /// An assertion does not hold.
     Failures,
-    /// They passed.
+    /// Rows that passed.
     Passes,
     /// There was no verdict.
     Errors,
@@ -45,7 +45,7 @@ impl FromStr for Mode {
             "user-rated" => Self::UserRated,
             _ => {
                 return Err(ViewError::Invalid(format!(
-                    "`{text}` is no filterMode; use all, failures, passes, errors, different, highlights or user-rated"
+                    "unknown filterMode `{text}`; use all, failures, passes, errors, different, highlights or user-rated"
                 )));
             }
         })
@@ -55,7 +55,7 @@ impl FromStr for Mode {
 /// Text that is looked for, in any case.
 #[derive(Debug, Clone)]
 pub enum Search {
-    /// As it is; in lower case.
+    /// The text; lowercase.
     Text(String),
     /// A regular expression.
     Pattern(Regex),
@@ -69,7 +69,7 @@ impl Search {
             return Ok(Self::Text(text.to_lowercase()));
         }
         let regex = RegexBuilder::new(text).case_insensitive(true).size_limit(1 << 20).build();
-        let invalid = |error| ViewError::Invalid(format!("`{text}` is no regular expression: {error}"));
+        let invalid = |error| ViewError::Invalid(format!("invalid regular expression `{text}`: {error}"));
         regex.map(Self::Pattern).map_err(invalid)
     }
 
@@ -81,24 +81,24 @@ impl Search {
     }
 }
 
-/// How conditions are joined to those before them.
+/// The operator between a condition and those before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Joined {
     /// Both hold.
     #[default]
     And,
-    /// One holds.
+    /// One of them holds.
     Or,
 }
 
-/// What a condition is about.
+/// The field that a condition is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum About {
     /// A named score.
     Metric,
-    /// What the test or the answer tells beside.
+    /// The metadata of the test or the answer.
     Metadata,
     /// Red-team runs: who made the test.
     Plugin,
@@ -110,7 +110,7 @@ pub enum About {
     Policy,
 }
 
-/// How a condition compares.
+/// The comparison of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "as they say")]
@@ -149,7 +149,7 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, ViewError> {
         serde_json::from_str(text)
-            .map_err(|error| ViewError::Invalid(format!("`{text}` is no filter: {error}")))
+            .map_err(|error| ViewError::Invalid(format!("invalid filter `{text}`: {error}")))
     }
 }
 
@@ -197,18 +197,18 @@ impl Filter {
     }
 }
 
-/// All that is asked of rows.
+/// The conditions on the rows of a page.
 #[derive(Debug, Clone, Default)]
-pub struct Question {
-    /// Their kind.
+pub struct Query {
+    /// The kind of rows.
     pub mode: Mode,
     /// Text somewhere in them.
     pub search: Option<Search>,
-    /// Conditions.
+    /// The conditions of filters.
     pub filters: Vec<Filter>,
 }
 
-impl Question {
+impl Query {
     /// Whether every row is an answer.
     pub fn is_all(&self) -> bool {
         self.mode == Mode::All && self.search.is_none() && self.filters.is_empty()
@@ -255,8 +255,8 @@ mod tests {
         .unwrap()
     }
 
-    fn asked(search: &str, pattern: bool) -> Question {
-        Question { search: Some(Search::new(search, pattern).unwrap()), ..Question::default() }
+    fn asked(search: &str, pattern: bool) -> Query {
+        Query { search: Some(Search::new(search, pattern).unwrap()), ..Query::default() }
     }
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn modes_are_told_apart() {
-        let holds = |mode| Question { mode, ..Question::default() }.holds(&row());
+        let holds = |mode| Query { mode, ..Query::default() }.holds(&row());
         assert!(
             holds(Mode::Failures) && holds(Mode::Highlights) && holds(Mode::UserRated) && holds(Mode::All)
         );
@@ -284,7 +284,7 @@ mod tests {
         let speed = |operator: &str, value: f64| {
             filter(json!({"type": "metric", "operator": operator, "value": value, "field": "Speed"}))
         };
-        let holds = |filters: Vec<Filter>| Question { filters, ..Question::default() }.holds(&row());
+        let holds = |filters: Vec<Filter>| Query { filters, ..Query::default() }.holds(&row());
         assert!(
             holds(vec![speed("gte", 0.5)]) && holds(vec![speed("lt", 0.6)]) && !holds(vec![speed("gt", 0.5)])
         );

@@ -12,7 +12,7 @@ use super::document::Document;
 use super::{Library, ViewError, scan};
 use crate::template::value::to_text;
 
-/// What only the long part of a run tells, remembered by the run's id.
+/// What only the large part of a document says, cached by the id of the run.
 pub type TestsOf = HashMap<String, Listed>;
 
 /// The set of tests of a run, and who answered.
@@ -29,11 +29,11 @@ pub struct Listed {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSummary {
-    /// Its id.
+    /// The id of the run.
     pub eval_id: String,
     /// Milliseconds since 1970 when it began.
     pub created_at: i64,
-    /// What it is about.
+    /// The description.
     pub description: Option<String>,
     /// Tests with rows.
     pub num_tests: i64,
@@ -43,9 +43,9 @@ pub struct RunSummary {
     pub is_redteam: bool,
     /// The share of rows that passed, in percent.
     pub pass_rate: f64,
-    /// For choosing: description and id.
+    /// The label in a list: description and id.
     pub label: String,
-    /// Who answered.
+    /// The providers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub providers: Option<Vec<Value>>,
     /// Rows that passed, failed and ended with errors.
@@ -53,7 +53,7 @@ pub struct RunSummary {
 }
 
 impl Library {
-    /// All runs, the newest first; only those of one set of tests if `dataset` is given.
+    /// Lists the runs, newest first; only those of one set of tests if `dataset` is given.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -213,12 +213,12 @@ impl Library {
     /// # Errors
     /// When there is no such run, or the database cannot be read.
     pub async fn metadata_values(&self, id: &str, key: &str) -> Result<Vec<String>, ViewError> {
-        const MOST: usize = 1000;
+        const MAX_VALUES: usize = 1000;
         let mut values = BTreeSet::new();
         let mut connection = self.open().await?;
         Document::read(&mut connection, id).await?;
         scan::each(&mut connection, id, |_, row| {
-            if values.len() < MOST {
+            if values.len() < MAX_VALUES {
                 values.extend(
                     row.metadata(key).map(|value| to_text(value).chars().take(200).collect::<String>()),
                 );
@@ -228,7 +228,7 @@ impl Library {
         Ok(values.into_iter().collect())
     }
 
-    /// How many rows of each column have which tenth of a score: eleven counts, the last for a score of 1 and more.
+    /// Counts the rows of each column by tenths of the score: eleven counts, the last for a score of 1 and more.
     ///
     /// # Errors
     /// When there is no such run, or the database cannot be read.

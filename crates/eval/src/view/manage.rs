@@ -1,11 +1,11 @@
-//! Renames, copies and forgets runs.
+//! Renaming, copying and deleting runs.
 
 use serde_json::{Value, json};
 use sqlx::Connection;
 
 use super::document::Document;
 use super::{Library, ViewError};
-use crate::model::Object;
+use crate::model::{Evaluation, Object};
 
 impl Library {
     /// Changes entries of the configuration that is shown with a run; its description is the run's name.
@@ -28,7 +28,7 @@ impl Library {
         Ok(())
     }
 
-    /// Says who made a run.
+    /// Sets the author of a run.
     ///
     /// # Errors
     /// When there is no such run, or the database cannot be written.
@@ -41,7 +41,7 @@ impl Library {
         Ok(transaction.commit().await?)
     }
 
-    /// Makes a run with the same rows, under an id of its own; how many tests it has.
+    /// Copies a run under a new id, and returns that with the number of its tests.
     ///
     /// # Errors
     /// When there is no such run, or the database cannot be written.
@@ -50,7 +50,7 @@ impl Library {
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
         let mut document = Document::read(&mut transaction, id).await?;
         let now = jiff::Timestamp::now();
-        let copy = crate::run::evaluation_id(now);
+        let copy = Evaluation::id_at(now);
         let name = document.description.as_deref().unwrap_or(id);
         document.description = Some(description.unwrap_or_else(|| format!("{name} (copy)")));
         document.whole["evalId"] = json!(copy);
@@ -79,7 +79,7 @@ impl Library {
         Ok((copy, tests))
     }
 
-    /// Forgets runs, all of them or none.
+    /// Deletes runs, all of them or none.
     ///
     /// # Errors
     /// When one does not exist, or the database cannot be written.

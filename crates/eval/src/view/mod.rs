@@ -1,4 +1,4 @@
-//! What is stored, for people who look at it: lists, pages of tables, ratings, comparisons, exports.
+//! Stored runs for a viewer: lists, pages of tables, ratings, comparisons and exports.
 //!
 //! The tables are those of [`crate::store`]. A run may have more rows than fit in memory, so nothing here holds all of one: pages are
 //! read by their place, and what depends on the content of rows looks at one after the other.
@@ -20,13 +20,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sqlx::{Row as _, SqliteConnection};
 
+use crate::store::{self, StoreError};
 pub use export::{Export, Piece};
-pub use filter::{Filter, Mode, Question, Search};
+pub use filter::{Filter, Mode, Query, Search};
 pub use lists::{Listed, RunSummary};
-pub use page::Wanted;
+pub use page::PageRequest;
 use scan::Found;
 
-/// What can go wrong while looking.
+/// Why a request for stored runs failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// No run has this id.
@@ -37,67 +38,80 @@ pub enum ViewError {
     NoRow {
         /// The run.
         run: String,
-        /// Its row, as it was asked for.
+        /// The row, as it was asked for.
         row: String,
     },
-    /// What was asked makes no sense.
+    /// The request is malformed.
     #[error("{0}")]
     Invalid(String),
     /// The database cannot be opened.
-    #[error("{0}")]
-    Unavailable(String),
+    #[error(transparent)]
+    Unavailable(#[from] StoreError),
+    /// A stored row is not JSON of a row.
+    #[error("the row `{row}` of `{run}` is damaged: {error}")]
+    DamagedRow {
+        /// The run.
+        run: String,
+        /// The row, as it was asked for.
+        row: String,
+        /// The failure of parsing it.
+        error: serde_json::Error,
+    },
+    /// The task that reads the run panicked.
+    #[error("the run could not be read")]
+    Stopped,
     /// The database cannot be read or written.
     #[error("failed to read or write the results: {0}")]
     Database(#[from] sqlx::Error),
 }
 
-/// What was found lately, with the question: the next page asks the same.
-type Answers = VecDeque<(String, Arc<Found>)>;
+/// Recent results with their query: the next page has the same query.
+type Recent = VecDeque<(String, Arc<Found>)>;
 
-/// How many answers are kept.
-const ANSWERS: usize = 8;
+/// The most recent results that are kept.
+const MAX_RECENT: usize = 8;
 
 /// The runs of a directory.
 #[derive(Debug)]
 pub struct Library {
     directory: PathBuf,
     changes: AtomicU64,
-    answers: Mutex<Answers>,
+    recent: Mutex<Recent>,
     tests: Mutex<lists::TestsOf>,
 }
 
 impl Library {
     /// The runs in `directory`, which may be missing yet.
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, changes: AtomicU64::new(0), answers: Mutex::default(), tests: Mutex::default() }
+        Self { directory, changes: AtomicU64::new(0), recent: Mutex::default(), tests: Mutex::default() }
     }
 
     async fn open(&self) -> Result<SqliteConnection, ViewError> {
-        crate::store::open_in(&self.directory).await.map_err(ViewError::Unavailable)
+        Ok(store::open_in(&self.directory).await?)
     }
 
-    /// Forgets what it remembers: rows changed.
+    /// Drops cached results, because rows have changed.
     pub fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.tests.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     fn remembered(&self, question: &str) -> Option<Arc<Found>> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let answers = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         answers.iter().find(|(asked, _)| asked == question).map(|(_, found)| Arc::clone(found))
     }
 
-    /// Keeps an answer, unless rows changed since `as_of`.
+    /// Keeps a result, unless rows have changed since `as_of`.
     fn remember(&self, question: String, found: &Arc<Found>, as_of: u64) {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if self.changes.load(Ordering::Relaxed) == as_of {
-            answers.truncate(ANSWERS - 1);
+            answers.truncate(MAX_RECENT - 1);
             answers.push_front((question, Arc::clone(found)));
         }
     }
 
-    /// Watches the database; [`Watch::changed`] tells of commits of any process.
+    /// Watches the database; [`Watch::changed`] reports commits of any process.
     ///
     /// # Errors
     /// When it cannot be opened.

@@ -10,18 +10,18 @@ use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 
 use super::compare::{self, Partners};
 use super::document::Document;
-use super::filter::Question;
+use super::filter::Query;
 use super::scan::{self, Found};
 use super::{Library, ViewError};
 use crate::model::Row;
 use crate::template::value::to_text;
 
-/// Which page.
+/// A page of the table of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
-    /// Which rows.
-    pub question: Question,
-    /// The question in words: equal for equal questions.
+pub struct PageRequest {
+    /// The conditions on rows.
+    pub query: Query,
+    /// The conditions as text, equal for equal conditions.
     pub asked: String,
     /// Tests on a page.
     pub limit: usize,
@@ -38,7 +38,7 @@ impl Library {
     ///
     /// # Errors
     /// When there is no such run, or the database cannot be read.
-    pub async fn page(&self, id: &str, wanted: &Wanted) -> Result<Value, ViewError> {
+    pub async fn page(&self, id: &str, wanted: &PageRequest) -> Result<Value, ViewError> {
         let mut connection = self.open().await?;
         let document = Document::read(&mut connection, id).await?;
         let mut prompts = document.prompts();
@@ -49,7 +49,7 @@ impl Library {
         } else {
             self.partners(&mut connection, wanted).await?
         };
-        let (tests, filtered, sums) = if wanted.question.is_all() {
+        let (tests, filtered, sums) = if wanted.query.is_all() {
             (tests(&mut connection, id, wanted).await?, total, Value::Null)
         } else {
             let found = self.found(&mut connection, id, own_columns, wanted, &beside).await?;
@@ -94,7 +94,7 @@ impl Library {
     async fn partners(
         &self,
         connection: &mut SqliteConnection,
-        wanted: &Wanted,
+        wanted: &PageRequest,
     ) -> Result<Vec<Partners>, ViewError> {
         let mut all = Vec::new();
         for id in &wanted.beside {
@@ -108,7 +108,7 @@ impl Library {
         connection: &mut SqliteConnection,
         id: &str,
         columns: usize,
-        wanted: &Wanted,
+        wanted: &PageRequest,
         beside: &[Partners],
     ) -> Result<Arc<Found>, ViewError> {
         let asked = format!("{id} {:?} {}", wanted.beside, wanted.asked);
@@ -116,13 +116,13 @@ impl Library {
             return Ok(found);
         }
         let as_of = self.changes.load(Ordering::Relaxed);
-        let found = Arc::new(scan::find(connection, id, columns, &wanted.question, beside).await?);
+        let found = Arc::new(scan::find(connection, id, columns, &wanted.query, beside).await?);
         self.remember(asked, &found, as_of);
         Ok(found)
     }
 }
 
-/// How many tests have rows.
+/// Counts the tests that have rows.
 async fn count(connection: &mut SqliteConnection, id: &str) -> Result<i64, ViewError> {
     Ok(sqlx::query_scalar("SELECT COUNT(DISTINCT test_idx) FROM eval_rows WHERE eval_id = ?")
         .bind(id)
@@ -130,7 +130,11 @@ async fn count(connection: &mut SqliteConnection, id: &str) -> Result<i64, ViewE
         .await?)
 }
 
-async fn tests(connection: &mut SqliteConnection, id: &str, wanted: &Wanted) -> Result<Vec<i64>, ViewError> {
+async fn tests(
+    connection: &mut SqliteConnection,
+    id: &str,
+    wanted: &PageRequest,
+) -> Result<Vec<i64>, ViewError> {
     Ok(sqlx::query_scalar(
         "SELECT DISTINCT test_idx FROM eval_rows WHERE eval_id = ? ORDER BY test_idx LIMIT ? OFFSET ?",
     )
@@ -141,7 +145,7 @@ async fn tests(connection: &mut SqliteConnection, id: &str, wanted: &Wanted) -> 
     .await?)
 }
 
-/// Gives the rows of tests one after the other: each may be large.
+/// Passes the rows of tests to `each` one after the other, because each may be large.
 async fn each(
     connection: &mut SqliteConnection,
     id: &str,
@@ -206,7 +210,7 @@ fn labelled(mut column: Value, id: &str) -> Value {
 /// A test and its rows, as they are shown.
 struct Line {
     test: i64,
-    /// What the test is about, in short: what finds it in another run.
+    /// A digest of the test, by which it is found in another run.
     about: Option<u64>,
     shown: Value,
     cells: Vec<Value>,

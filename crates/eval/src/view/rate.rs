@@ -18,7 +18,7 @@ impl Library {
         Ok(find(&mut connection, id, key).await?.2)
     }
 
-    /// Gives a row another verdict, adds up anew, and returns the row.
+    /// Replaces the verdict of a row, updates the sums, and returns the row.
     ///
     /// # Errors
     /// When there is no such row, or the database cannot be written.
@@ -27,8 +27,10 @@ impl Library {
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
         let mut document = Document::read(&mut transaction, id).await?;
         let (test, column, text) = find(&mut transaction, id, key).await?;
-        let before: Row = serde_json::from_str(&text).map_err(|error| {
-            ViewError::Unavailable(format!("the row `{key}` of `{id}` is damaged: {error}"))
+        let before: Row = serde_json::from_str(&text).map_err(|error| ViewError::DamagedRow {
+            run: id.to_owned(),
+            row: key.to_owned(),
+            error,
         })?;
         let after = judged(&before, verdict);
         sqlx::query(

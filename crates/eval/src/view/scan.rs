@@ -9,15 +9,15 @@ use sqlx::{Row as _, SqliteConnection};
 
 use super::ViewError;
 use super::compare::Partners;
-use super::filter::{Mode, Question};
-use crate::assertion::aggregate::{add, add_tokens};
+use super::filter::{Mode, Query};
+use crate::grading::aggregate::{add, add_tokens};
 use crate::model::{Failure, Metrics, Object, TokenUsage};
 use crate::template::value::to_text;
 
 /// Comments that begin with this mark a row.
 pub const HIGHLIGHT: &str = "!highlight";
 
-/// What questions look at in a row.
+/// The parts of a row that conditions look at.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Seen {
@@ -33,14 +33,14 @@ pub struct Seen {
     metadata: Object,
     description: Option<String>,
     error: Option<String>,
-    response: Option<Answer>,
+    response: Option<Response>,
     grading_result: Option<Verdict>,
     test_case: Test,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Answer {
+struct Response {
     output: Option<Value>,
 }
 
@@ -91,7 +91,7 @@ impl Seen {
         std::iter::once(self.text()).chain(vars).chain(own.chain(said).map(Cow::Borrowed))
     }
 
-    /// What the answer or the test tells beside.
+    /// Returns the metadata of the answer or the test.
     pub fn metadata(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key).or_else(|| self.test_case.metadata.get(key)).filter(|value| !value.is_null())
     }
@@ -150,7 +150,7 @@ pub struct Found {
     pub sums: Vec<Metrics>,
 }
 
-/// Gives every row of a run, by test, then by column.
+/// Passes every row of a run to `see`, by test, then by column.
 pub async fn each(
     connection: &mut SqliteConnection,
     id: &str,
@@ -171,7 +171,7 @@ pub async fn find(
     connection: &mut SqliteConnection,
     id: &str,
     columns: usize,
-    question: &Question,
+    question: &Query,
     partners: &[Partners],
 ) -> Result<Found, ViewError> {
     let mut found = Found { tests: Vec::new(), sums: vec![Metrics::default(); columns] };

@@ -36,7 +36,7 @@ const FAMILIES = {
 };
 
 /** Code longer than this many characters is shown without colours. */
-const MOST = 60000;
+const MAX_LENGTH = 60000;
 
 function tokens(code, family) {
   const pattern = new RegExp(`(${family.comment})|(${family.string})|(\\b\\d[\\w.]*)|([A-Za-z_]\\w*)`, "gm");
@@ -60,7 +60,7 @@ export function block(code, language = "") {
   const family = FAMILIES[language.toLowerCase()];
   const copy = h("button", { type: "button", class: "copy", text: "Copy", onclick: () => navigator.clipboard.writeText(code).then(() => (copy.textContent = "Copied"), () => (copy.textContent = "Not allowed")) });
   return h("div", { class: "code" }, h("div", { class: "code-head" }, h("span", { text: language || "text" }), copy),
-    h("pre", { tabindex: 0 }, h("code", {}, family && code.length <= MOST ? tokens(code, family) : code)));
+    h("pre", { tabindex: 0 }, h("code", {}, family && code.length <= MAX_LENGTH ? tokens(code, family) : code)));
 }
 
 /** Characters of a text that are shown before somebody asks for all. */

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 
 /** Comparing takes memory for so many pairs of pieces; texts with more differ as a whole. */
-const MOST = 2000000;
+const MAX_CELLS = 2000000;
 
 /** Pieces as `[sign, piece]`: `=` in both, `-` only in the first, `+` only in the second. */
 export function compare(before, after) {
@@ -18,7 +18,7 @@ export function compare(before, after) {
 }
 
 function middle(a, b) {
-  if (a.length * b.length > MOST) return [...a.map((piece) => ["-", piece]), ...b.map((piece) => ["+", piece])];
+  if (a.length * b.length > MAX_CELLS) return [...a.map((piece) => ["-", piece]), ...b.map((piece) => ["+", piece])];
   const width = b.length + 1;
   const common = new Uint32Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= 0; i--) {

@@ -1,0 +1,190 @@
+//! `sandcove eval`: runs the evaluation that a `promptfooconfig.yaml` describes.
+
+mod args;
+mod report;
+mod run;
+mod table;
+mod watch;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use sandcove_eval::calling::answers;
+use sandcove_eval::exchange::{self, Duplicate};
+use sandcove_eval::sandboxes::{Fallback, Server};
+use sandcove_eval::scaffold;
+
+use super::count;
+use super::reach::{Place, Reach, Target};
+use super::serve::not_running;
+use super::stored::{self, Kind};
+use crate::output::{note, out};
+use args::RunArgs;
+use run::{Again, Task};
+
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    #[command(subcommand)]
+    command: Option<EvalCommand>,
+    #[command(flatten)]
+    run: RunArgs,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, Subcommand)]
+enum EvalCommand {
+    /// check the configuration without running it
+    Validate {
+        /// accepted for compatibility; only configurations are checked
+        #[arg(value_parser = ["config"], hide = true)]
+        what: Option<String>,
+        #[command(flatten)]
+        run: Box<RunArgs>,
+    },
+    /// run the rows of a stored run that ended with an error again
+    Retry {
+        /// id of the run
+        id: String,
+        #[command(flatten)]
+        run: Box<RunArgs>,
+    },
+    /// create an example suite
+    Init(InitArgs),
+    /// list stored runs, prompts or datasets
+    List {
+        /// things to list
+        #[arg(value_enum, default_value = "evals", value_name = "KIND")]
+        kind: Kind,
+    },
+    /// print a stored run, prompt or dataset as JSON
+    Show {
+        /// id of a run, prompt or dataset [default: the newest run]
+        id: Option<String>,
+    },
+    /// delete stored runs
+    Delete {
+        /// ids of runs; `latest` stands for the newest
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+    /// write a stored run to a result file, or to standard output as JSON
+    Export {
+        /// id of the run; `latest` stands for the newest
+        // `export eval ID` is what others call it.
+        #[arg(required = true, num_args = 1..=2)]
+        id: Vec<String>,
+        /// result file; the extension decides the format: .json, .jsonl, .csv, .yaml, .xml, .junit.xml or .html
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<String>,
+    },
+    /// store the run of a JSON result file, written here or by promptfoo
+    Import {
+        /// result file
+        file: PathBuf,
+        /// give the imported run a new id
+        #[arg(long, conflicts_with = "force")]
+        new_id: bool,
+        /// replace a stored run with the same id
+        #[arg(long)]
+        force: bool,
+    },
+    /// manage the cache of model answers
+    #[command(subcommand)]
+    Cache(CacheCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum CacheCommand {
+    /// remove all cached answers
+    Clear,
+}
+
+#[derive(Debug, Args)]
+struct InitArgs {
+    /// directory, created if missing [default: the name of the example]
+    directory: Option<PathBuf>,
+    /// example: hello (needs no model), code-eval, e2b-code-eval or patch
+    #[arg(long, default_value = scaffold::EXAMPLES[0].name)]
+    example: String,
+    /// accepted for compatibility; the command never asks
+    #[arg(long, hide = true)]
+    no_interactive: bool,
+}
+
+/// Runs the command.
+pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
+    let (mut run, task) = match args.command {
+        Some(EvalCommand::Validate { run, .. }) => (*run, Task::Validate),
+        Some(EvalCommand::Retry { id, run }) => (*run, Task::Run(Some(Again { id: Some(id), errors: true }))),
+        Some(other) => return manage(other).await,
+        None => {
+            let again = match &args.run.resume {
+                Some(id) => Some(Again { id: id.clone(), errors: false }),
+                None => args.run.retry_errors.then_some(Again { id: None, errors: true }),
+            };
+            (args.run, Task::Run(again))
+        }
+    };
+    run.load.directory = std::env::current_dir()?;
+    Ok(run::evaluate(&run, &task, &server(&args.reach, place)).await)
+}
+
+/// The server that code runs on: the suite's variables and those of the environment go before the one of this machine.
+fn server(reach: &Reach, place: &Place) -> Fallback {
+    let is_named = reach.is_given() || place.explicit;
+    // Variables are looked at later, when those of the suite are known.
+    let target = if is_named { reach.target(place) } else { Target::local(place) };
+    match target {
+        Ok(Some(Target { url, api_key, .. })) => Ok(Server { url, key: api_key, is_named }),
+        Ok(None) => Err(not_running(None)),
+        Err(error) => Err(format!("{error:#}; set E2B_API_URL and E2B_API_KEY")),
+    }
+}
+
+fn init(args: &InitArgs) -> Result<ExitCode> {
+    let directory = args.directory.clone().unwrap_or_else(|| PathBuf::from(&args.example));
+    for path in scaffold::write(&args.example, &directory)? {
+        out!("{}", path.display());
+    }
+    out!("read {} first", directory.join("README.md").display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the commands that manage what is stored.
+async fn manage(command: EvalCommand) -> Result<ExitCode> {
+    match command {
+        EvalCommand::Init(args) => return init(&args),
+        EvalCommand::List { kind } => stored::list(kind).await?,
+        EvalCommand::Show { id } => stored::show(id.as_deref()).await?,
+        EvalCommand::Delete { ids } => stored::delete(ids).await?,
+        EvalCommand::Export { id, output } => {
+            let id = match id.as_slice() {
+                [id] => id,
+                [what, id] if what == "eval" => id,
+                _ => bail!("unknown run `{}`; use `export ID`", id.join(" ")),
+            };
+            stored::export(Some(id.as_str()).filter(|id| *id != "latest"), output.as_deref()).await?;
+        }
+        EvalCommand::Import { file, new_id, force } => {
+            let duplicate = match (new_id, force) {
+                (true, _) => Duplicate::Rename,
+                (_, true) => Duplicate::Replace,
+                _ => Duplicate::Refuse,
+            };
+            let imported = exchange::import(&file, duplicate).await?;
+            if imported.is_known {
+                note!("the run is stored already, with the same results");
+            }
+            out!("{}", imported.id);
+        }
+        EvalCommand::Cache(CacheCommand::Clear) => {
+            let removed = answers::clear_cache().context("failed to clear the cache")?;
+            out!("removed {}", count(removed, "answer"));
+        }
+        EvalCommand::Validate { .. } | EvalCommand::Retry { .. } => unreachable!("handled with the runs"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,237 @@
+//! What a run prints: progress on standard error, results on standard output.
+
+use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use sandcove_eval::model::{Evaluation, Row, TokenUsage, number};
+use sandcove_eval::run::Observer;
+use sandcove_eval::store::StoreError;
+use sandcove_eval::store::recording::{Recorded, Which};
+
+use super::args::{Format, RunArgs};
+use super::table::Table;
+use crate::commands::count;
+use crate::output::{note, write};
+
+/// What is printed, as the command line and the terminal allow.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown {
+    progress: bool,
+    table: bool,
+    cell_length: usize,
+    colour: bool,
+    format: Format,
+}
+
+impl Shown {
+    pub fn new(args: &RunArgs) -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        Self {
+            progress: !args.no_progress && std::io::stderr().is_terminal(),
+            table: !args.no_table && terminal,
+            cell_length: args.cell_length,
+            format: args.format,
+            colour: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        }
+    }
+
+    fn paint(&self, text: &str, code: &str) -> String {
+        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// Shows how far a run is: a bar on a terminal, and lines about its start and its interruption.
+pub struct Progress {
+    shown: Shown,
+    bar: Mutex<Bar>,
+}
+
+/// The bar, and the numbers of rows that passed and that did not.
+#[derive(Default)]
+struct Bar {
+    bar: Option<ProgressBar>,
+    passed: usize,
+    other: usize,
+}
+
+impl Progress {
+    pub fn new(shown: Shown) -> Self {
+        Self { shown, bar: Mutex::default() }
+    }
+}
+
+impl Observer for Progress {
+    fn begun(&self, rows: usize, concurrency: usize, id: &str) {
+        if self.shown.progress {
+            let bar = ProgressBar::new(rows as u64);
+            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
+                bar.set_style(style);
+            }
+            self.bar.lock().unwrap_or_else(PoisonError::into_inner).bar = Some(bar);
+        }
+        note!("Running {} (up to {concurrency} at a time), {id}", count(rows, "test case"));
+    }
+
+    fn row_finished(&self, passed: bool) {
+        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        if passed {
+            bar.passed += 1;
+        } else {
+            bar.other += 1;
+        }
+        if let Some(shown) = &bar.bar {
+            shown.inc(1);
+            shown.set_message(format!("{} passed, {} not passed", bar.passed, bar.other));
+        }
+    }
+
+    fn pausing(&self, in_flight: usize) {
+        let rows = count(in_flight, "row");
+        note!("Pausing: waiting for {rows} in flight; press Ctrl-C again to give them up.");
+    }
+
+    fn ended(&self) {
+        if let Some(bar) = self.bar.lock().unwrap_or_else(PoisonError::into_inner).bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn hook_printed(&self, text: &str) {
+        note!("{text}");
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.ended();
+    }
+}
+
+/// Prints text on standard output. That it takes nothing any more is reported when the command ends.
+fn print(text: &str) {
+    let _ = write(text.as_bytes());
+}
+
+/// Prints the results.
+///
+/// # Errors
+/// When the rows cannot be read.
+pub async fn report(evaluation: &Evaluation, rows: &mut Recorded, shown: &Shown) -> Result<(), StoreError> {
+    let each = |text: String| {
+        print(&text);
+        Ok::<_, StoreError>(())
+    };
+    match shown.format {
+        Format::Tap => {
+            print(&format!("TAP version 13\n1..{}\n", evaluation.stats.total()));
+            let mut number = 0;
+            let point = |row: Row| {
+                number += 1;
+                each(tap(number, &row))
+            };
+            rows.each(Which::All, point).await?;
+            for line in sums(evaluation).trim().lines() {
+                print(&format!("# {line}\n"));
+            }
+            return Ok(());
+        }
+        Format::GitHub => rows.each(Which::Failed, |row| each(annotation(&row))).await?,
+        Format::Text if shown.table => {
+            let paint = |text: &str, code: &str| shown.paint(text, code);
+            let table = Table::new(evaluation, shown.cell_length, &paint);
+            print(&table.head());
+            rows.tests(|group| each(table.test(group))).await?;
+            print(&table.foot());
+        }
+        Format::Text => rows.each(Which::Failed, |row| each(failure(&row, shown))).await?,
+    }
+    print(&sums(evaluation));
+    Ok(())
+}
+
+/// The column and the test of a row.
+fn place(row: &Row) -> String {
+    let about = row.description.clone().unwrap_or_else(|| format!("test {}", row.test_idx));
+    let column = if row.provider.label.is_empty() { &row.provider.id } else { &row.provider.label };
+    format!("[{column}] {about}")
+}
+
+/// A row that did not pass, in a line.
+fn failure(row: &Row, shown: &Shown) -> String {
+    let reason = row.error.as_deref().unwrap_or_default().replace('\n', " ");
+    let reason: String = reason.chars().take(shown.cell_length).collect();
+    format!("{} {}: {reason}\n", shown.paint(&format!("[{}]", row.verdict()), "31"), place(row))
+}
+
+/// A row as a test point, with its reason as YAML when it did not pass.
+fn tap(number: usize, row: &Row) -> String {
+    // `#` begins a directive.
+    let place = place(row).replace(['\n', '#'], " ");
+    if row.success {
+        return format!("ok {number} - {place}\n");
+    }
+    let reason = serde_json::json!(row.error.as_deref().unwrap_or_default());
+    format!("not ok {number} - {place}\n  ---\n  verdict: {}\n  message: {reason}\n  ...\n", row.verdict())
+}
+
+/// A row that did not pass, as an error of a workflow.
+fn annotation(row: &Row) -> String {
+    let data = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let title = data(&format!("{} {}", row.verdict(), place(row))).replace(':', "%3A").replace(',', "%2C");
+    format!("::error title={title}::{}\n", data(row.error.as_deref().unwrap_or_default()))
+}
+
+fn sums(evaluation: &Evaluation) -> String {
+    let mut out = String::new();
+    let stats = &evaluation.stats;
+    let rate = stats.pass_rate();
+    out.push_str(&format!("\n{} evaluation complete\n", evaluation.id));
+    out.push_str(&tokens(&stats.token_usage));
+    out.push_str(&format!(
+        "Results: {} passed ({rate:.2}%), {} failed, {}\n",
+        stats.successes,
+        stats.failures,
+        count(stats.errors, "error")
+    ));
+    let cost: f64 = evaluation.columns.iter().map(|column| column.metrics.cost).sum();
+    if cost > 0.0 {
+        out.push_str(&format!("Cost: ${cost:.4}\n"));
+    }
+    for column in evaluation.columns.iter().filter(|column| !column.metrics.named_scores.is_empty()) {
+        let scores: Vec<String> = column
+            .metrics
+            .named_scores
+            .iter()
+            .map(|(name, sum)| {
+                let weight = column.metrics.named_score_weights.get(name).and_then(serde_json::Value::as_f64);
+                let sum = sum.as_f64().unwrap_or(0.0);
+                format!(
+                    "{name} {}",
+                    number::text(
+                        (sum / weight.filter(|weight| *weight > 0.0).unwrap_or(1.0) * 1e4).round() / 1e4
+                    )
+                )
+            })
+            .collect();
+        out.push_str(&format!("Metrics [{}]: {}\n", column.provider, scores.join(", ")));
+    }
+    out.push_str(&format!("Duration: {:.2} s\n", stats.duration_ms as f64 / 1000.0));
+    out
+}
+
+fn tokens(usage: &TokenUsage) -> String {
+    let n = |n: Option<f64>| number::text(n.unwrap_or(0.0));
+    let grading = usage.assertions.as_ref().and_then(|usage| usage.total).unwrap_or(0.0);
+    if usage.total.unwrap_or(0.0) + grading + usage.cached.unwrap_or(0.0) == 0.0 {
+        return String::new();
+    }
+    format!(
+        "Tokens: {} ({} prompt, {} completion, {} cached), {} for grading\n",
+        n(usage.total),
+        n(usage.prompt),
+        n(usage.completion),
+        n(usage.cached),
+        number::text(grading)
+    )
+}

@@ -1,0 +1,204 @@
+//! Calling providers: the trait they implement, what configurations say about them, the cache of their answers, and HTTP.
+//!
+//! The families of providers are in [`crate::provider`]; rooms below it make one through a [`ProviderFactory`].
+
+pub mod answers;
+pub mod spec;
+pub mod transport;
+
+use std::path::PathBuf;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+use crate::model::{Object, ProviderResponse};
+use answers::Answers;
+use spec::ProviderSpec;
+
+/// Something that answers prompts. Failures are part of the answer ([`ProviderResponse::error`]): they end a row, not a run.
+pub trait Provider: Send + Sync {
+    /// The id, as in `echo` or `openai:gpt-4o`.
+    fn id(&self) -> &str;
+    /// Answers one prompt.
+    fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse>;
+    /// Whether the provider is a service whose answers are worth caching.
+    fn is_service(&self) -> bool {
+        false
+    }
+    /// Whether the provider renders the templates of its configuration itself, with the prompt.
+    fn renders_config(&self) -> bool {
+        false
+    }
+    /// Returns the vector of a text as the output; providers of nothing but vectors answer every call with one.
+    fn embed<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        self.call(call)
+    }
+    /// Returns the scores of a text by class as the output.
+    fn classify<'a>(&'a self, _: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        let error = format!("the provider `{}` does not classify", self.id());
+        std::future::ready(ProviderResponse::failed(error)).boxed()
+    }
+    /// Returns what is not acceptable in an answer to a prompt as the output: a list of `{code, description}`.
+    fn moderate<'a>(&'a self, _: &'a Call<'a>, _answer: &'a str) -> BoxFuture<'a, ProviderResponse> {
+        let error = format!("the provider `{}` does not moderate", self.id());
+        std::future::ready(ProviderResponse::failed(error)).boxed()
+    }
+}
+
+/// The kind of answer that a provider is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role<'a> {
+    /// An answer to a prompt.
+    Text,
+    /// The vector of a text.
+    Embedding,
+    /// The scores of a text by class.
+    Classification,
+    /// Whether this answer to a prompt is acceptable.
+    Moderation(&'a str),
+}
+
+impl Role<'_> {
+    /// The keys of all roles, where a configuration names a provider for each role.
+    pub const KEYS: [&'static str; 4] = ["text", "embedding", "classification", "moderation"];
+
+    /// The key of the role.
+    pub fn key(self) -> &'static str {
+        let [text, embedding, classification, moderation] = Self::KEYS;
+        match self {
+            Self::Text => text,
+            Self::Embedding => embedding,
+            Self::Classification => classification,
+            Self::Moderation(_) => moderation,
+        }
+    }
+
+    async fn ask(self, provider: &dyn Provider, call: &Call<'_>) -> ProviderResponse {
+        match self {
+            Self::Text => provider.call(call).await,
+            Self::Embedding => provider.embed(call).await,
+            Self::Classification => provider.classify(call).await,
+            Self::Moderation(answer) => provider.moderate(call, answer).await,
+        }
+    }
+}
+
+/// One prompt for a provider, with the context that script providers get.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The rendered prompt.
+    pub prompt: &'a str,
+    /// Variables of the row, including those only providers see (`__evalId`, …).
+    pub vars: &'a Object,
+    /// The provider's configuration, with the prompt's own merged over it.
+    pub config: &'a Object,
+    /// The `context` of script providers, as JSON: `vars`, `prompt`, `test`, `evaluationId`, `testIdx`, `promptIdx`, `repeatIndex`.
+    pub context: &'a Value,
+}
+
+/// Makes providers from their specifications.
+pub trait ProviderFactory: Send + Sync {
+    /// Makes one provider.
+    ///
+    /// # Errors
+    /// When the specification belongs to no family of providers.
+    fn make(&self, spec: &ProviderSpec) -> Result<Box<dyn Provider>, CallError>;
+}
+
+/// The models that assertions and comparisons ask: a factory, and the cache of answers.
+pub struct Models {
+    factory: Box<dyn ProviderFactory>,
+    answers: Answers,
+}
+
+impl Models {
+    /// Providers of `factory`, whose answers are cached in `answers`.
+    pub fn new(factory: Box<dyn ProviderFactory>, answers: Answers) -> Self {
+        Self { factory, answers }
+    }
+
+    /// Makes a provider.
+    ///
+    /// # Errors
+    /// As [`ProviderFactory::make`].
+    pub fn make(&self, spec: &ProviderSpec) -> Result<Box<dyn Provider>, CallError> {
+        self.factory.make(spec)
+    }
+
+    /// Calls a provider that was made before, or returns its cached answer. Every repetition of a test has answers of its own.
+    pub async fn call(
+        &self,
+        provider: &dyn Provider,
+        role: Role<'_>,
+        call: &Call<'_>,
+        repeat: usize,
+    ) -> ProviderResponse {
+        self.answers.call(provider, role, call, repeat).await
+    }
+
+    /// Makes a provider and calls it.
+    ///
+    /// # Errors
+    /// As [`ProviderFactory::make`]; a failed call is part of the response.
+    pub async fn ask(
+        &self,
+        spec: &ProviderSpec,
+        role: Role<'_>,
+        call: &Call<'_>,
+        repeat: usize,
+    ) -> Result<ProviderResponse, CallError> {
+        let provider = self.make(spec)?;
+        Ok(self.call(&*provider, role, call, repeat).await)
+    }
+}
+
+/// Why a provider was not made, or gave no answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum CallError {
+    /// The id belongs to no family.
+    #[error(
+        "unknown provider `{0}`; use `http`, `exec:`, or a Python or JavaScript file for a service of your own"
+    )]
+    UnknownProvider(String),
+    /// The file of a provider does not exist.
+    #[error("provider file not found: `{}`", .0.display())]
+    FileNotFound(PathBuf),
+    /// The file of a provider is of another language.
+    #[error("`{0}` is not a provider file; use a Python or JavaScript file")]
+    NotAProviderFile(String),
+    /// Sandboxes do not run the language.
+    #[error("`{0}` is not a language that sandboxes run")]
+    UnknownLanguage(String),
+    /// The id has no name of a model.
+    #[error("`{0}` names no model")]
+    NoModel(String),
+    /// The service has the endpoint, but this program does not support it.
+    #[error("`{id}`: the {endpoint} endpoint is not supported; use chat, responses, embedding or moderation")]
+    UnsupportedEndpoint { id: String, endpoint: String },
+    /// The provider `http` has no address.
+    #[error("the provider `http` needs `config.url` or `config.request`")]
+    NoAddress,
+    /// The configuration has no key for the service.
+    #[error("`{id}` needs a key: set {variable} or `config.apiKey`")]
+    NoKey { id: String, variable: &'static str },
+    /// The prompt begins and ends like JSON, but is malformed.
+    #[error("the prompt looks like JSON but is not: {0}")]
+    MalformedPrompt(String),
+    /// The prompt is plain text, where the environment asks for JSON.
+    #[error("the prompt is not JSON, and PROMPTFOO_REQUIRE_JSON_PROMPTS is set")]
+    PlainPrompt,
+    /// The name of the HTTP method is malformed.
+    #[error("unknown HTTP method `{0}`")]
+    UnknownMethod(String),
+    /// The HTTP client could not be set up.
+    #[error("failed to set up HTTP: {0}")]
+    Setup(String),
+    /// The request got no answer. The address is without its query, which may hold a key.
+    #[error("request to {address} failed: {reason}")]
+    NoAnswer { address: String, reason: String },
+    /// The service answered with an error.
+    #[error("API error: {status} {message}")]
+    Service { status: u16, message: String },
+}

@@ -1,0 +1,84 @@
+//! Providers as configurations name them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::model::Object;
+
+/// A provider as a configuration names it, before it is made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProviderSpec {
+    /// The id, as in `openai:gpt-4o`.
+    pub id: String,
+    /// The name that tests and filters use.
+    pub label: Option<String>,
+    /// The settings.
+    pub config: Object,
+    /// The prompts that the provider gets; all if there are none.
+    pub prompts: Vec<String>,
+    /// The transform of outputs.
+    pub transform: Option<Value>,
+    /// Milliseconds to wait after a call.
+    pub delay: Option<f64>,
+    /// The environment variables of the provider.
+    pub env: Object,
+    /// The directory that paths are relative to.
+    pub base: PathBuf,
+    /// The specification as written.
+    pub raw: Value,
+}
+
+impl ProviderSpec {
+    /// A specification of an id and nothing else.
+    pub fn new(id: &str, base: &Path) -> Self {
+        Self::of(id, &Object::new(), json!(id), base)
+    }
+
+    /// Returns the name that is shown: the label, else the id.
+    pub fn name(&self) -> &str {
+        self.label.as_deref().unwrap_or(&self.id)
+    }
+
+    fn of(id: &str, options: &Object, raw: Value, base: &Path) -> Self {
+        let map = |key: &str| options.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
+        let config = map("config");
+        let prompts = options.get("prompts").and_then(Value::as_array).into_iter().flatten();
+        Self {
+            id: id.to_owned(),
+            label: options.get("label").and_then(Value::as_str).map(str::to_owned),
+            prompts: prompts.filter_map(Value::as_str).map(str::to_owned).collect(),
+            transform: options.get("transform").or_else(|| config.get("transform")).cloned(),
+            delay: options.get("delay").or_else(|| config.get("delay")).and_then(Value::as_f64),
+            env: map("env"),
+            base: base.to_owned(),
+            config,
+            raw,
+        }
+    }
+
+    /// Reads a specification from a value in a test or an assertion: an id, or a map.
+    pub fn from_value(value: &Value, base: &Path) -> Option<Self> {
+        match value {
+            Value::String(id) => Some(Self::new(id, base)),
+            Value::Object(map) => match map.get("id").and_then(Value::as_str) {
+                Some(id) => Some(Self::of(id, map, value.clone(), base)),
+                None => {
+                    let (id, options) = map.iter().next()?;
+                    Some(Self::of(id, options.as_object()?, value.clone(), base))
+                }
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Whether a provider matches an entry of a test's `providers`.
+pub fn is_meant(spec: &ProviderSpec, entry: &str) -> bool {
+    let names = [Some(spec.id.as_str()), spec.label.as_deref()];
+    names.into_iter().flatten().any(|name| {
+        name == entry
+            || entry.strip_suffix('*').is_some_and(|prefix| name.starts_with(prefix))
+            || name.strip_prefix(entry).is_some_and(|rest| rest.starts_with(':'))
+    })
+}

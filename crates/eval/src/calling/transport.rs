@@ -1,0 +1,162 @@
+//! HTTP calls of providers: one client, time limits, and new tries when a service is busy.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::CallError;
+use crate::model::Object;
+
+/// The answer to a request.
+#[derive(Debug)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// The headers, with lowercase names.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub text: String,
+}
+
+/// One request.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// GET, POST, …
+    pub method: String,
+    /// The address.
+    pub url: String,
+    /// The headers.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Option<String>,
+}
+
+impl Request {
+    /// A POST of JSON.
+    pub fn json(url: String, body: &Value) -> Self {
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        Self { method: "POST".to_owned(), url, headers, body: Some(body.to_string()) }
+    }
+
+    /// Sets a header.
+    pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+}
+
+/// Attempts after the first.
+const MAX_RETRIES: u32 = 4;
+
+/// Sends a request, and sends it again, with growing pauses, when the service is busy or cannot be reached.
+///
+/// # Errors
+/// When no answer came. An answer with a bad status is an answer.
+pub async fn send(request: &Request) -> Result<Reply, CallError> {
+    send_within(request, Duration::from_millis(number("REQUEST_TIMEOUT_MS").unwrap_or(300_000))).await
+}
+
+/// As [`send`], with a time limit for each try.
+///
+/// # Errors
+/// As [`send`].
+pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, CallError> {
+    let client = client()?;
+    let pause = number("PROMPTFOO_REQUEST_BACKOFF_MS").unwrap_or(5000);
+    let retry_5xx = crate::reading::env::is_on("PROMPTFOO_RETRY_5XX");
+    let mut tries = 0;
+    loop {
+        let result = once(client, request, limit).await;
+        let busy = match &result {
+            Ok(reply) => reply.status == 429 || (retry_5xx && reply.status >= 500),
+            Err(failure) => failure.again,
+        };
+        if !busy || tries == MAX_RETRIES {
+            return result.map_err(|failure| failure.error);
+        }
+        let asked = result.ok().and_then(|reply| wait_of(&reply));
+        let jitter = rand::random_range(0.8..1.2);
+        let wait = asked.unwrap_or_else(|| Duration::from_millis(pause * 2u64.pow(tries)));
+        tokio::time::sleep(wait.mul_f64(jitter).min(Duration::from_secs(60))).await;
+        tries += 1;
+    }
+}
+
+/// Asks a model: sends a request, with the headers that its configuration adds, and reads the JSON that comes back. Also says how
+/// many milliseconds it took.
+///
+/// # Errors
+/// When no answer came, or the service answers with an error.
+pub async fn ask(mut request: Request, config: &Object) -> Result<(Value, f64), CallError> {
+    for (name, value) in config.get("headers").and_then(Value::as_object).into_iter().flatten() {
+        request = request.header(name, crate::template::value::to_text(value));
+    }
+    let started = Instant::now();
+    let reply = send(&request).await?;
+    let took = started.elapsed().as_millis() as f64;
+    let value: Value = serde_json::from_str(&reply.text).unwrap_or(Value::Null);
+    if reply.status >= 400 || value.is_null() {
+        let message = value.pointer("/error/message").and_then(Value::as_str).unwrap_or(&reply.text);
+        return Err(CallError::Service { status: reply.status, message: message.to_owned() });
+    }
+    Ok((value, took))
+}
+
+struct Failure {
+    error: CallError,
+    again: bool,
+}
+
+async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> Result<Reply, Failure> {
+    let method = reqwest::Method::from_bytes(request.method.as_bytes())
+        .map_err(|_| Failure { error: CallError::UnknownMethod(request.method.clone()), again: false })?;
+    let mut builder = client.request(method, &request.url).timeout(limit);
+    for (name, value) in &request.headers {
+        builder = builder.header(name, value);
+    }
+    if let Some(body) = &request.body {
+        builder = builder.body(body.clone());
+    }
+    let failed = |error: reqwest::Error| {
+        let address = request.url.split('?').next().unwrap_or_default().to_owned();
+        let mut reason = error.without_url().to_string();
+        if reason.is_empty() {
+            reason.push_str("no answer");
+        }
+        Failure { error: CallError::NoAnswer { address, reason }, again: true }
+    };
+    let response =
+        builder.send().await.map_err(|error| Failure { again: error.is_connect(), ..failed(error) })?;
+    let status = response.status().as_u16();
+    let headers = response.headers().iter();
+    let headers = headers
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    let text = response.text().await.map_err(failed)?;
+    Ok(Reply { status, headers, text })
+}
+
+fn wait_of(reply: &Reply) -> Option<Duration> {
+    let header =
+        |wanted: &str| reply.headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let ms = header("retry-after-ms").and_then(|value| value.parse::<f64>().ok()).map(|ms| ms / 1000.0);
+    let seconds = ms.or_else(|| header("retry-after").and_then(|value| value.parse::<f64>().ok()))?;
+    Some(Duration::from_secs_f64(seconds.clamp(0.0, 60.0)))
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The one client of the process; made on first use, so that a run without HTTP pays nothing.
+fn client() -> Result<&'static reqwest::Client, CallError> {
+    static CLIENT: OnceLock<Result<reqwest::Client, String>> = OnceLock::new();
+    let made = CLIENT.get_or_init(|| {
+        // An embedding program may have chosen a provider before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        reqwest::Client::builder().build().map_err(|error| error.to_string())
+    });
+    made.as_ref().map_err(|reason| CallError::Setup(reason.clone()))
+}

@@ -1,0 +1,75 @@
+//! Providers: ids, maps, and files with lists of them.
+
+use std::path::Path;
+
+use crate::calling::spec::ProviderSpec;
+use crate::provider;
+use crate::reading::diagnostic::{Findings, Severity, nearest};
+use crate::reading::node::{Kind, Node};
+use crate::reading::{document, files};
+
+const KEYS: &[&str] = &["id", "label", "config", "prompts", "transform", "delay", "env", "inputs"];
+
+/// Reads a `providers` value.
+pub fn read(node: &Node, base: &Path, findings: &mut Findings) -> Vec<ProviderSpec> {
+    match &node.kind {
+        Kind::List(items) => items.iter().flat_map(|item| one(item, base, findings)).collect(),
+        _ => one(node, base, findings),
+    }
+}
+
+fn one(node: &Node, base: &Path, findings: &mut Findings) -> Vec<ProviderSpec> {
+    if let Some(id) = node.text() {
+        let list =
+            id.starts_with("file://") && matches!(files::extension(id).as_str(), "yaml" | "yml" | "json");
+        if !list {
+            return known(ProviderSpec::new(id, base), node, findings);
+        }
+        let path = files::resolve(base, id);
+        return match document::read(&path, findings) {
+            Ok(found) => read(&found, path.parent().unwrap_or(base), findings),
+            Err(error) => {
+                let message = format!("failed to read the list of providers: {error}");
+                findings.add(Severity::Error, Some(&node.at), message);
+                Vec::new()
+            }
+        };
+    }
+    let raw = node.to_value();
+    let Some(map) = raw.as_object() else {
+        let message = format!("a provider must be an id or a map with `id`, not {}", node.describe());
+        findings.add(Severity::Error, Some(&node.at), message);
+        return Vec::new();
+    };
+    let mut options = node;
+    if map.get("id").is_none() {
+        match node.entries() {
+            [only] if only.value.is_map() => options = &only.value,
+            _ => {
+                let hint = "write `- id: openai:gpt-4o` with its options beside it";
+                findings.hint(Severity::Error, Some(&node.at), "a provider without `id`", hint);
+                return Vec::new();
+            }
+        }
+    }
+    for entry in options.entries() {
+        if !KEYS.contains(&entry.key.as_str()) && !entry.key.starts_with("x-") {
+            let message = format!("unknown key `{}` in a provider; it has no effect", entry.key);
+            let near = nearest(&entry.key, KEYS.iter().copied());
+            let hint = near.map_or_else(
+                || "settings of the model go under `config`".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
+            findings.hint(Severity::Warning, Some(&entry.at), message, hint);
+        }
+    }
+    ProviderSpec::from_value(&raw, base).map_or_else(Vec::new, |spec| known(spec, node, findings))
+}
+
+fn known(spec: ProviderSpec, node: &Node, findings: &mut Findings) -> Vec<ProviderSpec> {
+    if let Err(problem) = provider::family_of(&spec) {
+        findings.add(Severity::Error, Some(&node.at), problem.to_string());
+        return Vec::new();
+    }
+    vec![spec]
+}

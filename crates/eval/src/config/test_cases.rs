@@ -1,0 +1,316 @@
+//! Tests: inline, from files of many formats, and from scripts.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::model::{Object, TestCase};
+use crate::reading::diagnostic::{Findings, Position, Severity};
+use crate::reading::node::{Entry, Kind, Node};
+use crate::reading::schema::{TEST, check_keys, wrong_shape};
+use crate::reading::{document, files};
+use crate::script::{EntryPoint, Language, ScriptCall, Workers};
+use crate::template::value::to_text;
+
+/// The time limit of a script that makes tests.
+const GENERATOR_LIMIT: Duration = Duration::from_secs(300);
+
+/// Reads a `tests` value into the tests it stands for, as objects.
+pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Findings) -> Vec<Object> {
+    let mut tests = Vec::new();
+    match node.kind {
+        Kind::Scalar(Value::Null) => {}
+        Kind::Scalar(Value::String(reference)) => {
+            from_reference(&reference, None, &node.at, base, workers, findings, &mut tests).await;
+        }
+        // Taken one by one, so that a long list is not there twice.
+        Kind::List(items) => {
+            for item in items {
+                match &item.kind {
+                    Kind::Scalar(Value::String(reference)) => {
+                        from_reference(reference, None, &item.at, base, workers, findings, &mut tests).await;
+                    }
+                    Kind::Map(_) if is_generator(&item) => {
+                        from_generator(&item, base, workers, findings, &mut tests).await;
+                    }
+                    Kind::Map(_) => tests.push(inline(item, base, findings)),
+                    _ => wrong_shape(&item, "a test", "a map or a path", findings),
+                }
+            }
+        }
+        Kind::Map(_) if is_generator(&node) => {
+            from_generator(&node, base, workers, findings, &mut tests).await;
+        }
+        _ => wrong_shape(&node, "`tests`", "a list or a path", findings),
+    }
+    tests
+}
+
+fn is_generator(node: &Node) -> bool {
+    node.get("path").is_some()
+        && node.entries().iter().all(|entry| entry.key == "path" || entry.key == "config")
+}
+
+async fn from_generator(
+    node: &Node,
+    base: &Path,
+    workers: &Workers,
+    findings: &mut Findings,
+    tests: &mut Vec<Object>,
+) {
+    let Some(path) = node.get("path").and_then(Node::text) else {
+        return wrong_shape(node, "`path` of a test generator", "text", findings);
+    };
+    let config = node.get("config").map(Node::to_value);
+    from_reference(path, config, &node.at, base, workers, findings, tests).await;
+}
+
+/// Checks one test and turns it into an object; a `vars` that is a path is read.
+pub fn inline(mut node: Node, base: &Path, findings: &mut Findings) -> Object {
+    check(&mut node, findings);
+    let vars = node.get("vars").filter(|vars| !vars.is_map());
+    let loaded = vars.map(|vars| vars_from_files(vars, base, findings));
+    let Value::Object(mut test) = node.into_value() else { return Object::new() };
+    if let Some(vars) = loaded {
+        test.insert("vars".to_owned(), Value::Object(vars));
+    }
+    test
+}
+
+fn check(node: &mut Node, findings: &mut Findings) {
+    if let Kind::Map(entries) = &mut node.kind
+        && let Some(at) = entries.iter().position(|entry| entry.key == "transform")
+    {
+        let entry = entries.remove(at);
+        let message = "`transform` of a test is taken as `options.transform`";
+        findings.add(Severity::Notice, Some(&entry.at), message);
+        match entries.iter_mut().find(|entry| entry.key == "options") {
+            Some(Entry { value: Node { kind: Kind::Map(options), .. }, .. }) => options.push(entry),
+            _ => {
+                let value = Node { at: entry.at.clone(), kind: Kind::Map(vec![entry.clone()]) };
+                entries.push(Entry { key: "options".to_owned(), at: entry.at, value });
+            }
+        }
+    }
+    check_keys(node, TEST, "a test", findings);
+    if let Some(asserts) = node.get("assert") {
+        super::assertions::read(asserts, findings);
+    }
+    for key in ["options", "metadata"] {
+        if let Some(value) = node.get(key)
+            && !value.is_map()
+            && !value.is_null()
+        {
+            wrong_shape(value, &format!("`{key}`"), "a map", findings);
+        }
+    }
+    if let Some(value) = node.get("threshold")
+        && !matches!(value.kind, Kind::Scalar(Value::Number(_) | Value::Null))
+    {
+        wrong_shape(value, "`threshold`", "a number", findings);
+    }
+}
+
+/// `vars` given as a path or a list of paths to YAML files.
+fn vars_from_files(node: &Node, base: &Path, findings: &mut Findings) -> Object {
+    let mut vars = Object::new();
+    let paths: Vec<&Node> = node.items().map_or_else(|| vec![node], |items| items.iter().collect());
+    for path in paths {
+        let Some(text) = path.text() else {
+            wrong_shape(path, "`vars`", "a map, a path or a list of paths", findings);
+            continue;
+        };
+        let found = files::expand(&files::resolve(base, text).to_string_lossy());
+        if found.is_empty() {
+            findings.add(Severity::Error, Some(&path.at), format!("file of variables not found: `{text}`"));
+        }
+        for file in found {
+            if let Ok(node) = document::read(&file, findings) {
+                vars.extend(node.to_value().as_object().cloned().unwrap_or_default());
+            }
+        }
+    }
+    vars
+}
+
+async fn from_reference(
+    reference: &str,
+    config: Option<Value>,
+    at: &Position,
+    base: &Path,
+    workers: &Workers,
+    findings: &mut Findings,
+    tests: &mut Vec<Object>,
+) {
+    if reference.starts_with("http://")
+        || reference.starts_with("https://")
+        || reference.contains("://") && !reference.starts_with("file://")
+    {
+        let message = format!("tests cannot be read from `{reference}`");
+        return findings.hint(Severity::Error, Some(at), message, "save them as a CSV, JSON or YAML file");
+    }
+    let (path, name) = files::split_name(reference);
+    let whole = files::resolve(base, path);
+    let found = if whole.is_file() { vec![whole] } else { files::expand(&whole.to_string_lossy()) };
+    if found.is_empty() {
+        return findings.add(Severity::Error, Some(at), format!("file of tests not found: `{path}`"));
+    }
+    for file in found {
+        let before = tests.len();
+        let read = match files::extension(&file.to_string_lossy()).as_str() {
+            "csv" | "tsv" => read_text(&file).and_then(|text| super::csv::rows(&text)).map(|rows| {
+                tests.extend(rows.iter().map(super::csv::test_of));
+            }),
+            "jsonl" => read_text(&file).and_then(|text| from_lines(&text, &file, base, findings, tests)),
+            "json" | "yaml" | "yml" => {
+                if let Ok(node) = document::read(&file, findings) {
+                    from_document(node, base, findings, tests);
+                }
+                Ok(())
+            }
+            "py" => generate(&file, name, Language::Python, config.clone(), workers, findings, tests).await,
+            extension if files::is_javascript(extension) => {
+                generate(&file, name, Language::JavaScript, config.clone(), workers, findings, tests).await
+            }
+            other => Err(format!(
+                "unknown file extension `.{other}`; use .csv, .tsv, .json, .jsonl, .yaml, .py or .js"
+            )),
+        };
+        if let Err(error) = read {
+            findings.add(
+                Severity::Error,
+                Some(at),
+                format!("failed to read tests from `{}`: {error}", file.display()),
+            );
+        }
+        for (at, test) in tests[before..].iter_mut().enumerate() {
+            if !test.contains_key("description") {
+                test.insert("description".to_owned(), json!(format!("Row #{}", at + 1)));
+            }
+        }
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
+fn from_lines(
+    text: &str,
+    file: &Path,
+    base: &Path,
+    findings: &mut Findings,
+    tests: &mut Vec<Object>,
+) -> Result<(), String> {
+    let file: Arc<Path> = file.into();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let position = Position { file: file.clone(), line: at + 1, column: 1 };
+        let value: Value = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1))?;
+        tests.push(inline(Node::of(value, position), base, findings));
+    }
+    Ok(())
+}
+
+fn from_document(node: Node, base: &Path, findings: &mut Findings, tests: &mut Vec<Object>) {
+    match node.kind {
+        Kind::List(items) => {
+            items.into_iter().for_each(|item| from_document_item(item, base, findings, tests));
+        }
+        Kind::Map(_) => from_document_item(node, base, findings, tests),
+        _ => wrong_shape(&node, "a file of tests", "a list of tests", findings),
+    }
+}
+
+/// A map with no key of a test is a row of a table.
+fn from_document_item(node: Node, base: &Path, findings: &mut Findings, tests: &mut Vec<Object>) {
+    let plain = node.is_map() && !node.entries().iter().any(|entry| TEST.contains(&entry.key.as_str()));
+    if !plain {
+        return tests.push(inline(node, base, findings));
+    }
+    let cells = node.entries().iter().map(|entry| (entry.key.clone(), to_text(&entry.value.to_value())));
+    tests.push(super::csv::test_of(&cells.collect()));
+}
+
+async fn generate(
+    file: &Path,
+    name: Option<&str>,
+    language: Language,
+    config: Option<Value>,
+    workers: &Workers,
+    findings: &mut Findings,
+    tests: &mut Vec<Object>,
+) -> Result<(), String> {
+    let default: &[&str] = if language == Language::Python { &["generate_tests"] } else { &["default"] };
+    let entry = EntryPoint::Function { path: file.to_owned(), name: name.map(str::to_owned), default };
+    let call = ScriptCall::new(language, entry, config.into_iter().collect()).within(GENERATOR_LIMIT);
+    let reply = workers.call(call).await.map_err(|error| error.to_string())?;
+    let Value::Array(items) = reply.value else {
+        return Err("the generator did not return a list".to_owned());
+    };
+    let position = Position { file: file.into(), line: 1, column: 1 };
+    let base = workers.base();
+    tests.extend(items.into_iter().map(|item| inline(Node::of(item, position.clone()), base, findings)));
+    Ok(())
+}
+
+/// Merges a test over defaults: variables, options and metadata key by key, assertions after each other.
+pub fn merge(defaults: &Object, mut test: Object) -> Object {
+    let mut merged = Object::new();
+    let no_defaults = option(&test, "disableDefaultAsserts") == Some(&json!(true));
+    let mut joined = |key: &str| {
+        let mut map = defaults.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
+        if let Some(Value::Object(own)) = test.get_mut(key).map(Value::take) {
+            map.extend(own);
+        }
+        Value::Object(map)
+    };
+    let (vars, options, metadata) = (joined("vars"), joined("options"), joined("metadata"));
+    let mut asserts = match defaults.get("assert") {
+        Some(Value::Array(asserts)) if !no_defaults => asserts.clone(),
+        _ => Vec::new(),
+    };
+    if let Some(Value::Array(own)) = test.get_mut("assert").map(Value::take) {
+        asserts.extend(own);
+    }
+    if let Some(description) =
+        test.get_mut("description").map(Value::take).or_else(|| defaults.get("description").cloned())
+    {
+        merged.insert("description".to_owned(), description);
+    }
+    merged.insert("vars".to_owned(), vars);
+    merged.insert("assert".to_owned(), Value::Array(asserts));
+    merged.insert("options".to_owned(), options);
+    merged.insert("metadata".to_owned(), metadata);
+    for key in ["threshold", "provider", "providers", "prompts", "assertScoringFunction"] {
+        let own = test.get_mut(key).map(Value::take).filter(|value| !value.is_null());
+        if let Some(value) = own.or_else(|| defaults.get(key).cloned()) {
+            merged.insert(key.to_owned(), value);
+        }
+    }
+    for (key, value) in test {
+        merged.entry(key).or_insert(value);
+    }
+    merged
+}
+
+/// Returns an option of a test.
+pub fn option<'a>(test: &'a Object, key: &str) -> Option<&'a Value> {
+    test.get("options")?.get(key)
+}
+
+/// Parses a merged test.
+pub fn parse(raw: Arc<Object>) -> TestCase {
+    let map = |key: &str| raw.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
+    TestCase {
+        description: raw.get("description").and_then(Value::as_str).map(str::to_owned),
+        assertions: super::assertions::of_value(raw.get("assert")),
+        threshold: raw.get("threshold").and_then(Value::as_f64),
+        options: map("options"),
+        metadata: map("metadata"),
+        provider_output: raw.get("providerOutput").filter(|value| !value.is_null()).cloned(),
+        scoring_function: raw.get("assertScoringFunction").filter(|value| !value.is_null()).cloned(),
+        raw,
+    }
+}

@@ -1,0 +1,151 @@
+//! Sandboxes for the rows of a run: a new one for each piece of code, at most as many at a time as rows.
+
+use std::sync::{Arc, OnceLock};
+
+use sandcove_client::{Client, NewSandbox, Sandbox};
+use sandcove_wire::secret::Secret;
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::reading::Env;
+
+/// Seconds after which a sandbox ends even if its run has crashed.
+const TIMEOUT: u32 = 300;
+
+/// The server that code runs on when the suite's variables name none.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// `http://host:port`
+    pub url: String,
+    /// A key of one of its teams.
+    pub key: Secret,
+    /// Whether the command line names it, so that variables do not count.
+    pub is_named: bool,
+}
+
+/// The server to use where variables name none, or the reason why there is none.
+pub type Fallback = Result<Server, String>;
+
+/// Why there is no sandbox.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum SandboxError {
+    /// Neither variables nor this machine name a server.
+    #[error("no server to run code on: {0}")]
+    NoServer(String),
+    /// Variables name a server, but no key for it.
+    #[error("no API key for {0}: set E2B_API_KEY")]
+    NoKey(String),
+    /// The server does not accept the key.
+    #[error(
+        "no sandbox to run code in: the server at {0} does not accept the API key; `sandcove keys create` on its host makes one"
+    )]
+    KeyRefused(String),
+    /// The server could not make a sandbox.
+    #[error("no sandbox to run code in: {0}")]
+    Refused(String),
+    /// The address or the key is malformed.
+    #[error("{0}")]
+    Client(String),
+}
+
+/// Sandboxes shared by the rows of a run; the server is looked up on first use.
+#[derive(Debug)]
+pub struct Sandboxes {
+    env: Env,
+    server: Fallback,
+    client: OnceLock<Client>,
+    slots: Arc<Semaphore>,
+}
+
+/// The sandbox that a piece of code needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Environment {
+    pub(crate) template: String,
+    pub(crate) network: bool,
+}
+
+/// A sandbox of one row.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) sandbox: Sandbox,
+    client: Client,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Sandboxes {
+    /// A pool of at most `concurrency` sandboxes, of the server that `env` or the process's variables name.
+    pub fn new(env: Env, concurrency: usize) -> Self {
+        let server = Err("E2B_API_URL and E2B_API_KEY are not set".to_owned());
+        Self { env, server, client: OnceLock::new(), slots: Arc::new(Semaphore::new(concurrency.max(1))) }
+    }
+
+    /// Sets the server to use where variables name none.
+    #[must_use]
+    pub fn with_server(mut self, server: Fallback) -> Self {
+        self.server = server;
+        self
+    }
+
+    /// Creates a sandbox, when fewer than the most are in use. It must be ended with [`Taken::end`].
+    pub(crate) async fn take(&self, environment: &Environment) -> Result<Taken, SandboxError> {
+        let slot = Arc::clone(&self.slots).acquire_owned().await;
+        let slot = slot.map_err(|error| SandboxError::Client(error.to_string()))?;
+        let client = self.client()?;
+        let new = NewSandbox {
+            template: environment.template.clone(),
+            timeout: TIMEOUT,
+            allow_internet_access: environment.network,
+            ..NewSandbox::default()
+        };
+        let sandbox = client.create(&new).await.map_err(|error| match error.status() {
+            Some(401) => SandboxError::KeyRefused(client.url().to_string()),
+            _ => SandboxError::Refused(chain(&error)),
+        })?;
+        Ok(Taken { sandbox, client, _slot: slot })
+    }
+
+    fn client(&self) -> Result<Client, SandboxError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client.clone());
+        }
+        let is_named = self.server.as_ref().is_ok_and(|server| server.is_named);
+        let variable = |name: &str| match self.env.own().get(name) {
+            _ if is_named => None,
+            Some(Value::String(text)) => Some(text.clone()),
+            _ => std::env::var(name).ok().filter(|text| !text.is_empty()),
+        };
+        let (url, key) = match (variable("E2B_API_URL"), variable("E2B_API_KEY"), &self.server) {
+            (Some(url), Some(key), _) => (url, Secret::new(key)),
+            // The key of this machine's server is for that server only.
+            (Some(url), None, Ok(server)) if url.trim_end_matches('/') == server.url => {
+                (url, server.key.clone())
+            }
+            (Some(url), None, _) => return Err(SandboxError::NoKey(url)),
+            (None, Some(key), Ok(server)) => (server.url.clone(), Secret::new(key)),
+            (None, None, Ok(server)) => (server.url.clone(), server.key.clone()),
+            (None, _, Err(reason)) => return Err(SandboxError::NoServer(reason.clone())),
+        };
+        let client = Client::new(&url, &key).map_err(|error| SandboxError::Client(error.to_string()))?;
+        Ok(self.client.get_or_init(|| client).clone())
+    }
+}
+
+impl Taken {
+    /// Ends the sandbox, whatever runs in it. One that cannot be ended now reaches its timeout.
+    pub(crate) async fn end(self) {
+        let _ = self.client.kill(self.sandbox.id()).await;
+    }
+}
+
+/// Returns the text of an error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

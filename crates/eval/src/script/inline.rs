@@ -1,0 +1,79 @@
+//! Inline JavaScript: whether the engine can run it, and the function that it is the body of.
+
+/// Whether code uses what only Node has.
+pub fn needs_node(code: &str) -> bool {
+    [
+        "require(",
+        "import(",
+        "Buffer.",
+        "fetch(",
+        "setTimeout(",
+        "new URL",
+        "TextEncoder",
+        "structuredClone(",
+        "crypto.",
+    ]
+    .iter()
+    .any(|word| code.contains(word))
+}
+
+/// Returns the function that inline code of an assertion is the body of.
+pub fn inline_function(code: &str) -> String {
+    let body = inline_body(code);
+    let process = if code.contains("process") {
+        "const process = { env, mainModule: { require(name) { throw new Error(`require('${name}') works in a file, not inline`) } } };"
+    } else {
+        ""
+    };
+    format!("function (output, context, env) {{ {process}{body}\n}}")
+}
+
+/// Returns the function body that inline code stands for: one line is an expression (after declarations, the last statement is); several lines are a body with its own `return`.
+pub fn inline_body(code: &str) -> String {
+    let code = code.trim_end();
+    if code.contains('\n') {
+        return code.to_owned();
+    }
+    let code = code.trim_start();
+    let declares = ["const ", "let ", "var "].iter().any(|word| code.starts_with(word));
+    if !declares {
+        return format!("return {code}");
+    }
+    let trimmed = code.trim_end_matches(|c: char| c == ';' || c.is_whitespace());
+    match last_semicolon(trimmed) {
+        Some(at) => {
+            let last = trimmed[at + 1..].trim();
+            let last = last.strip_prefix("return ").unwrap_or(last);
+            format!("{}; return {last}", &trimmed[..at])
+        }
+        None => format!("return {code}"),
+    }
+}
+
+/// The last semicolon outside quotes.
+fn last_semicolon(code: &str) -> Option<usize> {
+    let (mut quote, mut escaped, mut last) = (None, false, None);
+    for (at, c) in code.char_indices() {
+        match (quote, c) {
+            _ if escaped => escaped = false,
+            (Some(_), '\\') => escaped = true,
+            (Some(open), c) if c == open => quote = None,
+            (None, '"' | '\'' | '`') => quote = Some(c),
+            (None, ';') => last = Some(at),
+            _ => {}
+        }
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_is_an_expression() {
+        assert_eq!(inline_body("output.length > 3\n"), "return output.length > 3");
+        assert_eq!(inline_body("const a = ';x'; a.length"), "const a = ';x'; return a.length");
+        assert_eq!(inline_body("const a = 1;\nreturn a;"), "const a = 1;\nreturn a;");
+    }
+}

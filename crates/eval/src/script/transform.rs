@@ -1,0 +1,49 @@
+//! Transforms: code that changes variables or outputs.
+
+use serde_json::Value;
+
+use super::inline::{inline_body, needs_node};
+use super::{EntryPoint, Language, ScriptCall, ScriptError, Workers};
+use crate::javascript;
+
+/// Applies a transform to a value. `first` is what inline code calls the value: `output`, or `vars`.
+///
+/// # Errors
+/// When the code fails or gives nothing.
+pub async fn apply(
+    transform: &Value,
+    value: Value,
+    context: Value,
+    first: &'static str,
+    workers: &Workers,
+) -> Result<Value, ScriptError> {
+    let Value::String(code) = transform else { return Err(ScriptError::NotATransform) };
+    let result = if code.starts_with("file://") {
+        workers.invoke(code, &["get_transform"], vec![value, context]).await?
+    } else if needs_node(code) {
+        let parameters: &[&str] = if first == "vars" { &["vars", "context"] } else { &["output", "context"] };
+        let entry = EntryPoint::Inline { code: code.clone(), parameters };
+        workers.call(ScriptCall::new(Language::JavaScript, entry, vec![value, context])).await?.value
+    } else {
+        let env = if code.contains("process") { Value::Object(workers.env().all()) } else { Value::Null };
+        // A block of one line may say `return`; the variables are also there by name, as the tutorials use them.
+        let says_return =
+            code.trim_start().strip_prefix("return").is_some_and(|rest| rest.starts_with([' ', '(', '\n']));
+        let body = if says_return { code.clone() } else { inline_body(code) };
+        let function = match first {
+            "vars" => format!("function (vars, context, env) {{ const process = {{ env }};{body}\n}}"),
+            _ => format!(
+                "function ({first}, context, env) {{ const process = {{ env }}, vars = context?.vars; \
+                 return (function () {{ {body}\n}})() }}"
+            ),
+        };
+        let arguments = vec![value, context, env];
+        tokio::task::spawn_blocking(move || javascript::call(&function, &arguments))
+            .await
+            .map_err(|_| ScriptError::EngineStopped)??
+    };
+    if result.is_null() {
+        return Err(ScriptError::NoValue(code.clone()));
+    }
+    Ok(result)
+}
