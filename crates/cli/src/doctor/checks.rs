@@ -130,7 +130,7 @@ fn user_namespaces() -> Check {
 fn filesystem(name: &'static str, kind: &str, hint: &'static str) -> Check {
     let known = knows_filesystem(kind);
     let found = if known {
-        format!("supported by the kernel")
+        "supported by the kernel".to_owned()
     } else {
         format!("{kind} is not supported by the kernel, or not loaded")
     };
