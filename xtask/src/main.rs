@@ -19,7 +19,9 @@ fn main() -> Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("codegen") => codegen::write(root, &root.join("crates/wire/src/envd")),
         Some("codegen-check") => codegen::check(root),
-        Some("check-deps") => deps::check(root).and_then(|()| rooms::check(root)).and_then(|()| licenses::check(root)),
+        Some("check-deps") => {
+            deps::check(root).and_then(|()| rooms::check(root)).and_then(|()| licenses::check(root))
+        }
         Some("words") => words::check(root),
         Some("rooms") => rooms::print(root, std::env::args().nth(2).as_deref()),
         other => bail!("unknown chore {other:?}: use codegen, codegen-check, check-deps, words or rooms"),

@@ -55,7 +55,12 @@ pub fn print(root: &Path, only: Option<&str>) -> Result<()> {
         }
         let plan = Plan::read(&sources)?;
         let circles = plan.circles();
-        println!("{name}: {} rooms, {} arrows, {} circles", plan.rooms.len(), plan.arrows.len(), circles.len());
+        println!(
+            "{name}: {} rooms, {} arrows, {} circles",
+            plan.rooms.len(),
+            plan.arrows.len(),
+            circles.len()
+        );
         for room in &plan.rooms {
             let to: Vec<&str> =
                 plan.arrows.keys().filter(|(from, _)| from == room).map(|(_, to)| to.as_str()).collect();
@@ -104,7 +109,9 @@ fn problems(name: &str, house: &House, plan: &Plan) -> Vec<String> {
         }
     }
     for ((from, to), place) in &plan.arrows {
-        let (Some(above), Some(below)) = (floor_of.get(from.as_str()), floor_of.get(to.as_str())) else { continue };
+        let (Some(above), Some(below)) = (floor_of.get(from.as_str()), floor_of.get(to.as_str())) else {
+            continue;
+        };
         let excepted =
             house.except.iter().any(|e| &e.from == from && &e.to == to && !e.reason.trim().is_empty());
         if above >= below && !excepted {
@@ -249,7 +256,9 @@ impl Scan {
                     }
                     at += end;
                 }
-                [TokenTree::Ident(word), TokenTree::Ident(name), TokenTree::Group(body), ..] if word == "mod" => {
+                [TokenTree::Ident(word), TokenTree::Ident(name), TokenTree::Group(body), ..]
+                    if word == "mod" =>
+                {
                     self.walk(&[module, &[name.to_string()]].concat(), &body.stream());
                     at += 3;
                 }

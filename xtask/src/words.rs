@@ -21,8 +21,8 @@ const NEVER: &[(&str, &str)] = &[
 
 /// Words that a doc comment does not begin with: there is no sentence before it that they could refer to.
 const PRONOUNS: &[&str] = &[
-    "It", "Its", "They", "Them", "Their", "Theirs", "He", "Which", "What", "Who", "Whom", "Whose", "This", "That", "These",
-    "Those",
+    "It", "Its", "They", "Them", "Their", "Theirs", "He", "Which", "What", "Who", "Whom", "Whose", "This",
+    "That", "These", "Those",
 ];
 
 /// Files that quote the phrases on purpose, or that are generated.
