@@ -79,6 +79,7 @@ check:
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 	cargo xtask check-deps
+	cargo xtask words
 	cargo xtask codegen-check
 	@if command -v cargo-deny >/dev/null; then cargo deny --log-level error check; \
 	else echo "cargo-deny is not installed: advisories were not checked"; fi

@@ -142,7 +142,7 @@ class Soak:
         try:
             for one in all_pages(Sandbox.list()):
                 if one.sandbox_id not in mine:
-                    # Nobody was told of it; then it is whole.
+                    # No client was notified of it; then it is whole.
                     found = Sandbox.connect(one.sandbox_id, timeout=600)
                     hold(found.commands.run("echo whole").stdout == "whole\n", f"{one.sandbox_id} is not whole")
                     found.kill()

@@ -44,7 +44,7 @@ def test_every_kind_of_file_is_as_the_run_wrote_it(tmp_path, sandcove, suite):
         for place, arguments in ((home, ["eval", run]), (other, ["latest"])):
             again = tmp_path / f"again.{kind}"
             call(command, place, "export", *arguments, "-o", again)
-            # The time of writing is told, and what promptfoo knows of settings.
+            # The file names the time of writing, and the settings that promptfoo knows.
             lines = [
                 [line for line in path.read_text().splitlines() if "exportedAt" not in line]
                 for path in (tmp_path / f"run.{kind}", again)

@@ -50,7 +50,7 @@ def test_changes_of_every_part_run_the_suite_again(tmp_path, sandcove):
         assert "1 passed" in next_run()
         write("prompts/say.txt", "say nothing")
         assert "1 failed" in next_run()
-        # A mistake is told, and mending it is seen.
+        # A mistake is reported, and its correction is noticed.
         write("promptfooconfig.yaml", SUITE.replace("python", "pyhton"))
         assert "did you mean `python`?" in next_run()
         write("promptfooconfig.yaml", SUITE.replace("file://prompts/say.txt", "'{{word}}'"))

@@ -1,6 +1,6 @@
 """Runs a suite with either evaluator and reduces its JSON to what both must agree on: the verdicts.
 
-A row is told by its column and test; its answer is not compared, for that is the provider's. Reasons are compared by what kind of
+A row is identified by its column and test; its answer is not compared, for that is the provider's. Reasons are compared by what kind of
 reason they are, because the words are each program's own.
 """
 

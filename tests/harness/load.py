@@ -311,7 +311,7 @@ class Keys:
                 del self.keys[number]
 
     def end(self) -> None:
-        """Deletes all that were made, also those nobody was told of."""
+        """Deletes all that were made, also those whose creation was never acknowledged."""
         admin = {"headers": {"X-Admin-Token": ADMIN_TOKEN, "X-Team-ID": self.team}, "timeout": 60}
         for key in requests.get(f"{self.url}/api-keys", **admin).json():
             if key["name"].startswith("load "):

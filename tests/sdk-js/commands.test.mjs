@@ -93,7 +93,7 @@ describe('commands', () => {
     assert.equal(await box.commands.kill(sleeper.pid), false)
   })
 
-  test('output nobody heard is told to the next who connects', async () => {
+  test('output that nobody read goes to the next client that connects', async () => {
     const started = await box.commands.run('sleep 0.3; echo early; read x; echo late', { background: true, stdin: true })
     await started.disconnect()
     await sleep(600)

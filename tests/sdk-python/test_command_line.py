@@ -64,7 +64,7 @@ def forwarded(server, sandbox_id: str, port: int):
             yield int(local.rsplit(":", 1)[1])
         finally:
             process.terminate()
-    assert process.returncode == 0, "a forward that is told to end has not failed"
+    assert process.returncode == 0, "a forward that is asked to end has not failed"
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_the_server_dies(server, crash_file, bystander, point, before, act, afte
         assert told(server, sandbox) == ("running" if after == "running" else "paused")
         sandbox.connect(timeout=600)
         assert sandbox.files.read("kept") == sandbox.sandbox_id
-    # Nobody was told of what else there is now, but it may be there, and then it is whole.
+    # Other objects were never acknowledged; they may exist, and then they are whole.
     for one in everything_listed():
         if one.sandbox_id not in known:
             assert point == "create.recorded"

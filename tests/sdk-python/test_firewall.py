@@ -24,7 +24,7 @@ RULES = {
 @pytest.fixture(params=RULES)
 def box(request, internet):  # noqa: F811
     with sandbox(**RULES[request.param]) as box:
-        # Names are told by requests, so one by address is for the name that leads there.
+        # The name comes from the request, so a request by address counts for the name that resolves to it.
         assert get(box, "http://example.com" if request.param == "names" else f"http://{EXAMPLE}") == EXAMPLE
         yield box
 

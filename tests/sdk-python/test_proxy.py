@@ -1,4 +1,4 @@
-"""Services inside a sandbox, reached from outside by host name and by headers; and what a browser is told."""
+"""Services inside a sandbox, reached from outside by host name and by headers; and the pages that a browser gets."""
 
 import base64
 import http.client

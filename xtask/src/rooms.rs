@@ -89,7 +89,7 @@ fn crates(root: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// What is wrong with one crate, a sentence each.
+/// Violations in one crate, a sentence each.
 fn problems(name: &str, house: &House, plan: &Plan) -> Vec<String> {
     let mut floor_of = BTreeMap::new();
     let mut problems = Vec::new();

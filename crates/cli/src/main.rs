@@ -202,7 +202,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
     }
 }
 
-/// This process's arguments without the verb: `up` passes its options on to `serve`.
+/// Arguments of this process without the verb: `up` passes its options on to `serve`.
 fn options_after(verb: &str) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some(at) = arguments.iter().position(|argument| argument == verb) {

@@ -15,7 +15,7 @@ const TIMEOUT: u32 = 300;
 /// The server that code runs on when the suite's variables name none.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// `http://host:port`
+    /// URL of the server: `http://host:port`.
     pub url: String,
     /// A key of one of its teams.
     pub key: Secret,

@@ -11,13 +11,13 @@ use sandcove_eval::reading::{Diagnostic, Findings};
 use sandcove_eval::run::{self, Control, End, Outcome, RunOptions, Start};
 use sandcove_eval::store::recording::{Storage, Which};
 
-/// What a suite adds up to, and its rows.
+/// Sums of a suite, and its rows.
 struct Results {
     evaluation: Evaluation,
     rows: Vec<Row>,
 }
 
-/// What was found about a suite, and its results if it could be run.
+/// Findings about a suite, and its results if it could be run.
 async fn evaluate(text: &str, concurrency: usize) -> (Vec<String>, Option<Results>) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("promptfooconfig.yaml"), text).unwrap();

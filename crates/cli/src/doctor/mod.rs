@@ -26,9 +26,9 @@ pub enum Status {
 pub struct Check {
     name: &'static str,
     status: Status,
-    /// What was found.
+    /// State of the requirement on this host.
     found: String,
-    /// What to do; empty when the requirement is met.
+    /// Next step for the operator; empty when the requirement is met.
     #[serde(skip_serializing_if = "str::is_empty")]
     hint: &'static str,
 }

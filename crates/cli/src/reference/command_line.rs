@@ -46,7 +46,7 @@ fn name(arg: &Arg) -> String {
     }
 }
 
-/// What an argument means, its values and its variable.
+/// Meaning of an argument, its values and its variable.
 fn meaning(arg: &Arg) -> String {
     let mut text = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     if arg.get_action().takes_values() {

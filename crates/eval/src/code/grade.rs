@@ -12,7 +12,7 @@ use crate::grading::GradingContext;
 use crate::model::{GradingResult, Object};
 use crate::sandboxes::{Sandboxes, Taken};
 
-/// What a test expects that wants the safety check to refuse the answer, as the tutorial's suites write it.
+/// Expected value of a test that wants the safety check to refuse the answer, as the tutorial's suites write it.
 const UNSAFE_WANTED: &str = "SAFE_ERROR_DETECTED";
 
 /// The code of an answer, ready to be judged.
@@ -95,7 +95,7 @@ impl Answer {
     }
 }
 
-/// `code-safety`
+/// Grader of `code-safety`.
 pub(super) fn safety(context: &GradingContext<'_>) -> GradingResult {
     let answer = match Answer::read(context) {
         Ok(answer) => answer,
@@ -110,7 +110,7 @@ pub(super) fn safety(context: &GradingContext<'_>) -> GradingResult {
     verdict(context, score, findings.is_empty(), reason, answer.metadata(&findings))
 }
 
-/// `code-run`
+/// Grader of `code-run`.
 pub(super) async fn run(context: &GradingContext<'_>) -> GradingResult {
     let answer = match Answer::read(context) {
         Ok(answer) => answer,
@@ -130,7 +130,7 @@ pub(super) async fn run(context: &GradingContext<'_>) -> GradingResult {
     }
 }
 
-/// `code-tests`
+/// Grader of `code-tests`.
 pub(super) async fn tests(context: &GradingContext<'_>) -> GradingResult {
     let answer = match Answer::read(context) {
         Ok(answer) => answer,

@@ -23,7 +23,7 @@ def attempt(name, function):
             asyncio.run(result)
         tell(name)
     except BaseException as error:
-        # An `assert` without a message is told by its line.
+        # An `assert` without a message is reported as its line.
         text = str(error)
         if not text and (frames := traceback.extract_tb(error.__traceback__)):
             text = frames[-1].line

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::reading::schema::{CODE, CODE_CASE};
 
-    /// What serde says to a key that does not exist names all that do.
+    /// Names of all keys, from the error of serde for a key that does not exist.
     fn keys<T: serde::de::DeserializeOwned>() -> Vec<String> {
         let error = serde_json::from_value::<T>(json!({ "?": 1 })).err().map(|error| error.to_string());
         let error = error.unwrap_or_default();

@@ -140,7 +140,7 @@ impl Merged {
         filters
     }
 
-    /// What the command line calls the run goes before what the configuration does.
+    /// Sets the name of the run; the command line overrides the configuration.
     pub(super) fn name(&mut self, options: &LoadOptions) {
         if let Some(description) = &options.description {
             self.raw.insert("description".to_owned(), json!(description));

@@ -25,9 +25,9 @@ pub struct LoadOptions {
     pub env_files: Vec<PathBuf>,
     /// `--var`: variables for every test.
     pub vars: Vec<(String, String)>,
-    /// `--tag`.
+    /// Values of `--tag`.
     pub tags: Vec<(String, String)>,
-    /// `--description`.
+    /// Value of `--description`.
     pub description: Option<String>,
     /// `--lenient`: errors are warnings.
     pub lenient: bool,

@@ -63,7 +63,7 @@ pub struct Suite {
     pub tests: Vec<Object>,
     /// Metrics computed from others.
     pub derived_metrics: Vec<DerivedMetric>,
-    /// `outputPath`.
+    /// Value of `outputPath`.
     pub outputs: Vec<String>,
     /// `commandLineOptions` over `evaluateOptions`.
     pub options: Object,

@@ -24,7 +24,7 @@ pub struct TokenUsage {
     /// Calls made.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::number::serialize_option")]
     pub num_requests: Option<f64>,
-    /// What the answer's tokens were spent on.
+    /// Breakdown of the answer's tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_details: Option<Object>,
     /// Tokens of grading.

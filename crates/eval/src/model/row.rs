@@ -203,7 +203,7 @@ impl Stats {
 /// A run: everything but its rows, which are kept by [`crate::store::recording`].
 #[derive(Debug, Clone, Default)]
 pub struct Evaluation {
-    /// `eval-…`
+    /// Id of the run: `eval-…`.
     pub id: String,
     /// The time at which the run started, as in `2026-01-31T12:00:00.000Z`.
     pub created_at: String,

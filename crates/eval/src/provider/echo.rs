@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::calling::{Call, Provider};
 use crate::model::{ProviderResponse, TokenUsage};
 
-/// `echo`
+/// Provider `echo`.
 pub struct Echo;
 
 impl Provider for Echo {

@@ -23,7 +23,7 @@ use crate::script::{Language, Workers};
 /// The families of providers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Family {
-    /// `echo`
+    /// The provider `echo`.
     Echo,
     /// `sandbox`, with a language or without.
     Sandbox(Option<&'static str>),

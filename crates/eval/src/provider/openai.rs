@@ -40,15 +40,15 @@ pub const SERVICES: &[Service] = &[
 /// An endpoint of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoint {
-    /// `chat/completions`
+    /// The path `chat/completions`.
     Chat,
-    /// `completions`
+    /// The path `completions`.
     Completion,
-    /// `responses`
+    /// The path `responses`.
     Responses,
-    /// `embeddings`
+    /// The path `embeddings`.
     Embedding,
-    /// `moderations`
+    /// The path `moderations`.
     Moderation,
 }
 

@@ -9,7 +9,7 @@ use super::expand::Plan;
 use crate::model::{Object, ProviderResponse};
 use crate::template::value::to_text;
 
-/// What rows leave for later rows. Runs that use it run one row at a time.
+/// Values that rows leave for later rows. Runs that use it run one row at a time.
 #[derive(Debug, Default)]
 pub struct Memory {
     conversations: bool,

@@ -190,7 +190,7 @@ pub async fn run(mut suite: Suite, mut options: RunOptions, control: Control) ->
     Ok(Outcome { evaluation, rows, end, after })
 }
 
-/// What a suite is made into before it is run.
+/// Rows and columns of a suite before it is run.
 struct Expansion {
     columns: Vec<ColumnPlan>,
     plans: Vec<Plan>,

@@ -5,13 +5,13 @@ use super::TemplateError;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Token {
     Text(String),
-    /// `{{`
+    /// The delimiter `{{`.
     PrintStart,
-    /// `}}`
+    /// The delimiter `}}`.
     PrintEnd,
-    /// `{%`
+    /// The delimiter `{%`.
     BlockStart,
-    /// `%}`
+    /// The delimiter `%}`.
     BlockEnd,
     Str(String),
     Num(f64),

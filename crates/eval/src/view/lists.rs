@@ -12,7 +12,7 @@ use super::document::Document;
 use super::{Library, ViewError, scan};
 use crate::template::value::to_text;
 
-/// What only the large part of a document says, cached by the id of the run.
+/// Values that only the large part of a document has, cached by the id of the run.
 pub type TestsOf = HashMap<String, Listed>;
 
 /// The set of tests of a run, and who answered.

@@ -22,7 +22,7 @@ async fn credentials_are_needed_and_judged() {
     assert_eq!(code, 401);
     assert!(text.contains("Invalid Access token, try to login again by running "));
     assert_eq!(get(&[("x-api-key", KEY)]).await.0, 200);
-    // One valid scheme is enough, and the first error is the one that is told.
+    // One valid scheme is enough, and the first error is the one that is returned.
     assert_eq!(get(&[("x-api-key", KEY), ("authorization", "Bearer nonsense")]).await.0, 200);
     assert_eq!(get(&[("x-api-key", "e2b_unknown"), ("authorization", "Bearer sk_e2b_person")]).await.0, 200);
     let (_, text) = get(&[("x-api-key", "e2b_unknown"), ("authorization", "Bearer x")]).await;

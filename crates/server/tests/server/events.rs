@@ -184,7 +184,7 @@ async fn receivers_are_told_in_order_and_can_check_who_tells() {
     let sandbox = server.id(json!({})).await;
     server.call("POST", &format!("/sandboxes/{sandbox}/pause"), Value::Null).await;
     server.call("DELETE", &format!("/sandboxes/{sandbox}"), Value::Null).await;
-    wait_until("all is told", || receiver.count() == 3 && some.count() == 1).await;
+    wait_until("all events are delivered", || receiver.count() == 3 && some.count() == 1).await;
     assert_eq!(receiver.labels(), ["create", "pause", "kill"]);
     assert_eq!(some.labels(), ["kill"]);
     let (headers, body) = receiver.seen.lock().unwrap()[0].clone();
@@ -284,7 +284,7 @@ async fn webhooks_are_made_changed_and_deleted() {
     let path = format!("/events/webhooks/{id}");
     assert_eq!(server.get(&path).await.json()["enabled"], true);
     server.id(json!({})).await;
-    wait_until("it is told", || receiver.count() == 1).await;
+    wait_until("the event is delivered", || receiver.count() == 1).await;
     let off = server.call("PATCH", &path, json!({ "enabled": false, "name": "off" })).await.json();
     assert_eq!(
         (&off["enabled"], &off["name"], &off["url"]),

@@ -10,7 +10,7 @@ async fn create(server: &Server, key: &str, body: &str) -> Reply {
 }
 
 const BODY: &str = r#"{"templateID":"base","metadata":{"a":"b"}}"#;
-/// The same meaning in another order.
+/// Body of a request with the members in another order.
 const SAME: &str = r#"{ "metadata": {"a":"b"}, "templateID": "base" }"#;
 const OTHER: &str = r#"{"templateID":"base"}"#;
 

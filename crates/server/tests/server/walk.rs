@@ -25,7 +25,7 @@ struct Owned {
     volume: String,
     volume_token: String,
     webhook: String,
-    /// What only this team may read.
+    /// Text that only this team may read.
     secret: String,
 }
 
@@ -35,7 +35,7 @@ struct Call {
     body: Value,
 }
 
-/// Who makes a call.
+/// Caller of a route.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scheme {
     /// Everybody, with the key.
@@ -194,7 +194,7 @@ fn call(route: &Route, owner: Option<&Owned>) -> Call {
     Call { path: path + &query, body }
 }
 
-/// Templates of others are told from missing ones, because clients read 403 as "exists".
+/// Templates of others are distinguished from missing ones, because clients read 403 as "exists".
 fn may_be_forbidden(route: &Route) -> bool {
     route.path.contains("/templates") && route.path.contains('{')
 }
@@ -232,7 +232,7 @@ async fn another_team_finds_nothing_by_any_call() {
         for secret in [&owner.secret, &owner.team, &owner.key, &owner.token] {
             assert!(!foreign.text.contains(secret), "{about} tells {secret}: {}", foreign.text);
         }
-        // What was asked about may be repeated; nothing else is told.
+        // What was asked about may be repeated; nothing else is returned.
         let asked = on_owned.body.to_string();
         if on_owned.path == route.path {
             let ids = [&owner.sandbox, &owner.api_key, &owner.access_token, &owner.volume, &owner.webhook];

@@ -48,7 +48,7 @@ impl Collector {
         format!("http://{address}/v1/traces")
     }
 
-    /// The spans, and what they are told to come from.
+    /// The spans, and the resource that they name.
     fn spans(&self) -> Vec<(String, Span)> {
         let mut spans = Vec::new();
         for body in self.bodies.lock().unwrap().iter() {

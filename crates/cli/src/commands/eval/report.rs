@@ -14,7 +14,7 @@ use super::table::Table;
 use crate::commands::count;
 use crate::output::{note, write};
 
-/// What is printed, as the command line and the terminal allow.
+/// Printed parts of a run, as the command line and the terminal allow.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown {
     progress: bool,

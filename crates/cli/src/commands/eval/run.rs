@@ -28,7 +28,7 @@ const TROUBLE: u8 = 1;
 const NOTHING: u8 = 2;
 /// Tests did not pass, unless `PROMPTFOO_FAILED_TEST_EXIT_CODE` says otherwise.
 const FAILED: u8 = 100;
-/// Ctrl-C.
+/// Exit code after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 /// A stored run to resume.
@@ -40,7 +40,7 @@ pub struct Again {
     pub errors: bool,
 }
 
-/// What is done with a suite.
+/// Work to do with a suite.
 #[derive(Debug, Clone)]
 pub enum Task {
     /// Check it without running it.
