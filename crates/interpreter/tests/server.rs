@@ -35,9 +35,9 @@ impl Server {
 
     async fn start_with_agent(agent: SocketAddr) -> Option<Self> {
         let python = std::env::var_os("SANDCOVE_TEST_PYTHON").unwrap_or_else(|| "python3".into());
-        let probe = Command::new(&python).args(["-c", "import IPython"]).output();
+        let probe = Command::new(&python).args(["-c", "import IPython.core.tbtools"]).output();
         if !probe.is_ok_and(|output| output.status.success()) {
-            skip(&format!("{} has no IPython: set SANDCOVE_TEST_PYTHON", python.display()));
+            skip(&format!("{} has no IPython 9: set SANDCOVE_TEST_PYTHON", python.display()));
             return None;
         }
         let config = Config {
