@@ -23,14 +23,14 @@ pub enum StoreError {
     #[error("failed to open `{}`: {reason} (--no-write keeps no results)", path.display())]
     Open { path: PathBuf, reason: String },
     /// The database of a run that is not stored could not be opened.
-    #[error("failed to open a temporary database")]
-    Temporary(#[source] sqlx::Error),
+    #[error("failed to open a temporary database: {0}")]
+    Temporary(sqlx::Error),
     /// A query failed.
-    #[error("failed to read the results")]
-    Read(#[source] sqlx::Error),
+    #[error("failed to read the results: {0}")]
+    Read(sqlx::Error),
     /// A statement failed.
-    #[error("failed to store the results")]
-    Write(#[source] sqlx::Error),
+    #[error("failed to store the results: {0}")]
+    Write(sqlx::Error),
     /// The task that writes rows panicked.
     #[error("failed to store the results: {0}")]
     WriterStopped(String),

@@ -1,6 +1,8 @@
 //! How requests get to a running kernel and frames come back: over a socket for our own hosts, through the channels of a
 //! session task for Jupyter kernels. The rest of the crate does not see the difference.
 
+use std::time::Duration;
+
 use futures_util::StreamExt;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::OwnedReadHalf;
@@ -11,8 +13,10 @@ use super::frame::{Frame, FrameDecoder};
 use super::request::Request;
 
 /// Requests that wait for a kernel to read them. A context sends less than ten between the start or end of one execution
-/// and the end of the next, so only a sender that does not wait for executions can fill this; it has to wait then.
+/// and the end of the next, so only a kernel that does not read lets this fill.
 const MAX_WAITING_REQUESTS: usize = 16;
+/// How long a full queue is waited for. The context must stay able to restart a kernel that never reads again.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Frames of a session that wait for an execution to take them. Then the session stops reading, and a Jupyter kernel that
 /// goes on publishing drops what does not fit: its sockets cannot make it wait.
 const MAX_WAITING_FRAMES: usize = 4096;
@@ -82,10 +86,12 @@ impl Transport {
         }
     }
 
-    /// Queues a request, and waits for room if the kernel has not read earlier ones. A kernel that is gone shows in
-    /// [`Transport::next`].
+    /// Queues a request, and waits a while for room if the kernel has not read earlier ones; then the request is lost. A
+    /// kernel that is gone shows in [`Transport::next`].
     pub(super) async fn send(&self, request: Request) {
-        let _ = self.requests.send(request).await;
+        if self.requests.send_timeout(request, SEND_TIMEOUT).await.is_err() {
+            tracing::debug!("a kernel is gone or does not read its requests");
+        }
     }
 }
 

@@ -125,8 +125,11 @@ fn aligned(handle: &Handle, result: sandcove_isolate::Result<()>) -> sandcove_is
 /// Makes a sandbox known again, and returns its driver.
 async fn readopt(shared: &Arc<Shared>, mut stored: Stored, team: Team, survivor: Survivor) -> Result<Driver> {
     if let Build::Summary(summary) = &stored.details.build
-        && let Some(record) = shared.store.build(summary.build_id).await?
+        && let Some(mut record) = shared.store.build(summary.build_id).await?
     {
+        // The record may be of a later build of the template; the sandbox is what its row says.
+        record.name.clone_from(&summary.alias);
+        record.envd_version.clone_from(&summary.envd_version);
         stored.details.build = Build::Record(Box::new(record));
     }
     let (handle, note) = match survivor {

@@ -12,6 +12,7 @@ const STEPS: &[(i64, &str, &str)] = &[
     (12, "events", include_str!("../../migrations/0012_events.sql")),
     (13, "team metrics", include_str!("../../migrations/0013_team_metrics.sql")),
     (14, "observed", include_str!("../../migrations/0014_observed.sql")),
+    (15, "whole builds", include_str!("../../migrations/0015_whole_builds.sql")),
 ];
 
 /// The migrator that brings a database up to date.

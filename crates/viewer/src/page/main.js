@@ -21,8 +21,12 @@ let deleting = false;
 /** Reads the page again and shows it. */
 function load() {
   const found = renew();
-  reading = Promise.allSettled([reading, found]);
+  wait(found);
   return found;
+}
+
+function wait(request) {
+  reading = Promise.allSettled([reading, request]).then(() => {});
 }
 
 async function renew() {
@@ -117,7 +121,7 @@ function drawCharts() {
     scores = { id, counts };
     if (state.id === id && taste.charts) charts.show(container, page.table.head.prompts, counts, page.totalCount);
   }, () => {});
-  reading = Promise.allSettled([reading, counted]);
+  wait(counted);
 }
 
 /** Other rows are wanted. */
@@ -180,17 +184,21 @@ async function copy() {
 
 async function forget() {
   const name = page.description || page.id;
+  const id = state.id;
   if (!(await confirmed("Delete this run?", `${name} and its ${table.number(page.totalCount)} tests cannot be brought back.`, "Delete"))) return;
+  if (deleting) return;
   await does(async () => {
     deleting = true;
     try {
       for (let last = null; last !== reading;) await (last = reading);
-      await api.forget(state.id);
-      state.id = "";
+      await api.forget(id);
+      if (state.id === id) state.id = "";
     } finally {
       deleting = false;
+      // Changes that came meanwhile were not looked at.
+      scores = { id: "", counts: [] };
+      await (state.id ? load() : openRun(""));
     }
-    await openRun("");
   }, "Deleted.");
 }
 
@@ -273,7 +281,6 @@ prefer({});
 read();
 load().then(openNamed);
 listen(() => {
-  // The run that comes after the deleted one is read anyway.
   if (deleting) return;
   scores = { id: "", counts: [] };
   load();
