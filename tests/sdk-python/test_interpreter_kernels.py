@@ -88,9 +88,10 @@ def test_an_installed_kernel_keeps_its_state(notebook):
 
 
 def test_an_installed_kernel_shows_what_it_has(notebook):
+    # The kernel reads what its children write in a thread, and does not wait for that thread when the cell ends.
     execution = notebook(
-        "import sys; from IPython.display import HTML, display\n"
-        "display(HTML('<b>')); print('out'); print('err', file=sys.stderr); import os; os.system('echo child')\n'end'"
+        "import os, sys, time; from IPython.display import HTML, display\n"
+        "display(HTML('<b>')); print('out'); print('err', file=sys.stderr); os.system('echo child'); time.sleep(1)\n'end'"
     )
     assert ([one.html for one in execution.results], execution.text) == (["<b>", None], "end")
     assert sorted("".join(execution.logs.stdout).split()) == ["child", "out"]
