@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::model::{Evaluation, Object};
 
-/// Why JSON is not a result document.
+/// Reason why JSON is not a result document.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid value at `{pointer}`")]
 pub struct DocumentError {

@@ -10,7 +10,7 @@ use crate::output::{self, OutputError};
 use crate::store::recording::{Recorded, StoredRow, Which};
 use crate::store::{self, StoreError};
 
-/// Why a run was not exported or imported.
+/// Reason why a run was not exported or imported.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum ExchangeError {

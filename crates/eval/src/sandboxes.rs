@@ -26,7 +26,7 @@ pub struct Server {
 /// The server to use where variables name none, or the reason why there is none.
 pub type Fallback = Result<Server, String>;
 
-/// Why there is no sandbox.
+/// Reason why there is no sandbox.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum SandboxError {

@@ -55,7 +55,7 @@ pub const EXAMPLES: &[Example] = &[
     },
 ];
 
-/// Why an example was not written.
+/// Reason why an example was not written.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ScaffoldError {

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use sandcove_eval::view::ViewError;
 use serde_json::json;
 
-/// Why a request is refused.
+/// Reason why a request is refused.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// The request is for another host.

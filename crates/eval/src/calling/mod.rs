@@ -153,7 +153,7 @@ impl Models {
     }
 }
 
-/// Why a provider was not made, or gave no answer.
+/// Reason why a provider was not made, or gave no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum CallError {

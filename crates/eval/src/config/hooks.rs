@@ -45,7 +45,7 @@ pub struct Hook {
     pub only: Option<Moment>,
 }
 
-/// Why an entry of `extensions` is not a hook.
+/// Reason why an entry of `extensions` is not a hook.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum HookError {

@@ -22,7 +22,7 @@ use crate::script::Workers;
 use crate::template::Templates;
 use crate::template::value::to_text;
 
-/// Why a suite was not loaded.
+/// Reason why a suite was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file could not be read.

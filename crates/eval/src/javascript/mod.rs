@@ -20,7 +20,7 @@ thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Why JavaScript gave no value.
+/// Reason why JavaScript gave no value.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JavaScriptError {
     /// The code threw, or is not JavaScript.

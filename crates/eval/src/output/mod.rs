@@ -15,7 +15,7 @@ use crate::model::{Evaluation, Row};
 use crate::store::StoreError;
 use crate::store::recording::{Recorded, Which};
 
-/// Why a result file was not written.
+/// Reason why a result file was not written.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum OutputError {

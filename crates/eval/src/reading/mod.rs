@@ -13,7 +13,7 @@ pub use env::Env;
 
 use std::path::PathBuf;
 
-/// Why a file was not read.
+/// Reason why a file was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file could not be opened or is not UTF-8.

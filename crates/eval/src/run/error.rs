@@ -5,7 +5,7 @@ use crate::config::hooks::HookError;
 use crate::script::ScriptError;
 use crate::store::StoreError;
 
-/// Why a run could not be made. What goes wrong within a row is part of the row.
+/// Reason why a run could not be made. What goes wrong within a row is part of the row.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum RunError {

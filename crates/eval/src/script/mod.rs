@@ -95,7 +95,7 @@ pub struct ScriptReply {
     pub stderr: String,
 }
 
-/// Why user code gave no value.
+/// Reason why user code gave no value.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the variants' descriptions name their fields")]
 pub enum ScriptError {

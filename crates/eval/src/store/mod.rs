@@ -15,7 +15,7 @@ use sqlx::{Connection, Row as _, SqliteConnection};
 use crate::document::DocumentError;
 use crate::home::{directory, own_directory};
 
-/// Why stored runs could not be read or written.
+/// Reason why stored runs could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum StoreError {

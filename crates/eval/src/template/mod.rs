@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::model::Object;
 use syntax::{Expr, Part};
 
-/// Why a template could not be rendered.
+/// Reason why a template could not be rendered.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}{message}", if *line > 0 { format!("line {line}: ") } else { String::new() })]
 pub struct TemplateError {

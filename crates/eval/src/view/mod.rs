@@ -27,7 +27,7 @@ pub use lists::{Listed, RunSummary};
 pub use page::PageRequest;
 use scan::Found;
 
-/// Why a request for stored runs failed.
+/// Reason why a request for stored runs failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// No run has this id.
