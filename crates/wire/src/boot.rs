@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,16 @@ pub struct Boot {
     pub env: BTreeMap<String, String>,
 }
 
+impl Boot {
+    /// The time that ready commands may add to the boot.
+    #[must_use]
+    pub fn ready_commands_time(&self) -> Duration {
+        let waits = |service: &&Service| service.once || service.ready_command.is_some();
+        let count = self.services.iter().filter(waits).count();
+        READY_COMMAND_TIMEOUT.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+}
+
 /// Gives a sandbox that is ready its identity.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Assignment {
@@ -84,6 +95,9 @@ pub struct Settings {
     /// Directory of processes that name none; the home directory when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_workdir: Option<String>,
+    /// Whether all processes end with the one that a client started, as in the steps of a template build; false when unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends_together: Option<bool>,
 }
 
 /// A program that the agent keeps running for as long as the sandbox lives.
@@ -107,24 +121,107 @@ pub struct Service {
     /// and then [`ENV_ZYGOTE`] is set.
     #[serde(default)]
     pub zygote: bool,
+    /// Whether the program runs only once, as the start command of a template does: the agent does not restart it, and a status
+    /// other than 0 before the sandbox is ready fails the boot. An empty command starts nothing, so that a template can have a
+    /// ready command alone.
+    #[serde(default)]
+    pub once: bool,
+    /// Command line that must succeed before the sandbox counts as ready, run repeatedly as `user` with `env` in `cwd` (contract:
+    /// templates, section 9.4). A program that runs once without a ready command counts as ready after [`DEFAULT_READY_TIME`].
+    #[serde(default)]
+    pub ready_command: Option<String>,
 }
 
-/// Directories that [`WARM_COMMAND`] loads code from. A sandbox that begins with files of its own there must not get a process
-/// that loaded the template's.
+impl Service {
+    /// The service that runs the start command of a template and waits for its ready command (contract: templates, section 9.4).
+    /// `None` when the template has neither: then a sandbox is ready at once.
+    #[must_use]
+    pub fn of_template(
+        start_command: Option<&str>,
+        ready_command: Option<&str>,
+        user: &str,
+        cwd: &str,
+        env: &BTreeMap<String, String>,
+    ) -> Option<Self> {
+        let start_command = start_command.filter(|command| !command.trim().is_empty());
+        let ready_command = ready_command.filter(|command| !command.trim().is_empty());
+        let command = match (start_command, ready_command) {
+            (None, None) => return None,
+            (None, Some(_)) => Vec::new(),
+            (Some(start), _) => login_shell(start).into(),
+        };
+        Some(Self {
+            name: START_COMMAND.to_owned(),
+            command,
+            user: user.to_owned(),
+            env: env.clone(),
+            cwd: cwd.to_owned(),
+            ready_port: None,
+            zygote: false,
+            once: true,
+            ready_command: ready_command.map(str::to_owned),
+        })
+    }
+}
+
+/// Program and arguments that run a command line in a login shell. In a sandbox without bash, the agent runs `/bin/sh` in its
+/// place.
+#[must_use]
+pub fn login_shell(line: &str) -> [String; 4] {
+    ["/bin/bash", "-l", "-c", line].map(str::to_owned)
+}
+
+/// Name of the service that runs the start command of a template.
+pub const START_COMMAND: &str = "start command";
+/// Time after which a start command without a ready command counts as ready, as the ready command `sleep 20` has it.
+pub const DEFAULT_READY_TIME: Duration = Duration::from_secs(20);
+/// Longest time that the agent waits for a ready command to succeed. A host waits a little longer for [`READY`].
+pub const READY_COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+/// Start of the reason in the last line of the sandbox log when a start command failed a boot.
+pub const START_COMMAND_FAILED: &str = "start command failed: ";
+/// Start of the reason in the last line of the sandbox log when a ready command failed a boot.
+pub const READY_COMMAND_FAILED: &str = "ready command failed: ";
+
+/// Name of the service that runs the code interpreter.
+pub const INTERPRETER: &str = "code-interpreter";
+
+impl Service {
+    /// The code interpreter, with variables for itself and its kernels.
+    #[must_use]
+    pub fn interpreter(env: BTreeMap<String, String>) -> Self {
+        Self {
+            name: INTERPRETER.to_owned(),
+            command: vec![format!("{LIBEXEC}/sandcove-interpreter")],
+            user: "root".to_owned(),
+            env,
+            cwd: "/home/user".to_owned(),
+            ready_port: Some(INTERPRETER_PORT),
+            zygote: true,
+            once: false,
+            ready_command: None,
+        }
+    }
+}
+
+/// Variable by which a template asks for the interpreter.
+pub const ENV_INTERPRETER: &str = "SANDCOVE_INTERPRETER";
+/// Variable of the interpreter: the Python that it runs, and that the warm interpreter is.
+pub const ENV_PYTHON: &str = "SANDCOVE_INTERPRETER_PYTHON";
+/// The default of [`ENV_PYTHON`].
+pub const PYTHON: &str = "/usr/bin/python3";
+/// Variable of the interpreter: the modules to import ahead, separated by commas or spaces. Without it, a list for data analysis.
+pub const ENV_WARM_MODULES: &str = "SANDCOVE_WARM_MODULES";
+/// Variable of the interpreter: the directories that its Python loads code from, without a leading slash, separated by colons. A
+/// sandbox that begins with files of its own there must not get a process that loaded the template's.
+pub const ENV_WARM_SOURCES: &str = "SANDCOVE_WARM_SOURCES";
+/// The default of [`ENV_WARM_SOURCES`].
 pub const WARM_SOURCES: [&str; 4] =
     ["usr/lib/python3", "usr/lib/python3.13", "usr/local/lib/python3.13", "root/.local/lib"];
 
-/// Program and arguments of the warm interpreter, which finds its control socket as descriptor 3.
-pub const WARM_COMMAND: [&str; 8] = [
-    "/usr/bin/env",
-    "-C",
-    "/run/sandcove/python",
-    "HOME=/root",
-    "python3",
-    "-m",
-    "sandcove_kernel",
-    "--warm=3",
-];
+/// Directory of the interpreter's Python code.
+pub const WARM_DIRECTORY: &str = "/run/sandcove/python";
+/// Arguments with which Python becomes a warm interpreter, which finds its control socket as descriptor 3.
+pub const WARM_ARGUMENTS: [&str; 3] = ["-m", "sandcove_kernel", "--warm=3"];
 
 /// Set when the standard input of a service is the socket to a warm interpreter.
 pub const ENV_ZYGOTE: &str = "SANDCOVE_INTERPRETER_ZYGOTE";

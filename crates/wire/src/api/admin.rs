@@ -67,6 +67,18 @@ pub struct TeamLimits {
     pub disk_mb: u64,
     /// Days that events are kept.
     pub events_ttl_days: u32,
+    /// Maximum of paused sandboxes.
+    pub paused_sandboxes: u32,
+    /// Maximum of paused sandboxes that keep their memory.
+    pub paused_in_memory: u32,
+    /// Maximum of memory of paused sandboxes together, in MiB.
+    pub paused_ram_mb: u64,
+    /// Maximum of snapshots.
+    pub snapshots: u32,
+    /// Maximum of disk of snapshots, and of the sandboxes they were taken of, together, in MiB.
+    pub snapshots_mb: u64,
+    /// Maximum of volumes.
+    pub volumes: u32,
 }
 
 /// Body of `POST /admin/teams`. Unlike in calls that clients make, a misspelled member is refused: a limit that is not set
@@ -126,6 +138,24 @@ pub struct LimitsUpdate {
     /// Days that events are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events_ttl_days: Option<u32>,
+    /// Maximum of paused sandboxes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused_sandboxes: Option<u32>,
+    /// Maximum of paused sandboxes that keep their memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused_in_memory: Option<u32>,
+    /// Maximum of memory of paused sandboxes together, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused_ram_mb: Option<u64>,
+    /// Maximum of snapshots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<u32>,
+    /// Maximum of disk of snapshots, and of the sandboxes they were taken of, together, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshots_mb: Option<u64>,
+    /// Maximum of volumes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<u32>,
 }
 
 /// The status of a node, which says whether it takes new sandboxes.

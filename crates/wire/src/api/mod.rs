@@ -2,12 +2,14 @@
 //! members are left out; members that are required but may be null are sent as `null`.
 
 pub mod admin;
+pub mod build;
 pub mod error;
 pub mod event;
 pub mod network;
 pub mod observe;
 pub mod sandbox;
 pub mod snapshot;
+pub mod tag;
 pub mod team;
 pub mod template;
 pub mod volume;

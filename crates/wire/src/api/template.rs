@@ -57,6 +57,9 @@ pub struct Template {
     pub envd_version: String,
     /// Status of the newest build.
     pub build_status: BuildStatus,
+    /// Whether the template comes with the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_default: Option<bool>,
 }
 
 /// The creator of a template.
@@ -68,29 +71,53 @@ pub struct TeamUser {
     pub email: Option<String>,
 }
 
-/// Answer of `GET /templates/{id}`.
+/// Answer of `GET /templates/{id}`: the template as in the lists, with its builds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct TemplateWithBuilds {
-    /// Id of the template.
-    #[serde(rename = "templateID")]
-    pub template_id: String,
-    /// Whether other teams may use the template.
-    pub public: bool,
-    /// Names without namespace.
-    pub aliases: Vec<String>,
-    /// Names with namespace.
-    pub names: Vec<String>,
-    /// Time of creation.
-    pub created_at: Timestamp,
-    /// Time of the last change.
-    pub updated_at: Timestamp,
-    /// Time of the last sandbox created from the template.
-    pub last_spawned_at: Option<Timestamp>,
-    /// Number of sandboxes created from the template.
-    pub spawn_count: i64,
+    /// The template.
+    #[serde(flatten)]
+    pub template: Template,
     /// Builds, the newest first.
     pub builds: Vec<TemplateBuild>,
+    /// The code interpreter of the build that the template names, if its sandboxes have one. Sandcove's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<TemplateInterpreter>,
+}
+
+/// The code interpreter of a template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateInterpreter {
+    /// Path of the Python that runs its kernels.
+    pub python: String,
+    /// Modules that are imported ahead; the usual ones when unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modules: Option<Vec<String>>,
+    /// State of the warm interpreter that new sandboxes get a fork of.
+    pub state: WarmInterpreterState,
+    /// Memory that the warm interpreter uses, MiB. Its sandboxes share it.
+    #[serde(rename = "memoryMiB", default, skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    /// Time that the warm interpreter took to start, milliseconds: what each fork of it saves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_ms: Option<u64>,
+    /// Reason of the last failure, when it could not be started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// State of a warm interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WarmInterpreterState {
+    /// The process imports modules.
+    Starting,
+    /// Sandboxes get forks of it.
+    Ready,
+    /// The process could not be started: the interpreters of sandboxes start cold.
+    Failed,
+    /// Nobody has used the template for a while, or others are used more: there is none, until the next sandbox is created.
+    Evicted,
 }
 
 /// A build of a template.
@@ -133,15 +160,18 @@ pub struct TemplateAlias {
     pub public: bool,
 }
 
-/// An entry of `GET /templates/{id}/tags`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TemplateTag {
-    /// Name of the tag.
-    pub tag: String,
-    /// Id of the build that has the tag.
-    #[serde(rename = "buildID")]
-    pub build_id: String,
-    /// Time at which the tag was set.
-    pub created_at: Timestamp,
+/// Body of `PATCH /v2/templates/{id}` and `PATCH /templates/{id}`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TemplateUpdate {
+    /// Whether other teams may use the template; not changed when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public: Option<bool>,
+}
+
+/// Answer of `PATCH /v2/templates/{id}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateNames {
+    /// Names with namespace.
+    pub names: Vec<String>,
 }
