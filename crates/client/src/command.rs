@@ -19,6 +19,35 @@ pub struct Command {
     pub input: Input,
 }
 
+/// A program and its arguments, without a shell.
+#[derive(Debug, Clone, Default)]
+pub struct Program {
+    /// Path of the program, or its name in a directory of `PATH`.
+    pub program: String,
+    /// Arguments after the name of the program.
+    pub arguments: Vec<String>,
+    /// Variables in addition to those of the sandbox.
+    pub envs: BTreeMap<String, String>,
+    /// Working directory; the default directory when unset.
+    pub cwd: Option<String>,
+    /// Account that the program runs under; the default one when unset.
+    pub user: Option<String>,
+    /// Standard input.
+    pub input: Input,
+}
+
+impl From<&Command> for Program {
+    /// The shell that runs the command line; an interactive one for an empty line.
+    fn from(command: &Command) -> Self {
+        let Command { line, envs, cwd, user, input } = command.clone();
+        let arguments = match line.as_str() {
+            "" => vec!["-i".to_owned(), "-l".to_owned()],
+            _ => vec!["-l".to_owned(), "-c".to_owned(), line],
+        };
+        Self { program: "/bin/bash".to_owned(), arguments, envs, cwd, user, input }
+    }
+}
+
 /// The standard input of a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Input {

@@ -45,6 +45,9 @@ pub enum Error {
         /// Message of the agent.
         message: String,
     },
+    /// The received data could not be written.
+    #[error("failed to write what was received: {0}")]
+    Output(#[source] std::io::Error),
     /// An answer could not be read.
     #[error("unreadable answer from {url}: {reason}")]
     Malformed {

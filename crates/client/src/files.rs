@@ -5,9 +5,11 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method};
 use http_body_util::BodyExt;
 use sandcove_wire::boot::AGENT_PORT;
+use tokio::io::AsyncRead;
 
 use crate::error::{Error, Result};
 use crate::sandbox::Sandbox;
+use crate::upload::streamed;
 
 impl Sandbox {
     /// Reads a file. A relative path starts at the home directory of the default user.
@@ -46,6 +48,24 @@ impl Sandbox {
         let value = HeaderValue::from_str(&value)
             .map_err(|error| Error::Malformed { url: self.url(&target), reason: error.to_string() })?;
         self.send(AGENT_PORT, Method::POST, &target, vec![(CONTENT_TYPE, value)], body.into()).await.map(drop)
+    }
+
+    /// Writes a file with what `source` has until its end, as `user` or else the default user, and creates missing directories above
+    /// it. Nothing but the bytes on their way is in memory. With `size`, a source that has more or fewer bytes is an error.
+    ///
+    /// # Errors
+    /// If `source` cannot be read or the file cannot be written. Then the sandbox keeps what it had.
+    pub async fn upload(
+        &self,
+        path: &str,
+        user: Option<&str>,
+        source: impl AsyncRead + Send + Unpin + 'static,
+        size: Option<u64>,
+    ) -> Result<()> {
+        let user = user.map(|user| format!("&username={}", percent_encoded(user))).unwrap_or_default();
+        let target = format!("/files?path={}{user}", percent_encoded(path));
+        let kind = vec![(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))];
+        self.send_body(AGENT_PORT, Method::POST, &target, kind, streamed(source, size)).await.map(drop)
     }
 }
 

@@ -13,10 +13,11 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+
+use crate::connector::Connector;
 
 /// Pause after a connection could not be accepted, for example because descriptors ran out.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -26,7 +27,7 @@ type Answer = Response<Either<Incoming, Full<Bytes>>>;
 /// The changes of headers that direct a request to a port of a sandbox.
 #[derive(Debug)]
 pub(crate) struct Forward {
-    http: Client<HttpConnector, Incoming>,
+    http: Client<Connector, Incoming>,
     base: String,
     /// Headers that replace those of the caller.
     address: HeaderMap,
@@ -37,9 +38,13 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    pub(crate) fn new(base: &str, address: HeaderMap, tokens: HeaderMap, drops_key: bool) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
+    pub(crate) fn new(
+        connector: Connector,
+        base: &str,
+        address: HeaderMap,
+        tokens: HeaderMap,
+        drops_key: bool,
+    ) -> Self {
         let http = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(30))

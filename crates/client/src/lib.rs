@@ -5,6 +5,7 @@
 mod body;
 mod command;
 mod connect;
+mod connector;
 mod error;
 mod execution;
 mod files;
@@ -12,11 +13,15 @@ mod forward;
 mod process;
 mod sandbox;
 mod server;
+mod templates;
 pub mod traceback;
 mod transport;
+mod tree;
+mod upload;
 
-pub use command::{Command, CommandEvent, CommandExit, Input, TerminalSize};
+pub use command::{Command, CommandEvent, CommandExit, Input, Program, TerminalSize};
 pub use error::{Error, Result, server_of};
 pub use process::{Controls, Process, ProcessEvent};
 pub use sandbox::Sandbox;
 pub use server::{Client, ListFilter, NewSandbox};
+pub use templates::BuildEnd;

@@ -15,7 +15,7 @@ use sandcove_wire::envd::process::{
 use serde::Serialize;
 
 use crate::body::Pieces;
-use crate::command::{Command, CommandEvent, CommandExit, Input, TerminalSize};
+use crate::command::{Command, CommandEvent, CommandExit, Input, Program, TerminalSize};
 use crate::connect;
 use crate::error::{Error, Result};
 use crate::sandbox::Sandbox;
@@ -49,19 +49,27 @@ impl Sandbox {
     /// # Errors
     /// If the command cannot be started.
     pub async fn start(&self, command: &Command) -> Result<Process> {
+        self.start_program(&command.into()).await
+    }
+
+    /// Starts a program and returns once it has a process id. A program that does not exist ends with status 127.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub async fn start_program(&self, program: &Program) -> Result<Process> {
         const PATH: &str = "/process.Process/Start";
         let request = StartRequest {
             process: Some(ProcessConfig {
-                cmd: "/bin/bash".to_owned(),
-                args: arguments(&command.line),
-                envs: command.envs.clone(),
-                cwd: command.cwd.clone(),
+                cmd: program.program.clone(),
+                args: program.arguments.clone(),
+                envs: program.envs.clone(),
+                cwd: program.cwd.clone(),
             }),
-            pty: match command.input {
+            pty: match program.input {
                 Input::Terminal(size) => Some(size.into()),
                 Input::Closed | Input::Pipe => None,
             },
-            stdin: Some(command.input == Input::Pipe),
+            stdin: Some(program.input == Input::Pipe),
             ..StartRequest::default()
         };
         let malformed = |reason: String| Error::Malformed { url: self.url(PATH), reason };
@@ -70,7 +78,7 @@ impl Sandbox {
             (CONTENT_TYPE, HeaderValue::from_static("application/connect+json")),
             (HeaderName::from_static("connect-protocol-version"), HeaderValue::from_static("1")),
         ];
-        if let Some(user) = &command.user {
+        if let Some(user) = &program.user {
             let value = format!("Basic {}", STANDARD.encode(format!("{user}:")));
             headers.push((
                 AUTHORIZATION,
@@ -81,37 +89,37 @@ impl Sandbox {
         let mut pieces = Pieces::new(response.into_body(), self.url(PATH));
         while let Some(message) = connect::next::<StartResponse>(&mut pieces).await? {
             if let Some(Event::Start(start)) = message.event.and_then(|event| event.event) {
-                let controls = Controls { sandbox: self.clone(), pid: start.pid, input: command.input };
+                let controls = Controls { sandbox: self.clone(), pid: start.pid, input: program.input };
                 return Ok(Process { controls, pieces });
             }
         }
-        Err(pieces.malformed("the start of the command was not reported"))
+        Err(pieces.malformed("the start of the program was not reported"))
     }
 
     /// Runs a command to its end and passes its output to the callback as it comes.
     ///
     /// # Errors
     /// If the command cannot be started or the connection breaks. A status other than 0 is no error.
-    pub async fn run(
+    pub async fn run(&self, command: &Command, on_event: impl FnMut(CommandEvent)) -> Result<CommandExit> {
+        self.run_program(&command.into(), on_event).await
+    }
+
+    /// Runs a program to its end and passes its output to the callback as it comes.
+    ///
+    /// # Errors
+    /// If the program cannot be started or the connection breaks. A status other than 0 is no error.
+    pub async fn run_program(
         &self,
-        command: &Command,
+        program: &Program,
         mut on_event: impl FnMut(CommandEvent),
     ) -> Result<CommandExit> {
-        let mut process = self.start(command).await?;
+        let mut process = self.start_program(program).await?;
         loop {
             match process.next().await? {
                 ProcessEvent::Output(event) => on_event(event),
                 ProcessEvent::Exit(exit) => return Ok(exit),
             }
         }
-    }
-}
-
-/// The arguments of the shell for a command line; an empty line is an interactive shell.
-fn arguments(line: &str) -> Vec<String> {
-    match line {
-        "" => vec!["-i".to_owned(), "-l".to_owned()],
-        line => vec!["-l".to_owned(), "-c".to_owned(), line.to_owned()],
     }
 }
 
@@ -194,8 +202,7 @@ impl Controls {
         // Processes share the process group of the agent, and its own RPC for signals has only two of them, for one process.
         let line = format!(
             "pids={pid}; seen=; while [ -n \"$pids\" ]; do seen=\"$seen $pids\"; next=; for p in $pids; do \
-             next=\"$next $(cat /proc/$p/task/*/children 2>/dev/null)\"; done; pids=${{next// /}}; \
-             [ -n \"$pids\" ] && pids=$next; done; kill -s {name} $seen 2>/dev/null; true",
+             next=\"$next $(cat /proc/$p/task/*/children 2>/dev/null)\"; done; pids=$(echo $next); done; kill -s {name} $seen 2>/dev/null; true",
             pid = self.pid
         );
         let command = Command { line, user: Some("root".to_owned()), ..Command::default() };

@@ -1,6 +1,8 @@
-//! A running sandbox: requests to its ports, through the server.
+//! A running sandbox: requests to its ports, through the server or over connections into it.
 
 use std::convert::Infallible;
+use std::future::Future;
+use std::io;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response};
@@ -8,11 +10,13 @@ use hyper::body::Incoming;
 use sandcove_wire::boot::{AGENT_PORT, INTERPRETER_PORT};
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
+use crate::connector::Connector;
 use crate::error::Result;
 use crate::forward::{self, Forward};
 use crate::transport::Transport;
+use crate::upload::{RequestBody, whole};
 
 /// A handle for a sandbox. Dropping it does not end the sandbox.
 #[derive(Clone, Debug)]
@@ -21,6 +25,16 @@ pub struct Sandbox {
     id: SandboxId,
     token: Option<HeaderValue>,
     traffic_token: Option<HeaderValue>,
+    route: Route,
+}
+
+/// The way of requests to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// Headers say to the server which port is meant.
+    Server,
+    /// The connection leads to the port.
+    Direct,
 }
 
 impl Sandbox {
@@ -35,7 +49,24 @@ impl Sandbox {
             id,
             token: token.and_then(sensitive),
             traffic_token: traffic_token.and_then(sensitive),
+            route: Route::Server,
         }
+    }
+
+    /// A handle for the sandbox into which `connect` opens connections, each to a port on its loopback device. No server takes part.
+    pub fn over<F, Opening>(id: SandboxId, connect: F) -> Self
+    where
+        F: Fn(u16) -> Opening + Send + Sync + 'static,
+        Opening: Future<Output = io::Result<TcpStream>> + Send + 'static,
+    {
+        let transport = Transport::over(Connector::inside(connect), direct(AGENT_PORT));
+        Self { transport, id, token: None, traffic_token: None, route: Route::Direct }
+    }
+
+    /// The handle with the access token that the agent requires.
+    #[must_use]
+    pub fn with_token(self, token: &Secret) -> Self {
+        Self { token: sensitive(token), ..self }
     }
 
     /// Id of the sandbox.
@@ -59,13 +90,20 @@ impl Sandbox {
             ("e2b-sandbox-id", HeaderValue::from_str(self.id.as_str()).ok()),
             ("e2b-sandbox-port", Some(HeaderValue::from(port))),
         ]);
-        // The access token is only for our own services: others in the sandbox must not see it.
+        let tokens = forward::headers(self.tokens(port));
+        let base = self.base(port);
+        let connector = self.transport.connector();
+        Forward::new(connector, &base, address, tokens, port == AGENT_PORT).serve(listener).await
+    }
+
+    /// Headers with the tokens that a port of the sandbox requires. The access token is only for our own services: others in the
+    /// sandbox must not see it. The server checks the traffic token on all ports but the agent's.
+    fn tokens(&self, port: u16) -> [(&'static str, Option<HeaderValue>); 2] {
         let is_ours = port == AGENT_PORT || port == INTERPRETER_PORT;
-        let tokens = forward::headers([
+        [
             ("x-access-token", self.token.clone().filter(|_| is_ours)),
             ("e2b-traffic-access-token", self.traffic_token.clone().filter(|_| port != AGENT_PORT)),
-        ]);
-        Forward::new(self.transport.base(), address, tokens, port == AGENT_PORT).serve(listener).await
+        ]
     }
 
     pub(crate) async fn send(
@@ -73,22 +111,46 @@ impl Sandbox {
         port: u16,
         method: Method,
         path: &str,
-        mut headers: Vec<(HeaderName, HeaderValue)>,
+        headers: Vec<(HeaderName, HeaderValue)>,
         body: Bytes,
     ) -> Result<Response<Incoming>> {
-        if let Ok(id) = HeaderValue::from_str(self.id.as_str()) {
-            headers.push((HeaderName::from_static("e2b-sandbox-id"), id));
+        self.send_body(port, method, path, headers, whole(body)).await
+    }
+
+    pub(crate) async fn send_body(
+        &self,
+        port: u16,
+        method: Method,
+        path: &str,
+        mut headers: Vec<(HeaderName, HeaderValue)>,
+        body: RequestBody,
+    ) -> Result<Response<Incoming>> {
+        if self.route == Route::Server {
+            if let Ok(id) = HeaderValue::from_str(self.id.as_str()) {
+                headers.push((HeaderName::from_static("e2b-sandbox-id"), id));
+            }
+            headers.push((HeaderName::from_static("e2b-sandbox-port"), HeaderValue::from(port)));
         }
-        headers.push((HeaderName::from_static("e2b-sandbox-port"), HeaderValue::from(port)));
-        if let Some(token) = &self.token {
-            headers.push((HeaderName::from_static("x-access-token"), token.clone()));
+        let tokens = self.tokens(port).into_iter();
+        headers.extend(tokens.filter_map(|(name, token)| Some((HeaderName::from_static(name), token?))));
+        self.transport.send_to(&self.base(port), method, path, &headers, body).await
+    }
+
+    fn base(&self, port: u16) -> String {
+        match self.route {
+            Route::Server => self.transport.base().to_owned(),
+            Route::Direct => direct(port),
         }
-        self.transport.send(method, path, &headers, body).await
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
         self.transport.url(path)
     }
+}
+
+/// The URL of a port inside a sandbox.
+fn direct(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
 }
 
 /// Makes a header value that `Debug` does not show.

@@ -121,14 +121,23 @@ impl Client {
         ))
     }
 
-    /// Makes a handle for a sandbox that exists.
+    /// Makes a handle for a sandbox that exists. Its end does not move.
     ///
     /// # Errors
     /// If the server does not know the sandbox.
     pub async fn attach(&self, id: &SandboxId) -> Result<Sandbox> {
         let info = self.info(id).await?;
-        let token = |name: &str| info[name].as_str().map(Secret::new);
-        let (agent, traffic) = (token("envdAccessToken"), token("trafficAccessToken"));
+        let agent = info["envdAccessToken"].as_str().map(Secret::new);
+        let private = info["network"]["allowPublicTraffic"] == false;
+        // Details do not have the token of private traffic, and a paused sandbox is not resumed for it.
+        let traffic = if private && info["state"] == "running" {
+            let unchanged = serde_json::json!({ "timeout": 0 });
+            let path = format!("/sandboxes/{id}/connect");
+            let connected: Created = self.json(Method::POST, &path, Some(&unchanged)).await?;
+            connected.traffic_access_token
+        } else {
+            None
+        };
         Ok(Sandbox::new(self.transport.clone(), id.clone(), agent.as_ref(), traffic.as_ref()))
     }
 
@@ -213,7 +222,7 @@ impl Client {
         self.transport.send(method, path, &headers, bytes).await
     }
 
-    async fn read<T: DeserializeOwned>(
+    pub(crate) async fn read<T: DeserializeOwned>(
         &self,
         path: &str,
         response: http::Response<hyper::body::Incoming>,

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use crate::connector::Connector;
 use crate::error::{Error, Result};
+use crate::upload::{RequestBody, whole};
 
 /// Limit on the part of an error body that is shown when it is not JSON, in characters.
 const MAX_SHOWN: usize = 300;
@@ -18,7 +19,8 @@ const MAX_SHOWN: usize = 300;
 /// A server and the connections to it, which clones share.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
-    http: Client<HttpConnector, Full<Bytes>>,
+    http: Client<Connector, RequestBody>,
+    connector: Connector,
     base: String,
 }
 
@@ -29,14 +31,20 @@ impl Transport {
             Ok(uri) if uri.scheme_str() == Some("http") && uri.authority().is_some() => {}
             _ => return Err(Error::Address(url.to_owned())),
         }
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(Duration::from_secs(10)));
+        Ok(Self::over(Connector::network(), base))
+    }
+
+    /// A server at `base` that `connector` reaches.
+    pub(crate) fn over(connector: Connector, base: String) -> Self {
         let http = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(60))
-            .build(connector);
-        Ok(Self { http, base })
+            .build(connector.clone());
+        Self { http, connector, base }
+    }
+
+    pub(crate) fn connector(&self) -> Connector {
+        self.connector.clone()
     }
 
     pub(crate) fn base(&self) -> &str {
@@ -51,8 +59,20 @@ impl Transport {
         headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
     ) -> Result<Response<Incoming>> {
-        let url = format!("{}{path}", self.base);
-        let mut request = Request::new(Full::new(body));
+        self.send_to(&self.base, method, path, headers, whole(body)).await
+    }
+
+    /// Sends a request to another base URL, with any body.
+    pub(crate) async fn send_to(
+        &self,
+        base: &str,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, HeaderValue)],
+        body: RequestBody,
+    ) -> Result<Response<Incoming>> {
+        let url = format!("{base}{path}");
+        let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = url.parse().map_err(|_| Error::Address(url.clone()))?;
         request.headers_mut().extend(headers.iter().cloned());
@@ -76,7 +96,7 @@ impl Transport {
 }
 
 /// The message of an error body: the `message` of a JSON body, or the start of any other.
-fn refusal(url: String, status: u16, body: &[u8]) -> Error {
+pub(crate) fn refusal(url: String, status: u16, body: &[u8]) -> Error {
     let json = serde_json::from_slice::<serde_json::Value>(body).ok();
     match json.as_ref().and_then(|value| value["message"].as_str()) {
         Some(message) => Error::Refused { url, status, message: message.to_owned() },

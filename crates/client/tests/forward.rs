@@ -11,7 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-const INFO: &str = r#"{"envdAccessToken":"agent-token","trafficAccessToken":"traffic-token"}"#;
+const INFO: &str =
+    r#"{"envdAccessToken":"agent-token","state":"running","network":{"allowPublicTraffic":false}}"#;
+const CONNECTED: &str = r#"{"templateID":"t","sandboxID":"iabc","clientID":"c","envdVersion":"0.6.13","trafficAccessToken":"traffic-token"}"#;
 
 async fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
@@ -27,11 +29,17 @@ async fn forwarded(port: u16) -> (SocketAddr, mpsc::UnboundedReceiver<TcpStream>
     let url = format!("http://{}", server.local_addr().unwrap());
     let (sender, connections) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        let (mut stream, _) = server.accept().await.unwrap();
-        read_head(&mut stream).await;
-        let answer =
-            format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{INFO}", INFO.len());
-        stream.write_all(answer.as_bytes()).await.unwrap();
+        for body in [INFO, CONNECTED] {
+            let (mut stream, _) = server.accept().await.unwrap();
+            // What is left unread when the stream is closed would reset it, and the answer could be lost.
+            if read_head(&mut stream).await.starts_with("post ") {
+                stream.read_exact(&mut [0; r#"{"timeout":0}"#.len()]).await.unwrap();
+            }
+            let length = body.len();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
         while let Ok((stream, _)) = server.accept().await {
             sender.send(stream).unwrap();
         }

@@ -99,6 +99,32 @@ async fn a_refusal_of_the_agent_has_its_message() {
 }
 
 #[tokio::test]
+async fn the_traffic_token_is_sent_to_the_interpreter_and_not_to_the_agent() {
+    let info = br#"{"envdAccessToken":"token","state":"running","network":{"allowPublicTraffic":false}}"#;
+    let connected = br#"{"templateID":"t","sandboxID":"iabc","clientID":"c","envdVersion":"0.6.13","trafficAccessToken":"traffic"}"#;
+    let done = b"{\"type\":\"end_of_execution\"}\n";
+    let answers = vec![
+        answer("200 OK", info),
+        answer("200 OK", connected),
+        answer("200 OK", done),
+        answer("204 No Content", b""),
+    ];
+    let (client, requests) = server(answers).await;
+    let sandbox = client.attach(&"iabc".parse().unwrap()).await.unwrap();
+    let request = ExecutionRequest { code: String::new(), context_id: None, language: None, env_vars: None };
+    sandbox.run_code(&request, |_| {}).await.unwrap();
+    sandbox.health().await.unwrap();
+    let requests = requests.lock().unwrap().clone();
+    assert!(requests[1].contains("POST /sandboxes/iabc/connect "), "{}", requests[1]);
+    assert!(requests[1].ends_with("{\"timeout\":0}"), "{}", requests[1]);
+    assert!(requests[2].contains("e2b-traffic-access-token: traffic\r\n"), "{}", requests[2]);
+    assert!(!requests[3].contains("traffic-access-token"), "{}", requests[3]);
+    for request in &requests[2..] {
+        assert!(request.contains("x-access-token: token\r\n"), "{request}");
+    }
+}
+
+#[tokio::test]
 async fn code_events_arrive_in_order_and_the_end_is_required() {
     let lines = concat!(
         "{\"type\":\"number_of_executions\",\"execution_count\":1}\n",
