@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tokio::process::Command;
 
 use crate::lines::{self, Tail};
-use crate::{Error, LayerId, Result};
+use crate::{Error, LayerId, Result, contained};
 
 /// Options of tar that keep ids as numbers and extended attributes, in which overlayfs marks deleted directories.
 const KEEP: [&str; 5] =
@@ -21,7 +21,7 @@ pub(crate) async fn unpack(cache: &Path, id: &LayerId, tree: &Path) -> Result<bo
     if !file.is_file() {
         return Ok(false);
     }
-    let mut command = tar_command();
+    let mut command = contained::bound("tar");
     command.args(KEEP).arg("--extract").arg("--preserve-permissions").arg("--file").arg(&file);
     command.arg("--directory").arg(tree);
     tar(command, id).await?;
@@ -33,7 +33,7 @@ pub(crate) async fn pack(cache: &Path, id: &LayerId, tree: &Path) -> Result<()> 
     std::fs::create_dir_all(cache).map_err(Error::path("create", cache))?;
     let file = file(cache, id);
     let unfinished = cache.join(format!(".{id}.{}", std::process::id()));
-    let mut command = tar_command();
+    let mut command = contained::bound("tar");
     command.args(KEEP).arg("--create").arg("--file").arg(&unfinished).arg("--directory").arg(tree).arg(".");
     if let Err(error) = tar(command, id).await {
         // The error is reported whether or not the unfinished tarball can be deleted.
@@ -41,13 +41,6 @@ pub(crate) async fn pack(cache: &Path, id: &LayerId, tree: &Path) -> Result<()> 
         return Err(error);
     }
     std::fs::rename(&unfinished, &file).map_err(Error::path("publish", &file))
-}
-
-/// A command for `tar` that is killed when this process ends in any way; the next server deletes its output.
-fn tar_command() -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--", "tar"]);
-    command
 }
 
 async fn tar(mut command: Command, id: &LayerId) -> Result<()> {

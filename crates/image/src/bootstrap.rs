@@ -5,8 +5,10 @@ use std::process::ExitStatus;
 
 use crate::{contained, lines};
 
-/// Options of dpkg that leave out documentation and translations; licences stay.
-const EXCLUDED: [&str; 4] = [
+/// Options of dpkg, here and in every sandbox. Documentation and translations are left out; licences stay. Files are not written to disk
+/// one by one: a layer and a snapshot are written to disk as a whole.
+const DPKG_OPTIONS: [&str; 5] = [
+    "force-unsafe-io",
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/doc/*",
@@ -22,7 +24,7 @@ fn arguments(suite: &str, packages: &[String], target: &Path, mirror: Option<&st
         "--skip=check/empty".to_owned(),
         format!("--include={}", packages.join(",")),
     ];
-    arguments.extend(EXCLUDED.map(|rule| format!("--dpkgopt={rule}")));
+    arguments.extend(DPKG_OPTIONS.map(|option| format!("--dpkgopt={option}")));
     arguments.push(suite.to_owned());
     arguments.push(target.display().to_string());
     // Without a mirror, mmdebstrap takes Debian's own, with its updates and security fixes.

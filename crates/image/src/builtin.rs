@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandcove_wire::boot::{ENV_LANGUAGES_BUILDING, INTERPRETER_PORT, LIBEXEC, Service};
+use sandcove_wire::boot::{ENV_LANGUAGES_BUILDING, Service};
 use sha2::{Digest, Sha256};
 
 use crate::{File, HostCertificates, Layer, Origin, Recipe};
@@ -86,15 +86,7 @@ pub fn templates(certificates: &HostCertificates, languages: Languages) -> [Temp
             name: "code-interpreter-v1",
             template_id: "nlhz8vlwyupq845jsdg9",
             layers: [base, interpreter].into_iter().chain(further).collect(),
-            services: vec![Service {
-                name: "code-interpreter".to_owned(),
-                command: vec![format!("{LIBEXEC}/sandcove-interpreter")],
-                user: "root".to_owned(),
-                env: BTreeMap::from_iter(building),
-                cwd: "/home/user".to_owned(),
-                ready_port: Some(INTERPRETER_PORT),
-                zygote: true,
-            }],
+            services: vec![Service::interpreter(BTreeMap::from_iter(building))],
             default_user: "user",
             default_workdir: Some("/home/user"),
             cpu_count: 2,

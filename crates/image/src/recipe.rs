@@ -7,11 +7,18 @@ use sha2::{Digest, Sha256};
 /// Version of the build process. Raise it when the process changes, so that layers built the old way are not reused.
 const FORMAT: u32 = 1;
 
-/// Id of a layer: `<recipe name>-<first 16 hex digits of the recipe's SHA-256>`.
+/// Id of a layer: `<recipe name>-<first 16 hex digits of the recipe's SHA-256>`, or `oci-<first 32 hex digits of the digest of
+/// the image's configuration>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayerId(String);
 
 impl LayerId {
+    /// Id of the layer of an image whose configuration has this SHA-256.
+    pub(crate) fn of_image(configuration: &[u8; 32]) -> Self {
+        let hex: String = configuration.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Self(format!("oci-{hex}"))
+    }
+
     /// Name of the layer's directory.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -2,16 +2,21 @@
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 
-apt-get -qq update
-grep -v '^#' /usr/local/share/sandcove/packages.txt | xargs apt-get -qq --yes --no-install-recommends install
-apt-get clean
-rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/*.log
+# The packages of Debian, while those of Python are installed.
+{
+  apt-get -qq update
+  grep -v '^#' /usr/local/share/sandcove/packages.txt | xargs apt-get -qq --yes --no-install-recommends install
+  apt-get clean
+  rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/*.log
+} &
+debian=$!
 
 # Wheels only: nothing is compiled here, and no package's own build script runs.
 pip install --quiet --progress-bar off --root-user-action ignore --disable-pip-version-check --no-cache-dir \
   --no-compile --only-binary :all: \
   --requirement /usr/local/share/sandcove/requirements.txt --constraint /usr/local/share/sandcove/constraints.txt
 python3 -m compileall -q -j 0 /usr/local/lib/python3.13/dist-packages || true
+wait "$debian"
 
 # What JavaScript and TypeScript cells are translated with.
 npm install --global --silent --no-audit --no-fund sucrase@3.35.1 acorn@8.19.0

@@ -2,6 +2,8 @@
 //! resolves every path with that directory as its root, so no symbolic link reaches a file of the host, even one that is
 //! swapped while the path is resolved. All calls block.
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod list;
 mod remove;
 mod write;
@@ -16,6 +18,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::fs::{chmodat, chownat, fstat, mkdirat, open, openat2, readlinkat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 pub use remove::Removal;
 pub use write::Upload;
@@ -34,7 +37,7 @@ pub struct FileTree {
 }
 
 /// A file, directory or link at a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Absolute path, with the tree as root.
     pub path: String,
@@ -59,7 +62,7 @@ pub struct Entry {
 }
 
 /// Kinds of files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// A regular file.
     File,
@@ -72,7 +75,7 @@ pub enum EntryKind {
 }
 
 /// Owner and permissions to set; absent ones stay as they are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// Owner, as inside a sandbox.
     pub uid: Option<u32>,

@@ -5,6 +5,7 @@ use std::io;
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::{FileTree, Result, failed};
 
@@ -14,7 +15,7 @@ const PART: char = '.';
 const ATTEMPTS: u32 = 8;
 
 /// Outcome of a removal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use]
 pub enum Removal {
     /// The tree is deleted.

@@ -1,12 +1,17 @@
 //! The directory of layers. A layer is added atomically, by a rename after its files are on disk, and removed
 //! atomically, by a rename before its files are deleted.
 
+mod importing;
+
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, LayerId, Result};
+
+pub use importing::Lease;
+pub(crate) use importing::{Importing, Turn};
 
 const STAGING_PREFIX: &str = ".building-";
 const REMOVING_PREFIX: &str = ".removing-";
@@ -18,6 +23,10 @@ pub struct LayerStore {
 }
 
 impl LayerStore {
+    /// Start of the names of layers that sandboxes have written. They are copies of snapshots, which the storage pool creates
+    /// and deletes.
+    pub const WRITTEN_PREFIX: &str = "t-";
+
     /// Opens `directory`; creates it when it is missing. Only root may enter it: the trees hold set-user-id programs and
     /// world-writable directories, which are meant for the inside of a sandbox.
     ///
@@ -60,31 +69,37 @@ impl LayerStore {
             let path = self.directory.join(name);
             std::fs::remove_dir_all(&path).map_err(Error::path("remove", &path))?;
         }
+        self.sweep_imports()?;
         Ok(StoreLock { _file: file })
     }
 
-    /// Removes the layers that are not in `used`, and the leftovers of killed builds and removals. Returns the names of
-    /// the removed layers. Takes no lock when there is nothing to remove.
+    /// Removes the layers that are neither in `used` nor leased, and the leftovers of killed builds, imports and removals.
+    /// Returns the names of the removed layers. Takes no lock when there is nothing to remove. Layers whose
+    /// names start with [`LayerStore::WRITTEN_PREFIX`] are not touched.
     ///
     /// # Errors
     /// [`Error::Busy`] when another process is building here; another error when something cannot be removed.
     pub fn collect(&self, used: &HashSet<String>) -> Result<Vec<String>> {
-        let is_unused = |name: &String| !name.starts_with('.') && !used.contains(name);
+        let is_unused = |name: &String| {
+            !name.starts_with('.') && !name.starts_with(Self::WRITTEN_PREFIX) && !used.contains(name)
+        };
         let names = self.names()?;
-        if !names.iter().any(|name| is_unused(name) || is_leftover(name)) {
+        if !names.iter().any(|name| is_unused(name) || is_leftover(name) || importing::is_import(name)) {
             return Ok(Vec::new());
         }
         let _lock = self.lock()?;
-        let unused: Vec<String> = names.into_iter().filter(is_unused).collect();
-        for name in &unused {
+        let mut removed = Vec::new();
+        for name in names.into_iter().filter(is_unused) {
+            let Some(_exclusive) = importing::try_own(&self.directory.join(&name))? else { continue };
             // Renamed first: a partly deleted layer must never be taken for a complete one.
             let (path, hidden) =
-                (self.directory.join(name), self.directory.join(format!("{REMOVING_PREFIX}{name}")));
+                (self.directory.join(&name), self.directory.join(format!("{REMOVING_PREFIX}{name}")));
             std::fs::rename(&path, &hidden).map_err(Error::path("remove", &path))?;
             self.sync()?;
             std::fs::remove_dir_all(&hidden).map_err(Error::path("remove", &hidden))?;
+            removed.push(name);
         }
-        Ok(unused)
+        Ok(removed)
     }
 
     /// Free space for layers, MiB.
@@ -198,7 +213,7 @@ mod tests {
     fn unused_layers_go_and_used_ones_stay() {
         let dir = tempfile::tempdir().unwrap();
         let store = LayerStore::open(dir.path()).unwrap();
-        for name in ["base-1", "base-2", ".removing-base-0/usr", ".building-base-3/tree"] {
+        for name in ["base-1", "base-2", "t-1", ".removing-base-0/usr", ".building-base-3/tree"] {
             std::fs::create_dir_all(dir.path().join(name)).unwrap();
             std::fs::write(dir.path().join(name).join("file"), "x").unwrap();
         }
@@ -206,7 +221,7 @@ mod tests {
         assert_eq!(store.collect(&used).unwrap(), ["base-1"]);
         let mut left = store.names().unwrap();
         left.sort();
-        assert_eq!(left, [".lock", "base-2"]);
+        assert_eq!(left, [".lock", "base-2", "t-1"]);
         assert!(store.collect(&used).unwrap().is_empty());
     }
 

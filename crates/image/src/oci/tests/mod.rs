@@ -1,0 +1,10 @@
+//! Imports from a registry that the tests serve, and layers of all kinds.
+
+mod archives;
+mod auth;
+mod entries;
+mod errors;
+mod hostile;
+mod registry;
+mod support;
+mod transfers;
