@@ -1,5 +1,6 @@
 //! The known set of isolation backends, dispatched by `match`: exhaustive, static, no trait objects.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +9,10 @@ use tokio::net::TcpStream;
 
 use crate::fake::{Fake, FakeSandbox};
 use crate::namespaces::{self, Namespaces, RunningSandbox};
-use crate::{Blueprint, ExitReason, Known, NetworkPolicy, Record, Result, SandboxSpec, SweepReport, Usage};
+use crate::{
+    Blueprint, ExitReason, Few, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, SweepReport, Usage,
+    WarmState, net, sys,
+};
 
 /// An isolation backend, which runs sandboxes. Clones share the same host resources.
 #[derive(Clone)]
@@ -17,6 +21,14 @@ pub enum Backend {
     Namespaces(Namespaces),
     /// A scripted backend in memory, for tests of the layers above without root.
     Fake(Fake),
+}
+
+/// A sandbox for the pool that is ready, and not in the pool yet. Dropping it releases it.
+pub enum Prepared {
+    /// One of the real backend.
+    Namespaces(namespaces::Prepared),
+    /// One of [`Backend::Fake`].
+    Fake,
 }
 
 impl Backend {
@@ -43,8 +55,40 @@ impl Backend {
     /// [`Backend::sweep`].
     pub fn keep_ready(&self, blueprint: Blueprint) {
         match self {
-            Self::Namespaces(backend) => backend.keep_ready(blueprint),
+            Self::Namespaces(backend) => backend.keep_ready(blueprint, None, None),
             Self::Fake(_) => {}
+        }
+    }
+
+    /// Creates a sandbox for the pool and waits until it is ready; on an error everything is cleaned up. Cancelling the call does
+    /// not cancel the start.
+    pub async fn prepare(&self, blueprint: Blueprint) -> Result<Prepared> {
+        match self {
+            Self::Namespaces(backend) => backend.prepare(blueprint).await.map(Prepared::Namespaces),
+            Self::Fake(backend) => backend.prepare().await.map(|()| Prepared::Fake),
+        }
+    }
+
+    /// Keeps at most `few` pooled sandboxes and memory of `blueprint` from now on, `first` among them; otherwise like
+    /// [`Backend::keep_ready`].
+    pub fn keep_few_ready(&self, blueprint: Blueprint, few: Few, first: Option<Prepared>) {
+        match self {
+            Self::Namespaces(backend) => {
+                let first = first.and_then(|first| match first {
+                    Prepared::Namespaces(first) => Some(first),
+                    Prepared::Fake => None,
+                });
+                backend.keep_ready(blueprint, Some(few), first);
+            }
+            Self::Fake(backend) => backend.note_pooled(&blueprint, few.warm_mib),
+        }
+    }
+
+    /// The state of the warm interpreter of these layers, and the maximum of its memory, MiB; `None` when none is kept.
+    pub fn warm_state(&self, layers: &[PathBuf]) -> Option<(WarmState, u64)> {
+        match self {
+            Self::Namespaces(backend) => backend.warm_state(layers),
+            Self::Fake(backend) => backend.warm_state(layers),
         }
     }
 
@@ -61,7 +105,7 @@ impl Backend {
     pub fn stop_keeping(&self, layers: &[PathBuf]) {
         match self {
             Self::Namespaces(backend) => backend.stop_keeping(layers),
-            Self::Fake(_) => {}
+            Self::Fake(backend) => backend.forget_pooled(layers),
         }
     }
 
@@ -110,11 +154,87 @@ impl Backend {
         }
     }
 
+    /// Disk space that the snapshots of `account` hold, together with the sandboxes they were taken of, bytes; `None` when
+    /// the pool does not count this.
+    pub async fn charged_bytes(&self, account: u64) -> Option<u64> {
+        match self {
+            Self::Namespaces(backend) => backend.charged_bytes(account).await,
+            Self::Fake(backend) => Some(backend.charged_bytes(account)),
+        }
+    }
+
     /// Deletes a snapshot. Sandboxes made from it keep their files. Idempotent.
     pub async fn delete_snapshot(&self, name: &str) -> Result<()> {
         match self {
             Self::Namespaces(backend) => backend.delete_snapshot(name).await,
             Self::Fake(backend) => backend.delete_snapshot(name).await,
+        }
+    }
+
+    /// Whether a snapshot exists.
+    pub fn has_snapshot(&self, name: &str) -> bool {
+        match self {
+            Self::Namespaces(backend) => backend.has_snapshot(name),
+            Self::Fake(backend) => backend.snapshots().iter().any(|snapshot| snapshot == name),
+        }
+    }
+
+    /// Makes the files of a snapshot a template layer, which is on disk when this returns; its files are in the directory
+    /// `upper` below the layer's. A layer that exists is left as it is.
+    ///
+    /// # Errors
+    /// When there is no such snapshot, or the storage is full or does not support snapshots.
+    pub async fn publish_layer(&self, snapshot: &str, layer: &str) -> Result<()> {
+        match self {
+            Self::Namespaces(backend) => backend.publish_layer(snapshot, layer).await,
+            Self::Fake(backend) => backend.publish_layer(snapshot, layer).await,
+        }
+    }
+
+    /// Deletes a layer that [`Backend::publish_layer`] made. Sandboxes that run on it keep its files. Idempotent.
+    pub async fn remove_layer(&self, layer: &str) -> Result<()> {
+        match self {
+            Self::Namespaces(backend) => backend.remove_layer(layer).await,
+            Self::Fake(backend) => backend.remove_layer(layer),
+        }
+    }
+
+    /// Whether a layer exists. `layer` is a path below [`Backend::layer_dir`], as records of templates name layers.
+    pub fn has_layer(&self, layer: &str) -> bool {
+        match self {
+            Self::Namespaces(backend) => backend.layer_dir().join(layer).is_dir(),
+            Self::Fake(backend) => backend.has_layer(layer),
+        }
+    }
+
+    /// Names of all layers.
+    pub fn layer_names(&self) -> Vec<String> {
+        match self {
+            Self::Namespaces(backend) => {
+                let entries = std::fs::read_dir(backend.layer_dir()).into_iter().flatten();
+                entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+            }
+            Self::Fake(backend) => backend.layer_names(),
+        }
+    }
+
+    /// Directory of the snapshots.
+    pub fn snapshot_dir(&self) -> PathBuf {
+        match self {
+            Self::Namespaces(backend) => backend.snapshot_dir(),
+            Self::Fake(_) => PathBuf::from("/nonexistent/snapshots"),
+        }
+    }
+
+    /// Opens the files that sandboxes with these layers, topmost first, and `files` begin with, for reading. The ids of the files are
+    /// those inside. Layers are paths below [`Backend::layer_dir`].
+    ///
+    /// # Errors
+    /// When a layer is missing or the kernel cannot merge them.
+    pub async fn open_files(&self, layers: &[String], files: &Files) -> Result<OwnedFd> {
+        match self {
+            Self::Namespaces(backend) => backend.open_files(layers, files).await,
+            Self::Fake(backend) => backend.open_files(),
         }
     }
 
@@ -142,6 +262,17 @@ impl Backend {
         }
     }
 
+    /// Creates a non-blocking TCP socket on behalf of a user: the firewall refuses it every address that sandboxes must not
+    /// reach. `v6` chooses the family.
+    pub fn guarded_socket(&self, v6: bool) -> std::io::Result<OwnedFd> {
+        let socket = sys::tcp_socket(v6)?;
+        match self {
+            Self::Namespaces(_) => net::guard(&socket)?,
+            Self::Fake(_) => {}
+        }
+        Ok(socket)
+    }
+
     /// Releases what no sandbox needs, before this server ends: pooled sandboxes, warm processes, and, when no sandbox
     /// is left, the firewall and the parent control groups. No sandbox can be created afterwards.
     pub async fn stop(&self) -> SweepReport {
@@ -164,7 +295,7 @@ impl Backend {
     pub fn layer_dir(&self) -> PathBuf {
         match self {
             Self::Namespaces(backend) => backend.layer_dir(),
-            Self::Fake(_) => PathBuf::from("/nonexistent/layers"),
+            Self::Fake(backend) => backend.layer_dir(),
         }
     }
 }
@@ -197,14 +328,6 @@ impl Handle {
         match self {
             Self::Namespaces(handle) => handle.connect(port).await,
             Self::Fake(handle) => handle.connect(port).await,
-        }
-    }
-
-    /// Path of the unix socket of the agent's control routes; HTTP/1.1.
-    pub fn control_socket(&self) -> PathBuf {
-        match self {
-            Self::Namespaces(handle) => handle.control_socket(),
-            Self::Fake(handle) => handle.control_socket(),
         }
     }
 
@@ -258,10 +381,11 @@ impl Handle {
     }
 
     /// Takes a snapshot `name` of the files, for [`crate::Files::Snapshot`]. The processes are frozen meanwhile; the
-    /// returned duration says for how long. The snapshot is on disk when this returns; on an error there is none.
-    pub async fn snapshot(&self, name: &str) -> Result<Duration> {
+    /// returned duration says for how long. The snapshot is on disk when this returns; on an error there is none. `account`,
+    /// of which 48 bits count, is charged for the files of the sandbox from then on.
+    pub async fn snapshot(&self, name: &str, account: u64) -> Result<Duration> {
         match self {
-            Self::Namespaces(handle) => handle.snapshot(name).await,
+            Self::Namespaces(handle) => handle.snapshot(name, account).await,
             Self::Fake(handle) => handle.snapshot(name).await,
         }
     }

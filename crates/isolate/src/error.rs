@@ -96,6 +96,12 @@ pub enum Error {
     /// The pool is full.
     #[error("the storage pool is full")]
     PoolFull,
+    /// The pool is too full for a snapshot.
+    #[error("the storage pool is {percent} % full, and no snapshots are taken then")]
+    PoolNearlyFull {
+        /// Used share of the pool, percent.
+        percent: u64,
+    },
     /// The pool is on a file system without snapshots.
     #[error("the storage pool is not on btrfs, which snapshots need: `sandcove doctor` says why")]
     NoSnapshots,
@@ -119,6 +125,7 @@ impl Error {
             | Self::OtherPool { .. }
             | Self::SpawnerGone
             | Self::Tool { .. }
+            | Self::PoolNearlyFull { .. }
             | Self::NoSnapshots => false,
         }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    Error, ExitReason, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, SweepReport, Usage,
+    Blueprint, Error, ExitReason, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, SweepReport,
+    Usage, WarmState,
 };
 
 /// Operations of the backend that a test can fail or hold.
@@ -36,6 +38,8 @@ pub enum Operation {
     Destroy,
     /// Deleting a volume: [`crate::Backend::delete_volume`].
     DeleteVolume,
+    /// Publishing a layer: [`crate::Backend::publish_layer`].
+    PublishLayer,
 }
 
 /// The in-memory backend. Clones share their sandboxes, so one kept by a test survives a "restart" of the server.
@@ -50,12 +54,18 @@ struct Shared {
     /// Names of the files each sandbox has written, with processes or without.
     files: BTreeMap<SandboxId, BTreeSet<String>>,
     snapshots: BTreeMap<String, BTreeSet<String>>,
+    layers: BTreeSet<String>,
+    /// Layers of pooled sandboxes, with the memory of their warm interpreter, MiB.
+    pooled: BTreeMap<Vec<PathBuf>, Option<u64>>,
     listeners: HashMap<u16, SocketAddr>,
     failing: HashMap<Operation, u32>,
     held: HashMap<Operation, Arc<HoldPoint>>,
     refused: Arc<Notify>,
     next_slot: u32,
+    max_slots: Option<usize>,
+    charged: u64,
     volumes: PathBuf,
+    layer_dir: Option<PathBuf>,
 }
 
 /// A sandbox of the in-memory backend.
@@ -122,6 +132,20 @@ impl Fake {
         Hold(point)
     }
 
+    /// Limits the number of sandboxes with processes, running or frozen.
+    pub fn limit_slots(&self, max: usize) {
+        self.lock().max_slots = Some(max);
+    }
+
+    /// Sets the space that every account is charged for.
+    pub fn charge(&self, bytes: u64) {
+        self.lock().charged = bytes;
+    }
+
+    pub(crate) fn charged_bytes(&self, _account: u64) -> u64 {
+        self.lock().charged
+    }
+
     /// Waits until a connection to a closed port has been refused.
     pub async fn refused(&self) {
         let refused = self.lock().refused.clone();
@@ -131,6 +155,15 @@ impl Fake {
     /// Keeps volumes in `directory`. Without a directory no volume can be created.
     pub fn keep_volumes_in(&self, directory: PathBuf) {
         self.lock().volumes = directory;
+    }
+
+    /// Keeps imported images in `directory`. Without a directory no image can be imported.
+    pub fn keep_layers_in(&self, directory: PathBuf) {
+        self.lock().layer_dir = Some(directory);
+    }
+
+    pub(crate) fn layer_dir(&self) -> PathBuf {
+        self.lock().layer_dir.clone().unwrap_or_else(|| PathBuf::from("/nonexistent/layers"))
     }
 
     pub(crate) fn volume_dir(&self) -> PathBuf {
@@ -216,6 +249,10 @@ impl Fake {
         }
     }
 
+    pub(crate) async fn prepare(&self) -> Result<()> {
+        self.step(Operation::Create).await
+    }
+
     pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<FakeSandbox> {
         self.step(Operation::Create).await?;
         let mut shared = self.lock();
@@ -227,6 +264,9 @@ impl Fake {
         };
         if shared.sandboxes.contains_key(&spec.id) {
             return Err(Error::Jail { step: "files".into(), reason: "in use".into() });
+        }
+        if let Some(max) = shared.max_slots.filter(|max| shared.sandboxes.len() >= *max) {
+            return Err(Error::NoSlot(u32::try_from(max).unwrap_or(u32::MAX)));
         }
         shared.files.insert(spec.id.clone(), files);
         shared.next_slot += 1;
@@ -286,6 +326,60 @@ impl Fake {
         Ok(())
     }
 
+    pub(crate) async fn publish_layer(&self, snapshot: &str, layer: &str) -> Result<()> {
+        self.step(Operation::PublishLayer).await?;
+        let mut shared = self.lock();
+        if !shared.snapshots.contains_key(snapshot) {
+            return Err(Error::Jail { step: "layer".into(), reason: "no such snapshot".into() });
+        }
+        shared.layers.insert(layer.to_owned());
+        Ok(())
+    }
+
+    pub(crate) fn remove_layer(&self, layer: &str) -> Result<()> {
+        self.lock().layers.remove(layer);
+        Ok(())
+    }
+
+    /// Layers that were published are known; those of the server's own templates always exist.
+    /// An empty directory, which stands for the files of every template.
+    pub(crate) fn open_files(&self) -> Result<OwnedFd> {
+        let path = std::env::temp_dir().join("sandcove-fake-files");
+        let opened = std::fs::create_dir_all(&path).and_then(|()| std::fs::File::open(&path));
+        opened.map(OwnedFd::from).map_err(|source| Error::Path { action: "open", path, source })
+    }
+
+    pub(crate) fn has_layer(&self, layer: &str) -> bool {
+        match layer.split_once('/') {
+            Some((name, _)) => self.lock().layers.contains(name),
+            None => true,
+        }
+    }
+
+    /// Names of the published layers, in order.
+    pub fn layer_names(&self) -> Vec<String> {
+        self.lock().layers.iter().cloned().collect()
+    }
+
+    pub(crate) fn note_pooled(&self, blueprint: &Blueprint, warm_mib: u64) {
+        let warm = blueprint.wants_warm().then_some(warm_mib);
+        self.lock().pooled.insert(blueprint.layers.clone(), warm);
+    }
+
+    pub(crate) fn forget_pooled(&self, layers: &[PathBuf]) {
+        self.lock().pooled.remove(layers);
+    }
+
+    pub(crate) fn warm_state(&self, layers: &[PathBuf]) -> Option<(WarmState, u64)> {
+        let warm_mib = (*self.lock().pooled.get(layers)?)?;
+        Some((WarmState::Starting, warm_mib))
+    }
+
+    /// Whether [`crate::Backend::keep_few_ready`] was called for these layers, and not undone.
+    pub fn is_pooled(&self, layers: &[PathBuf]) -> bool {
+        self.lock().pooled.contains_key(layers)
+    }
+
     async fn step(&self, operation: Operation) -> Result<()> {
         let point = self.lock().held.get(&operation).cloned();
         if let Some(point) = point {
@@ -321,10 +415,6 @@ impl FakeSandbox {
                 Err(std::io::ErrorKind::ConnectionRefused.into())
             }
         }
-    }
-
-    pub(crate) fn control_socket(&self) -> PathBuf {
-        PathBuf::from("/nonexistent").join(self.record.id.as_str()).join("control.sock")
     }
 
     pub(crate) async fn wait(&self) -> ExitReason {

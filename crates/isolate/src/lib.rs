@@ -7,6 +7,7 @@ mod cgroup;
 pub mod crash;
 mod disk;
 mod error;
+mod fairness;
 pub mod fake;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -16,16 +17,19 @@ pub mod namespaces;
 mod net;
 mod packet;
 mod pool;
+mod precedence;
 mod spawner;
 mod spec;
 mod sys;
 
-pub use backend::{Backend, Handle};
+pub use backend::{Backend, Handle, Prepared};
 pub use disk::{DiskSpace, disk_space};
 pub use error::{Error, Result};
 pub use namespaces::{Config, purge};
+pub use net::{descriptor_limit, is_public, notice_lost_peer};
+pub use precedence::take_precedence;
 pub use spawner::spawner_main;
 pub use spec::{
-    Blueprint, ExitReason, Files, Known, Limits, Mount, NetworkPolicy, Record, SandboxSpec, SweepReport,
-    Usage,
+    Blueprint, ExitReason, Few, Files, Known, Limits, Mount, NetworkPolicy, Record, SandboxSpec, SweepReport,
+    Usage, WarmState,
 };

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use sandcove_wire::boot::{Boot, Settings};
+use sandcove_wire::boot::{Boot, ENV_WARM_SOURCES, Service, Settings, WARM_SOURCES};
 use sandcove_wire::id::SandboxId;
 use serde::{Deserialize, Serialize};
 
 /// Specification of a sandbox to start.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SandboxSpec {
     /// Id of the sandbox; every host resource is named after it.
     pub id: SandboxId,
@@ -26,7 +26,7 @@ pub struct SandboxSpec {
 }
 
 /// The part of a specification that pooled sandboxes share: it does not depend on the client.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blueprint {
     /// Read-only template layers, topmost first.
     pub layers: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Blueprint {
 }
 
 /// Origin of the files on top of a sandbox's layers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Files {
     /// No files.
     Empty,
@@ -48,7 +48,7 @@ pub enum Files {
 }
 
 /// Sandboxes and snapshots that a server knows and a sweep must not remove.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Known {
     /// Sandboxes with processes, running or frozen.
     pub live: HashSet<SandboxId>,
@@ -59,7 +59,7 @@ pub struct Known {
 }
 
 /// Report of a sweep: the leftovers on the host that were removed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweepReport {
     /// Names of the leftovers that were removed: sandboxes, snapshots, slots, interfaces.
     pub removed: Vec<String>,
@@ -70,7 +70,20 @@ pub struct SweepReport {
 impl Blueprint {
     /// Whether sandboxes get a fork of a warm interpreter.
     pub fn wants_warm(&self) -> bool {
-        self.boot.services.iter().any(|service| service.zygote)
+        self.warm_service().is_some()
+    }
+
+    /// The service that takes the socket to a warm interpreter.
+    pub(crate) fn warm_service(&self) -> Option<&Service> {
+        self.boot.services.iter().find(|service| service.zygote)
+    }
+
+    /// Directories that the warm interpreter loads code from, without a leading slash.
+    pub(crate) fn warm_sources(&self) -> Vec<&str> {
+        match self.warm_service().and_then(|service| service.env.get(ENV_WARM_SOURCES)) {
+            Some(sources) => sources.split(':').filter(|source| !source.is_empty()).collect(),
+            None => WARM_SOURCES.to_vec(),
+        }
     }
 }
 
@@ -140,7 +153,7 @@ pub enum ExitReason {
 }
 
 /// A sample of a sandbox's resource usage.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// CPU time since start, microseconds.
     pub cpu_us: u64,
@@ -150,4 +163,32 @@ pub struct Usage {
     pub cache_bytes: u64,
     /// Disk space used on the pool, bytes.
     pub disk_bytes: u64,
+}
+
+/// Maxima of what is kept ready for sandboxes of a team's template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Few {
+    /// Number of pooled sandboxes.
+    pub sandboxes: usize,
+    /// Memory of the warm interpreter, MiB; 0 for none.
+    pub warm_mib: u64,
+}
+
+/// State of a warm process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WarmState {
+    /// The process imports modules.
+    Starting,
+    /// The process can be forked.
+    Ready {
+        /// Memory that the process uses, MiB. Its sandboxes share it.
+        memory_mib: u64,
+        /// Time that it took to become ready, milliseconds: a sandbox without it has to wait so long for its first result.
+        start_ms: u64,
+    },
+    /// The process could not be started, and is not tried again.
+    Failed {
+        /// Reason of the last failure.
+        reason: String,
+    },
 }

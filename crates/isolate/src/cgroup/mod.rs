@@ -1,12 +1,17 @@
 //! Control groups, version 1, version 2, and both at once (hybrid): one group per slot, `sandcove<instance>/s<slot>`.
 //!
-//! | host | memory, cpu, pids | freeze | kill all |
-//! | --- | --- | --- | --- |
-//! | v2 | v2 | v2 | v2 |
-//! | hybrid | v1 | v1 freezer | v2, else with PID 1 |
-//! | v1 | v1 | v1 freezer | with PID 1 |
+//! | host | memory, cpu, pids | io | freeze | kill all |
+//! | --- | --- | --- | --- | --- |
+//! | v2 | v2 | v2 | v2 | v2 |
+//! | hybrid | v1 | – | v1 freezer | v2, else with PID 1 |
+//! | v1 | v1 | – | v1 freezer | with PID 1 |
+//!
+//! Version 2 counts buffers of sockets as memory, and writes unwritten data back on behalf of the group it belongs to; version 1
+//! counts the buffers apart, and does not know whose data it writes back.
 
+mod counter;
 mod mounts;
+mod reserve;
 mod v1;
 mod v2;
 
@@ -17,6 +22,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Error, Limits, Result, Usage};
+
+pub(crate) use counter::CpuCounter;
+use reserve::Capacity;
 
 /// CPU bandwidth period, microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -87,12 +95,36 @@ impl Cgroups {
         }
     }
 
-    /// Gives the group the lowest CPU priority, or the default one.
-    pub(crate) fn set_low_priority(&self, slot: u32, low: bool) -> Result<()> {
+    /// Limits what all slots use together, so that the host keeps a reserve. Limits that exist are replaced.
+    pub(crate) fn reserve(&self) -> Result<()> {
+        let capacity = Capacity::read()
+            .map_err(|source| Error::Kernel { action: "read the capacity of the host".into(), source })?;
         match self {
-            Self::V2(group) => group.set_low_priority(slot, low),
-            Self::V1(groups) => groups.set_low_priority(slot, low),
+            Self::V2(group) => group.reserve(capacity),
+            Self::V1(groups) => groups.reserve(capacity),
         }
+    }
+
+    /// Gives the group the lowest CPU priority, or the default one. Processes of other groups preempt those of a group with the
+    /// lowest priority at once.
+    pub(crate) fn set_low_priority(&self, slot: u32, low: bool) -> Result<()> {
+        let group = match self {
+            Self::V2(group) => Some(group.path(slot)),
+            Self::V1(groups) => groups.group("cpu", slot),
+        };
+        // The kernel restores the default weight of a group that is no longer idle.
+        group.map_or(Ok(()), |group| write_if_present(&group.join("cpu.idle"), if low { "1" } else { "0" }))
+    }
+
+    /// Opens the counter of the processor time of `slot`, or of all slots together. `None` when the host does not count it.
+    pub(crate) fn cpu_counter(&self, slot: Option<u32>) -> Result<Option<CpuCounter>> {
+        let (parent, file, per_us) = match self {
+            Self::V2(group) => (Some(group.parent()), "cpu.stat", 1),
+            Self::V1(groups) => (groups.parent("cpuacct"), "cpuacct.usage", 1000),
+        };
+        let Some(parent) = parent else { return Ok(None) };
+        let group = slot.map_or_else(|| parent.to_owned(), |slot| parent.join(format!("s{slot}")));
+        CpuCounter::open(&group.join(file), per_us).map(Some)
     }
 
     /// Puts a process into the group of `slot`.
@@ -142,7 +174,7 @@ impl Cgroups {
     pub(crate) fn remove(&self, slot: u32) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {
-            // Repeated, because a fork of a warm process may be entering the group.
+            // Repeated, because a fork of a warm process may be put into the group meanwhile.
             self.kill_all(slot);
             match self.all(slot).into_iter().try_for_each(|group| remove_directory(&group)) {
                 // Dead processes count until their parent has reaped them.
@@ -186,11 +218,6 @@ impl Cgroups {
         slots.sort_unstable();
         slots.dedup();
         slots
-    }
-
-    /// Paths of the files that a process writes 0 to in order to join the group of `slot`.
-    pub(crate) fn procs_files(&self, slot: u32) -> Vec<PathBuf> {
-        self.all(slot).into_iter().map(|group| group.join("cgroup.procs")).collect()
     }
 
     /// Lists the processes of `slot`, sorted; a missing group has none.
@@ -239,6 +266,11 @@ fn write(path: &Path, value: &str) -> Result<()> {
         path: path.to_owned(),
         source,
     })
+}
+
+/// Writes a setting that the host may lack, because its kernel has no such feature or the controller is not delegated.
+fn write_if_present(path: &Path, value: &str) -> Result<()> {
+    if path.exists() { write(path, value) } else { Ok(()) }
 }
 
 fn read_number(path: &Path) -> Result<u64> {

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{CPU_PERIOD_US, make_directory, read_key, read_number, wait_for, write};
+use super::reserve::Capacity;
+use super::{CPU_PERIOD_US, make_directory, read_key, read_number, wait_for, write, write_if_present};
 use crate::{Limits, Result, Usage};
 
-const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+/// Controllers to enable. With `io` beside `memory`, unwritten data is limited for each group and written back on its behalf: one
+/// sandbox that writes faster than the disk waits by itself.
+const CONTROLLERS: [&str; 4] = ["memory", "cpu", "pids", "io"];
 
 #[derive(Debug, Clone)]
 pub(crate) struct Hierarchy {
@@ -41,22 +44,22 @@ impl Hierarchy {
         self.parent.join(format!("s{slot}"))
     }
 
+    pub(super) fn reserve(&self, capacity: Capacity) -> Result<()> {
+        // "max", or no file, as in the root group: no limit.
+        let above = |file: &str| read_number(&self.mount.join(file)).ok();
+        let running = read_number(&self.parent.join("pids.current")).unwrap_or_default();
+        let limits = capacity.within(above("memory.max"), above("pids.max")).together(running);
+        write_if_present(&self.parent.join("pids.max"), &limits.threads.to_string())?;
+        write_if_present(&self.parent.join("memory.max"), &limits.memory_bytes.to_string())
+    }
+
     pub(super) fn limit(&self, slot: u32, limits: &Limits) -> Result<()> {
         let group = self.path(slot);
-        let set = |file: &str, value: String| {
-            let path = group.join(file);
-            if path.exists() { write(&path, &value) } else { Ok(()) }
-        };
+        let set = |file: &str, value: String| write_if_present(&group.join(file), &value);
         set("memory.max", (limits.memory_mib << 20).to_string())?;
         set("memory.oom.group", "0".into())?;
         set("pids.max", limits.pids.to_string())?;
         set("cpu.max", format!("{} {CPU_PERIOD_US}", u64::from(limits.cpus) * CPU_PERIOD_US))
-    }
-
-    pub(super) fn set_low_priority(&self, slot: u32, low: bool) -> Result<()> {
-        let weight = self.path(slot).join("cpu.weight");
-        // Minimum and default of the kernel. The file is missing without the controller.
-        if weight.exists() { write(&weight, if low { "1" } else { "100" }) } else { Ok(()) }
     }
 
     pub(super) fn freeze(&self, slot: u32, frozen: bool) -> Result<()> {
@@ -79,5 +82,43 @@ impl Hierarchy {
             cache_bytes: read_key(&group.join("memory.stat"), "file"),
             disk_bytes: 0,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory with the files of a group; a real one cannot be mounted beside version 1.
+    fn group(path: &Path, files: &[(&str, &str)]) {
+        std::fs::create_dir_all(path).unwrap();
+        for (name, text) in files {
+            std::fs::write(path.join(name), text).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_parent_group_leaves_room_and_obeys_the_group_above() {
+        let mount = tempfile::tempdir().unwrap();
+        group(mount.path(), &[("memory.max", "2147483648\n"), ("pids.max", "max\n")]);
+        let hierarchy = Hierarchy::at(mount.path().to_owned(), "sandcove7");
+        let files = [("memory.max", "max\n"), ("pids.max", "max\n"), ("pids.current", "3\n")];
+        group(hierarchy.parent(), &files);
+        hierarchy.reserve(Capacity::read().unwrap()).unwrap();
+        let read = |file: &str| read_number(&hierarchy.parent().join(file)).unwrap();
+        assert!(read("memory.max") < 2 << 30);
+        let most: u64 =
+            std::fs::read_to_string("/proc/sys/kernel/threads-max").unwrap().trim().parse().unwrap();
+        assert!((1..most).contains(&read("pids.max")));
+    }
+
+    #[test]
+    fn missing_controllers_are_tolerated() {
+        let mount = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy::at(mount.path().to_owned(), "sandcove7");
+        group(&hierarchy.path(0), &[]);
+        hierarchy.reserve(Capacity::read().unwrap()).unwrap();
+        hierarchy.limit(0, &Limits { memory_mib: 512, cpus: 2, pids: 10, disk_mib: 1 }).unwrap();
+        assert_eq!(std::fs::read_dir(hierarchy.parent()).unwrap().count(), 1, "only the group of slot 0");
     }
 }

@@ -5,25 +5,25 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, open};
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
-};
+use rustix::mount::{MountAttrFlags, MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use rustix::thread::UnshareFlags;
 
-use super::handover::{BuildRequest, Failure, JailKind, LAYERS, Launch, Reply, UPPER, VolumeMount};
+use super::clone::Parent;
+use super::file_systems::{self, QUIET};
+use super::handover::{BuildRequest, EMPTY, Failure, LAYERS, Launch, PROGRAMS, Reply, UPPER, VolumeMount};
+use super::{devices, network};
 use crate::packet::{pair, receive, send};
 use crate::sys;
 
 /// Builds one jail and reports to the server over the socket `server`. If the server ends meanwhile, the builder ends
 /// too, and PID 1 with it, because the socket between them closes.
-pub(crate) fn run(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) {
+pub(crate) fn run(request: &BuildRequest, server: &OwnedFd, parent: Option<Parent>) {
     if let Err(failure) = build(request, server, parent) {
         let _ = send(server, &Reply::Failed(failure), &[]);
     }
 }
 
-fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) -> Result<(), Failure> {
+fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<Parent>) -> Result<(), Failure> {
     let (ours, theirs) = pair().map_err(Failure::at("socketpair"))?;
     let (pid, ours) = super::clone::clone_first(request, parent, ours, theirs)?;
     send(server, &Reply::Cloned { pid }, &[]).map_err(Failure::at("report clone"))?;
@@ -32,13 +32,17 @@ fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<OwnedFd>) -> R
     let Some((launch, fds)) = receive::<Launch>(server).map_err(Failure::at("receive launch"))? else {
         return Ok(());
     };
-    let root = mount_root(&launch, pid, request.id_base)?;
+    network::configure(pid, launch.address)?;
+    // Of the network namespace that the builder is in now.
+    let system = file_systems::create("sysfs", &[], QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY)
+        .map_err(Failure::at("mount /sys"))?;
     let volumes = mount_volumes(&launch, pid)?;
-    let processes = match launch.kind {
-        JailKind::Sandbox => None,
-        JailKind::Warm { .. } => Some(own_processes().map_err(Failure::at("mount /proc"))?),
-    };
-    let all: Vec<_> = fds.iter().chain(&processes).chain(&volumes).chain([&root]).map(AsFd::as_fd).collect();
+    let root = mount_root(&launch, pid, request.id_base)?;
+    let devices = devices::create(request.id_base).map_err(Failure::at("mount /dev"))?;
+    let programs = mount_programs().map_err(Failure::at("mount the programs"))?;
+    // The order in which `Trees` takes them.
+    let trees = volumes.iter().chain([&root, &devices, &system, &programs]);
+    let all: Vec<_> = fds.iter().chain(trees).map(AsFd::as_fd).collect();
     send(&ours, &launch, &all).map_err(Failure::at("hand over the root"))?;
     drop(fds);
     // PID 1 reports a failed step; its socket closes on exec.
@@ -94,16 +98,15 @@ fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failur
     overlay(&lower, UPPER).map_err(Failure::at("mount overlay"))
 }
 
-/// Mounts a `/proc` for a warm process that shows only its own processes: a warm process shares the PID namespace of
-/// the host. The builder mounts it, because this takes rights over the host's PID namespace.
-fn own_processes() -> io::Result<OwnedFd> {
-    let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(context.as_fd(), "hidepid", "invisible")?;
-    fsconfig_create(context.as_fd())?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags).map_err(Into::into)
+/// Mounts the programs of the agent's side, read-only. An overlay has files of its own, so that no sandbox sees another's locks
+/// and watches on them; their contents are in memory once.
+fn mount_programs() -> io::Result<OwnedFd> {
+    let flags = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV;
+    // An overlay that cannot be written to needs two layers.
+    let lower = format!("{PROGRAMS}:{EMPTY}");
+    file_systems::create("overlay", &[("source", "sandcove"), ("lowerdir", &lower)], flags)
 }
 
 fn attach_idmapped(
@@ -119,14 +122,13 @@ fn attach_idmapped(
 }
 
 fn overlay(lower: &str, upper: &str) -> io::Result<OwnedFd> {
-    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let context = context.as_fd();
-    fsconfig_set_string(context, "source", "sandcove")?;
-    fsconfig_set_string(context, "lowerdir", lower)?;
-    fsconfig_set_string(context, "upperdir", format!("{upper}/upper"))?;
-    fsconfig_set_string(context, "workdir", format!("{upper}/work"))?;
-    // A directory of the template can be renamed as on a plain disk.
-    fsconfig_set_string(context, "redirect_dir", "on")?;
-    fsconfig_create(context)?;
-    fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV).map_err(Into::into)
+    let options = [
+        ("source", "sandcove"),
+        ("lowerdir", lower),
+        ("upperdir", &format!("{upper}/upper")),
+        ("workdir", &format!("{upper}/work")),
+        // A directory of the template can be renamed as on a plain disk.
+        ("redirect_dir", "on"),
+    ];
+    file_systems::create("overlay", &options, MountAttrFlags::MOUNT_ATTR_NODEV)
 }

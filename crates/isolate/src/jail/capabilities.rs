@@ -23,11 +23,13 @@ const KEPT: [(CapabilitySet, &str); 16] = [
     (CapabilitySet::SETGID, "sudo and su change group"),
     (CapabilitySet::SETUID, "sudo and su change user"),
     (CapabilitySet::SETPCAP, "services drop rights of their own"),
-    (CapabilitySet::NET_BIND_SERVICE, "servers listen below port 1024"),
-    (CapabilitySet::NET_RAW, "ping"),
+    // Without these two, programs whose files carry them do not start. Over the network, which belongs to the namespace above,
+    // they give no rights.
+    (CapabilitySet::NET_BIND_SERVICE, "carried by the files of servers"),
+    (CapabilitySet::NET_RAW, "carried by the file of ping"),
     (CapabilitySet::SYS_CHROOT, "chroot, used by package scripts"),
     (CapabilitySet::SYS_PTRACE, "debuggers; limited to processes of the sandbox"),
-    (CapabilitySet::SYS_NICE, "nice and affinity; limited by the cgroup"),
+    (CapabilitySet::SYS_NICE, "carried by the files of databases; gives affinity of processes inside only"),
     (CapabilitySet::AUDIT_WRITE, "sudo and su write audit records"),
     (CapabilitySet::SETFCAP, "packages set file capabilities, valid inside only"),
 ];
@@ -39,8 +41,9 @@ fn kept() -> CapabilitySet {
 fn kept_by(kind: JailKind) -> CapabilitySet {
     match kind {
         JailKind::Sandbox => kept(),
-        // To enter the namespaces of its sandboxes; a fork drops it there.
-        JailKind::Warm { .. } => kept() | CapabilitySet::SYS_ADMIN,
+        // To enter the namespaces of its sandboxes, and nothing else. Above all not to change its identity or to trace: the ids
+        // of its sandboxes, and their first processes before they are locked, are within reach of those rights.
+        JailKind::Warm { .. } => CapabilitySet::SYS_ADMIN,
     }
 }
 

@@ -36,8 +36,8 @@ pub(super) fn may_raise() -> io::Result<bool> {
     Ok(capabilities(None)?.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
-/// Sets the limits that the next user namespace takes over. A warm process gets none, because each sandbox below it has
-/// its own.
+/// Sets the limits that the next user namespace takes over. That of a warm process gets none, because each sandbox below it
+/// has its own.
 pub(super) fn before_clone(kind: JailKind, may_raise: bool) -> io::Result<RaisedLimits> {
     let mut raised = Vec::new();
     match kind {

@@ -1,6 +1,7 @@
 //! The messages that server, builder and PID 1 exchange while a jail is built, and the directories of the spawner's
 //! file system that they agree on. The sequence is drawn in [`crate::spawner`].
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -8,19 +9,21 @@ use serde::{Deserialize, Serialize};
 
 /// Number of ids in a sandbox's id range.
 pub(crate) const ID_COUNT: u32 = 65_536;
-/// Devices a sandbox may use, all without state that could leak from one sandbox to another.
-pub(crate) const DEVICES: [&str; 7] = ["null", "zero", "full", "random", "urandom", "tty", "fuse"];
 /// Directory of the spawner's root where PID 1 mounts its future root.
 pub(crate) const NEW_ROOT: &str = "/newroot";
 /// Directory of the spawner's root where builders attach idmapped layers, each below its index.
 pub(crate) const LAYERS: &str = "/layers";
 /// Directory of the spawner's root where builders attach the idmapped upper.
 pub(crate) const UPPER: &str = "/upper";
+/// Directory of the spawner's root with a copy of the guest programs.
+pub(crate) const PROGRAMS: &str = "/programs";
+/// Directory of the spawner's root that stays empty.
+pub(crate) const EMPTY: &str = "/empty";
 /// Maximum number of layers of a template.
 pub(crate) const MAX_LAYERS: usize = 64;
 
-/// Request of the server to the spawner. Descriptors: the parent user namespace, when it is not the host's, and the
-/// builder's end of the reply socket.
+/// Request of the server to the spawner. Descriptors: the user and the PID namespace of the warm process, for a sandbox that is
+/// to get a fork of it, and the builder's end of the reply socket.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct BuildRequest {
     /// First host id of the jail's id range.
@@ -34,8 +37,7 @@ pub(crate) struct BuildRequest {
 pub(crate) enum JailKind {
     /// A sandbox.
     Sandbox,
-    /// A template's warm process. It shares the host's process numbers, so that its forks can enter any sandbox, and its
-    /// user namespace is the parent of its sandboxes' user namespaces.
+    /// A template's warm process. The user and PID namespaces of the sandboxes that its forks enter are made in its own.
     Warm {
         /// First of the host ids that its sandboxes' ranges are taken from.
         sandboxes_from: u32,
@@ -45,7 +47,7 @@ pub(crate) enum JailKind {
 }
 
 /// Order to go on, from the server to the builder and from the builder to PID 1. Descriptors: the log, then those the
-/// program finds from descriptor 3 on; the builder adds a warm process's `/proc`, the mounted volumes and the mounted root.
+/// program finds from descriptor 3 on; the builder adds the file systems it has mounted.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
     /// Host name inside.
@@ -56,8 +58,6 @@ pub(crate) struct Launch {
     pub upper: PathBuf,
     /// Volumes to mount inside, in this order.
     pub volumes: Vec<VolumeMount>,
-    /// Host directory that is mounted at [`sandcove_wire::boot::LIBEXEC`].
-    pub libexec: PathBuf,
     /// Address of the sandbox and of its gateway; none without a network.
     pub address: Option<(Ipv4Addr, Ipv4Addr)>,
     /// Size limit of the memory-backed file systems, MiB.
@@ -66,6 +66,10 @@ pub(crate) struct Launch {
     pub kind: JailKind,
     /// Program and arguments.
     pub command: Vec<String>,
+    /// Variables of the program beside the usual ones.
+    pub env: BTreeMap<String, String>,
+    /// Directory that the program begins in; the root when unset.
+    pub directory: Option<String>,
 }
 
 /// A volume's directory on the host and where a sandbox sees it.

@@ -2,19 +2,26 @@
 //! first process, [`init`] is that first process inside. All of them are single-threaded, block, and never touch an async
 //! runtime. [`crate::spawner`] shows how they talk to each other.
 
+mod anchor;
 pub(crate) mod builder;
 mod capabilities;
 mod clone;
 mod counters;
+mod devices;
+pub(crate) mod file_systems;
 mod handover;
 mod init;
+mod masks;
 mod mounts;
+mod network;
 mod seccomp;
 
 pub(crate) use capabilities::kept_mask;
+pub(crate) use clone::Parent;
 pub(crate) use counters::{INOTIFY_INSTANCES, INOTIFY_WATCHES};
 pub(crate) use handover::{
-    BuildRequest, DEVICES, Failure, ID_COUNT, JailKind, LAYERS, Launch, MAX_LAYERS, NEW_ROOT, Reply, UPPER,
-    VolumeMount,
+    BuildRequest, EMPTY, Failure, ID_COUNT, JailKind, LAYERS, Launch, MAX_LAYERS, NEW_ROOT, PROGRAMS, Reply,
+    UPPER, VolumeMount,
 };
-pub(crate) use seccomp::refusals;
+pub(crate) use mounts::TERMINALS;
+pub(crate) use seccomp::{prepare as prepare_filters, refusals};

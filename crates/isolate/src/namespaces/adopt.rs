@@ -26,8 +26,11 @@ pub(super) async fn adopt(host: &Arc<Host>, id: &SandboxId) -> Result<Option<Run
         Err(error) => return unrecorded(host, id, &error).map(|()| None),
     };
     let slot = record.slot;
-    if let Some(sandbox) = RunningSandbox::open(host.clone(), record)? {
+    if let Some(sandbox) = RunningSandbox::recorded(host.clone(), record)? {
         if host.slots.mark(slot) {
+            // An earlier server may have demoted it.
+            host.cgroups.set_low_priority(slot, false)?;
+            host.burners.add(&host.cgroups, slot);
             return Ok(Some(sandbox));
         }
         return Err(unproven(id, format!("slot {slot} is recorded for another sandbox too")));

@@ -79,7 +79,11 @@ async fn try_assign(
             }
             crash::point("create.files");
             record::write(&to, &record)?;
-            if pooled { host.cgroups.set_low_priority(slot, false) } else { Ok(()) }
+            if pooled {
+                host.cgroups.set_low_priority(slot, false)?;
+            }
+            host.burners.add(&host.cgroups, slot);
+            Ok(())
         })
     };
     let assignment = Assignment { sandbox_id: spec.id.clone(), settings: spec.settings.clone() };

@@ -9,6 +9,7 @@ use sandcove_wire::id::SandboxId;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::burners::Burners;
 use super::record;
 use super::sandbox_pool::SandboxPool;
 use super::slots::Slots;
@@ -40,6 +41,8 @@ pub struct Config {
     pub pool_size_gib: Option<u64>,
     /// Number of pooled sandboxes for each template.
     pub pooled_sandboxes: usize,
+    /// Whether the kernel logs the system calls that sandboxes are refused.
+    pub log_refused_calls: bool,
 }
 
 /// Resources that all sandboxes of this server share.
@@ -53,6 +56,7 @@ pub(crate) struct Host {
     pub(super) dialer: Dialer,
     pub(super) spawner: Spawner,
     pub(super) slots: Slots,
+    pub(super) burners: Burners,
     pub(super) warm_processes: WarmProcesses,
     pub(super) sandbox_pool: SandboxPool,
     pub(super) pool_started: AtomicBool,
@@ -125,7 +129,10 @@ impl Host {
                 _ => {}
             }
         }
-        self.slots.release(slot);
+        // Before a stop, everything is released again; no sandbox gets a slot then.
+        if !self.slots.release(slot) && !self.stopping.is_cancelled() {
+            tracing::error!(slot, "a slot was released twice");
+        }
         Ok(())
     }
 

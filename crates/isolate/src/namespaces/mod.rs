@@ -2,16 +2,18 @@
 //!
 //! | part | files |
 //! | --- | --- |
-//! | resources that sandboxes share | `host`, `slots` |
+//! | resources that sandboxes share | `host`, `slots`, `kernel_settings` |
 //! | start: take or create an unassigned sandbox, then assign it | `create`, `prepare`, `unassigned` |
-//! | what is kept ahead of starts | `sandbox_pool` and `refill`, `warm` and `keep_warm` |
-//! | a running sandbox | `running`, `suspend`, `record`, `process`, `log` |
+//! | what is kept ahead of starts | `sandbox_pool` and `refill`, `warm`, `warm_priority` and `keep_warm` |
+//! | a running sandbox | `running`, `suspend`, `record`, `process`, `log`, `burners` |
 //! | after a crash, and before a stop | `adopt`, `sweep`, `purge` |
 
 mod adopt;
+mod burners;
 mod create;
 mod host;
 mod keep_warm;
+mod kernel_settings;
 mod log;
 mod prepare;
 mod process;
@@ -25,8 +27,10 @@ mod suspend;
 mod sweep;
 mod unassigned;
 mod warm;
+mod warm_priority;
 
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,14 +44,19 @@ use crate::instance::Instance;
 use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
 use crate::spawner::{Spawner, SpawnerConfig};
-use crate::{Blueprint, Error, Known, Result, SandboxSpec, SweepReport, crash, jail};
+use crate::{
+    Blueprint, Error, Few, Files, Known, Result, SandboxSpec, SweepReport, WarmState, crash, precedence,
+};
 
+use burners::Burners;
 pub use host::Config;
 use host::{Host, blocking};
+use prepare::Purpose;
 pub use purge::purge;
 pub use running::RunningSandbox;
 use sandbox_pool::SandboxPool;
 use slots::Slots;
+use unassigned::UnassignedSandbox;
 use warm::{WarmProcesses, WarmSpec};
 
 /// Slots beyond the maximum number of sandboxes, for pooled sandboxes and warm processes.
@@ -57,6 +66,21 @@ const EXTRA_SLOTS: u32 = 64;
 #[derive(Clone)]
 pub struct Namespaces {
     host: Arc<Host>,
+}
+
+/// A sandbox for the pool that is not in it. Dropping it releases it.
+pub struct Prepared {
+    backend: Namespaces,
+    sandbox: Option<UnassignedSandbox>,
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if let Some(sandbox) = self.sandbox.take() {
+            let host = self.backend.host.clone();
+            self.backend.spawn(async move { host.discard(sandbox).await });
+        }
+    }
 }
 
 impl Namespaces {
@@ -78,6 +102,7 @@ impl Namespaces {
     }
 
     async fn start_as(config: Config, instance: Instance) -> Result<Self> {
+        require_descriptors()?;
         let number = instance.number();
         let addresses = Addresses::new(&config.network, number)?;
         let run = config.data_dir.join("run");
@@ -86,10 +111,21 @@ impl Namespaces {
             path: run.clone(),
             source,
         })?;
+        precedence::protect_from_oom();
+        // Before the control groups, which share out what these settings make room for.
+        kernel_settings::apply();
         let pool = Pool::open(&config.data_dir, config.pool_size_gib)?;
         let cgroups = Cgroups::open(&purge::group_name(number))?;
+        if let Err(error) = cgroups.reserve() {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to reserve a part of the host for the server"
+            );
+        }
         let links = Links::open()?;
-        let firewall = Firewall::install(number, addresses, config.dns.clone(), &record::all(&run)).await?;
+        let slots = config.max_sandboxes + EXTRA_SLOTS;
+        let firewall =
+            Firewall::install(number, addresses, config.dns.clone(), slots, &record::all(&run)).await?;
         let dialer =
             Dialer::start().map_err(|source| Error::Kernel { action: "start a thread".into(), source })?;
         crash::point("start.prepared");
@@ -98,11 +134,11 @@ impl Namespaces {
             program: config.program.clone(),
             pool: pool.root().to_owned(),
             libexec: config.libexec.clone(),
+            log_refused_calls: config.log_refused_calls,
         })?;
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
-        raise_inotify_limits();
         raise_descriptor_limit();
-        let slots = Slots::new(config.max_sandboxes + EXTRA_SLOTS);
+        let slots = Slots::new(slots);
         let sandbox_pool = SandboxPool::new(config.pooled_sandboxes);
         let host = Host {
             config,
@@ -114,6 +150,7 @@ impl Namespaces {
             dialer,
             spawner,
             slots,
+            burners: Burners::default(),
             warm_processes: WarmProcesses::default(),
             sandbox_pool,
             pool_started: AtomicBool::new(false),
@@ -122,7 +159,9 @@ impl Namespaces {
             stopping: CancellationToken::new(),
             _instance: instance,
         };
-        Ok(Self { host: Arc::new(host) })
+        let this = Self { host: Arc::new(host) };
+        this.spawn(burners::watch(Arc::downgrade(&this.host)));
+        Ok(this)
     }
 
     pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<RunningSandbox> {
@@ -140,20 +179,55 @@ impl Namespaces {
         }
     }
 
-    pub(crate) fn keep_ready(&self, blueprint: Blueprint) {
-        let spec = WarmSpec::of(&blueprint);
-        if blueprint.wants_warm()
-            && let Some(end) = self.host.warm_processes.begin(&spec)
-        {
-            self.spawn(keep_warm::keep(self.host.clone(), spec, end));
+    /// Creates a sandbox for the pool and waits until it is ready.
+    pub(crate) async fn prepare(&self, blueprint: Blueprint) -> Result<Prepared> {
+        let this = self.clone();
+        // A task of its own, as in `create`.
+        let task = tokio::spawn(async move {
+            let sandbox = prepare::prepare(&this.host, Purpose::Proof(&blueprint)).await?;
+            Ok(Prepared { backend: this, sandbox: Some(sandbox) })
+        });
+        match task.await {
+            Ok(result) => result,
+            Err(error) => Err(Error::Kernel {
+                action: "run the task that prepares a sandbox".into(),
+                source: std::io::Error::other(error.to_string()),
+            }),
         }
-        self.host.sandbox_pool.add(blueprint);
+    }
+
+    /// With `few`, what is kept has these maxima. `first` is put into the pool.
+    pub(crate) fn keep_ready(&self, blueprint: Blueprint, few: Option<Few>, first: Option<Prepared>) {
+        let (max, memory_mib) = (few.map(|few| few.sandboxes), few.map(|few| few.warm_mib));
+        let spec = WarmSpec::of(&blueprint, memory_mib);
+        if blueprint.wants_warm()
+            && spec.limits.memory_mib > 0
+            && let Some(keeping) = self.host.warm_processes.begin(&spec)
+        {
+            self.spawn(keep_warm::keep(self.host.clone(), spec, keeping));
+        }
+        let own = max.is_some().then(|| blueprint.clone());
+        let is_new = self.host.sandbox_pool.add(blueprint.clone(), max);
+        // Without room for it, it is released as `first` is dropped. Put before the bucket is filled.
+        if let Some(mut first) = first
+            && self.host.sandbox_pool.missing_of(&blueprint).is_some_and(|missing| missing > 0)
+            && let Some(sandbox) = first.sandbox.take()
+        {
+            first.sandbox = self.host.sandbox_pool.put(&blueprint, sandbox);
+        }
+        if let Some(own) = own.filter(|_| is_new) {
+            self.spawn(refill::keep_own_filled(Arc::downgrade(&self.host), own));
+        }
     }
 
     pub(crate) fn is_ready(&self, blueprint: &Blueprint) -> bool {
         let Host { sandbox_pool, warm_processes, .. } = &*self.host;
         sandbox_pool.has(blueprint)
             && (!blueprint.wants_warm() || warm_processes.get(&blueprint.layers).is_some())
+    }
+
+    pub(crate) fn warm_state(&self, layers: &[PathBuf]) -> Option<(WarmState, u64)> {
+        self.host.warm_processes.state(layers)
     }
 
     pub(crate) fn stop_keeping(&self, layers: &[PathBuf]) {
@@ -223,9 +297,37 @@ impl Namespaces {
         blocking(move || host.pool.delete(&id)).await
     }
 
+    pub(crate) async fn charged_bytes(&self, account: u64) -> Option<u64> {
+        let host = self.host.clone();
+        blocking(move || Ok(host.pool.charged(account))).await.ok().flatten()
+    }
+
     pub(crate) async fn delete_snapshot(&self, name: &str) -> Result<()> {
         let (host, name) = (self.host.clone(), name.to_owned());
         blocking(move || host.pool.delete_snapshot(&name)).await
+    }
+
+    pub(crate) fn has_snapshot(&self, name: &str) -> bool {
+        self.host.pool.has_snapshot(name)
+    }
+
+    pub(crate) async fn publish_layer(&self, snapshot: &str, layer: &str) -> Result<()> {
+        let (host, snapshot, layer) = (self.host.clone(), snapshot.to_owned(), layer.to_owned());
+        blocking(move || host.pool.publish_layer(&snapshot, &layer)).await
+    }
+
+    pub(crate) async fn remove_layer(&self, layer: &str) -> Result<()> {
+        let (host, layer) = (self.host.clone(), layer.to_owned());
+        blocking(move || host.pool.remove_layer(&layer)).await
+    }
+
+    pub(crate) async fn open_files(&self, layers: &[String], files: &Files) -> Result<OwnedFd> {
+        let (host, layers, files) = (self.host.clone(), layers.to_vec(), files.clone());
+        blocking(move || host.pool.open_files(&layers, &files)).await
+    }
+
+    pub(crate) fn snapshot_dir(&self) -> PathBuf {
+        self.host.pool.snapshots()
     }
 
     pub(crate) fn layer_dir(&self) -> PathBuf {
@@ -247,33 +349,39 @@ impl Namespaces {
     }
 }
 
-/// Raises the limit of open files: every sandbox takes a few descriptors of the server. The spawner and the sandboxes
-/// keep the limit they were started with.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, ..limit };
-    if limit.current != limit.maximum
-        && let Err(error) = setrlimit(Resource::Nofile, raised)
-    {
-        tracing::warn!(%error, "failed to raise the limit of open files");
+/// Refuses to start where the limit of open files is lower than a server can work with, and cannot be raised: such a start would
+/// be half, and the server would fail later.
+fn require_descriptors() -> Result<()> {
+    const NEEDED: u64 = 512;
+    let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(NEEDED);
+    if maximum >= NEEDED {
+        return Ok(());
     }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(NEEDED), maximum: Some(NEEDED) }).map_err(|error| {
+        let action = format!(
+            "raise the limit of open files from {maximum} to {NEEDED}, the least that a server needs: start it with a \
+             higher one (`ulimit -n`, or `LimitNOFILE` of the service)"
+        );
+        Error::Kernel { action, source: error.into() }
+    })
 }
 
-/// Raises the inotify limits of a user. The defaults are meant for one desktop user; here one user may be all sandboxes of a
-/// template together, each of which has a limit of its own and is charged for the memory. A failure is only logged.
-fn raise_inotify_limits() {
-    /// Number of sandboxes that the limits must suffice for.
-    const SANDBOXES: u32 = 1024;
-    for (limit, each) in
-        [("max_user_instances", jail::INOTIFY_INSTANCES), ("max_user_watches", jail::INOTIFY_WATCHES)]
-    {
-        let path = Path::new("/proc/sys/fs/inotify").join(limit);
-        let wanted = each * SANDBOXES;
-        let now = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u32>().ok());
-        if now.is_some_and(|now| now < wanted)
-            && let Err(error) = std::fs::write(&path, wanted.to_string())
-        {
-            tracing::warn!(%error, limit, "failed to raise an inotify limit");
+/// Raises the limit of open files: every sandbox and every connection takes a few descriptors of the server. The spawner and
+/// the sandboxes keep the limit they were started with.
+fn raise_descriptor_limit() {
+    /// Limit that suffices for all sandboxes with many connections; also when the process was started with a lower maximum,
+    /// which takes a capability to raise.
+    const WANTED: u64 = 1 << 18;
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map(|maximum| maximum.max(WANTED));
+    let mut raised = Ok(());
+    for maximum in [wanted, limit.maximum] {
+        raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+        if raised.is_ok() {
+            return;
         }
+    }
+    if let Err(error) = raised {
+        tracing::warn!(%error, "failed to raise the limit of open files");
     }
 }

@@ -1,14 +1,15 @@
 //! Creating unassigned sandboxes: nearly all the work of a start, and none of it depends on the client.
 
-use std::fs::OpenOptions;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sandcove_wire::boot::{Boot, LIBEXEC, WARM_SOURCES};
+use sandcove_wire::boot::{Boot, LIBEXEC};
 use sandcove_wire::id::SandboxId;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -21,8 +22,11 @@ use crate::jail::{BuildRequest, JailKind, Launch, VolumeMount};
 use crate::spawner::Launcher;
 use crate::{Blueprint, Error, Files, Mount, Result, SandboxSpec, sys};
 
-/// Timeout for an agent to become ready.
+/// Timeout for an agent to become ready, beside the time that ready commands may take.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval and number of checks whether an agent that has closed its socket has ended.
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(5);
+const MAX_END_CHECKS: u32 = 200;
 /// Timeout for a forked interpreter to enter its sandbox.
 const ENTER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -33,31 +37,33 @@ pub(super) enum Purpose<'a> {
     Start(&'a SandboxSpec),
     /// The pool is filled: the sandbox has the lowest CPU priority, and there is time for a warm-up.
     Pool(&'a Blueprint),
+    /// Like `Pool`, but somebody waits for the sandbox to be ready: until then it has the usual priority.
+    Proof(&'a Blueprint),
 }
 
 impl<'a> Purpose<'a> {
     fn blueprint(self) -> &'a Blueprint {
         match self {
             Self::Start(spec) => &spec.blueprint,
-            Self::Pool(blueprint) => blueprint,
+            Self::Pool(blueprint) | Self::Proof(blueprint) => blueprint,
         }
     }
 
     fn is_pool(self) -> bool {
-        matches!(self, Self::Pool(_))
+        matches!(self, Self::Pool(_) | Self::Proof(_))
     }
 
     fn mounts(self) -> &'a [Mount] {
         match self {
             Self::Start(spec) => &spec.mounts,
-            Self::Pool(_) => &[],
+            Self::Pool(_) | Self::Proof(_) => &[],
         }
     }
 
     fn files(self) -> &'a Files {
         match self {
             Self::Start(spec) => &spec.files,
-            Self::Pool(_) => &Files::Empty,
+            Self::Pool(_) | Self::Proof(_) => &Files::Empty,
         }
     }
 
@@ -66,7 +72,7 @@ impl<'a> Purpose<'a> {
     fn name(self, slot: u32) -> Result<SandboxId> {
         match self {
             Self::Start(SandboxSpec { id, files: Files::Own, .. }) => Ok(id.clone()),
-            Self::Start(_) | Self::Pool(_) => new_name(slot),
+            Self::Start(_) | Self::Pool(_) | Self::Proof(_) => new_name(slot),
         }
     }
 }
@@ -103,56 +109,86 @@ async fn build(
 ) -> Result<UnassignedSandbox> {
     let started = Instant::now();
     let (blueprint, pooled) = (purpose.blueprint(), purpose.is_pool());
-    let wants_warm = blueprint.wants_warm() && !host.pool.replaces(purpose.files(), &name, &WARM_SOURCES);
-    let warm = if wants_warm { host.warm_processes.get(&blueprint.layers) } else { None };
-    let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: JailKind::Sandbox };
-    let (launcher, pid) =
-        host.spawner.begin(&request, warm.as_deref().map(WarmProcess::user_namespace)).await?;
+    let wants_warm =
+        blueprint.wants_warm() && !host.pool.replaces(purpose.files(), &name, &blueprint.warm_sources());
+    let (warm, raised) = match purpose {
+        _ if !wants_warm => (None, None),
+        Purpose::Start(_) => host.warm_processes.for_client(&blueprint.layers, &host.cgroups).await.unzip(),
+        Purpose::Pool(_) | Purpose::Proof(_) => (host.warm_processes.get(&blueprint.layers), None),
+    };
+    let (launcher, pid, warm) = begin(host, slot, warm).await?;
     host.cgroups.create(slot)?;
     // Before PID 1 starts anything, so that every process is counted and limited.
     host.cgroups.attach(slot, pid)?;
-    if pooled {
+    if matches!(purpose, Purpose::Pool(_)) {
         host.cgroups.set_low_priority(slot, true)?;
     }
     let files = {
         let (host, name, limits, files) =
             (host.clone(), name.clone(), blueprint.limits, purpose.files().clone());
+        let top = blueprint.layers.first().cloned();
         blocking(move || {
             host.cgroups.limit(slot, &limits)?;
-            SandboxFiles::create(&host, &name, &files, limits.disk_mib)
+            SandboxFiles::create(&host, &name, &files, top.as_deref(), limits.disk_mib)
         })
     };
-    let network = async {
-        host.links.create(&host.addresses.link(slot), pid, host.addresses.gateway(slot)).await?;
-        Ok(match &warm {
-            Some(warm) => enter(host, warm, slot, pid).await,
-            None => None,
-        })
-    };
-    let (files, zygote) = tokio::join!(files, network);
-    let (files, zygote) = (files?, zygote?);
+    let (link, gateway) = (host.addresses.link(slot), host.addresses.gateway(slot));
+    let (files, network) = tokio::join!(files, host.links.create(&link, pid, gateway));
+    let files = files?;
+    network?;
     let cloned = started.elapsed();
 
-    let mut boot = Boot { zygote: zygote.is_some(), warm_up: pooled, ..blueprint.boot.clone() };
+    let mut boot = Boot { zygote: warm.is_some(), warm_up: pooled, ..blueprint.boot.clone() };
     if boot.nameservers.is_empty() {
         // The firewall forwards DNS queries from the gateway to the resolver.
         boot.nameservers = vec![host.addresses.gateway(slot).into()];
     }
+    let (zygote, served) = match warm.is_some() {
+        true => nonblocking_pair().map(|(zygote, served)| (Some(zygote), Some(served)))?,
+        false => (None, None),
+    };
     launch(host, purpose, slot, &launcher, &files, zygote).await?;
     let launched = started.elapsed();
-    let SandboxFiles { mut agent, log, .. } = files;
-    if let Err(error) = send(&mut agent, &boot, READY_TIMEOUT).await {
+    // The agent has its ends: with ours open too, the socket would not end with the agent.
+    let SandboxFiles { mut agent, log, control, guest, upper: _ } = files;
+    drop((control, guest));
+    let entered = async {
+        if let (Some(warm), Some(served)) = (&warm, served) {
+            enter(host, warm, slot, pid, served).await;
+        }
+    };
+    let timeout = READY_TIMEOUT.saturating_add(boot.ready_commands_time());
+    let (booted, ()) = tokio::join!(send(&mut agent, &boot, timeout), entered);
+    drop(raised);
+    if let Err(error) = booted {
         tracing::debug!(%error, "the agent did not acknowledge the boot message");
         let waited_ms = started.elapsed().as_millis() as u64;
+        if error.kind() != std::io::ErrorKind::TimedOut {
+            wait_for_end(pid).await;
+        }
         let log = super::log::tail(&log);
         return Err(match error.kind() {
             std::io::ErrorKind::TimedOut => Error::AgentSlow { waited_ms, log },
             _ => Error::AgentEnded { waited_ms, log },
         });
     }
+    if matches!(purpose, Purpose::Proof(_)) {
+        host.cgroups.set_low_priority(slot, true)?;
+    }
     let ready = started.elapsed();
     tracing::debug!(%name, pooled, warm = boot.zygote, ?cloned, ?launched, ?ready, "unassigned sandbox ready");
     Ok(UnassignedSandbox { name, slot, pid, pooled, agent })
+}
+
+/// Waits for an agent that has closed its socket to end: the last line of its log says why. An agent that goes on all the same is
+/// not waited for long.
+async fn wait_for_end(pid: u32) {
+    for _ in 0..MAX_END_CHECKS {
+        if process::start_ticks(pid).is_err() {
+            return;
+        }
+        tokio::time::sleep(END_CHECK_INTERVAL).await;
+    }
 }
 
 async fn launch(
@@ -169,15 +205,16 @@ async fn launch(
         layers: blueprint.layers.clone(),
         upper: files.upper.clone(),
         volumes: purpose.mounts().iter().filter_map(|mount| volume(host, mount)).collect(),
-        libexec: host.config.libexec.clone(),
         address: Some((host.addresses.guest(slot), host.addresses.gateway(slot))),
         tmpfs_mib: (blueprint.limits.memory_mib / 2).max(16),
         kind: JailKind::Sandbox,
         command: vec![format!("{LIBEXEC}/sandcove-agent")],
+        env: BTreeMap::new(),
+        directory: None,
     };
-    let mut fds = vec![&files.log_file, &files.control, &files.guest];
-    fds.extend(&zygote);
-    launcher.launch(&launch, &fds.into_iter().map(AsFd::as_fd).collect::<Vec<BorrowedFd<'_>>>()).await
+    let mut fds = vec![files.log.as_fd(), files.control.as_fd(), files.guest.as_fd()];
+    fds.extend(zygote.as_ref().map(AsFd::as_fd));
+    launcher.launch(&launch, &fds).await
 }
 
 /// Mount of a volume; `None` for a volume that was deleted while its sandbox had no processes.
@@ -192,23 +229,29 @@ struct SandboxFiles {
     control: OwnedFd,
     agent: UnixStream,
     guest: OwnedFd,
-    log: PathBuf,
-    log_file: OwnedFd,
+    log: File,
 }
 
 impl SandboxFiles {
-    fn create(host: &Host, name: &SandboxId, files: &Files, disk_mib: u64) -> Result<Self> {
-        let upper = match files {
-            Files::Empty => host.pool.create(name, disk_mib)?,
-            Files::Snapshot(snapshot) => host.pool.create_from(snapshot, name, disk_mib)?,
-            Files::Own => host.pool.sandbox(name),
+    fn create(
+        host: &Host,
+        name: &SandboxId,
+        files: &Files,
+        top: Option<&Path>,
+        disk_mib: u64,
+    ) -> Result<Self> {
+        let written = top.and_then(|layer| host.pool.written_layer(layer));
+        let upper = match (files, written) {
+            (Files::Empty, Some(layer)) => host.pool.create_above(&layer, name, disk_mib)?,
+            (Files::Empty, None) => host.pool.create(name, disk_mib)?,
+            (Files::Snapshot(snapshot), _) => host.pool.create_from(snapshot, name, disk_mib)?,
+            (Files::Own, _) => host.pool.sandbox(name),
         };
         let run_dir = host.run_dir(name);
         std::fs::create_dir(&run_dir).map_err(at("create", &run_dir))?;
         let socket = run_dir.join("control.sock");
         let control = UnixListener::bind(&socket).map_err(at("bind", &socket))?;
-        let log = host.pool.agent_log(name);
-        let log_file = OpenOptions::new().create(true).append(true).open(&log).map_err(at("create", &log))?;
+        let log = super::log::create().map_err(|source| kernel("create a log", source))?;
         // A socket and not a file: the messages hold secrets, which must not be on disk.
         let pair = || {
             let (ours, theirs) = StdUnixStream::pair()?;
@@ -216,47 +259,85 @@ impl SandboxFiles {
             Ok((UnixStream::from_std(ours)?, theirs))
         };
         let (agent, guest) = pair().map_err(|source| kernel("make a socket pair", source))?;
-        Ok(Self {
-            upper,
-            control: control.into(),
-            agent,
-            guest: guest.into(),
-            log,
-            log_file: log_file.into(),
-        })
+        Ok(Self { upper, control: control.into(), agent, guest: guest.into(), log })
     }
 }
 
-/// Forks the warm process into a sandbox that is being created, and waits until the fork is in place. The fork gets the
-/// sandbox's root when PID 1 pivots: the kernel moves every process that has the old root, so the fork must not be entering
-/// just then. When this fails, the sandbox starts its interpreter cold.
-async fn enter(host: &Host, warm: &WarmProcess, slot: u32, pid: u32) -> Option<OwnedFd> {
-    match try_enter(host, warm, slot, pid).await {
-        Ok(socket) => Some(socket),
-        Err(error) => {
-            tracing::warn!(
+/// Has the first process cloned, below the warm process if there is one. A warm process that is ending is done without.
+async fn begin(
+    host: &Host,
+    slot: u32,
+    warm: Option<Arc<WarmProcess>>,
+) -> Result<(Launcher, u32, Option<Arc<WarmProcess>>)> {
+    let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: JailKind::Sandbox };
+    if let Some(warm) = warm {
+        match host.spawner.begin(&request, Some(&warm.namespaces)).await {
+            Ok((launcher, pid)) => return Ok((launcher, pid, Some(warm))),
+            Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to fork the warm process into a sandbox; its interpreter starts cold"
-            );
-            None
+                "failed to begin a sandbox below its warm process; its interpreter starts cold"
+            ),
         }
     }
+    let (launcher, pid) = host.spawner.begin(&request, None).await?;
+    Ok((launcher, pid, None))
 }
 
-async fn try_enter(host: &Host, warm: &WarmProcess, slot: u32, pid: u32) -> Result<OwnedFd> {
-    let failed = |source| kernel("enter a sandbox", source);
-    let (socket, serving) = nonblocking_pair()?;
-    let pidfd = process::open(pid).map_err(failed)?;
-    warm.enter(host.cgroups.procs_files(slot), pidfd.as_fd(), &serving).map_err(failed)?;
-    drop(serving);
-    let socket = sys::watch(socket).map_err(failed)?;
-    let mut byte = [0];
-    let read = socket.async_io(Interest::READABLE, |fd| rustix::io::read(fd, &mut byte).map_err(Into::into));
-    match tokio::time::timeout(ENTER_TIMEOUT, read).await {
-        Ok(Ok(1)) => Ok(socket.into_inner()),
-        Ok(Ok(_)) => Err(failed(std::io::ErrorKind::UnexpectedEof.into())),
-        Ok(Err(error)) => Err(failed(error)),
-        Err(_) => Err(failed(std::io::ErrorKind::TimedOut.into())),
+/// Forks the warm process into a sandbox that has executed its agent, and waits until the fork is in place. The first process
+/// has its last root and its filters by then: whatever the fork does, it finds a sandbox that is locked. When this fails,
+/// the interpreter notices that nobody serves its socket, and starts cold.
+async fn enter(host: &Host, warm: &WarmProcess, slot: u32, pid: u32, served: OwnedFd) {
+    if let Err(error) = try_enter(host, warm, slot, pid, served).await {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "failed to fork the warm process into a sandbox; its interpreter starts cold"
+        );
+    }
+}
+
+async fn try_enter(host: &Host, warm: &WarmProcess, slot: u32, pid: u32, served: OwnedFd) -> Result<()> {
+    let failed = |source| kernel("fork the warm process into a sandbox", source);
+    let (report, theirs) = nonblocking_pair()?;
+    warm.enter(pid, &theirs, &served).map_err(failed)?;
+    drop((theirs, served));
+    let report = sys::watch(report).map_err(failed)?;
+    let step = async || {
+        let mut byte = [0];
+        let read =
+            report.async_io(Interest::READABLE, |fd| rustix::io::read(fd, &mut byte).map_err(Into::into));
+        match tokio::time::timeout(ENTER_TIMEOUT, read).await {
+            Ok(Ok(1)) => Ok(()),
+            Ok(Ok(_)) => Err(failed(std::io::ErrorKind::UnexpectedEof.into())),
+            Ok(Err(error)) => Err(failed(error)),
+            Err(_) => Err(failed(std::io::ErrorKind::TimedOut.into())),
+        }
+    };
+    // It is in the sandbox's PID namespace, and still in the warm process's control group.
+    step().await?;
+    adopt_forks(host, warm.slot, slot, pid)?;
+    rustix::io::write(&report, b"g").map_err(|error| failed(error.into()))?;
+    step().await
+}
+
+/// Moves the forks of a warm process that are in the sandbox's PID namespace to the sandbox's control group. They are looked
+/// up and not asked: a warm process is not trusted, and could name any process.
+fn adopt_forks(host: &Host, warm: u32, slot: u32, pid: u32) -> Result<()> {
+    let namespace = |pid: i64| std::fs::read_link(format!("/proc/{pid}/ns/pid"));
+    let wanted = namespace(pid.into()).map_err(|source| kernel("read a PID namespace", source))?;
+    let mut found = false;
+    for fork in host.cgroups.pids(warm)? {
+        // Others end meanwhile.
+        if namespace(fork.into()).is_ok_and(|namespace| namespace == wanted)
+            && let Ok(fork) = u32::try_from(fork)
+        {
+            host.cgroups.attach(slot, fork)?;
+            found = true;
+        }
+    }
+    if found {
+        Ok(())
+    } else {
+        Err(kernel("find the fork of a warm process", std::io::ErrorKind::NotFound.into()))
     }
 }
 

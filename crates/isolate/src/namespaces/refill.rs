@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::prepare::{Purpose, prepare};
-use crate::Result;
+use crate::{Blueprint, Result, WarmState};
 
 /// Interval at which a waiting refill looks again, and its pause after each round.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -13,6 +13,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Interval at which the pool is checked without a start.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which a bucket with a task of its own is checked.
+const OWN_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Failures in a row after which the sandboxes of such a bucket are not kept any more.
+const MAX_FAILURES: u32 = 3;
 
 /// Keeps the pool filled for as long as the host exists.
 pub(super) async fn keep_filled(host: Weak<Host>) {
@@ -34,6 +38,44 @@ pub(super) async fn keep_filled(host: Weak<Host>) {
         };
         drop(host);
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Keeps the bucket of one blueprint filled for as long as it is kept and its sandboxes can be created.
+pub(super) async fn keep_own_filled(host: Weak<Host>, blueprint: Blueprint) {
+    let mut failures = 0;
+    loop {
+        let Some(host) = host.upgrade() else { return };
+        let Some(missing) = host.sandbox_pool.missing_of(&blueprint) else { return };
+        let state = host.warm_processes.state(&blueprint.layers).map(|(state, _)| state);
+        let is_cold = blueprint.wants_warm() && state == Some(WarmState::Starting);
+        if missing == 0 || is_cold || host.sandbox_pool.should_own_wait() {
+            drop(host);
+            tokio::time::sleep(OWN_CHECK_INTERVAL).await;
+            continue;
+        }
+        match prepare(&host, Purpose::Pool(&blueprint)).await {
+            Ok(sandbox) => {
+                failures = 0;
+                if let Some(unwanted) = host.sandbox_pool.put(&blueprint, sandbox) {
+                    host.discard(unwanted).await;
+                }
+            }
+            Err(error) => {
+                failures += 1;
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to create a pooled sandbox"
+                );
+                if failures == MAX_FAILURES {
+                    for sandbox in host.sandbox_pool.remove_one(&blueprint) {
+                        host.discard(sandbox).await;
+                    }
+                    return;
+                }
+                tokio::time::sleep(PAUSE_AFTER_FAILURE).await;
+            }
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! A running sandbox of this backend, and the release of its resources.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,27 +32,37 @@ struct Inner {
 }
 
 impl RunningSandbox {
-    /// Opens the sandbox that `record` describes; `None` when its PID 1 has ended.
+    /// Opens the sandbox that a record of an earlier server describes; `None` when its PID 1 has ended.
     ///
     /// # Errors
     /// When this cannot be determined, or PID 1 is not in its control group: that is no proof that it has ended.
+    pub(super) fn recorded(host: Arc<Host>, record: Record) -> Result<Option<Self>> {
+        let Some(sandbox) = Self::open(host, record)? else { return Ok(None) };
+        let Inner { host, record, .. } = &*sandbox.inner;
+        if host.cgroups.contains(record.slot, record.pid)? {
+            return Ok(Some(sandbox));
+        }
+        match process::user(record.pid) {
+            Ok(user) if user == host.addresses.id_base(record.slot) => Err(Error::Unproven {
+                id: record.id.to_string(),
+                reason: format!("process {} runs, but not in control group s{}", record.pid, record.slot),
+            }),
+            // Another process that started in the same tick of another boot.
+            Ok(_) => Ok(None),
+            Err(error) if process::is_gone(&error) => Ok(None),
+            Err(source) => Err(Error::Kernel { action: format!("inspect process {}", record.pid), source }),
+        }
+    }
+
+    /// Opens the sandbox that `record` describes, in whose control group this server has put PID 1; `None` when PID 1 has ended.
+    ///
+    /// # Errors
+    /// When this cannot be determined.
     pub(super) fn open(host: Arc<Host>, record: Record) -> Result<Option<Self>> {
         let failed = |source| Error::Kernel { action: format!("inspect process {}", record.pid), source };
         let Some(pidfd) = process::find(record.pid, record.start_ticks).map_err(failed)? else {
             return Ok(None);
         };
-        if !host.cgroups.contains(record.slot, record.pid)? {
-            return match process::user(record.pid) {
-                Ok(user) if user == host.addresses.id_base(record.slot) => Err(Error::Unproven {
-                    id: record.id.to_string(),
-                    reason: format!("process {} runs, but not in control group s{}", record.pid, record.slot),
-                }),
-                // Another process that started in the same tick of another boot.
-                Ok(_) => Ok(None),
-                Err(error) if process::is_gone(&error) => Ok(None),
-                Err(error) => Err(failed(error)),
-            };
-        }
         let namespace = format!("/proc/{}/ns/net", record.pid);
         let network_namespace = match open(&namespace, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
             Ok(namespace) => namespace,
@@ -73,10 +82,6 @@ impl RunningSandbox {
 
     pub(crate) async fn connect(&self, port: u16) -> std::io::Result<TcpStream> {
         self.inner.host.dialer.connect(&self.inner.network_namespace, port).await
-    }
-
-    pub(crate) fn control_socket(&self) -> PathBuf {
-        self.inner.host.run_dir(&self.inner.record.id).join("control.sock")
     }
 
     pub(crate) async fn wait(&self) -> ExitReason {
@@ -113,6 +118,7 @@ impl RunningSandbox {
     /// Kills all processes and waits for them to end.
     pub(super) async fn end_processes(&self) -> Result<()> {
         let Inner { host, record, pidfd, .. } = &*self.inner;
+        host.burners.remove(&host.cgroups, record.slot);
         host.cgroups.kill(record.slot);
         // The kernel ends every process of a PID namespace with its first one.
         let _ = pidfd_send_signal(pidfd.get_ref().as_fd(), Signal::KILL);

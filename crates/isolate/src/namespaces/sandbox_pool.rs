@@ -18,7 +18,7 @@ const REFILL_DELAY: Duration = Duration::from_millis(250);
 
 /// The pooled sandboxes, by blueprint.
 pub(super) struct SandboxPool {
-    /// Number of sandboxes to keep for each blueprint.
+    /// Number of sandboxes to keep for each blueprint, unless it has a lower maximum of its own.
     target: usize,
     buckets: Mutex<Vec<Bucket>>,
     taken: Notify,
@@ -30,7 +30,18 @@ pub(super) struct SandboxPool {
 /// The pooled sandboxes of one blueprint.
 struct Bucket {
     blueprint: Blueprint,
+    target: usize,
+    filled_by: FilledBy,
     ready: Vec<UnassignedSandbox>,
+}
+
+/// The task that fills a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FilledBy {
+    /// The one that fills all buckets of the server's own templates.
+    Common,
+    /// One of its own: the sandboxes of other templates may take minutes to be ready, or never be.
+    Own,
 }
 
 /// Guard of a start that creates its own sandbox: the pool is not filled while it exists.
@@ -53,14 +64,38 @@ impl SandboxPool {
         }
     }
 
-    /// Adds `blueprint` to those that are kept in the pool.
-    pub(super) fn add(&self, blueprint: Blueprint) {
-        self.with(|buckets| {
-            if !buckets.iter().any(|bucket| bucket.blueprint == blueprint) {
-                buckets.push(Bucket { blueprint, ready: Vec::new() });
+    /// Adds `blueprint` to those that are kept in the pool. With `max`, at most so many sandboxes are kept, and a task of its own
+    /// has to fill the bucket. Returns whether the blueprint was not kept before.
+    pub(super) fn add(&self, blueprint: Blueprint, max: Option<usize>) -> bool {
+        let target = max.map_or(self.target, |max| max.min(self.target));
+        let filled_by = if max.is_some() { FilledBy::Own } else { FilledBy::Common };
+        let is_new = self.with(|buckets| {
+            let is_new = !buckets.iter().any(|bucket| bucket.blueprint == blueprint);
+            if is_new {
+                buckets.push(Bucket { blueprint, target, filled_by, ready: Vec::new() });
             }
+            is_new
         });
         self.taken.notify_one();
+        is_new
+    }
+
+    /// Stops keeping sandboxes of `blueprint`, and returns those that were ready.
+    pub(super) fn remove_one(&self, blueprint: &Blueprint) -> Vec<UnassignedSandbox> {
+        self.with(|buckets| {
+            buckets
+                .extract_if(.., |bucket| bucket.blueprint == *blueprint)
+                .flat_map(|bucket| bucket.ready)
+                .collect()
+        })
+    }
+
+    /// Number of sandboxes of `blueprint` that are missing; `None` when they are not kept.
+    pub(super) fn missing_of(&self, blueprint: &Blueprint) -> Option<usize> {
+        self.with(|buckets| {
+            let bucket = buckets.iter().find(|bucket| bucket.blueprint == *blueprint)?;
+            Some(bucket.target.saturating_sub(bucket.ready.len()))
+        })
     }
 
     /// Stops keeping sandboxes of these layers, and returns those that were ready.
@@ -118,18 +153,29 @@ impl SandboxPool {
     /// Whether the processors are needed elsewhere: by a start that creates its own sandbox, or, while the pool is at least
     /// half full, by a sandbox that has just been taken.
     pub(super) fn should_wait(&self) -> bool {
-        let half_full =
-            self.with(|buckets| buckets.iter().all(|bucket| bucket.ready.len() * 2 >= self.target));
-        let idle = self.last_taken.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= REFILL_DELAY;
-        self.own_starts.load(Ordering::Relaxed) > 0 || (half_full && !idle)
+        let half_full = self.with(|buckets| {
+            let common = |bucket: &&Bucket| bucket.filled_by == FilledBy::Common;
+            buckets.iter().filter(common).all(|bucket| bucket.ready.len() * 2 >= bucket.target)
+        });
+        self.own_starts.load(Ordering::Relaxed) > 0 || (half_full && !self.is_idle())
     }
 
-    /// Blueprint with the fewest ready sandboxes below the target. A blueprint whose warm process is not ready waits for it:
+    /// Whether a bucket with a task of its own should wait: for the same, and for every sandbox that has just been taken.
+    pub(super) fn should_own_wait(&self) -> bool {
+        self.own_starts.load(Ordering::Relaxed) > 0 || !self.is_idle()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.last_taken.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= REFILL_DELAY
+    }
+
+    /// Blueprint with the fewest ready sandboxes below the target, among those without a task of their own. A blueprint whose warm process is not ready waits for it:
     /// a cold start takes longer than that.
     pub(super) fn missing(&self, warm: &WarmProcesses) -> Option<Blueprint> {
         self.with(|buckets| {
             let can_be_filled = |bucket: &&Bucket| {
-                bucket.ready.len() < self.target
+                bucket.filled_by == FilledBy::Common
+                    && bucket.ready.len() < bucket.target
                     && (!bucket.blueprint.wants_warm() || warm.get(&bucket.blueprint.layers).is_some())
             };
             buckets

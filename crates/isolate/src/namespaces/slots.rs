@@ -50,11 +50,10 @@ impl Slots {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).get(slot as usize).copied().unwrap_or(false)
     }
 
-    pub(super) fn release(&self, slot: u32) {
-        if let Some(taken) = self.taken.lock().unwrap_or_else(PoisonError::into_inner).get_mut(slot as usize)
-        {
-            *taken = false;
-        }
+    /// Releases a slot; false when it was not taken. Its owner calls this once: a second time, the slot may be that of another sandbox.
+    pub(super) fn release(&self, slot: u32) -> bool {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.get_mut(slot as usize).is_none_or(|taken| std::mem::replace(taken, false))
     }
 }
 
@@ -69,7 +68,8 @@ mod tests {
         assert!(!slots.mark(0));
         assert_eq!(slots.take().unwrap(), 1);
         assert!(slots.take().is_err());
-        slots.release(1);
+        assert!(slots.release(1));
+        assert!(!slots.release(1));
         assert_eq!(slots.take().unwrap(), 1);
         slots.keep_only(&[1, 7]);
         assert_eq!(slots.take().unwrap(), 0);

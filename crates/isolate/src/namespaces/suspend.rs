@@ -32,7 +32,7 @@ impl RunningSandbox {
     }
 
     /// Takes a snapshot and returns how long the processes were frozen.
-    pub(crate) async fn snapshot(&self, name: &str) -> Result<Duration> {
+    pub(crate) async fn snapshot(&self, name: &str, account: u64) -> Result<Duration> {
         self.write_back().await?;
         let began = Instant::now();
         self.freeze().await?;
@@ -40,7 +40,8 @@ impl RunningSandbox {
         let taken = {
             let (host, record, name) = (self.host().clone(), self.record().clone(), name.to_owned());
             // Frozen processes are in no system call, so overlayfs is not in the middle of an operation.
-            blocking(move || host.pool.take_snapshot(&record.id, &name, record.limits.disk_mib)).await
+            let disk_mib = record.limits.disk_mib;
+            blocking(move || host.pool.take_snapshot(&record.id, &name, disk_mib, account)).await
         };
         crash::point("snapshot.taken");
         let thawed = self.set_frozen(false).await;
@@ -87,7 +88,15 @@ impl RunningSandbox {
 
     async fn set_frozen(&self, frozen: bool) -> Result<()> {
         let (host, slot) = (self.host().clone(), self.record().slot);
-        blocking(move || host.cgroups.freeze(slot, frozen)).await
+        blocking(move || {
+            host.burners.remove(&host.cgroups, slot);
+            host.cgroups.freeze(slot, frozen)?;
+            if !frozen {
+                host.burners.add(&host.cgroups, slot);
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Thaws the processes when `result` is an error: a freeze is whole or undone.

@@ -85,7 +85,7 @@ impl Found {
     fn of(host: &Arc<Host>, id: &SandboxId) -> Result<Self> {
         let Ok(record) = record::read(&host.run_dir(id)) else { return Ok(Self::Unrecorded) };
         let slot = record.slot;
-        match RunningSandbox::open(host.clone(), record) {
+        match RunningSandbox::recorded(host.clone(), record) {
             Ok(Some(sandbox)) => {
                 host.slots.mark(slot);
                 Ok(Self::Running(sandbox))
@@ -104,7 +104,7 @@ async fn clear(host: &Arc<Host>, id: &SandboxId, found: Found, keep: Keep) -> Re
     match (found, keep) {
         (Found::Running(sandbox), Keep::Nothing) => sandbox.destroy().await,
         (Found::Running(sandbox), Keep::Files) => sandbox.shut_down().await,
-        (Found::Dead(slot), _) if !host.slots.is_taken(slot) => host.release(&[id], slot, keep).await,
+        (Found::Dead(slot), _) if host.slots.mark(slot) => host.release(&[id], slot, keep).await,
         (Found::Dead(_) | Found::Unrecorded, _) => remove_files(host, id, keep),
     }
 }

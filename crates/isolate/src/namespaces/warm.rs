@@ -1,23 +1,37 @@
 //! Warm processes: per template one interpreter that has done its imports and waits in a jail of its own to be forked into
 //! new sandboxes. The start of an interpreter, a second or more, is paid once, before any request.
 //!
-//! The user namespace of a warm process is the parent of its sandboxes' user namespaces, so it may enter these and no
-//! others. When a warm process dies, sandboxes start their interpreters cold until it is replaced.
+//! A warm process runs code of its template, which may be hostile. The user and PID namespaces of its sandboxes are made in its
+//! own, so it may enter these and no others (docs/decisions/0014-a-warm-process-is-a-tenant.md). When a warm process dies,
+//! sandboxes start their interpreters cold until it is replaced.
 
-use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use sandcove_wire::boot::WARM_COMMAND;
+use rustix::fs::{Mode, OFlags, open};
+
+use sandcove_wire::boot::{ENV_PYTHON, PYTHON, WARM_ARGUMENTS};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Blueprint, Error, Result, jail, packet};
+use super::process;
+use super::warm_priority::{Raised, WarmPriority};
+use crate::cgroup::Cgroups;
+use crate::jail::Parent;
+use crate::{Blueprint, Error, Limits, Result, WarmState, jail, packet};
 
 /// Prefix of the directory names of warm processes; ids of sandboxes begin with an `i`.
 pub(super) const WARM_PREFIX: &str = "warm";
+
+/// Resource limits of a warm process of the server's own templates.
+const OWN_LIMITS: Limits = Limits { memory_mib: 4096, cpus: 2, pids: 256, disk_mib: 256 };
+/// Bytes of variables that a warm process gets at most: they go to the spawner in one packet.
+const MAX_ENVIRONMENT: usize = 24 * 1024;
+/// Time for which starts of sandboxes wait for the first start of a process: beyond it, each starts an interpreter of its own.
+const FIRST_START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A warm process to keep running.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,31 +41,74 @@ pub(super) struct WarmSpec {
     /// Program and arguments. Descriptor 3 is the control socket: the process writes one byte when it is warm, then
     /// forks for every message (see [`Enter`]).
     pub(super) command: Vec<String>,
+    /// Variables beside the usual ones.
+    pub(super) env: BTreeMap<String, String>,
+    /// Resource limits until it is ready.
+    pub(super) limits: Limits,
+    /// Whether a stranger has written the template: the process has the lowest priority, gets less memory once it is ready, and is
+    /// given up when it fails.
+    pub(super) is_foreign: bool,
 }
 
 impl WarmSpec {
-    /// Describes the warm process for sandboxes of `blueprint`.
-    pub(super) fn of(blueprint: &Blueprint) -> Self {
-        Self { layers: blueprint.layers.clone(), command: WARM_COMMAND.map(str::to_owned).to_vec() }
+    /// Describes the warm process for sandboxes of `blueprint`. `memory_mib` is its maximum memory if the template is not the
+    /// server's own.
+    pub(super) fn of(blueprint: &Blueprint, memory_mib: Option<u64>) -> Self {
+        let given = blueprint.warm_service().map(|service| &service.env);
+        let python = given.and_then(|env| env.get(ENV_PYTHON)).map_or(PYTHON, String::as_str);
+        let mut env = given.cloned().unwrap_or_default();
+        if env.iter().map(|(name, value)| name.len() + value.len() + 8).sum::<usize>() > MAX_ENVIRONMENT {
+            env.clear();
+        }
+        env.entry("HOME".to_owned()).or_insert_with(|| "/root".to_owned());
+        Self {
+            layers: blueprint.layers.clone(),
+            command: std::iter::once(python).chain(WARM_ARGUMENTS).map(str::to_owned).collect(),
+            env,
+            limits: memory_mib.map_or(OWN_LIMITS, |memory_mib| Limits { memory_mib, ..OWN_LIMITS }),
+            is_foreign: memory_mib.is_some(),
+        }
     }
+}
+
+/// A warm process that is kept running.
+struct Kept {
+    spec: WarmSpec,
+    keeping: Keeping,
+    state: WarmState,
+    /// Present limit of its memory, MiB; 0 when it has failed.
+    limit_mib: u64,
+}
+
+/// State that a warm process shares with the task that keeps it.
+#[derive(Debug, Clone)]
+pub(super) struct Keeping {
+    /// Ends the process for good.
+    pub(super) end: CancellationToken,
+    /// Cancelled once the first start of the process has succeeded or failed, and with `end`.
+    pub(super) tried: CancellationToken,
+    /// Priority of the process.
+    pub(super) priority: Arc<WarmPriority>,
 }
 
 /// The warm processes, by layers.
 #[derive(Default)]
 pub(super) struct WarmProcesses {
-    /// Processes that are kept running, each with the token that ends it.
-    kept: Mutex<Vec<(WarmSpec, CancellationToken)>>,
+    kept: Mutex<Vec<Kept>>,
     ready: Mutex<HashMap<Vec<PathBuf>, Arc<WarmProcess>>>,
 }
 
 /// A warm process that is ready.
 pub(super) struct WarmProcess {
-    pub(super) user_namespace: OwnedFd,
+    /// Slot that it holds, and in whose control group its forks begin.
+    pub(super) slot: u32,
+    /// The namespaces that those of its sandboxes are made in.
+    pub(super) namespaces: Parent,
     pub(super) control: OwnedFd,
 }
 
-/// Message to a warm process: fork, enter the jail, serve. Descriptors: the pidfd of the jail's first process, the control
-/// socket to serve there, and the `cgroup.procs` files for the fork to join.
+/// Message to a warm process: fork, enter the sandbox, serve. Descriptors: the sandbox's PID, network and user namespaces, its
+/// first process as a pidfd, the socket on which the fork reports, and the control socket to serve.
 #[derive(Debug, Serialize)]
 struct Enter {
     /// Bit mask of the capabilities to keep.
@@ -66,23 +123,67 @@ impl WarmProcesses {
         self.lock().get(layers).cloned()
     }
 
-    /// Registers the process for `spec` and returns the token that ends it; `None` when it is registered already.
-    pub(super) fn begin(&self, spec: &WarmSpec) -> Option<CancellationToken> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.iter().any(|(known, _)| known == spec) {
+    /// The warm process for `layers`, for a sandbox that a client waits for. If the process is in its first start, the sandbox waits
+    /// with it: it is ahead of an interpreter that this sandbox would start, and both would need the same processors. The process has the
+    /// usual priority while the guard exists.
+    pub(super) async fn for_client<'a>(
+        &self,
+        layers: &[PathBuf],
+        cgroups: &'a Cgroups,
+    ) -> Option<(Arc<WarmProcess>, Raised<'a>)> {
+        let Keeping { tried, priority, .. } = self.keeping(layers)?;
+        let raised = priority.raise(cgroups);
+        if tokio::time::timeout(FIRST_START_TIMEOUT, tried.cancelled()).await.is_err() {
+            // The next ones do not wait again.
+            tried.cancel();
+        }
+        self.get(layers).map(|warm| (warm, raised))
+    }
+
+    fn keeping(&self, layers: &[PathBuf]) -> Option<Keeping> {
+        let kept = self.kept();
+        kept.iter().find(|kept| kept.spec.layers == layers).map(|kept| kept.keeping.clone())
+    }
+
+    /// Registers the process for `spec`; `None` when there is one for these layers.
+    pub(super) fn begin(&self, spec: &WarmSpec) -> Option<Keeping> {
+        let mut kept = self.kept();
+        if kept.iter().any(|known| known.spec.layers == spec.layers) {
             return None;
         }
         let end = CancellationToken::new();
-        kept.push((spec.clone(), end.clone()));
-        Some(end)
+        let keeping = Keeping { tried: end.child_token(), end, priority: Arc::default() };
+        let limit_mib = spec.limits.memory_mib;
+        let (spec, state) = (spec.clone(), WarmState::Starting);
+        kept.push(Kept { spec, keeping: keeping.clone(), state, limit_mib });
+        Some(keeping)
     }
 
     /// Ends the process for these layers for good.
     pub(super) fn remove(&self, layers: &[PathBuf]) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, end) in kept.extract_if(.., |(spec, _)| spec.layers == layers) {
-            end.cancel();
+        for kept in self.kept().extract_if(.., |kept| kept.spec.layers == layers) {
+            kept.keeping.end.cancel();
         }
+    }
+
+    /// Notes the state of the process that `end` ends, and its present limit in MiB.
+    pub(super) fn note(&self, end: &CancellationToken, layers: &[PathBuf], state: WarmState, limit_mib: u64) {
+        let mut kept = self.kept();
+        let of = |kept: &&mut Kept| kept.spec.layers == layers && !end.is_cancelled();
+        if let Some(kept) = kept.iter_mut().find(of) {
+            (kept.state, kept.limit_mib) = (state, limit_mib);
+        }
+    }
+
+    /// The state of the process for these layers and its present limit in MiB; `None` when none is kept.
+    pub(super) fn state(&self, layers: &[PathBuf]) -> Option<(WarmState, u64)> {
+        let kept = self.kept();
+        let found = kept.iter().find(|kept| kept.spec.layers == layers)?;
+        Some((found.state.clone(), found.limit_mib))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a process that is ready.
@@ -95,36 +196,27 @@ impl WarmProcesses {
         self.lock().remove(layers);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<PathBuf>, Arc<WarmProcess>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<PathBuf>, Arc<WarmProcess>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl WarmProcess {
-    /// The user namespace that its sandboxes' user namespaces are created in.
-    pub(super) fn user_namespace(&self) -> &OwnedFd {
-        &self.user_namespace
-    }
-
-    /// Asks the process to fork into a jail, join the control groups with the files `groups`, and serve `socket` there.
-    /// The socket closes if the fork fails.
-    pub(super) fn enter(
-        &self,
-        groups: Vec<PathBuf>,
-        pidfd: BorrowedFd<'_>,
-        socket: &OwnedFd,
-    ) -> std::io::Result<()> {
-        let groups: Vec<File> = groups
-            .into_iter()
-            .map(|path| OpenOptions::new().write(true).open(path))
-            .collect::<std::io::Result<_>>()?;
+    /// Asks the process to fork into the sandbox whose first process is `pid`, to report on `report`, and to serve `served`
+    /// there. Both close if the fork fails.
+    pub(super) fn enter(&self, pid: u32, report: &OwnedFd, served: &OwnedFd) -> std::io::Result<()> {
+        let pidfd = process::open(pid)?;
+        let namespace = |name: &str| {
+            open(format!("/proc/{pid}/ns/{name}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        };
+        let (processes, network, users) = (namespace("pid")?, namespace("net")?, namespace("user")?);
         let filter = jail::refusals().map_err(std::io::Error::other)?;
         let message = Enter {
             capabilities: jail::kept_mask(),
             seccomp: filter.iter().map(|byte| format!("{byte:02x}")).collect(),
         };
-        let fds: Vec<BorrowedFd<'_>> =
-            [pidfd, socket.as_fd()].into_iter().chain(groups.iter().map(AsFd::as_fd)).collect();
+        let fds: [BorrowedFd<'_>; 6] =
+            [&processes, &network, &users, &pidfd, report, served].map(|descriptor| descriptor.as_fd());
         // The socket does not block: a process that does not take its messages is as good as dead.
         packet::send(&self.control, &message, &fds)
     }

@@ -6,12 +6,10 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt::{ip_original_dst, set_socket_keepalive, set_socket_linger};
-use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -20,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::requested_host::RequestedHost;
 use super::resolver::Servers;
-use crate::sys;
+use super::sockets::{descriptor_limit, guard};
 
 /// Timeout for a connection to name its host.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,9 +47,7 @@ pub(super) struct ConnectionLimits {
 
 impl ConnectionLimits {
     pub(super) fn new() -> Self {
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-        let connections =
-            usize::try_from(descriptors / 4).unwrap_or(MAX_PER_SANDBOX).clamp(16, Semaphore::MAX_PERMITS);
+        let connections = (descriptor_limit() / 4).clamp(16, Semaphore::MAX_PERMITS);
         Self {
             total: Arc::new(Semaphore::new(connections)),
             per_sandbox: MAX_PER_SANDBOX.min(connections / 4),
@@ -211,7 +207,7 @@ async fn connect(addresses: &[Ipv4Addr], port: u16) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses.iter().take(MAX_ATTEMPTS) {
         let socket = TcpSocket::new_v4()?;
-        sys::mark(socket.as_fd(), super::GUARDED_MARK)?;
+        guard(&socket)?;
         match timeout(CONNECT_TIMEOUT, socket.connect(SocketAddr::from((*address, port)))).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error,

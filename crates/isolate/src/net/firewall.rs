@@ -1,24 +1,20 @@
 //! The firewall of sandboxes, by nftables. Each instance has one table. Every rule starts from the interface a packet
 //! arrives at, so that no content of a packet chooses its rule.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::egress::{ConnectionLimits, EgressProxy, EgressRules};
-use super::policy::{MAX_CONNECTIONS, RuleTarget};
+use super::policy::RuleTarget;
 use super::resolver::Servers;
-use super::{Addresses, GUARDED_MARK, SLOTS_PER_INSTANCE};
+use super::sockets::GUARDED_MARK;
+use super::{Addresses, SLOTS_PER_INSTANCE, forwarding, links, reserved, tracking};
 use crate::{Error, NetworkPolicy, Record, Result};
-
-/// Ranges that are unreachable under any policy: private, shared, loopback, link-local (with cloud metadata), multicast and
-/// reserved ranges.
-const BLOCKED: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
-                       192.168.0.0/16, 224.0.0.0/4, 240.0.0.0/4";
 
 /// Rate of denials to one sandbox that are answered; further ones are dropped.
 const ANSWERS: &str = "200/second burst 1000 packets";
@@ -29,32 +25,41 @@ pub(crate) struct Firewall {
     table: String,
     addresses: Addresses,
     resolvers: Vec<Ipv4Addr>,
+    /// Maximum number of connections of a sandbox with the outside.
+    connections: u32,
+    /// Interfaces of the host that forward packets because of this program.
+    opened: BTreeSet<String>,
+    /// Whether networks for documentation are the internet of this host.
+    is_laboratory: bool,
     /// Egress proxies, by slot.
     proxies: Mutex<HashMap<u32, EgressProxy>>,
-    limits: ConnectionLimits,
+    /// Read at first use: the limit of open files is raised after the start of the spawner, which keeps the lower one.
+    limits: LazyLock<ConnectionLimits>,
 }
 
 impl Firewall {
-    /// Installs the table, replacing that of an earlier server, and enables packet forwarding on the host. The policies
-    /// of an earlier server's sandboxes, `held`, apply from the first moment; their egress proxies wait for
-    /// [`Firewall::set`].
+    /// Installs the table, replacing that of an earlier server, and enables packet forwarding on the host. The table is for
+    /// `slots` sandboxes. The policies of an earlier server's sandboxes, `held`, apply from the first moment; their egress
+    /// proxies wait for [`Firewall::set`].
     pub(crate) async fn install(
         instance: u32,
         addresses: Addresses,
         dns: Option<Vec<IpAddr>>,
+        slots: u32,
         held: &[Record],
     ) -> Result<Self> {
         let resolvers = match dns {
             Some(list) => only_v4(list),
             None => host_resolvers(),
         };
-        let firewall = Self::new(table(instance), addresses, resolvers);
-        let forwarding = "/proc/sys/net/ipv4/ip_forward";
-        std::fs::write(forwarding, "1").map_err(|source| Error::Path {
-            action: "write",
-            path: forwarding.into(),
-            source,
-        })?;
+        let mut firewall = Self::new(table(instance), addresses, resolvers);
+        if !tracking::is_loaded() {
+            let table = &firewall.table;
+            nft(&format!("table inet {table} {{ chain tracking {{ ct state new accept }} }}\n")).await?;
+        }
+        firewall.connections = tracking::connections_of_each(slots);
+        firewall.opened = forwarding::open().await?;
+        firewall.is_laboratory = reserved::is_laboratory(links::default_gateway());
         let mut script = firewall.ruleset();
         for record in held.iter().filter(|record| record.network != NetworkPolicy::default()) {
             script += &firewall.target(record.slot).script(&record.network, None)?;
@@ -64,13 +69,24 @@ impl Firewall {
     }
 
     fn new(table: String, addresses: Addresses, resolvers: Vec<Ipv4Addr>) -> Self {
-        Self { table, addresses, resolvers, proxies: Mutex::default(), limits: ConnectionLimits::new() }
+        Self {
+            table,
+            addresses,
+            resolvers,
+            connections: 0,
+            opened: BTreeSet::new(),
+            is_laboratory: false,
+            proxies: Mutex::default(),
+            limits: LazyLock::new(ConnectionLimits::new),
+        }
     }
 
     /// Removes the table of an instance; a missing one is no error.
     pub(crate) async fn remove(instance: u32) -> Result<()> {
-        let table = table(instance);
-        nft(&format!("table inet {table} {{}}\ndelete table inet {table}\n")).await
+        let (table, opened) = (table(instance), forwarding::opened().await);
+        nft(&format!("table inet {table} {{}}\ndelete table inet {table}\n")).await?;
+        forwarding::close(&opened).await;
+        Ok(())
     }
 
     /// Writes the whole table. A policy comes before established connections, so that a new policy cuts them.
@@ -84,7 +100,15 @@ impl Firewall {
     ///
     /// Adding before deleting makes the replacement one transaction that also works the first time.
     fn ruleset(&self) -> String {
-        let Self { table, addresses, .. } = self;
+        let Self { table, addresses, connections, .. } = self;
+        let (blocked, blocked6) = (reserved::v4_elements(self.is_laboratory), reserved::v6_elements());
+        let opened: Vec<_> = self.opened.iter().map(|name| format!("\"{name}\"")).collect();
+        // A set without elements has no such clause.
+        let opened = match opened.is_empty() {
+            true => String::new(),
+            false => format!("elements = {{ {} }}", opened.join(", ")),
+        };
+        let set_opened = forwarding::SET;
         let (mine, range) = (format!("\"{}*\"", addresses.link_prefix()), addresses.range());
         let (mut dns, mut dns_out) = (String::new(), String::new());
         if let Some(resolver) = self.resolvers.first() {
@@ -100,7 +124,9 @@ impl Firewall {
             "table inet {table} {{}}
 delete table inet {table}
 table inet {table} {{
-  set blocked {{ type ipv4_addr; flags interval; elements = {{ {BLOCKED} }} }}
+  set blocked {{ type ipv4_addr; flags interval; elements = {{ {blocked} }} }}
+  set blocked6 {{ type ipv6_addr; flags interval; elements = {{ {blocked6} }} }}
+  set {set_opened} {{ type ifname; {opened} }}
   map policies {{ type ifname : verdict; }}
   map translations {{ type ifname : verdict; }}
   map proxies {{ type ifname : verdict; }}
@@ -128,12 +154,15 @@ table inet {table} {{
     iifname {mine} oifname \"scv*\" goto deny
     iifname vmap @policies
     iifname {mine} ct state established,related accept
-    iifname {mine} ct state new add @connections {{ iifname ct count over {MAX_CONNECTIONS} }} drop
+    iifname {mine} ct state new add @connections {{ iifname ct count over {connections} }} drop
     {dns_out}
     iifname {mine} ip daddr @blocked goto deny
     iifname {mine} accept
     oifname {mine} ct state established,related accept
     oifname {mine} drop
+    iifname @{set_opened} oifname != \"scv*\" ct status snat accept
+    iifname @{set_opened} oifname != \"scv*\" ct status dnat accept
+    iifname @{set_opened} oifname != \"scv*\" drop
   }}
   chain prerouting {{
     type nat hook prerouting priority dstnat; policy accept;
@@ -150,6 +179,7 @@ table inet {table} {{
     fib daddr type != unicast reject
     oifname \"scv*\" reject
     ip daddr @blocked reject
+    ip6 daddr @blocked6 reject
   }}
 }}
 "
@@ -189,6 +219,7 @@ table inet {table} {{
             link: self.addresses.link(slot),
             gateway: self.addresses.gateway(slot),
             resolvers: &self.resolvers,
+            connections: self.connections,
         }
     }
 
@@ -269,7 +300,8 @@ mod tests {
     fn addresses_that_others_on_the_host_translate_stay_blocked() {
         let firewall = firewall(&[[10, 0, 0, 53]]);
         let ruleset = firewall.ruleset();
-        let translated: Vec<&str> = ruleset.lines().filter(|line| line.contains("ct status dnat")).collect();
+        let of_sandboxes = ruleset.lines().filter(|line| line.contains("iifname \"scv0-*\""));
+        let translated: Vec<&str> = of_sandboxes.filter(|line| line.contains("ct status dnat")).collect();
         assert_eq!(translated.len(), 1);
         assert!(translated[0].contains("ip daddr 10.0.0.53") && translated[0].contains("th dport 53"));
     }
@@ -281,6 +313,23 @@ mod tests {
         let position = |text: &str| ruleset.find(text).unwrap();
         assert!(position("vmap @policies") < position("ct state established"));
         assert!(position("oifname \"scv*\" goto deny") < position("vmap @policies"));
+    }
+
+    #[test]
+    fn interfaces_that_were_opened_lead_to_sandboxes_only() {
+        let mut firewall = firewall(&[]);
+        assert!(firewall.ruleset().contains("set opened { type ifname;  }"));
+        firewall.opened = ["eth0", "wlan0"].map(str::to_owned).into();
+        let ruleset = firewall.ruleset();
+        assert!(
+            ruleset.contains(r#"set opened { type ifname; elements = { "eth0", "wlan0" } }"#),
+            "{ruleset}"
+        );
+        let forward = ruleset.split("chain forward").nth(1).unwrap();
+        let rules: Vec<&str> =
+            forward.lines().map(str::trim).filter(|rule| rule.contains("@opened")).collect();
+        assert!(rules.iter().all(|rule| rule.contains("oifname != \"scv*\"")));
+        assert!(rules.last().unwrap().ends_with(" drop"));
     }
 
     #[test]

@@ -37,6 +37,8 @@ impl Links {
             .up()
             .build();
         self.handle.link().add(pair).execute().await.map_err(failed)?;
+        // Sandboxes have IPv4 only, so this end has no use for the other. A kernel without it has no such file.
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
         let index = self.index(name).await?.ok_or_else(|| Error::Kernel {
             action: format!("find the new network pair {name}"),
             source: std::io::ErrorKind::NotFound.into(),
@@ -95,13 +97,25 @@ fn netlink(action: String, error: rtnetlink::Error) -> Error {
     Error::Kernel { action, source }
 }
 
+/// Gateway of the default route.
+pub(super) fn default_gateway() -> Option<Ipv4Addr> {
+    let (_, gateway) = default_route()?;
+    // As the kernel keeps it: in the order of the network.
+    u32::from_str_radix(&gateway, 16).ok().map(|gateway| gateway.to_ne_bytes().into())
+}
+
 /// MTU of the interface of the default route: a larger one inside would lose packets behind tunnels.
 fn upstream_mtu() -> Option<u32> {
+    let (interface, _) = default_route()?;
+    std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).ok()?.trim().parse().ok()
+}
+
+/// Interface and gateway of the default route, as the kernel writes them.
+fn default_route() -> Option<(String, String)> {
     let routes = std::fs::read_to_string("/proc/net/route").ok()?;
-    let interface = routes.lines().skip(1).find_map(|line| {
+    routes.lines().skip(1).find_map(|line| {
         let mut fields = line.split_whitespace();
         let interface = fields.next()?;
-        (fields.next()? == "00000000").then_some(interface)
-    })?;
-    std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).ok()?.trim().parse().ok()
+        (fields.next()? == "00000000").then_some((interface.to_owned(), fields.next()?.to_owned()))
+    })
 }

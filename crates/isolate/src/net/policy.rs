@@ -6,10 +6,6 @@ use std::net::Ipv4Addr;
 
 use crate::{Error, NetworkPolicy, Result};
 
-/// Maximum number of connections of a sandbox with the outside. The host shares the kernel's connection table with all
-/// sandboxes: a full one would cut off everybody.
-pub(super) const MAX_CONNECTIONS: u32 = 4096;
-
 /// Maps of the table, and the prefixes of the chains they lead to; the slot's number follows.
 const CHAINS: [(&str, &str); 3] = [("policies", "p"), ("translations", "n"), ("proxies", "e")];
 const DNS: &str = "meta l4proto { tcp, udp } th dport 53";
@@ -23,6 +19,8 @@ pub(super) struct RuleTarget<'a> {
     pub(super) gateway: Ipv4Addr,
     /// Name servers that the table's own rules forward to.
     pub(super) resolvers: &'a [Ipv4Addr],
+    /// Maximum number of connections with the outside.
+    pub(super) connections: u32,
 }
 
 impl RuleTarget<'_> {
@@ -115,9 +113,10 @@ impl RuleTarget<'_> {
     /// Rules that allow connections redirected to the egress proxy, the only service of the host that a sandbox reaches.
     fn egress(&self, proxy: Option<u16>) -> Vec<String> {
         let Some(port) = proxy else { return Vec::new() };
+        let Self { gateway, connections, .. } = self;
         vec![
-            format!("ct state new add @connections {{ iifname ct count over {MAX_CONNECTIONS} }} drop"),
-            format!("ip daddr {} tcp dport {port} ct status dnat accept", self.gateway),
+            format!("ct state new add @connections {{ iifname ct count over {connections} }} drop"),
+            format!("ip daddr {gateway} tcp dport {port} ct status dnat accept"),
         ]
     }
 }
@@ -147,6 +146,7 @@ mod tests {
             link: "scv0-7".into(),
             gateway: Ipv4Addr::new(10, 213, 0, 29),
             resolvers,
+            connections: 4096,
         }
     }
 

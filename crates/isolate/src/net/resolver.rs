@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
 
 use super::dns_message::{Answer, Query};
-use crate::sys;
+use super::sockets::guard;
 
 /// Timeout for an answer of one server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -86,7 +86,7 @@ impl Servers {
     fn guard(&self, socket: &impl std::os::fd::AsFd) -> io::Result<()> {
         match self {
             Self::Trusted(_) => Ok(()),
-            Self::Guarded(_) => sys::mark(socket.as_fd(), super::GUARDED_MARK),
+            Self::Guarded(_) => guard(socket),
         }
     }
 }

@@ -2,25 +2,34 @@
 //! limit; on other file systems it is a plain directory without one, which `sandcove doctor` warns about.
 
 mod image;
+mod layers;
 mod mark;
+mod quota;
 mod snapshot;
 mod volumes;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use sandcove_wire::id::SandboxId;
 
 use crate::sys;
 use crate::{Error, Result};
+use quota::Quota;
+
+/// Deleted subvolumes between two searches for unused quota groups.
+const SEARCH_EVERY: u32 = 128;
+/// Attempts to delete a subvolume in which others are created meanwhile.
+const MAX_DELETE_ATTEMPTS: u32 = 8;
 
 /// File system of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileSystem {
-    /// Uppers are subvolumes; `limits` says whether quotas are enabled.
-    Btrfs { limits: bool },
+    /// Uppers are subvolumes.
+    Btrfs(Quota),
     /// Uppers are plain directories.
     Plain,
 }
@@ -30,6 +39,8 @@ enum FileSystem {
 pub(crate) struct Pool {
     root: PathBuf,
     file_system: FileSystem,
+    /// Subvolumes deleted so far.
+    deleted: AtomicU32,
 }
 
 impl Pool {
@@ -58,12 +69,18 @@ impl Pool {
         }
         // An empty directory where a file system should be mounted looks like a pool without sandboxes.
         mark::ensure(data_dir, &root)?;
-        let pool = Self { root, file_system };
+        let pool = Self { root, file_system, deleted: AtomicU32::new(0) };
         for directory in [pool.layers(), pool.sandboxes(), pool.snapshots(), pool.volumes()] {
             std::fs::create_dir_all(&directory).map_err(at("create", &directory))?;
             // A process that is entering a sandbox sees this directory and must not read it.
             let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o700);
             std::fs::set_permissions(&directory, owner_only).map_err(at("restrict", &directory))?;
+        }
+        if let FileSystem::Btrfs(quota) = file_system {
+            let root = open(&pool.root)?;
+            quota.adopt(root.as_fd(), &pool.sandboxes());
+            quota.adopt(root.as_fd(), &pool.volumes());
+            quota.remove_unused(root.as_fd());
         }
         Ok(pool)
     }
@@ -82,11 +99,11 @@ impl Pool {
     pub(crate) fn erase(data_dir: &Path) -> Result<()> {
         Self::close(data_dir)?;
         let root = data_dir.join("pool");
-        for parent in ["sandboxes", "snapshots", "volumes"].map(|name| root.join(name)) {
+        for parent in ["sandboxes", "snapshots", "volumes", "layers"].map(|name| root.join(name)) {
             for entry in std::fs::read_dir(&parent).into_iter().flatten().flatten() {
-                // Only this deletes a read-only subvolume; everything else is deleted with its directory.
-                if let (Some(name), Ok(parent)) = (entry.file_name().to_str(), open(&parent)) {
-                    let _ = sys::delete_subvolume(parent.as_fd(), name);
+                // Only this deletes read-only and nested subvolumes; everything else is deleted with its directory.
+                if let Some(name) = entry.file_name().to_str() {
+                    let _ = delete_subvolume(&parent, name, Quota::Off);
                 }
             }
         }
@@ -103,7 +120,7 @@ impl Pool {
         self.root.join("sandboxes")
     }
 
-    pub(super) fn snapshots(&self) -> PathBuf {
+    pub(crate) fn snapshots(&self) -> PathBuf {
         self.root.join("snapshots")
     }
 
@@ -112,22 +129,16 @@ impl Pool {
         self.sandboxes().join(id.as_str())
     }
 
-    /// Path of the agent's log. The log is beside the upper, so that sandboxes do not see it, and counts against the same
-    /// limit, because processes inside can make the agent write.
-    pub(crate) fn agent_log(&self, id: &SandboxId) -> PathBuf {
-        self.sandbox(id).join("agent.log")
-    }
-
     /// Creates an empty upper with a limit of `disk_mib`.
     pub(crate) fn create(&self, id: &SandboxId, disk_mib: u64) -> Result<PathBuf> {
         let path = self.sandbox(id);
         match self.file_system {
-            FileSystem::Btrfs { limits } => {
+            FileSystem::Btrfs(quota) => {
                 let parent = open(&self.sandboxes())?;
                 sys::create_subvolume(parent.as_fd(), id.as_str()).map_err(full_or(at("create", &path)))?;
-                if limits {
-                    sys::set_limit(open(&path)?.as_fd(), disk_mib << 20).map_err(at("limit", &path))?;
-                }
+                quota
+                    .limit(parent.as_fd(), open(&path)?.as_fd(), disk_mib << 20)
+                    .map_err(at("limit", &path))?;
             }
             FileSystem::Plain => std::fs::create_dir(&path).map_err(full_or(at("create", &path)))?,
         }
@@ -151,7 +162,7 @@ impl Pool {
             return Ok(());
         }
         let deleted = match self.file_system {
-            FileSystem::Btrfs { limits } => delete_subvolume(&self.sandboxes(), id.as_str(), limits),
+            FileSystem::Btrfs(quota) => self.delete_from(&self.sandboxes(), id.as_str(), quota),
             FileSystem::Plain => std::fs::remove_dir_all(&path).map_err(at("delete", &path)),
         };
         // A failed start and the end of its processes may delete it at the same time.
@@ -171,24 +182,67 @@ impl Pool {
 
     /// Disk space that a sandbox's upper uses, bytes; 0 without quotas.
     pub(crate) fn used_bytes(&self, id: &SandboxId) -> u64 {
-        if self.file_system != (FileSystem::Btrfs { limits: true }) {
-            return 0;
+        let FileSystem::Btrfs(quota) = self.file_system else { return 0 };
+        open(&self.sandbox(id)).ok().and_then(|fd| quota.used(fd.as_fd()).ok()).unwrap_or_default()
+    }
+
+    /// Space that `account` is charged for, bytes; `None` when the file system does not keep accounts.
+    pub(crate) fn charged(&self, account: u64) -> Option<u64> {
+        let FileSystem::Btrfs(quota) = self.file_system else { return None };
+        open(&self.root).ok().and_then(|fd| quota.charged(fd.as_fd(), account))
+    }
+
+    /// Deletes the subvolume `name` of `parent` with everything nested in it.
+    fn delete_from(&self, parent: &Path, name: &str, quota: Quota) -> Result<()> {
+        delete_subvolume(parent, name, quota)?;
+        if self.deleted.fetch_add(1, Ordering::Relaxed) % SEARCH_EVERY == SEARCH_EVERY - 1 {
+            quota.remove_unused(open(parent)?.as_fd());
         }
-        open(&self.sandbox(id)).ok().and_then(|fd| sys::subvolume_usage(fd.as_fd()).ok()).unwrap_or_default()
+        Ok(())
     }
 }
 
-/// Deletes the subvolume `name` of `parent` atomically, with its quota group.
-fn delete_subvolume(parent: &Path, name: &str, limits: bool) -> Result<()> {
+/// Deletes the subvolume `name` of `parent` with its quota group, after everything that is nested in it.
+fn delete_subvolume(parent: &Path, name: &str, quota: Quota) -> Result<()> {
     let path = parent.join(name);
     let parent = open(parent)?;
     let number = open(&path).and_then(|fd| sys::subvolume_id(fd.as_fd()).map_err(at("inspect", &path)));
-    sys::delete_subvolume(parent.as_fd(), name).map_err(at("delete", &path))?;
-    if let (true, Ok(number)) = (limits, number) {
-        // Refused while the deleted data is being freed; then the kernel removes the group itself.
-        let _ = sys::remove_qgroup(parent.as_fd(), number);
+    let mut attempts = 1;
+    loop {
+        match sys::delete_subvolume(parent.as_fd(), name) {
+            Ok(()) => break,
+            // Nested subvolumes. Sandboxes that mount the volume may create more meanwhile.
+            Err(error) if is_not_empty(&error) && attempts < MAX_DELETE_ATTEMPTS => {
+                let number = *number.as_ref().map_err(|_| at("delete", &path)(error))?;
+                quota
+                    .make_room(parent.as_fd(), open(&path)?.as_fd())
+                    .map_err(at("raise the limit of", &path))?;
+                delete_nested(parent.as_fd(), number, quota).map_err(at("empty", &path))?;
+                attempts += 1;
+            }
+            Err(error) => return Err(at("delete", &path)(error)),
+        }
+    }
+    if let Ok(number) = number {
+        quota.forget(parent.as_fd(), number);
     }
     Ok(())
+}
+
+fn delete_nested(fd: BorrowedFd<'_>, number: u64, quota: Quota) -> io::Result<()> {
+    for nested in quota::all_nested(fd, number)?.into_iter().rev() {
+        match sys::delete_subvolume_by_id(fd, nested) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound && !is_not_empty(&error) => {
+                return Err(error);
+            }
+            _ => quota.forget(fd, nested),
+        }
+    }
+    Ok(())
+}
+
+fn is_not_empty(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::DirectoryNotEmpty
 }
 
 fn remove_contents(directory: &Path) -> io::Result<()> {
@@ -213,13 +267,7 @@ fn file_system_of(root: &Path) -> Result<FileSystem> {
     if !sys::is_btrfs(fd.as_fd()).map_err(at("inspect", root))? {
         return Ok(FileSystem::Plain);
     }
-    let limits = [sys::QuotaMode::Simple, sys::QuotaMode::Full]
-        .into_iter()
-        .any(|mode| sys::enable_quota(fd.as_fd(), mode).is_ok());
-    if !limits {
-        tracing::warn!("failed to enable quotas of the pool: sandboxes get no disk limit");
-    }
-    Ok(FileSystem::Btrfs { limits })
+    Ok(FileSystem::Btrfs(Quota::enable(fd.as_fd())))
 }
 
 /// Whether plain directories have been used as the pool.

@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{FileSystem, Pool, at, delete_subvolume, full_or, open};
+use super::{FileSystem, Pool, at, full_or, open};
+use crate::Result;
 use crate::sys;
-use crate::{Error, Result};
 
 impl Pool {
     /// Directory of all volumes.
@@ -21,11 +21,12 @@ impl Pool {
         let parent = self.volumes();
         let path = parent.join(name);
         match self.file_system {
-            FileSystem::Btrfs { limits } => {
-                sys::create_subvolume(open(&parent)?.as_fd(), name).map_err(full_or(at("create", &path)))?;
-                if limits {
-                    sys::set_limit(open(&path)?.as_fd(), size_mib << 20).map_err(at("limit", &path))?;
-                }
+            FileSystem::Btrfs(quota) => {
+                let parent = open(&parent)?;
+                sys::create_subvolume(parent.as_fd(), name).map_err(full_or(at("create", &path)))?;
+                quota
+                    .limit(parent.as_fd(), open(&path)?.as_fd(), size_mib << 20)
+                    .map_err(at("limit", &path))?;
             }
             FileSystem::Plain => std::fs::create_dir(&path).map_err(full_or(at("create", &path)))?,
         }
@@ -39,16 +40,9 @@ impl Pool {
         if !path.exists() {
             return Ok(());
         }
-        let FileSystem::Btrfs { limits } = self.file_system else {
-            return std::fs::remove_dir_all(&path).map_err(at("delete", &path));
-        };
-        match delete_subvolume(&parent, name, limits) {
-            // A sandbox has created subvolumes in it, which are deleted like directories.
-            Err(Error::Path { source, .. }) if source.kind() == io::ErrorKind::DirectoryNotEmpty => {
-                std::fs::remove_dir_all(path.join("content")).map_err(at("empty", &path))?;
-                delete_subvolume(&parent, name, limits)
-            }
-            done => done,
+        match self.file_system {
+            FileSystem::Btrfs(quota) => self.delete_from(&parent, name, quota),
+            FileSystem::Plain => std::fs::remove_dir_all(&path).map_err(at("delete", &path)),
         }
     }
 }

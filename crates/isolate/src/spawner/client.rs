@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::greeting::Greeting;
-use crate::jail::{BuildRequest, Launch, Reply};
+use crate::jail::{BuildRequest, Launch, Parent, Reply};
 use crate::packet::{pair, receive, send};
 use crate::{Error, Result};
 
@@ -20,6 +20,10 @@ use crate::{Error, Result};
 const READY_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 /// Timeout for a spawner without sandboxes to exit.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of times that a jail is requested while spawners die.
+const ATTEMPTS: u32 = 20;
+/// Pause before the next attempt, if the spawner was not replaced.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Arguments of a spawner. All paths are absolute, because it starts in the root directory.
 #[derive(Debug, Clone)]
@@ -30,6 +34,8 @@ pub(crate) struct SpawnerConfig {
     pub pool: PathBuf,
     /// Directory of the guest programs.
     pub libexec: PathBuf,
+    /// Whether the kernel logs the system calls that sandboxes are refused.
+    pub log_refused_calls: bool,
 }
 
 /// A spawner; one that was killed is replaced at the next request. Dropping this closes the socket, upon which the spawner
@@ -54,6 +60,7 @@ impl Process {
             .arg("__spawner")
             .arg(&config.pool)
             .arg(&config.libexec)
+            .args(config.log_refused_calls.then_some("--log-refused-calls"))
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(theirs))
@@ -71,6 +78,20 @@ impl Process {
                 }
             }
         }
+    }
+
+    fn request(&self, request: &BuildRequest, parent: Option<&Parent>) -> Result<Launcher> {
+        let (ours, theirs) =
+            pair().map_err(|source| Error::Kernel { action: "make a socket pair".into(), source })?;
+        let parent = parent.map(|parent| [&parent.users, &parent.processes]);
+        let fds: Vec<_> = parent.into_iter().flatten().chain([&theirs]).map(AsFd::as_fd).collect();
+        send(&self.socket, request, &fds).map_err(|_| Error::SpawnerGone)?;
+        drop(theirs);
+        rustix::io::ioctl_fionbio(&ours, true)
+            .map_err(|e| Error::Kernel { action: "make a socket non-blocking".into(), source: e.into() })?;
+        let socket = crate::sys::watch(ours)
+            .map_err(|source| Error::Kernel { action: "watch a socket".into(), source })?;
+        Ok(Launcher { socket })
     }
 }
 
@@ -106,49 +127,51 @@ impl Spawner {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).child.id()
     }
 
-    /// Requests a jail and waits for its PID 1; returns the host pid. A spawner that turns out to be dead is replaced first.
+    /// Requests a jail, in the namespaces of `parent` if there is one, and waits for its PID 1; returns the host pid. A spawner
+    /// that turns out to be dead is replaced, and the jail requested again.
     pub(crate) async fn begin(
         &self,
         request: &BuildRequest,
-        parent: Option<&OwnedFd>,
+        parent: Option<&Parent>,
     ) -> Result<(Launcher, u32)> {
-        let begun = match self.request(request, parent) {
-            Ok(launcher) => launcher.cloned().await.map(|pid| (launcher, pid)),
-            Err(error) => Err(error),
-        };
-        if !matches!(begun, Err(Error::SpawnerGone)) || !self.replace_if_dead()? {
-            return begun;
+        let mut attempt = 1;
+        loop {
+            let (spawner, requested) = self.request(request, parent);
+            let begun = match requested {
+                Ok(launcher) => launcher.cloned().await.map(|pid| (launcher, pid)),
+                Err(error) => Err(error),
+            };
+            if !matches!(begun, Err(Error::SpawnerGone)) || attempt == ATTEMPTS {
+                return begun;
+            }
+            attempt += 1;
+            if !self.replace_if_dead(spawner)? {
+                // A process that is being killed closes its sockets one after the other, and ends after the last.
+                tokio::time::sleep(ATTEMPT_PAUSE).await;
+            }
         }
-        let launcher = self.request(request, parent)?;
-        let pid = launcher.cloned().await?;
-        Ok((launcher, pid))
     }
 
-    /// Replaces a spawner that was killed; returns whether it did. Sandboxes of a killed spawner become children of the
-    /// host's init.
-    fn replace_if_dead(&self) -> Result<bool> {
+    /// Replaces the spawner with this host pid if it was killed; returns whether there is another now. Sandboxes of a killed
+    /// spawner become children of the host's init.
+    fn replace_if_dead(&self, spawner: u32) -> Result<bool> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        if process.child.id() != spawner {
+            // For another request, which failed at the same time.
+            return Ok(true);
+        }
         if matches!(process.child.try_wait(), Ok(None)) {
             return Ok(false);
         }
-        tracing::warn!(pid = process.child.id(), "the spawner has died and is restarted");
+        tracing::warn!(pid = spawner, "the spawner has died and is restarted");
         *process = Process::start(&self.config)?;
         Ok(true)
     }
 
-    /// Requests a jail; replies arrive at the returned [`Launcher`].
-    fn request(&self, request: &BuildRequest, parent: Option<&OwnedFd>) -> Result<Launcher> {
-        let (ours, theirs) =
-            pair().map_err(|source| Error::Kernel { action: "make a socket pair".into(), source })?;
-        let fds: Vec<_> = parent.into_iter().chain([&theirs]).map(AsFd::as_fd).collect();
+    /// Requests a jail of the spawner, whose host pid is returned, too; replies arrive at the [`Launcher`].
+    fn request(&self, request: &BuildRequest, parent: Option<&Parent>) -> (u32, Result<Launcher>) {
         let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        send(&process.socket, request, &fds).map_err(|_| Error::SpawnerGone)?;
-        drop((process, theirs));
-        rustix::io::ioctl_fionbio(&ours, true)
-            .map_err(|e| Error::Kernel { action: "make a socket non-blocking".into(), source: e.into() })?;
-        let socket = crate::sys::watch(ours)
-            .map_err(|source| Error::Kernel { action: "watch a socket".into(), source })?;
-        Ok(Launcher { socket })
+        (process.child.id(), process.request(request, parent))
     }
 }
 

@@ -12,12 +12,15 @@
 //! | builder | `jail/builder.rs` | the spawner, per jail: `fork` | when PID 1 has executed the agent |
 //! | intermediate | `jail/clone.rs` | the builder, below a warm process: `fork` | when it has cloned PID 1 |
 //! | PID 1 | `jail/init.rs`, then the agent | builder or intermediate: `clone3` | with the sandbox |
+//! | anchor | `jail/anchor.rs` | the builder of a warm process: `clone3` | after the last sandbox below it |
 //!
-//! The first three run as root of the host. Only the server has threads. The intermediate process runs as root of the
-//! warm process's user namespace; it exists because a process cannot come back from a user namespace. PID 1 starts in
-//! new user, mount, PID, network, IPC and UTS namespaces and is root there.
+//! The first three run as root of the host. Only the server has threads. The intermediate process has all rights in the
+//! warm process's user and PID namespaces; it exists because a process cannot come back from a user namespace. PID 1 starts
+//! in new user, mount, PID, IPC and UTS namespaces and is root there. Its network namespace is new, too, but belongs to the
+//! user namespace above: the builder configures it, and nobody inside can.
 //!
-//! A warm process (`namespaces/keep_warm.rs`) is started like PID 1, by the builder and without a PID namespace of its own.
+//! A warm process (`namespaces/keep_warm.rs`) is started like a PID 1, in the user and PID namespaces of an anchor, and forked into
+//! a sandbox once the agent is executed there.
 //!
 //! # The sequence of a start
 //!
@@ -38,18 +41,19 @@
 //!    |<------- Reply::Cloned { pid } -----------|                  ends                  |
 //!    |                                          |                                        |
 //!    | puts PID 1 into its control group,       |                                        |
-//!    | creates network pair and upper,          |                                        |
-//!    | has the warm process fork into the jail  |                                        |
+//!    | creates network pair and upper           |                                        |
 //!    |                                          |                                        |
 //!    |-- Launch + log, control, boot, zygote -->|                                        |
-//!    |                                          | mounts the root and the volumes        |
-//!    |                                          |-- Launch + same + volumes, root ------>|
+//!    |                                          | configures the network, mounts         |
+//!    |                                          | volumes, root, /dev, /sys, programs    |
+//!    |                                          |-- Launch + same + these mounts ------->|
 //!    |                                          |                                        | mounts, pivots,
 //!    |                                          |                                        | drops rights,
 //!    |                                          |                                        | loads seccomp
 //!    |                                          |<-- Failure, or the socket closes ------| execs the agent
 //!    |<-- Reply::Launched or Reply::Failed -----|
 //!    |                                        ends
+//!    | has the warm process fork into the sandbox, and puts the fork into its control group; meanwhile:
 //!    |-- Boot, one JSON line on descriptor 4 ------------------------------------------->|
 //!    |<- one byte: READY ----------------------------------------------------------------|
 //!    |-- Assignment, one JSON line, when the sandbox gets its id ------------------------>|

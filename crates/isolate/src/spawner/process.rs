@@ -1,35 +1,42 @@
 //! The spawner process.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, open};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
-    mount_bind_recursive, mount_change, move_mount, open_tree, unmount,
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change,
+    mount_remount, move_mount, open_tree, unmount,
 };
 use rustix::process::{WaitOptions, chdir, pivot_root, set_child_subreaper, setsid, wait};
 use rustix::thread::UnshareFlags;
 
 use super::greeting::Greeting;
-use crate::jail::{self, BuildRequest, DEVICES, Failure, LAYERS, MAX_LAYERS, NEW_ROOT, Reply, UPPER};
+use crate::jail::{
+    self, BuildRequest, EMPTY, Failure, LAYERS, MAX_LAYERS, NEW_ROOT, PROGRAMS, Parent, Reply, UPPER,
+};
 use crate::packet::{receive, send};
-use crate::sys::{self, Forked};
+use crate::precedence;
+use crate::sys::{self, Forked, RefusedCalls};
 
 /// Runs `sandcove __spawner <pool> <libexec>`, with the server's socket as standard input. Returns after the server and
-/// every sandbox have ended, or after a failure has been reported to the server.
-pub fn spawner_main(pool: &Path, libexec: &Path) -> io::Result<()> {
+/// every sandbox have ended, or after a failure has been reported to the server. With `log_refused_calls` the kernel logs
+/// the system calls that sandboxes are refused.
+pub fn spawner_main(pool: &Path, libexec: &Path, log_refused_calls: bool) -> io::Result<()> {
     let socket = server_socket()?;
-    if let Err(failure) = prepare(pool, libexec) {
+    // It has the server's protection when memory runs out; a sandbox has neither.
+    precedence::prioritize_spawner();
+    let refused_calls = if log_refused_calls { RefusedCalls::Logged } else { RefusedCalls::Silent };
+    if let Err(failure) = prepare(pool, libexec, refused_calls) {
         return send(&socket, &Greeting::Failed(failure), &[]);
     }
     send(&socket, &Greeting::Ready, &[])?;
     serve(&socket)
 }
 
-fn prepare(pool: &Path, libexec: &Path) -> Result<(), Failure> {
+fn prepare(pool: &Path, libexec: &Path, refused_calls: RefusedCalls) -> Result<(), Failure> {
     // Ctrl-C in the server's terminal must not reach sandboxes.
     let _ = setsid();
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::at("adopt orphans"))?;
@@ -38,7 +45,9 @@ fn prepare(pool: &Path, libexec: &Path) -> Result<(), Failure> {
     for path in [pool, libexec] {
         std::fs::metadata(path).map_err(Failure::at(&format!("find `{}`", path.display())))?;
     }
-    enter_own_root(&[pool, libexec]).map_err(Failure::at("leave the host's file system"))
+    // Once, here: each process that is forked finds them in its memory.
+    jail::prepare_filters(refused_calls)?;
+    enter_own_root(pool, libexec).map_err(Failure::at("leave the host's file system"))
 }
 
 /// Takes the server's socket from standard input, the one descriptor that can be passed on without unsafe code.
@@ -51,22 +60,21 @@ fn server_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Leaves the host's file system: only what is bound here can be reached from a sandbox's mount namespace.
-fn enter_own_root(kept: &[&Path]) -> io::Result<()> {
+/// Leaves the host's file system: only what is mounted here can be reached from the mount namespace of a sandbox that is being
+/// built. The guest programs are copied, so that nothing of the host's disk is mounted in sandboxes.
+fn enter_own_root(pool: &Path, libexec: &Path) -> io::Result<()> {
     sys::unshare(UnshareFlags::NEWNS)?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     // Opened before the new root covers anything: the data directory may lie below its mount point.
-    let mut trees = Vec::new();
-    for path in kept {
-        let flags =
-            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-        trees.push((path, open_tree(CWD, *path, flags)?));
-    }
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let pool_tree = open_tree(CWD, pool, flags)?;
+    let libexec = open(libexec, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let root = Path::new("/tmp");
     mount("sandcove", root, "tmpfs", MountFlags::NOSUID, Some(c"mode=755,size=1m"))?;
     let under = |path: &str| root.join(path.trim_start_matches('/'));
 
-    for directory in ["proc", "sys", "dev", NEW_ROOT, LAYERS, UPPER, "old"] {
+    for directory in ["proc", "sys", NEW_ROOT, LAYERS, UPPER, PROGRAMS, EMPTY, "old"] {
         make_directory(&under(directory))?;
     }
     for index in 0..MAX_LAYERS {
@@ -74,23 +82,39 @@ fn enter_own_root(kept: &[&Path]) -> io::Result<()> {
     }
     mount("proc", under("proc"), "proc", MountFlags::empty(), None)?;
     mount("sysfs", under("sys"), "sysfs", MountFlags::empty(), None)?;
-    for device in DEVICES {
-        let source = Path::new("/dev").join(device);
-        if source.exists() {
-            let target = under("dev").join(device);
-            open(&target, OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))?;
-            mount_bind_recursive(&source, &target)?;
-        }
-    }
-    for (path, tree) in trees {
-        let target = under(&path.to_string_lossy());
-        std::fs::create_dir_all(&target)?;
-        move_mount(&tree, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    }
+    let programs = under(PROGRAMS);
+    mount(
+        "sandcove",
+        &programs,
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        Some(c"mode=755,size=256m"),
+    )?;
+    // The directory is below /tmp on some hosts, which is covered by now.
+    copy(Path::new(&format!("/proc/self/fd/{}", libexec.as_raw_fd())), &programs)?;
+    mount_remount(&programs, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV, "")?;
+    let target = under(&pool.to_string_lossy());
+    std::fs::create_dir_all(&target)?;
+    move_mount(&pool_tree, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     chdir(root)?;
     pivot_root(".", "old")?;
     chdir("/")?;
     unmount("/old", UnmountFlags::DETACH)?;
+    Ok(())
+}
+
+/// Copies a directory with everything in it; modes are kept.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            std::fs::create_dir(&target)?;
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target)?;
+        }
+    }
     Ok(())
 }
 
@@ -127,7 +151,8 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
 
 fn start_builder(request: &BuildRequest, mut fds: Vec<OwnedFd>) {
     let Some(reply) = fds.pop() else { return };
-    let parent = fds.pop();
+    let (processes, users) = (fds.pop(), fds.pop());
+    let parent = processes.zip(users).map(|(processes, users)| Parent { users, processes });
     match sys::fork() {
         Ok(Forked::Child) => {
             jail::builder::run(request, &reply, parent);

@@ -3,25 +3,33 @@
 #![expect(unsafe_code, reason = "system calls without a safe wrapper; each block states its invariant")]
 
 mod btrfs;
+mod btrfs_tree;
 mod ifaddr;
 mod loopdev;
 mod mount;
 mod process;
+mod quota;
+mod sched;
 mod seccomp;
 mod socket;
 
 pub(crate) use btrfs::{
-    QuotaMode, copy_subvolume, create_subvolume, delete_subvolume, enable_quota, is_btrfs, remove_qgroup,
-    set_limit, subvolume_id, subvolume_usage,
+    copy_subvolume, create_subvolume, delete_subvolume, delete_subvolume_by_id, is_btrfs, subvolume_id,
 };
+pub(crate) use btrfs_tree::nested_in;
 pub(crate) use ifaddr::{add_default_route, interface_up, set_address};
 pub(crate) use loopdev::{attach as attach_loop, bound_to as loop_of, detach as detach_loop};
 pub(crate) use mount::{MountRights, idmap_mount};
 pub(crate) use process::{
-    CloneFlags, Forked, become_root, clone_child, close_on_exec_from, exec, exit_now, fork, place_fds,
-    set_effective_user, set_file_identity, set_reaps_children, unshare,
+    CloneFlags, Forked, become_root, clone_child, close_from, close_on_exec_from, exec, exit_now, fork,
+    place_fds, set_effective_ids, set_file_identity, set_reaps_children, unshare,
 };
-pub(crate) use seccomp::install_filter;
+pub(crate) use quota::{
+    Group, QuotaMode, create_group, enable_quota, group_usage, join_group, limit_of, quota_mode,
+    remove_group, set_limit, unused_groups,
+};
+pub(crate) use sched::{Children, set_schedule};
+pub(crate) use seccomp::{RefusedCalls, install_filter};
 pub(crate) use socket::{mark, tcp_socket, watch};
 
 use std::io;

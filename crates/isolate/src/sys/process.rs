@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::check;
 
@@ -11,18 +11,15 @@ use super::check;
 pub(crate) struct CloneFlags(u64);
 
 impl CloneFlags {
-    /// All namespaces of a sandbox but the cgroup namespace, which follows when PID 1 is in its control group.
-    pub(crate) const SANDBOX: Self = Self(
-        (libc::CLONE_NEWUSER
-            | libc::CLONE_NEWNS
-            | libc::CLONE_NEWPID
-            | libc::CLONE_NEWNET
-            | libc::CLONE_NEWIPC
-            | libc::CLONE_NEWUTS) as u64,
-    );
+    /// All namespaces of a sandbox but two: the network namespace, which belongs to the user namespace above, and the cgroup
+    /// namespace, which follows when PID 1 is in its control group.
+    pub(crate) const SANDBOX: Self = Self(Self::ANCHOR.0 | Self::WARM.0);
 
-    /// Namespaces of a warm process: those of a sandbox without the PID namespace.
-    pub(crate) const WARM: Self = Self(Self::SANDBOX.0 & !(libc::CLONE_NEWPID as u64));
+    /// Namespaces of an anchor: those that a warm process shares with it and is not the first process of.
+    pub(crate) const ANCHOR: Self = Self((libc::CLONE_NEWUSER | libc::CLONE_NEWPID) as u64);
+
+    /// Namespaces that a warm process has in addition to its anchor's.
+    pub(crate) const WARM: Self = Self((libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64);
 }
 
 /// Side of a fork that returns.
@@ -31,8 +28,8 @@ pub(crate) enum Forked {
     Child,
     /// The parent.
     Parent {
-        /// Pid of the child in the caller's PID namespace.
-        pid: u32,
+        /// The child.
+        child: OwnedFd,
     },
 }
 
@@ -57,13 +54,23 @@ struct CloneArgs {
 /// The caller must be single-threaded: the child goes on in the same code with a copy of the memory, so a lock held by
 /// another thread would stay locked there for ever.
 pub(crate) fn clone_child(flags: CloneFlags) -> io::Result<Forked> {
-    let args = CloneArgs { flags: flags.0, exit_signal: libc::SIGCHLD as u64, ..CloneArgs::default() };
-    // SAFETY: `args` is a valid clone_args of the given size; no stack or TLS is passed and CLONE_VM is not set, so the
-    // child has its own copy of the address space and returns here like from fork.
+    let mut child: RawFd = -1;
+    let args = CloneArgs {
+        flags: flags.0 | libc::CLONE_PIDFD as u64,
+        pidfd: std::ptr::from_mut(&mut child) as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArgs::default()
+    };
+    // SAFETY: `args` is a valid clone_args of the given size, and `pidfd` points to room for a descriptor; no stack or TLS is
+    // passed and CLONE_VM is not set, so the child has its own copy of the address space and returns here like from fork.
     let pid = check(unsafe {
         libc::syscall(libc::SYS_clone3, std::ptr::from_ref(&args), std::mem::size_of::<CloneArgs>())
     })?;
-    Ok(if pid == 0 { Forked::Child } else { Forked::Parent { pid: pid as u32 } })
+    if pid == 0 {
+        return Ok(Forked::Child);
+    }
+    // SAFETY: the kernel has stored a new descriptor, closed on exec, that nothing else owns.
+    Ok(Forked::Parent { child: unsafe { OwnedFd::from_raw_fd(child) } })
 }
 
 /// Forks the calling process, which must be single-threaded as for [`clone_child`].
@@ -120,11 +127,15 @@ pub(crate) fn set_file_identity(uid: rustix::process::Uid, gid: rustix::process:
     if now == (uid.as_raw(), gid.as_raw()) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// Changes the calling process's effective user, and nothing else.
-pub(crate) fn set_effective_user(uid: u32) -> io::Result<()> {
+/// Changes the calling process's effective user and group to `id`, and nothing else.
+pub(crate) fn set_effective_ids(id: u32) -> io::Result<()> {
     const UNCHANGED: u32 = u32::MAX;
     // SAFETY: plain numbers.
-    check(unsafe { libc::syscall(libc::SYS_setresuid, UNCHANGED, uid, UNCHANGED) }).map(drop)
+    unsafe {
+        check(libc::syscall(libc::SYS_setresgid, UNCHANGED, id, UNCHANGED))?;
+        check(libc::syscall(libc::SYS_setresuid, UNCHANGED, id, UNCHANGED))?;
+    }
+    Ok(())
 }
 
 /// Becomes user and group 0 of the calling process's user namespace, with no further groups.
@@ -147,6 +158,12 @@ pub(crate) fn set_reaps_children(by_itself: bool) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Closes every descriptor from `first` up, whoever in this process has it; the process does nothing else with them.
+pub(crate) fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: the callers are processes that were just forked and use no descriptor at or above `first` any more.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
 }
 
 /// Marks every descriptor from `first` up close-on-exec.

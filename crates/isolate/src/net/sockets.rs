@@ -1,0 +1,38 @@
+//! Sockets that the server opens itself: how many there may be, and whose they are.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
+use rustix::process::{Resource, getrlimit};
+
+use crate::sys;
+
+/// Mark of sockets that the server opens on behalf of a user or a sandbox. The firewall refuses them the addresses that
+/// sandboxes must not reach.
+pub(super) const GUARDED_MARK: u32 = 0x53;
+/// Time of silence after which the kernel asks whether a peer is still there, and the time between two questions. It asks
+/// nine times.
+const PROBE_AFTER: Duration = Duration::from_secs(60);
+const PROBE_EVERY: Duration = Duration::from_secs(15);
+
+/// Returns the number of descriptors that this process may have open.
+pub fn descriptor_limit() -> usize {
+    const UNLIMITED: usize = 1 << 20;
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(UNLIMITED)
+}
+
+/// Has the kernel close a connection whose peer has disappeared without a word.
+pub fn notice_lost_peer(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    set_socket_keepalive(socket, true)?;
+    set_tcp_keepidle(socket, PROBE_AFTER)?;
+    set_tcp_keepintvl(socket, PROBE_EVERY).map_err(Into::into)
+}
+
+/// Has the firewall treat a socket of the server like a sandbox.
+pub(crate) fn guard(socket: impl AsFd) -> io::Result<()> {
+    sys::mark(socket.as_fd(), GUARDED_MARK)
+}
