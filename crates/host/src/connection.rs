@@ -1,0 +1,102 @@
+//! The server's end of the socket to the host process.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use crate::envelope::{ToHost, ToServer};
+use crate::failure::Failure;
+use crate::frame::{Incoming, Outgoing, send_all};
+use crate::message::{Order, Request};
+use crate::reply::{Held, Release, Reply};
+
+type Waiting = HashMap<u64, oneshot::Sender<Result<Reply, Failure>>>;
+
+/// A connection to the host process. Dropping it closes it, upon which the host process releases what it holds for the server; sandboxes
+/// go on.
+pub(crate) struct Connection {
+    outgoing: UnboundedSender<Outgoing>,
+    /// Requests without an answer; `None` once the connection has ended.
+    waiting: Arc<Mutex<Option<Waiting>>>,
+    last: AtomicU64,
+    tasks: [AbortHandle; 2],
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        let stream = Arc::new(stream);
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let waiting = Arc::new(Mutex::new(Some(Waiting::new())));
+        let sending = tokio::spawn(send_all(stream.clone(), queue)).abort_handle();
+        let receiving = tokio::spawn(receive_all(stream, outgoing.clone(), waiting.clone())).abort_handle();
+        Self { outgoing, waiting, last: AtomicU64::new(0), tasks: [sending, receiving] }
+    }
+
+    pub(crate) async fn ask(&self, request: Request, fd: Option<OwnedFd>) -> Result<Reply, Failure> {
+        let id = self.last.fetch_add(1, Ordering::Relaxed);
+        let message = Outgoing::new(&ToHost::<Order>::Ask(id, request), fd, None)?;
+        let (sender, answered) = oneshot::channel();
+        {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.as_mut().ok_or_else(Failure::gone)?.insert(id, sender);
+        }
+        self.outgoing.send(message).map_err(|_| Failure::gone())?;
+        answered.await.map_err(|_| Failure::gone())?
+    }
+
+    pub(crate) fn order(&self, message: &Order) {
+        order(&self.outgoing, message);
+    }
+}
+
+/// Sends a message that is not answered; when the other side is gone, there is nothing to be done.
+fn order(outgoing: &UnboundedSender<Outgoing>, message: &Order) {
+    match Outgoing::new(&ToHost::Order(message), None, None) {
+        Ok(message) => drop(outgoing.send(message)),
+        Err(error) => tracing::error!(%error, "failed to write a message to the host process"),
+    }
+}
+
+async fn receive_all(
+    stream: Arc<UnixStream>,
+    outgoing: UnboundedSender<Outgoing>,
+    waiting: Arc<Mutex<Option<Waiting>>>,
+) {
+    let mut incoming = Incoming::new(stream);
+    let release: Release = Arc::new(move |number| order(&outgoing, &Order::Forget(number)));
+    loop {
+        let (message, fd) = match incoming.next::<ToServer>().await {
+            Ok(Some(message)) => message,
+            Ok(None) => break,
+            Err(error) => {
+                tracing::error!(%error, "the connection to the host process broke");
+                break;
+            }
+        };
+        let ToServer { id, outcome, number } = message;
+        // Released at the end of this turn if nobody waits for the answer any more.
+        let held = number.map(|number| Held::new(number, release.clone()));
+        let sender = {
+            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.as_mut().and_then(|waiting| waiting.remove(&id))
+        };
+        if let Some(sender) = sender {
+            let outcome = outcome.map(|answer| Reply { answer, held, fd }).map_err(Failure::from);
+            drop(sender.send(outcome));
+        }
+    }
+    // Every waiting request fails.
+    waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+}

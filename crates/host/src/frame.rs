@@ -1,0 +1,229 @@
+//! Frames: one message as JSON, with at most one descriptor.
+//!
+//! A frame is a head of five bytes, the length of the text (little-endian) and the number of descriptors, and the text. A descriptor
+//! travels with the first byte of its frame, so descriptors arrive in the order of the frames that they belong to.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+const HEAD: usize = 5;
+/// Maximum length of a text, bytes. The longest one is a list of 50,000 files.
+const MAX_TEXT: usize = 64 << 20;
+/// Bytes that are received at once.
+const CHUNK: usize = 16 << 10;
+/// Descriptors that may arrive at once. More are lost, and the frames that they belong to are refused.
+const MAX_FDS: usize = 64;
+
+/// A frame to be sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    bytes: Vec<u8>,
+    fd: Option<OwnedFd>,
+    /// Released when the frame has been sent.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Outgoing {
+    /// Writes a message.
+    ///
+    /// # Errors
+    /// When the message is too long.
+    pub(crate) fn new<T: Serialize>(
+        message: &T,
+        fd: Option<OwnedFd>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> io::Result<Self> {
+        let mut bytes = vec![0; HEAD];
+        serde_json::to_writer(&mut bytes, message)?;
+        let length = bytes.len() - HEAD;
+        let head = u32::try_from(length).ok().filter(|_| length <= MAX_TEXT).ok_or_else(too_long)?;
+        bytes[..4].copy_from_slice(&head.to_le_bytes());
+        bytes[4] = fd.is_some().into();
+        Ok(Self { bytes, fd, _permit: permit })
+    }
+}
+
+/// Sends frames in order until nobody can queue another one.
+///
+/// # Errors
+/// When the other side is gone.
+pub(crate) async fn send_all(
+    stream: Arc<UnixStream>,
+    mut queue: mpsc::UnboundedReceiver<Outgoing>,
+) -> io::Result<()> {
+    while let Some(Outgoing { bytes, mut fd, _permit }) = queue.recv().await {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let left = &bytes[sent..];
+            sent += stream.async_io(Interest::WRITABLE, || send(&stream, left, fd.as_ref())).await?;
+            // With the first byte.
+            fd = None;
+        }
+    }
+    Ok(())
+}
+
+fn send(stream: &UnixStream, bytes: &[u8], fd: Option<&OwnedFd>) -> io::Result<usize> {
+    let fds: Option<[BorrowedFd<'_>; 1]> = fd.map(|fd| [fd.as_fd()]);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if let Some(fds) = &fds {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let sent = sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(sent)
+}
+
+/// Receives frames.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    stream: Arc<UnixStream>,
+    received: Received,
+}
+
+/// Bytes and descriptors that have arrived and are not taken yet.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    bytes: Vec<u8>,
+    fds: VecDeque<OwnedFd>,
+}
+
+impl Incoming {
+    pub(crate) fn new(stream: Arc<UnixStream>) -> Self {
+        Self { stream, received: Received::default() }
+    }
+
+    /// Waits for the next message; `None` when the other side has closed the connection. Cancellation-safe.
+    ///
+    /// # Errors
+    /// When the connection breaks, or what arrives is no frame.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+        loop {
+            let Self { stream, received } = self;
+            if let Some(message) = received.take()? {
+                return Ok(Some(message));
+            }
+            if stream.async_io(Interest::READABLE, || received.receive(stream)).await? == 0 {
+                let is_whole = received.bytes.is_empty();
+                return if is_whole { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+        }
+    }
+}
+
+impl Received {
+    /// Bytes that arrive without descriptors.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), fds: VecDeque::new() }
+    }
+
+    /// Takes the first frame out of what has arrived, if it is complete.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+        let Some((head, rest)) = self.bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
+        let [a, b, c, d, count] = *head;
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        if length > MAX_TEXT {
+            return Err(too_long());
+        }
+        let Some(text) = rest.get(..length) else { return Ok(None) };
+        let message = serde_json::from_slice(text)?;
+        let fd = match count {
+            0 => None,
+            1 => {
+                let missing = || io::Error::new(io::ErrorKind::InvalidData, "a descriptor was lost");
+                Some(self.fds.pop_front().ok_or_else(missing)?)
+            }
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        self.bytes.drain(..HEAD + length);
+        Ok(Some((message, fd)))
+    }
+
+    /// Receives what there is, or fails if that is nothing; returns the number of bytes, 0 at the end.
+    fn receive(&mut self, stream: &UnixStream) -> io::Result<usize> {
+        let mut chunk = [0; CHUNK];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received =
+            recvmsg(stream, &mut [IoSliceMut::new(&mut chunk)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                self.fds.extend(rights);
+            }
+        }
+        self.bytes.extend_from_slice(&chunk[..received.bytes]);
+        Ok(received.bytes)
+    }
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a message between server and host is too long")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    fn ends() -> (Arc<UnixStream>, Incoming) {
+        let (near, far) = UnixStream::pair().unwrap();
+        (Arc::new(near), Incoming::new(Arc::new(far)))
+    }
+
+    #[tokio::test]
+    async fn descriptors_arrive_with_their_messages() {
+        let (near, mut far) = ends();
+        let (sender, queue) = mpsc::unbounded_channel();
+        let sending = tokio::spawn(send_all(near, queue));
+        for number in 0..100_u32 {
+            // Every third message has a descriptor, and some are longer than what is received at once.
+            let text = "x".repeat(if number % 7 == 0 { CHUNK * 3 } else { 10 });
+            let mut fd = None;
+            if number % 3 == 0 {
+                let (reader, mut writer) = std::io::pipe().unwrap();
+                writer.write_all(&[number as u8]).unwrap();
+                fd = Some(reader.into());
+            }
+            sender.send(Outgoing::new(&(number, text), fd, None).unwrap()).unwrap();
+        }
+        drop(sender);
+        for number in 0..100_u32 {
+            let ((found, _), fd) = far.next::<(u32, String)>().await.unwrap().unwrap();
+            assert_eq!((found, fd.is_some()), (number, number % 3 == 0));
+            if let Some(fd) = fd {
+                let mut byte = [0];
+                std::io::PipeReader::from(fd).read_exact(&mut byte).unwrap();
+                assert_eq!(u32::from(byte[0]), number);
+            }
+        }
+        sending.await.unwrap().unwrap();
+        assert!(far.next::<(u32, String)>().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_no_frame_is_an_error() {
+        for bytes in
+            [&[0, 0, 0, 255, 0][..], &[2, 0, 0, 0, 0, b'{', b'x'], &[2, 0, 0, 0, 1, b'4', b'2'], &[1]]
+        {
+            let (near, mut far) = ends();
+            near.writable().await.unwrap();
+            near.try_write(bytes).unwrap();
+            drop(near);
+            assert!(far.next::<u32>().await.is_err(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Checks of the names in requests.
+
+use std::path::{Component, Path, PathBuf};
+
+use sandcove_image::LayerStore;
+use sandcove_isolate::{Blueprint, Files, SandboxSpec};
+
+use super::{Menu, Result};
+use crate::failure::Failure;
+
+/// Directory of the files in a layer that a sandbox has written.
+const WRITTEN_FILES: &str = "upper";
+
+/// Checks that `name` is the name of a file that is not hidden.
+pub(super) fn plain(name: &str) -> Result<&str> {
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
+        return Err(Failure::refused("a name in a request is not plain"));
+    }
+    Ok(name)
+}
+
+/// Checks that `path` leads to the files of a layer. Below a layer that is an image, everything is of strangers, links as well.
+pub(super) fn layer(path: &Path) -> Result<()> {
+    let names: Option<Vec<&str>> = path
+        .components()
+        .map(|component| match component {
+            Component::Normal(name) => name.to_str(),
+            _ => None,
+        })
+        .collect();
+    match names.as_deref() {
+        Some([name]) => plain(name).map(drop),
+        Some([name, WRITTEN_FILES]) if name.starts_with(LayerStore::WRITTEN_PREFIX) => plain(name).map(drop),
+        _ => Err(Failure::refused("a path in a request does not lead to a layer")),
+    }
+}
+
+/// Checks that the files of a sandbox have a plain name.
+pub(super) fn files(files: &Files) -> Result<()> {
+    match files {
+        Files::Snapshot(name) => plain(name).map(drop),
+        Files::Empty | Files::Own => Ok(()),
+    }
+}
+
+impl Menu {
+    /// Paths of layers on this host.
+    pub(crate) fn layers(&self, layers: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+        let directory = self.backend.layer_dir();
+        layers
+            .into_iter()
+            .map(|path| {
+                layer(&path)?;
+                Ok(directory.join(path))
+            })
+            .collect()
+    }
+
+    /// A blueprint with the paths of its layers on this host.
+    pub(crate) fn resolved(&self, blueprint: Blueprint) -> Result<Blueprint> {
+        Ok(Blueprint { layers: self.layers(blueprint.layers)?, ..blueprint })
+    }
+
+    /// A specification that names only what is in the pool.
+    pub(crate) fn checked_spec(&self, spec: SandboxSpec) -> Result<SandboxSpec> {
+        files(&spec.files)?;
+        for mount in &spec.mounts {
+            plain(&mount.volume)?;
+        }
+        Ok(SandboxSpec { blueprint: self.resolved(spec.blueprint)?, ..spec })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_lead_out_of_their_directory() {
+        for good in ["a", "t-0f", "f-00.x", "0190-x"] {
+            assert_eq!(plain(good).unwrap(), good);
+        }
+        for bad in ["", ".", "..", ".lock", "a/b", "/", "../a", "a\0"] {
+            assert!(plain(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_layers_are_layers() {
+        for good in ["base-1", "oci-0f", "t-0f/upper"] {
+            assert!(layer(Path::new(good)).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "/",
+            "/etc",
+            "..",
+            "../sandboxes",
+            "a/../..",
+            "oci-0f/upper",
+            "t-0f/work",
+            "t-0f/upper/etc",
+            ".x",
+        ] {
+            assert!(layer(Path::new(bad)).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Requests for imports of images.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use sandcove_image::LayerStore;
+use sandcove_image::oci::{Begun, Blob, ImportJob, Limits, Sha256Digest, Target, TargetError};
+
+use super::objects::Object;
+use super::{Menu, Result, Served, blocking, done};
+use crate::failure::Failure;
+use crate::message::{Answer, Number};
+
+impl Menu {
+    pub(super) async fn begin_image(&self, config: Sha256Digest, limits: Limits) -> Result {
+        Ok(match self.layer_store().await?.begin(config, limits).await? {
+            Begun::Exists { size_bytes, lease } => {
+                self.hold(Answer::ImageExists(size_bytes), Object::Lease { _lease: lease })
+            }
+            Begun::Import(import) => self.hold(Answer::Done, Object::Import(import)),
+        })
+    }
+
+    pub(super) async fn image_scratch(&self) -> Result {
+        let file = self.layer_store().await?.scratch().await?;
+        Ok(Served::with_fd(Answer::Done, file))
+    }
+
+    async fn layer_store(&self) -> Result<LayerStore> {
+        let directory = self.backend.layer_dir();
+        blocking(move || LayerStore::open(&directory).map_err(std::io::Error::other)).await
+    }
+
+    pub(super) async fn unpack_layer(
+        &self,
+        import: Number,
+        offset: u64,
+        size: u64,
+        digest: Sha256Digest,
+        fd: Option<OwnedFd>,
+    ) -> Result {
+        let job = self.import(import)?;
+        let file = File::from(fd.ok_or_else(|| Failure::refused("there is no layer"))?);
+        let unpack = move || {
+            // Reading anything else may never end.
+            if !file.metadata().map_err(TargetError::Host)?.is_file() {
+                return Err(TargetError::Host(std::io::ErrorKind::InvalidInput.into()));
+            }
+            job.unpack(&Blob { file: Arc::new(file), offset, size }, digest)
+        };
+        blocking(unpack).await.map(done)
+    }
+
+    pub(super) async fn publish_image(&self, import: Number) -> Result {
+        let Some(Object::Import(import)) = self.objects.take(import) else { return Err(no_import()) };
+        let (size, lease) = blocking(move || import.finish()).await?;
+        Ok(self.hold(Answer::Bytes(size), Object::Lease { _lease: lease }))
+    }
+
+    fn import(&self, number: Number) -> Result<ImportJob> {
+        self.objects.import(number).ok_or_else(no_import)
+    }
+}
+
+fn no_import() -> Failure {
+    Failure::refused("there is no such import")
+}
