@@ -65,7 +65,8 @@ impl Accounts {
         Self::load_from(Path::new("/etc"))
     }
 
-    fn load_from(directory: &Path) -> io::Result<Self> {
+    /// Reads `passwd` and `group` in `directory`.
+    pub fn load_from(directory: &Path) -> io::Result<Self> {
         let read = |name: &str| match fs::read(directory.join(name)) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -85,9 +86,13 @@ impl Accounts {
         }
     }
 
-    /// The user called `name`.
+    /// The user called `name`, or with this number when no user is called so.
     pub fn lookup(&self, name: &str) -> Option<Account> {
-        let Some(user) = self.users.iter().find(|u| u.name == name) else {
+        let by_number = || {
+            let number: u32 = name.bytes().all(|byte| byte.is_ascii_digit()).then(|| name.parse().ok())??;
+            self.users.iter().find(|u| u.uid == number)
+        };
+        let Some(user) = self.users.iter().find(|u| u.name == name).or_else(by_number) else {
             return (name == "root" && self.users.is_empty()).then(Account::bare_root);
         };
         let mut groups = vec![user.gid];
@@ -104,6 +109,16 @@ impl Accounts {
             home: user.home.clone(),
             shell: user.shell.clone(),
         })
+    }
+
+    /// The id of the group called `name`.
+    pub fn group_id(&self, name: &str) -> Option<u32> {
+        self.groups.iter().find(|g| g.name == name).map(|g| g.gid)
+    }
+
+    /// Whether a user has `id` as its own or its primary group's, or a group has it.
+    pub fn uses(&self, id: u32) -> bool {
+        self.users.iter().any(|u| u.uid == id || u.gid == id) || self.groups.iter().any(|g| g.gid == id)
     }
 
     /// The name of user `uid`, or the number as text when the user has none.
@@ -167,6 +182,15 @@ mod tests {
         assert_eq!(accounts.group_name(4711), "4711");
         assert_eq!(accounts.lookup("broken"), None);
         assert_eq!(accounts.lookup(""), None);
+        assert_eq!(accounts.group_id("sudo"), Some(27));
+    }
+
+    #[test]
+    fn a_user_can_be_named_by_its_number() {
+        let accounts = Accounts::parse(PASSWD, GROUP);
+        assert_eq!(accounts.lookup("1000").map(|a| a.name).as_deref(), Some("user"));
+        assert_eq!(accounts.lookup("4711"), None);
+        assert_eq!(accounts.lookup("+1000"), None);
     }
 
     #[test]

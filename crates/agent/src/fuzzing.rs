@@ -12,7 +12,8 @@ use crate::path::{clean, resolve};
 use crate::rpc::envelope::{Decoder, Encoding, MAX_MESSAGE, write_message};
 use crate::rpc::{Code, Codec, Message};
 
-pub use crate::files::fuzzing::multipart;
+pub use crate::files::fuzzing::{file_headers, multipart};
+pub use crate::step::fuzzing::archive;
 
 /// Checks Connect framing and the messages in it. Byte 0 selects the encoding, byte 1 how the rest is cut into pieces.
 pub fn envelope(input: &[u8]) {
@@ -149,8 +150,18 @@ mod tests {
     }
 
     #[test]
+    fn the_archives_collected_by_fuzzing_hold() {
+        replay("archive", archive);
+    }
+
+    #[test]
     fn the_paths_collected_by_fuzzing_hold() {
         replay("path", path);
+    }
+
+    #[test]
+    fn the_file_headers_collected_by_fuzzing_hold() {
+        replay("file_headers", file_headers);
     }
 
     #[test]

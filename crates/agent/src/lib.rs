@@ -7,16 +7,16 @@
 //! boot                       the start, as PID 1 or by hand
 //! server                     listeners, and the pipeline that every request goes through
 //! process, files, watch      the services, with filesystem
+//! step                       the work of template builds, without the daemon
 //! filesystem
 //! rpc                        the Connect protocol
 //! state                      the settings, and the account and deadline of a request
 //! path, spawn                paths of requests; starting and reaping processes
-//! account, error, drained    users and groups; errors of requests; request bodies
+//! account, error             users and groups; errors of requests
 //! ```
 
 pub mod account;
 pub mod boot;
-mod drained;
 pub mod error;
 pub mod files;
 pub mod filesystem;
@@ -28,4 +28,5 @@ pub mod rpc;
 pub mod server;
 pub mod spawn;
 pub mod state;
+pub mod step;
 pub mod watch;

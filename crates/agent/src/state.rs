@@ -97,7 +97,8 @@ impl State {
 
     /// Applies the fields that are present. Empty defaults are ignored (contract: envd, section 7).
     pub fn apply(&self, change: Settings) {
-        let Settings { env_vars, access_token, token_required, default_user, default_workdir } = change;
+        let Settings { env_vars, access_token, token_required, default_user, default_workdir, ends_together } =
+            change;
         let mut settings = self.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         settings.env_vars = env_vars.or(settings.env_vars.take());
         settings.access_token = access_token.or(settings.access_token.take());
@@ -105,6 +106,7 @@ impl State {
         settings.default_user = default_user.filter(|u| !u.is_empty()).or(settings.default_user.take());
         settings.default_workdir =
             default_workdir.filter(|d| !d.is_empty()).or(settings.default_workdir.take());
+        settings.ends_together = ends_together.or(settings.ends_together);
     }
 
     /// The access token, for checking signatures made with it.
@@ -147,6 +149,11 @@ impl State {
     /// Directory of requests that name none; home when absent.
     pub fn default_workdir(&self) -> Option<String> {
         self.read(|s| s.default_workdir.clone())
+    }
+
+    /// Whether all processes end with the one that a client started.
+    pub fn ends_together(&self) -> bool {
+        self.read(|s| s.ends_together == Some(true))
     }
 
     /// The account called `name`, or that of the default user when `name` is empty or absent. An unknown name is an

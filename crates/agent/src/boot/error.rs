@@ -2,6 +2,8 @@
 
 use std::io;
 
+use sandcove_wire::boot::{READY_COMMAND_FAILED, START_COMMAND_FAILED};
+
 /// An error that keeps the daemon from running.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
@@ -20,6 +22,12 @@ pub enum BootError {
         #[source]
         source: io::Error,
     },
+    /// The start command of the template could not be started, or has failed.
+    #[error("{START_COMMAND_FAILED}{0}")]
+    StartCommand(String),
+    /// The ready command of the template has not succeeded.
+    #[error("{READY_COMMAND_FAILED}{0}")]
+    ReadyCommand(String),
     /// A system call failed that should always work.
     #[error("failed to {what}: {source}")]
     System {

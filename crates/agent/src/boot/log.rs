@@ -1,12 +1,42 @@
 //! The log: one line for each event, on standard error, where the host collects it. A subscriber of a few lines, because this
 //! program runs in every sandbox and the usual subscribers are larger than the rest of it.
+//!
+//! Services write there too. In a sandbox the log is memory of the sandbox, so that a long one is cut.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::fs::{FileType, fstat, ftruncate};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Size from which the log is cut, bytes.
+pub(super) const MAX_SIZE: i64 = 1 << 20;
+/// Time between two looks at its size.
+const CHECK_EVERY: Duration = Duration::from_secs(300);
+
+/// Keeps the log on standard error short, until the task is dropped.
+pub(super) async fn keep_short() {
+    loop {
+        tokio::time::sleep(CHECK_EVERY).await;
+        if let Err(error) = cut(std::io::stderr()) {
+            tracing::warn!(%error, "failed to cut the log");
+        }
+    }
+}
+
+/// Empties a file that has become long; anything but a file stays as it is.
+pub(super) fn cut(log: impl AsFd) -> std::io::Result<()> {
+    let found = fstat(&log)?;
+    if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_size > MAX_SIZE {
+        ftruncate(&log, 0)?;
+    }
+    Ok(())
+}
 
 /// Writes events of `level` and more severe ones to standard error.
 pub fn init(level: Level) {
@@ -59,5 +89,23 @@ impl Visit for Line {
             "message" => write!(self.0, " {value:?}"),
             name => write!(self.0, " {name}={value:?}"),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_long_log_is_cut() {
+        let log = tempfile::tempfile().unwrap();
+        log.set_len(MAX_SIZE as u64).unwrap();
+        cut(&log).unwrap();
+        assert_eq!(log.metadata().unwrap().len(), MAX_SIZE as u64);
+        log.set_len(MAX_SIZE as u64 + 1).unwrap();
+        cut(&log).unwrap();
+        assert_eq!(log.metadata().unwrap().len(), 0);
+        let (reader, _writer) = std::io::pipe().unwrap();
+        cut(&reader).unwrap();
     }
 }

@@ -3,8 +3,11 @@
 mod error;
 mod files;
 mod host;
+mod listening;
 mod log;
+mod output;
 mod services;
+mod start_command;
 mod sys;
 mod warm_up;
 
@@ -69,7 +72,8 @@ pub async fn run_sandbox() -> Result<(), BootError> {
     let reaping = if std::process::id() == 1 { Reaping::Everything } else { Reaping::OwnChildren };
     let children = Children::start(reaping).map_err(system("watch for ended processes"))?;
     let state = State::new(Settings { env_vars: Some(boot.env), ..Settings::default() });
-    let pipeline = server::build(Arc::clone(&state), &Processes::new(Arc::clone(&children)));
+    let processes = Processes::new(Arc::clone(&children));
+    let pipeline = server::build(Arc::clone(&state), &processes);
 
     let public =
         server::bind_public(AGENT_PORT).map_err(|source| BootError::Listen { port: AGENT_PORT, source })?;
@@ -77,33 +81,45 @@ pub async fn run_sandbox() -> Result<(), BootError> {
     tokio::spawn(server::serve_unix(control, Arc::clone(&pipeline)));
     tokio::spawn(server::serve_tcp(public, pipeline));
     tokio::spawn(server::serve_events(Arc::clone(&state)));
-    let keepers = services::start(boot.services, zygote, boot.warm_up, &state, &children).await;
-    if boot.warm_up {
-        warm_up::run(&children).await;
-    }
-    host.say_ready().await?;
-
+    tokio::spawn(log::keep_short());
     let ended = ended_by_signal();
     tokio::pin!(ended);
-    let assignment = tokio::select! {
-        assignment = host.assignment() => assignment?,
+    // Waiting for a ready command may take minutes.
+    let started = tokio::select! {
+        keepers = services::start(boot.services, zygote, boot.warm_up, &state, &children, &processes) => {
+            // Logged before the connection to the host ends: the host reads the log then.
+            Some(keepers.inspect_err(|error| tracing::error!(%error, "the services did not start"))?)
+        }
         ended = &mut ended => {
             ended?;
             None
         }
     };
-    // Without an assignment, the host does not need this sandbox any more.
-    if let Some(assignment) = assignment {
-        let identity = Identity { sandbox_id: assignment.sandbox_id.into(), template_id: boot.template_id };
-        files::write_identity(&identity);
-        state.assign(identity);
-        state.apply(assignment.settings);
+    if let Some(_keepers) = started {
+        if boot.warm_up {
+            warm_up::run(&children).await;
+        }
         host.say_ready().await?;
-        drop(host);
-        ended.await?;
+        let assignment = tokio::select! {
+            assignment = host.assignment() => assignment?,
+            ended = &mut ended => {
+                ended?;
+                None
+            }
+        };
+        // Without an assignment, the host does not need this sandbox any more.
+        if let Some(assignment) = assignment {
+            let identity =
+                Identity { sandbox_id: assignment.sandbox_id.into(), template_id: boot.template_id };
+            files::write_identity(&identity);
+            state.assign(identity);
+            state.apply(assignment.settings);
+            host.say_ready().await?;
+            drop(host);
+            ended.await?;
+        }
     }
-    drop(keepers);
-    sys::signal_everything(Signal::TERM);
+    children.signal_everything(Signal::TERM);
     if tokio::time::timeout(TERMINATE_TIMEOUT, children.all_gone()).await.is_err() {
         tracing::warn!("processes are left after the time to end; they are killed");
     }

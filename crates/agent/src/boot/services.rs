@@ -11,7 +11,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::account::Accounts;
+use super::error::BootError;
+use super::start_command;
+use crate::account::{Account, Accounts};
+use crate::process::Processes;
 use crate::spawn::{Child, Children, Controls, Credentials, Launch, SpawnError, Stdio, daemon_path};
 use crate::state::{SharedState, State};
 
@@ -27,7 +30,7 @@ const PORT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An error of starting a service.
 #[derive(Debug, thiserror::Error)]
-enum StartError {
+pub(super) enum StartError {
     #[error("the service has no command")]
     NoCommand,
     #[error("there is no user `{0}`")]
@@ -36,19 +39,25 @@ enum StartError {
     Streams(#[from] io::Error),
     #[error(transparent)]
     Spawn(#[from] SpawnError),
+    #[error("its end was not reported")]
+    NotReported,
 }
 
-/// Starts all services and waits until their ports accept connections. With `warm_up`, their environment says that there is
+/// Starts all services and waits until their ports accept connections, then those that run once, one after the other. With `warm_up`, their environment says that there is
 /// time for a warm-up. `zygote` is the socket to a warm interpreter, for the service that takes it. Services are restarted for
 /// as long as the returned tasks exist.
-#[must_use = "services are not restarted any more once their tasks are dropped"]
+///
+/// # Errors
+/// If a service that runs once fails, or its ready command.
 pub(super) async fn start(
     services: Vec<Service>,
     mut zygote: Option<OwnedFd>,
     warm_up: bool,
     state: &SharedState,
     children: &Arc<Children>,
-) -> JoinSet<()> {
+    processes: &Processes,
+) -> Result<JoinSet<()>, BootError> {
+    let (once, services): (Vec<_>, Vec<_>) = services.into_iter().partition(|service| service.once);
     let mut keepers = JoinSet::new();
     let ports: Vec<(String, u16)> =
         services.iter().filter_map(|service| Some((service.name.clone(), service.ready_port?))).collect();
@@ -61,7 +70,10 @@ pub(super) async fn start(
             tracing::error!(service, port, "the service does not accept connections");
         }
     }
-    keepers
+    for service in once {
+        start_command::run(service, state, children, processes, &mut keepers).await?;
+    }
+    Ok(keepers)
 }
 
 async fn keep_running(
@@ -96,7 +108,23 @@ async fn start_one(
     state: &State,
     children: &Children,
 ) -> Result<Child, StartError> {
-    let (command, arguments) = service.command.split_first().ok_or(StartError::NoCommand)?;
+    let marks: Vec<&str> = [(ENV_ZYGOTE, input.is_some()), (ENV_WARM_UP, warm_up)]
+        .into_iter()
+        .filter_map(|(name, set)| set.then_some(name))
+        .collect();
+    let (launch, _) = prepare(service, &service.command, &marks, Controls::Inherited, state)?;
+    Ok(children.spawn(&launch, streams(input)?).await?)
+}
+
+/// Prepares `command` with the account, the variables and the working directory of `service`. The variables in `marks` are set too.
+pub(super) fn prepare(
+    service: &Service,
+    command: &[String],
+    marks: &[&str],
+    controls: Controls,
+    state: &State,
+) -> Result<(Launch, Account), StartError> {
+    let (command, arguments) = command.split_first().ok_or(StartError::NoCommand)?;
     let account =
         Accounts::load()?.lookup(&service.user).ok_or_else(|| StartError::NoUser(service.user.clone()))?;
     let mut environment = state.variables();
@@ -104,15 +132,10 @@ async fn start_one(
     let own = [("HOME", &account.home), ("USER", &account.name), ("LOGNAME", &account.name)];
     environment.extend(own.map(|(name, value)| (name.to_owned(), value.clone())));
     environment.extend(service.env.clone());
-    for (name, set) in [(ENV_ZYGOTE, input.is_some()), (ENV_WARM_UP, warm_up)] {
-        if set {
-            environment.insert(name.to_owned(), "1".to_owned());
-        }
-    }
+    environment.extend(marks.iter().map(|name| ((*name).to_owned(), "1".to_owned())));
     let credentials = Credentials::of(&account);
-    let launch =
-        Launch::new(command, arguments, &environment, &service.cwd, credentials, Controls::Inherited)?;
-    Ok(children.spawn(&launch, streams(input)?).await?)
+    let launch = Launch::new(command, arguments, &environment, &service.cwd, credentials, controls)?;
+    Ok((launch, account))
 }
 
 /// The streams of a service: `input` or nothing; standard output and error go where the daemon's own log goes.

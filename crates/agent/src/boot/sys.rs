@@ -1,10 +1,9 @@
-//! Inherited descriptors, and the signal to all processes.
-#![expect(unsafe_code, reason = "descriptors known by number only, and kill(-1), have no safe interface")]
+//! Inherited descriptors, and the allocator.
+#![expect(unsafe_code, reason = "descriptors known by number only, and mallopt, have no safe interface")]
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use rustix::io::FdFlags;
-use rustix::process::Signal;
 
 /// Takes over descriptor `number`, which children do not inherit; `None` when it is not open. Only for the numbers that the host
 /// hands over, each once and before anything else is opened.
@@ -17,15 +16,6 @@ pub(super) fn adopt(number: i32) -> Option<OwnedFd> {
     let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
     rustix::io::fcntl_setfd(&descriptor, FdFlags::CLOEXEC).ok()?;
     Some(descriptor)
-}
-
-/// Sends `signal` to every process but this one. Does nothing unless this is PID 1, as otherwise those are not the processes of a
-/// sandbox.
-pub(super) fn signal_everything(signal: Signal) {
-    if std::process::id() == 1 {
-        // SAFETY: a plain system call.
-        unsafe { libc::kill(-1, signal.as_raw()) };
-    }
 }
 
 /// Keeps the C library's allocator small: by default it gives each thread an arena of its own, and keeps freed memory.

@@ -12,7 +12,6 @@ use http::header::CONTENT_ENCODING;
 use tokio::sync::mpsc;
 
 use super::error::{Error, Result};
-use crate::drained::Drained;
 
 /// Bytes decompressed at a time.
 const CHUNK: usize = 128 << 10;
@@ -22,9 +21,10 @@ const MAX_WAITING: usize = 4;
 /// The bytes of an upload.
 pub(super) type Bytestream = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 
-/// Opens the body of a request. Must come before anything that may refuse the request, so that the body is drained then.
+/// Opens the body of a request.
 pub(super) fn open(headers: &HeaderMap, body: Body) -> Result<Bytestream> {
-    let plain = Drained::new(body)
+    let plain = body
+        .into_data_stream()
         .map(|item| item.map_err(|e| Error::bad_request(format!("failed to read the request body: {e}"))));
     match headers
         .get(CONTENT_ENCODING)

@@ -1,9 +1,13 @@
-//! Properties of multipart bodies; see [`crate::fuzzing`].
+//! Properties of multipart bodies and of headers of the files API; see [`crate::fuzzing`].
 
 use bytes::Bytes;
 use futures_util::{TryStreamExt, stream};
+use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 
+use super::conditions::{Selection, select};
+use super::disposition::{inline, parameter};
 use super::multipart::Multipart;
+use super::{encoding, metadata_headers};
 
 /// The name, file name and content of a part.
 type Parsed = (bool, Option<Vec<u8>>, Vec<u8>);
@@ -62,6 +66,51 @@ fn put_together(body: &[u8], cut: usize) {
     let (parts, whole) = parse(content_type.as_bytes(), &body, cut);
     assert!(whole, "a proper body was refused");
     assert_eq!(parts, expected);
+}
+
+/// Checks the headers of a download and of an upload. Byte 0 is the size of the file, the first line its name, and each line after
+/// that a header.
+pub fn file_headers(input: &[u8]) {
+    let [size, rest @ ..] = input else { return };
+    let mut lines = rest.split(|byte| *byte == b'\n');
+    let name = lines.next().unwrap_or_default();
+    let headers: HeaderMap = lines.filter_map(header).collect();
+    let size = u64::from(*size);
+    match select(&headers, size, 784_111_777) {
+        Selection::Part { start, length } => {
+            assert!(length > 0 && start.checked_add(length).is_some_and(|end| end <= size));
+        }
+        Selection::Whole
+        | Selection::NotModified
+        | Selection::PreconditionFailed
+        | Selection::Unsatisfiable => {}
+    }
+    for value in headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()) {
+        let accepted = encoding::accepted(value);
+        assert!(accepted.best.is_some() || !accepted.identity);
+    }
+    if let Ok(metadata) = metadata_headers::read(&headers) {
+        let total: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+        assert!(total <= 4096 && metadata.keys().all(|key| !key.is_empty() && key.len() <= 246));
+    }
+    disposition(name);
+}
+
+/// Checks that a name in a `Content-Disposition` is one header, and that it is read back where it is not percent-encoded.
+fn disposition(name: &[u8]) {
+    let _ = parameter(name, "filename");
+    let Ok(name) = std::str::from_utf8(name) else { return };
+    let header = inline(name);
+    assert!(HeaderValue::from_str(&header).is_ok(), "{header:?} is no header");
+    if header.starts_with("inline; filename=") {
+        assert_eq!(parameter(header.as_bytes(), "filename").as_deref(), Some(name.as_bytes()));
+    }
+}
+
+fn header(line: &[u8]) -> Option<(HeaderName, HeaderValue)> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+    Some((name, HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?))
 }
 
 fn holds(content: &[u8], text: &[u8]) -> bool {

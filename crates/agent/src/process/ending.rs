@@ -6,49 +6,13 @@ use crate::spawn::Exit;
 
 /// Makes the end event for subscribers.
 pub fn end_event(exit: Exit) -> EndEvent {
+    let status = exit.to_string();
     match exit {
         Exit::Code(code) => {
-            let status = format!("exit status {code}");
             EndEvent { exit_code: code, exited: true, error: (code != 0).then(|| status.clone()), status }
         }
-        Exit::Signal { number, core_dumped } => {
-            let dump = if core_dumped { " (core dumped)" } else { "" };
-            let status = format!("signal: {}{dump}", signal_name(number));
-            EndEvent { exit_code: -1, exited: false, error: Some(status.clone()), status }
-        }
+        Exit::Signal { .. } => EndEvent { exit_code: -1, exited: false, error: Some(status.clone()), status },
     }
-}
-
-/// The name of a signal in the C library, in lowercase. A table, because the function of the library follows the locale and
-/// allocates.
-fn signal_name(number: i32) -> String {
-    let name = match number {
-        libc::SIGHUP => "hangup",
-        libc::SIGINT => "interrupt",
-        libc::SIGQUIT => "quit",
-        libc::SIGILL => "illegal instruction",
-        libc::SIGTRAP => "trace/breakpoint trap",
-        libc::SIGABRT => "aborted",
-        libc::SIGBUS => "bus error",
-        libc::SIGFPE => "floating point exception",
-        libc::SIGKILL => "killed",
-        libc::SIGUSR1 => "user defined signal 1",
-        libc::SIGSEGV => "segmentation fault",
-        libc::SIGUSR2 => "user defined signal 2",
-        libc::SIGPIPE => "broken pipe",
-        libc::SIGALRM => "alarm clock",
-        libc::SIGTERM => "terminated",
-        libc::SIGSTKFLT => "stack fault",
-        libc::SIGXCPU => "cpu time limit exceeded",
-        libc::SIGXFSZ => "file size limit exceeded",
-        libc::SIGVTALRM => "virtual timer expired",
-        libc::SIGPROF => "profiling timer expired",
-        libc::SIGIO => "i/o possible",
-        libc::SIGPWR => "power failure",
-        libc::SIGSYS => "bad system call",
-        other => return format!("signal {other}"),
-    };
-    name.to_owned()
 }
 
 #[cfg(test)]

@@ -14,9 +14,13 @@ use std::sync::Arc;
 
 pub use self::service::register;
 
-use self::running::Process;
+use sandcove_wire::envd::process::ProcessConfig;
+use tokio::sync::oneshot;
+
+use self::output::Subscription;
+use self::running::{Input, Plan, Process, Streams};
 use self::table::Table;
-use crate::spawn::Children;
+use crate::spawn::{Children, Exit, Launch, SpawnError};
 
 /// The process service.
 #[derive(Debug, Clone)]
@@ -42,5 +46,29 @@ impl Processes {
             }
         });
         Self { children, table }
+    }
+
+    /// Starts a program of the template, without input. Clients find it in the list of processes like their own. The receiver gets
+    /// how it exits, which may be long before its output ends.
+    pub async fn start_template_program(
+        &self,
+        launch: Launch,
+        config: ProcessConfig,
+        uid: u32,
+    ) -> Result<(Subscription, oneshot::Receiver<Exit>), SpawnError> {
+        let streams = Streams::Pipes { input: Input::Closed };
+        let (on_exit, exit) = oneshot::channel();
+        let plan = Plan {
+            launch,
+            streams,
+            uid,
+            config,
+            tag: None,
+            deadline: None,
+            ends_together: false,
+            on_exit: Some(on_exit),
+        };
+        let (_, subscription) = Process::start(plan, &self.children, &self.table).await?;
+        Ok((subscription, exit))
     }
 }

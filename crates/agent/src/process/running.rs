@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A process that has exited but whose output is still held open by a descendant stays live for clients; a kill then
-//! closes the streams (contract: envd, section 2.3, when end comes).
+//! closes the streams (contract: envd, section 2.3, when end comes). Where all processes end together, as in the steps of a build,
+//! descendants are killed when the process exits.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal};
 use rustix::termios::Winsize;
 use sandcove_wire::envd::process::ProcessConfig;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::endpoint::{Endpoint, PIPE_CHUNK, TERMINAL_CHUNK};
 use super::output::{Channel, Output, Subscription};
 use super::table::Table;
-use crate::spawn::{Child, Children, Launch, SpawnError, Stdio};
+use crate::spawn::{Child, Children, Exit, Launch, SpawnError, Stdio};
 
 /// Limit on what is still read from a stream that is cut, in bytes: what a pipe can hold.
 const MAX_LATE_OUTPUT: usize = 1 << 20;
@@ -117,6 +119,10 @@ pub struct Plan {
     pub tag: Option<String>,
     /// Time at which the process is killed, if it still runs.
     pub deadline: Option<Instant>,
+    /// Whether all other processes are killed when this one exits.
+    pub ends_together: bool,
+    /// Told how the process exits, even if descendants hold its output open.
+    pub on_exit: Option<oneshot::Sender<Exit>>,
 }
 
 impl Process {
@@ -126,7 +132,7 @@ impl Process {
         children: &Arc<Children>,
         table: &Arc<Table<Self>>,
     ) -> Result<(Arc<Self>, Subscription), SpawnError> {
-        let Plan { launch, streams, uid, config, tag, deadline } = plan;
+        let Plan { launch, streams, uid, config, tag, deadline, ends_together, on_exit } = plan;
         let (stdio, input_sink, sources) = connect(streams, uid).map_err(SpawnError::Streams)?;
         let Child { pid, exit } = children.spawn(&launch, stdio).await?;
         let process = Arc::new(Self {
@@ -147,9 +153,18 @@ impl Process {
         }
         let (children, table, watched) = (Arc::clone(children), Arc::clone(table), Arc::clone(&process));
         tokio::spawn(async move {
+            let others = ends_together.then(|| Arc::clone(&children));
             let over = async {
                 // The sender is dropped only if the runtime is; there is nothing to report to then.
                 let exit = exit.await.ok()?;
+                if let Some(on_exit) = on_exit {
+                    // Nothing listens once the sandbox ends.
+                    let _ = on_exit.send(exit);
+                }
+                if let Some(others) = others {
+                    others.kill_everything().await;
+                    watched.cut.cancel();
+                }
                 watched.exited();
                 while pumps.join_next().await.is_some() {}
                 Some(exit)

@@ -165,7 +165,16 @@ fn plan(context: &RequestContext, request: StartRequest) -> Result<Plan> {
         (None, Some(false)) => Streams::Pipes { input: Input::Closed },
     };
     let launch = launch.map_err(|error| start_error(&directory, &error))?;
-    Ok(Plan { launch, streams, uid: account.uid, config, tag, deadline: context.deadline })
+    Ok(Plan {
+        launch,
+        streams,
+        uid: account.uid,
+        config,
+        tag,
+        deadline: context.deadline,
+        ends_together: context.state.ends_together(),
+        on_exit: None,
+    })
 }
 
 /// The variables of a process; of several with one name the last wins (contract: envd, section 2.2).

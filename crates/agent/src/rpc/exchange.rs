@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -16,7 +16,6 @@ use tokio::time::{Instant, Sleep};
 use super::codec::{Codec, Message, Shape};
 use super::envelope::{self, Decoder, Encoding, MAX_MESSAGE};
 use super::headers;
-use crate::drained::Drained;
 use crate::error::{Code, Error, Result};
 use crate::state::RequestContext;
 
@@ -133,7 +132,7 @@ where
 /// The stream of the messages of a request.
 pub struct Requests<M> {
     codec: Codec,
-    body: Drained,
+    body: BodyDataStream,
     decoder: Decoder,
     message: PhantomData<fn() -> M>,
 }
@@ -143,7 +142,7 @@ impl<M: Message> Requests<M> {
         let encoding = Encoding::from_header(headers::text(request.headers(), "connect-content-encoding"))?;
         Ok(Self {
             codec,
-            body: Drained::new(request.into_body()),
+            body: request.into_body().into_data_stream(),
             decoder: Decoder::new(encoding),
             message: PhantomData,
         })

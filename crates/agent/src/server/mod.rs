@@ -3,6 +3,7 @@
 
 mod control;
 mod cors;
+mod drained;
 mod endpoints;
 mod events;
 mod listen;

@@ -11,6 +11,7 @@ use serde_json::json;
 use tower::ServiceExt;
 
 use super::cors;
+use super::drained::Drained;
 use crate::account::Account;
 use crate::rpc::{self, headers};
 use crate::state::{RequestContext, SharedState};
@@ -47,6 +48,7 @@ impl Pipeline {
         if let Some(answer) = cors::preflight(&request) {
             return answer;
         }
+        let request = Drained::of(request).map(Body::new);
         let origin = request.headers().get("origin").cloned();
         let mut response = self.authorised(entrance, request).await;
         cors::decorate(origin.as_ref(), response.headers_mut());

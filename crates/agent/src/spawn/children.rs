@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
@@ -19,6 +20,10 @@ use tokio::sync::{Notify, oneshot};
 
 use super::sys::{self, REPORT_LENGTH};
 use super::{Exit, Launch, SpawnError, Stdio, Step};
+
+/// Time after which processes that are to be killed are killed again, and the number of times.
+const KILL_INTERVAL: Duration = Duration::from_secs(1);
+const KILLS: usize = 10;
 
 /// The processes that are reaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +61,7 @@ impl Children {
         tokio::spawn(async move {
             loop {
                 reaper.reap();
-                reaper.reaped.notify_one();
+                reaper.reaped.notify_waiters();
                 // Signals merge, so each one means that any number of children may have ended.
                 if deaths.recv().await.is_none() {
                     return;
@@ -105,6 +110,27 @@ impl Children {
             // A process that has ended but is not reaped yet ignores it.
             let _ = rustix::process::kill_process(*pid, signal);
         }
+    }
+
+    /// Sends `signal` to all processes of the sandbox, orphans included; to none when this is no sandbox.
+    pub fn signal_everything(&self, signal: Signal) {
+        if self.reaping == Reaping::Everything {
+            sys::signal_everything(signal);
+        }
+    }
+
+    /// Kills all processes of the sandbox, orphans included, and waits until they are gone. Does nothing when this is no sandbox.
+    pub async fn kill_everything(&self) {
+        if self.reaping != Reaping::Everything {
+            return;
+        }
+        for _ in 0..KILLS {
+            sys::signal_everything(Signal::KILL);
+            if tokio::time::timeout(KILL_INTERVAL, self.all_gone()).await.is_ok() {
+                return;
+            }
+        }
+        tracing::warn!("processes are left although they were killed");
     }
 
     /// Waits until no process is left, orphans included.

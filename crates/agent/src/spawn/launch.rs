@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
-use super::SpawnError;
+use super::{SpawnError, shell};
 use crate::account::Account;
 
 /// Value of `PATH` when the daemon itself has none.
@@ -64,7 +64,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Prepares `command` with `arguments`, looked up in the `PATH` of `environment` unless it contains a slash.
+    /// Prepares `command` with `arguments`, looked up in the `PATH` of `environment` unless it contains a slash. Where `/bin/bash` is
+    /// missing, another shell takes its place, or none if a plain command needs none.
     pub fn new(
         command: &str,
         arguments: &[String],
@@ -73,9 +74,11 @@ impl Launch {
         credentials: Option<Credentials>,
         controls: Controls,
     ) -> Result<Self, SpawnError> {
+        let (command, arguments) = shell::present(command, arguments);
+        let command = command.as_ref();
         let path = environment.get("PATH").map_or(FALLBACK_PATH, String::as_str);
         let mut all = vec![c_string("command", command)?];
-        for argument in arguments {
+        for argument in arguments.iter() {
             all.push(c_string("argument", argument)?);
         }
         let mut variables = Vec::with_capacity(environment.len());

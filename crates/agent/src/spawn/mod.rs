@@ -4,6 +4,7 @@
 mod children;
 mod exit;
 mod launch;
+mod shell;
 mod sys;
 
 pub use children::{Child, Children, Reaping};

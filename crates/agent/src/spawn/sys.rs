@@ -1,13 +1,16 @@
 //! Fork and exec. `std::process::Command` does not fit: it needs a closure for the terminal and the priorities, and it waits
 //! for its children itself, while here one reaper waits for all.
-#![expect(unsafe_code, reason = "fork, and the system calls between it and exec, have no safe interface")]
+#![expect(
+    unsafe_code,
+    reason = "fork, the system calls between it and exec, and kill(-1) have no safe interface"
+)]
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 use super::Step;
 use super::launch::{Controls, Launch, Stdio};
@@ -144,5 +147,14 @@ unsafe fn check(result: c_int, step: Step, report: c_int) {
         bytes[1..].copy_from_slice(&(*libc::__errno_location()).to_ne_bytes());
         libc::write(report, bytes.as_ptr().cast(), bytes.len());
         libc::_exit(NOT_FOUND)
+    }
+}
+
+/// Sends `signal` to every process but this one. Does nothing unless this is PID 1, as otherwise those are not the processes of a
+/// sandbox.
+pub(super) fn signal_everything(signal: Signal) {
+    if std::process::id() == 1 {
+        // SAFETY: a plain system call.
+        unsafe { libc::kill(-1, signal.as_raw()) };
     }
 }
