@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use sandcove_wire::boot::{AGENT_PORT, ENV_LANGUAGES_BUILDING, ENV_WARM_UP, ENV_ZYGOTE, INTERPRETER_PORT};
+use sandcove_wire::boot::{
+    AGENT_PORT, ENV_LANGUAGES_BUILDING, ENV_PYTHON, ENV_WARM_MODULES, ENV_WARM_UP, ENV_ZYGOTE,
+    INTERPRETER_PORT,
+};
 
 /// Address to serve on; default `0.0.0.0:49999`.
 pub const ENV_LISTEN: &str = "SANDCOVE_INTERPRETER_LISTEN";
-/// Program that runs Python kernels; default `python3` from the search path.
-pub const ENV_PYTHON: &str = "SANDCOVE_INTERPRETER_PYTHON";
 /// Directory that holds the `sandcove_kernel` package; default `python` beside this program.
 pub const ENV_PYTHON_DIR: &str = "SANDCOVE_INTERPRETER_PYTHON_DIR";
 /// Address of the agent, which knows the global variables; default `127.0.0.1:49983`.
@@ -27,7 +28,7 @@ pub const DEFAULT_DIRECTORY: &str = "/home/user";
 pub struct Config {
     /// Address to serve on.
     pub listen: SocketAddr,
-    /// Program that runs Python kernels.
+    /// Program that runs Python kernels; default `python3` from the search path.
     pub python: OsString,
     /// Directory that holds the Python package of the kernel host.
     pub python_dir: PathBuf,
@@ -39,6 +40,8 @@ pub struct Config {
     pub warm_up: bool,
     /// Whether the template was still without its further languages when this sandbox was created.
     pub languages_building: bool,
+    /// Modules that a warm process of this sandbox's own imports, if the template names them.
+    pub warm_modules: Option<OsString>,
     /// Environment of kernels, before global and per-call variables.
     pub environment: BTreeMap<OsString, OsString>,
 }
@@ -59,6 +62,7 @@ impl Config {
             python_dir,
             zygote_on_stdin: std::env::var_os(ENV_ZYGOTE).is_some(),
             warm_up: std::env::var_os(ENV_WARM_UP).is_some(),
+            warm_modules: std::env::var_os(ENV_WARM_MODULES),
             languages_building: std::env::var_os(ENV_LANGUAGES_BUILDING).is_some(),
             agent: address(ENV_AGENT, SocketAddr::from(([127, 0, 0, 1], AGENT_PORT)))?,
             environment: kernel_environment(std::env::vars_os()),

@@ -42,6 +42,8 @@ pub mod config;
 pub mod context;
 pub mod contexts;
 pub mod envs;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod http;
 pub mod jupyter;
 pub mod kernel;

@@ -47,6 +47,7 @@ impl Server {
             agent,
             zygote_on_stdin: false,
             warm_up: true,
+            warm_modules: None,
             languages_building: false,
             environment: std::env::vars_os().collect::<BTreeMap<_, _>>(),
         };

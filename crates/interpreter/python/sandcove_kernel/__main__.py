@@ -1,8 +1,14 @@
-"""``python -m sandcove_kernel`` with ``--warm FD``, ``--zygote FD`` or ``--connect FD``; see ``warm``, ``zygote``, ``attach``."""
+"""``python -m sandcove_kernel`` with ``--warm FD``, ``--zygote FD``, ``--connect FD`` or ``--check``; see ``warm``, ``zygote``,
+``attach`` and ``check``.
+"""
 
 import argparse
 import os
 import socket
+import sys
+
+#: Where builds of templates install IPython.
+PACKAGES = "/usr/local/lib/sandcove-interpreter"
 
 
 def own(descriptor: int) -> socket.socket:
@@ -23,11 +29,20 @@ def main() -> None:
     mode.add_argument("--connect", type=int, metavar="FD", help="serve one kernel on this connected socket")
     mode.add_argument("--zygote", type=int, metavar="FD", help="warm up once, then fork a kernel for each request")
     mode.add_argument("--warm", type=int, metavar="FD", help="warm up once, then fork into a sandbox for each request")
+    mode.add_argument("--check", action="store_true", help="warm up, and report what that came to as JSON")
     arguments = parser.parse_args()
+
+    # What the kernel needs, in a template whose Python lacks it; last, so that the template's own packages come first.
+    if os.path.isdir(PACKAGES):
+        sys.path.append(PACKAGES)
 
     from . import attach, warmup, zygote
 
-    if arguments.zygote is not None:
+    if arguments.check:
+        from . import check
+
+        check.check()
+    elif arguments.zygote is not None:
         control = own(arguments.zygote)
         zygote.serve(control, warmup.warm_up())
     elif arguments.warm is not None:

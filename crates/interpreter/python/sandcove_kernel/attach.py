@@ -1,5 +1,7 @@
 """The second half of a kernel's start: a warm process becomes one that serves a client of its own."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import random

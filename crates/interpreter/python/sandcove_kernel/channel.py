@@ -11,6 +11,8 @@ stream), ``result`` (``{"main", "data"}``), ``error`` (``{"name", "value", "trac
 ``leaving`` when the process ends with the cell).
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os

@@ -5,6 +5,7 @@ import getpass
 import os
 import traceback
 
+from IPython import version_info
 from IPython.core import page
 from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.displayhook import DisplayHook
@@ -20,7 +21,8 @@ from .channel import Channel
 def configuration() -> Config:
     """The settings of every kernel's shell."""
     config = Config()
-    config.InteractiveShell.colors = "nocolor"
+    # IPython 8 writes the name of this scheme with capitals.
+    config.InteractiveShell.colors = "NoColor" if version_info < (9,) else "nocolor"
     config.InteractiveShell.banner1 = ""
     config.InteractiveShell.autoindent = False
     # No history file: its writer is a thread, and a warm process must have only one.
@@ -141,7 +143,7 @@ class ZMQInteractiveShell(InteractiveShell):
     def report(self, error: BaseException) -> None:
         """Sends the error a cell ended with if IPython only printed it, as it does with groups and its own usage errors."""
         if not self.failed:
-            lines = [] if isinstance(error, UsageError) else traceback.format_exception(error)
+            lines = [] if isinstance(error, UsageError) else traceback.format_exception(type(error), error, error.__traceback__)
             self._send_error(type(error).__name__, str(error), "".join(lines))
 
     def _send_error(self, name: str, value: str, traceback: str) -> None:

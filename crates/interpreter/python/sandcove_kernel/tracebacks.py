@@ -4,13 +4,20 @@
 than a thousand modules, and the traceback of a ``RecursionError`` a thousand frames.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import inspect
 from collections.abc import Iterator
 from types import FrameType
 
-from IPython.core import tbtools, ultratb
+from IPython.core import ultratb
+
+try:
+    from IPython.core import tbtools
+except ImportError:  # IPython 8
+    tbtools = None
 
 #: Stands in ``inspect.modulesbyfile`` for "no module": no module has this name.
 NO_MODULE = "\0"

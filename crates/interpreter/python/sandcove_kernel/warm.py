@@ -1,16 +1,15 @@
 """A warm process outside of any sandbox, which is forked into new sandboxes.
 
-It runs in a jail of its own, whose user namespace is the parent of the sandboxes'. When it is warm it writes one byte to its
-control socket (SOCK_SEQPACKET). From then on every message requests one fork; it is a JSON object with
+It runs in a jail of its own, whose user and PID namespaces are the parents of the sandboxes'. When it is warm it writes one byte
+to its control socket (SOCK_SEQPACKET). From then on every message requests one fork; it is a JSON object with
 
 - ``capabilities``: bit mask of the capabilities to keep,
 - ``seccomp``: the last filter to load, as hexadecimal,
 
-and comes with descriptors: the sandbox's first process as a pidfd, the control socket to serve there (see ``zygote``), and the
-``cgroup.procs`` files the forked process writes itself into. The forked process keeps none of the jail's rights. It writes one
-byte to the socket it is to serve when it is in place; any error closes that socket.
-
-The sandbox may not have its own root yet. When its first process changes to it, the kernel takes along what was forked.
+and comes with descriptors: the sandbox's PID, network and user namespaces, its first process as a pidfd, a socket to report on,
+and the control socket to serve there (see ``zygote``). The forked process writes one byte to the socket for reports when it
+exists, waits for a byte, by which time the host has put it into the sandbox's control group, and writes another byte when it is
+in place. It keeps none of the jail's rights. Any error closes both sockets.
 """
 
 import ctypes
@@ -31,8 +30,8 @@ CLONE_NEWIPC = 0x0800_0000
 CLONE_NEWUSER = 0x1000_0000
 CLONE_NEWPID = 0x2000_0000
 CLONE_NEWNET = 0x4000_0000
-#: The namespaces of a sandbox besides the PID namespace; with a pidfd all are entered in one step, the user namespace first.
-NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+#: The namespaces that are entered together, through a pidfd.
+OTHERS = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
 
 PR_SET_DUMPABLE = 4
 PR_CAPBSET_DROP = 24
@@ -52,6 +51,9 @@ def serve(control: socket.socket, shell) -> None:
     """Forks for every request; returns when the host has closed ``control``."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threads = len(os.listdir("/proc/self/task"))
+    if threads != 1:
+        sys.exit(f"the warm process has {threads} threads, and a fork would have one: leave modules that start threads cold")
     gc.unfreeze()
     immortal.make_immortal()
     gc.freeze()
@@ -94,15 +96,18 @@ def _fork_into(sandbox: int, own: int) -> int:
 
 def _enter(request: dict, descriptors: list[int], shell) -> None:
     """Moves into the sandbox and serves there until its end; does not return."""
-    sandbox, served, *groups = descriptors
+    processes, network, users, first, report, served = descriptors
+    host = socket.socket(fileno=report)
+    host.send(b"f")
+    # The network belongs to the user namespace above the sandbox's, so it is entered from there.
+    _check(libc.setns(network, CLONE_NEWNET), "enter the network namespace")
+    _check(libc.setns(users, CLONE_NEWUSER), "enter the user namespace")
+    _check(libc.setns(first, OTHERS), "enter the other namespaces")
+    for descriptor in (processes, network, users, first):
+        os.close(descriptor)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for group in groups:
-        os.write(group, b"0")
-        os.close(group)
-    _check(libc.setns(sandbox, NAMESPACES), "setns")
-    os.close(sandbox)
-    # The process sees control groups from its own, which it has just entered.
-    _check(libc.unshare(CLONE_NEWCGROUP), "unshare")
+    if not host.recv(1):
+        raise OSError("the host has given up")
     os.setresgid(0, 0, 0)
     os.setgroups([])
     os.setresuid(0, 0, 0)
@@ -114,10 +119,9 @@ def _enter(request: dict, descriptors: list[int], shell) -> None:
     os.umask(0o022)
     _give_up(request["capabilities"], bytes.fromhex(request["seccomp"]))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    control = socket.socket(fileno=served)
-    # The host changes the root only after this: processes inside by then are taken along.
-    control.send(b"w")
-    zygote.serve(control, shell)
+    host.send(b"w")
+    host.close()
+    zygote.serve(socket.socket(fileno=served), shell)
     os._exit(0)
 
 

@@ -3,6 +3,8 @@
 Runs in one thread and leaves one thread, so the process may be forked afterwards.
 """
 
+from __future__ import annotations
+
 import gc
 import importlib
 import os
@@ -14,6 +16,10 @@ from .environment import BACKEND
 LIBRARIES = ("numpy", "pandas", "matplotlib.pyplot", "PIL.Image", "PIL.PngImagePlugin", "PIL.JpegImagePlugin")
 #: Modules of the standard library that a first cell would otherwise wait for.
 STANDARD = ("asyncio", "ctypes", "decimal", "json", "pexpect", "random", "ssl", "subprocess", "uuid")
+#: The variable with the modules that a template wants instead.
+CHOICE = "SANDCOVE_WARM_MODULES"
+#: Prefix of variables that are not for kernels.
+OWN = "SANDCOVE_"
 #: Number of threads of numeric libraries while warming: their pools would not survive a fork.
 THREADS = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
 #: Threads of OpenBLAS wait for work by spinning for 2 to the power of this many cycles. The default of 26 takes some 25 ms of a
@@ -24,8 +30,12 @@ SPINNING = {"OPENBLAS_THREAD_TIMEOUT": "16"}
 REPETITIONS = 4
 
 
-def warm_up():
-    """Builds the shell of this process and returns it."""
+def warm_up(missing: dict | None = None):
+    """Builds the shell of this process and returns it. ``missing`` gets modules that cannot be imported, with the reason."""
+    chosen = os.environ.get(CHOICE)
+    wanted = LIBRARIES if chosen is None else tuple(chosen.replace(",", " ").split())
+    for name in [name for name in os.environ if name.startswith(OWN)]:
+        del os.environ[name]
     settings = THREADS | SPINNING
     inherited = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
@@ -42,13 +52,15 @@ def warm_up():
 
     shell = ZMQInteractiveShell.instance(config=configuration())
     shell.refuse_input()
-    for name in STANDARD + LIBRARIES:
+    for name in STANDARD + wanted:
         try:
             importlib.import_module(name)
-        except ImportError:
-            pass
-        except Exception as error:  # a broken third-party package must not cost the kernel
-            print(f"failed to import {name} ahead: {error!r}", file=sys.stderr)
+        except BaseException as error:  # a broken third-party package must not cost the kernel
+            is_optional = chosen is None or name in STANDARD
+            if not (is_optional and isinstance(error, ImportError)):
+                print(f"failed to import {name} ahead: {error!r}", file=sys.stderr)
+                if missing is not None:
+                    missing[name] = repr(error)
     formatters.install(shell)
     images.install()
     tracebacks.install(shell.InteractiveTB)

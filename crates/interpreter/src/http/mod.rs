@@ -2,6 +2,8 @@
 
 mod error;
 mod events;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod validation;
 
 use std::sync::Arc;

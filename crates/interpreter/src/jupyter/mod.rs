@@ -15,6 +15,8 @@
 mod connection;
 mod demux;
 mod dialect;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod kernelspec;
 mod message;
 mod session;

@@ -113,6 +113,7 @@ fn request_writer(mut writer: impl AsyncWrite + Unpin + Send + 'static) -> mpsc:
 mod tests {
     use futures_util::FutureExt;
     use tokio::io::AsyncReadExt;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -139,5 +140,27 @@ mod tests {
         received.unwrap();
         let expected: String = (0..=sent).map(|number| format!("execute 2\n{number:02}")).collect();
         assert_eq!(read, expected);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_request_to_a_kernel_that_never_reads_is_lost_after_a_while() {
+        let (session, mut kernel) = Session::channels();
+        let transport = Transport::from(session);
+        let began = Instant::now();
+        for number in 0..MAX_WAITING_REQUESTS {
+            transport.send(Request::Execute(number.to_string())).await;
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        transport.send(Request::Interrupt).await;
+        assert!((SEND_TIMEOUT..SEND_TIMEOUT * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+        // Room again: a request gets through, and only the one in between is lost.
+        assert_eq!(kernel.requests.recv().await, Some(Request::Execute("0".to_owned())));
+        transport.send(Request::WarmUp).await;
+        drop(transport);
+        let mut rest = Vec::new();
+        while let Some(request) = kernel.requests.recv().await {
+            rest.push(request);
+        }
+        let waiting = (1..MAX_WAITING_REQUESTS).map(|number| Request::Execute(number.to_string()));
+        assert_eq!(rest, waiting.chain([Request::WarmUp]).collect::<Vec<_>>());
     }
 }

@@ -24,6 +24,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
     socketpair,
 };
+use sandcove_wire::boot::ENV_WARM_MODULES;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
@@ -54,7 +55,12 @@ impl Zygote {
         Self {
             program: config.python.clone(),
             directory: config.python_dir.clone(),
-            environment: config.environment.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            environment: config
+                .environment
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .chain(config.warm_modules.clone().map(|modules| (ENV_WARM_MODULES.into(), modules)))
+                .collect(),
             untried: AtomicBool::new(config.zygote_on_stdin),
             running: Mutex::new(if config.zygote_on_stdin { handed_over() } else { None }),
         }

@@ -37,6 +37,7 @@ impl Interpreter {
             agent: SocketAddr::from(([127, 0, 0, 1], 1)),
             zygote_on_stdin: false,
             warm_up: false,
+            warm_modules: None,
             languages_building: false,
             environment,
         };

@@ -1,5 +1,7 @@
 """Box-and-whisker charts, read back from the shapes that draw them."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 from .labels import labels_of, tick_labels, title_of

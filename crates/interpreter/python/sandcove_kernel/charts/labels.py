@@ -1,5 +1,7 @@
 """Titles, labels and units of axes."""
 
+from __future__ import annotations
+
 import re
 
 #: A unit stands in round brackets after white space, or in square brackets.
