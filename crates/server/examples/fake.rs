@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use sandcove_host::Host;
 use sandcove_isolate::Backend;
 use sandcove_server::domain::template::TemplateRecord;
 use sandcove_server::{App, Config};
@@ -19,7 +20,7 @@ async fn main() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let mut config = Config::new(directory.path());
     config.api_key = arguments.next().map(Secret::new);
-    let app = App::start(config, Backend::fake()).await?;
+    let app = App::start(config, Host::here(Backend::fake())).await?;
     app.templates()
         .upsert_builtin(TemplateRecord {
             template_id: "base0000000000000000".parse()?,
@@ -30,6 +31,7 @@ async fn main() -> anyhow::Result<()> {
             env: BTreeMap::new(),
             default_user: "user".into(),
             default_workdir: None,
+            build_env: BTreeMap::new(),
             cpu_count: 2,
             memory_mib: 1024,
             disk_mib: 10_240,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sandcove_image::oci::Mirror;
 use sandcove_wire::secret::Secret;
 
 /// Settings of a server.
@@ -29,6 +30,9 @@ pub struct Config {
     pub max_session: Duration,
     /// Sandboxes of all teams that run at once on this host; further starts wait.
     pub capacity: u32,
+    /// Memory that paused sandboxes of all teams may hold, percent of the host's. Beyond it the oldest lose theirs, and keep
+    /// their files.
+    pub paused_memory_percent: u32,
     /// Starts in progress at once; further ones wait.
     pub max_starts: u32,
     /// Time that a start waits to be admitted. Clients give up after 60 seconds.
@@ -43,8 +47,62 @@ pub struct Config {
     pub team_metrics_step: Duration,
     /// Whether webhooks may be delivered to private networks and this host.
     pub private_webhooks: bool,
+    /// Sandboxes whose code interpreter runs code only for clients with the sandbox's token.
+    pub interpreter_token: InterpreterToken,
+    /// Registries that images of template builds come from.
+    pub registries: Registries,
+    /// Builds of templates in progress at once; further ones wait.
+    pub max_builds: usize,
+    /// Maximum duration of a build, without the time it waits.
+    pub build_timeout: Duration,
+    /// Time between deletions of what no template, sandbox or build uses.
+    pub gc_interval: Duration,
+    /// Memory of the warm interpreters of teams' templates.
+    pub warm_memory: WarmMemory,
+    /// Time in which a client has to send the head of a request.
+    pub header_timeout: Duration,
     /// Time that a stop waits for requests in progress.
     pub grace: Duration,
+}
+
+/// Memory of the warm interpreters of teams' templates, MiB.
+#[derive(Debug, Clone, Copy)]
+pub struct WarmMemory {
+    /// Maximum of all together.
+    pub total_mib: u64,
+    /// Maximum of those that one team uses.
+    pub team_mib: u64,
+}
+
+impl Default for WarmMemory {
+    fn default() -> Self {
+        Self { total_mib: 4096, team_mib: 2048 }
+    }
+}
+
+/// Registries that images of template builds come from. Without settings, registries are on the internet and have TLS.
+#[derive(Debug, Clone, Default)]
+pub struct Registries {
+    /// Servers that are asked before a registry.
+    pub mirrors: Vec<Mirror>,
+    /// Registries without TLS, as `host` or `host:port`; their addresses may be private.
+    pub insecure: Vec<String>,
+    /// Registries with TLS whose addresses may be private, as `host` or `host:port`.
+    pub private: Vec<String>,
+    /// Whether the address of every registry may be private.
+    pub allow_private: bool,
+}
+
+/// The sandboxes whose code interpreter runs code only for clients with the sandbox's token.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum InterpreterToken {
+    /// All sandboxes. Managing contexts needs the token too, which current official clients do not send.
+    Always,
+    /// Secure sandboxes, unless a client created them that cannot send the token.
+    #[default]
+    Secure,
+    /// No sandbox.
+    Never,
 }
 
 impl Config {
@@ -61,6 +119,7 @@ impl Config {
             max_sandboxes: 1000,
             max_session: Duration::from_secs(24 * 3600),
             capacity: 1000,
+            paused_memory_percent: 50,
             max_starts: default_max_starts(),
             start_timeout: Duration::from_secs(30),
             transition_deadline: Duration::from_secs(60),
@@ -68,9 +127,21 @@ impl Config {
             volume_mib: 10 << 10,
             team_metrics_step: Duration::from_secs(10),
             private_webhooks: false,
+            interpreter_token: InterpreterToken::default(),
+            registries: Registries::default(),
+            max_builds: default_max_builds(),
+            build_timeout: Duration::from_secs(3600),
+            gc_interval: Duration::from_secs(600),
+            warm_memory: WarmMemory::default(),
+            header_timeout: Duration::from_secs(30),
             grace: Duration::from_secs(5),
         }
     }
+}
+
+/// The default of [`Config::max_builds`]: builds wait for networks most of the time, and one that hangs must not hold up the others.
+fn default_max_builds() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).saturating_mul(2).clamp(8, 32)
 }
 
 /// The default of [`Config::max_starts`]. Further starts would slow down all of them until each one misses its deadline.

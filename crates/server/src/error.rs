@@ -2,6 +2,9 @@
 
 use sandcove_wire::id::SandboxId;
 
+/// Templates that the `sandcove` program builds when a user asks for them.
+pub const ON_REQUEST: [&str; 2] = ["desktop", "mcp-gateway"];
+
 /// The result of a function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -70,6 +73,17 @@ pub enum Error {
     /// The team runs as many sandboxes as it may.
     #[error("You have reached the maximum number of concurrent E2B sandboxes ({0}).")]
     TooManySandboxes(u32),
+    /// The team has as many paused sandboxes as it may.
+    #[error("You have reached the maximum number of paused sandboxes ({0}): resume or kill some of them.")]
+    TooManyPaused(u32),
+    /// The snapshots of the team take as much disk as they may, MiB.
+    #[error(
+        "the snapshots of a team, with the sandboxes they were taken of, may take {0} MiB of disk: delete some"
+    )]
+    SnapshotsTooLarge(u64),
+    /// The storage is too full for another snapshot.
+    #[error("the storage of this server is too full for snapshots and forks: delete snapshots or sandboxes")]
+    PoolNearlyFull(#[source] sandcove_isolate::Error),
     /// The host runs as many sandboxes as it can, and none ended in time.
     #[error("no capacity for another sandbox, try again later")]
     HostFull,
@@ -116,7 +130,7 @@ pub enum Error {
         source: sandcove_isolate::Error,
     },
     /// The team can use no such template.
-    #[error("template '{0}' not found")]
+    #[error("template '{0}' not found{hint}", hint = how_to_build(.0))]
     TemplateNotFound(String),
     /// The template has no such tag.
     #[error("tag '{tag}' does not exist for template '{template}'")]
@@ -126,9 +140,73 @@ pub enum Error {
         /// The tag as requested.
         tag: String,
     },
+    /// The template has no build under that tag, which was to get other tags.
+    #[error("Template '{template}' with tag '{tag}' not found")]
+    TemplateTagNotFound {
+        /// The template as requested.
+        template: String,
+        /// The tag as requested.
+        tag: String,
+    },
     /// The template exists and is another team's.
     #[error("You don't have access to template '{0}'")]
     TemplateForbidden(String),
+    /// The builds of the template are another team's.
+    #[error("User does not have access to the template")]
+    BuildForbidden,
+    /// Something of builds is to be deleted by hand while builds are in progress.
+    #[error("builds or exports are in progress: try again when they have ended")]
+    BuildsInProgress,
+    /// The files of a build cannot be opened.
+    #[error("failed to open the files of build {build}")]
+    Export {
+        /// The build.
+        build: uuid::Uuid,
+        /// Error of the backend.
+        source: sandcove_isolate::Error,
+    },
+    /// The template has no such build.
+    #[error("Build '{0}' not found")]
+    BuildNotFound(uuid::Uuid),
+    /// The name is that of a snapshot, or the id of a template.
+    #[error("Alias '{0}' is already used")]
+    NameTaken(String),
+    /// Another template has that name in every team.
+    #[error("Alias '{alias}' is already used by another public template: '{full}' can be used instead")]
+    GlobalNameTaken {
+        /// The name without namespace.
+        alias: String,
+        /// The name with namespace.
+        full: String,
+    },
+    /// The template is in use by sandboxes, which are running or paused.
+    #[error("cannot delete template '{template}' because there are {state} sandboxes using it")]
+    TemplateInUse {
+        /// The template as requested.
+        template: String,
+        /// The state of a sandbox that uses it.
+        state: &'static str,
+    },
+    /// The team has as many unfinished builds as it may.
+    #[error(
+        "you have reached the maximum number of concurrent template builds ({0}): wait until some of them have finished"
+    )]
+    TooManyBuilds(u32),
+    /// The template would have more tags than it may.
+    #[error("a template may have at most {0} tags")]
+    TooManyTags(usize),
+    /// The link of an upload is wrong, or of another time.
+    #[error("the upload link is not valid: {0}")]
+    InvalidUploadLink(&'static str),
+    /// The uploaded files, with those that the team's builds use, are larger than they may be, MiB.
+    #[error("the uploaded files of a team's builds may have at most {0} MiB together")]
+    UploadTooLarge(u64),
+    /// There is no space for the uploaded files.
+    #[error("there is no space for the files of another build: try again later")]
+    NoSpaceForUpload(#[source] std::io::Error),
+    /// The uploaded files could not be stored.
+    #[error("failed to store the uploaded files")]
+    Upload(#[source] std::io::Error),
     /// The template reference does not follow the grammar.
     #[error("Invalid template reference: {0}")]
     InvalidTemplateReference(String),
@@ -254,6 +332,9 @@ pub enum Error {
         /// The failure to find out.
         source: sandcove_isolate::Error,
     },
+    /// At a start, the host side did not answer or failed.
+    #[error("failed to find out what an earlier run has left on this host")]
+    Leftovers(#[source] sandcove_isolate::Error),
     /// At a start, the database is missing although there are sandboxes.
     #[error(
         "the database `{0}` is missing, but there are sandboxes, snapshots or volumes of an earlier run: put it back, or remove \
@@ -292,5 +373,30 @@ impl Error {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => FileError::Full,
             _ => FileError::Io { action, source },
         })
+    }
+}
+
+/// The end of a message about a missing template that users can build with one command.
+fn how_to_build(reference: &str) -> String {
+    let name = reference.split(':').next().unwrap_or(reference);
+    if ON_REQUEST.contains(&name) {
+        format!("; build it with `sandcove template build --builtin {name}`")
+    } else {
+        String::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_template_that_can_be_built_is_reported_with_the_command() {
+        let message = |name: &str| Error::TemplateNotFound(name.to_owned()).to_string();
+        assert_eq!(message("other"), "template 'other' not found");
+        assert_eq!(
+            message("desktop:v1"),
+            "template 'desktop:v1' not found; build it with `sandcove template build --builtin desktop`"
+        );
     }
 }

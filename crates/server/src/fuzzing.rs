@@ -1,13 +1,19 @@
-//! Properties of sandbox addresses that hold for any bytes a client sends. The program in `fuzz/` searches for bytes that
-//! break them; the test below replays the inputs that it has collected.
+//! Properties of what clients send that hold for any bytes: here of addresses and signed URLs. The programs in `fuzz/` search for
+//! bytes that break them; the tests below replay the inputs that they have collected.
 
+use http::Method;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use sandcove_wire::boot::AGENT_PORT;
 use sandcove_wire::control::control_route;
+use sandcove_wire::id::{SandboxId, TemplateId};
+use sandcove_wire::secret::Secret;
 
 use crate::proxy::host_route::{Prefixes, Target, requested_host, route};
-use crate::proxy::local_uri;
+use crate::proxy::{SignedUrl, local_uri};
+
+pub use crate::http::fuzzing::{body, query};
+pub use crate::volumes::fuzzing::volume_token;
 
 /// Checks the head of a request: the first line is the path, each one after it a header.
 pub fn host(input: &[u8]) {
@@ -84,6 +90,26 @@ fn control_routes(path: &str) {
     );
 }
 
+/// Checks a signed URL and ids. The first line is the path of the URL, the second its query, the third an id.
+pub fn signed_url(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let mut lines = text.split('\n');
+    let (path, query) = (lines.next().unwrap_or_default(), lines.next());
+    for method in [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE] {
+        let Some(url) = SignedUrl::parse(&method, path, query) else { continue };
+        assert!(path == "/files" && [Method::GET, Method::HEAD, Method::POST].contains(&method));
+        assert!(!url.is_signed_with(&Secret::new("a token that no input knows")));
+    }
+    let id = lines.next().unwrap_or_default();
+    if let Ok(id) = id.parse::<SandboxId>() {
+        assert_eq!(id.as_str().parse().ok(), Some(id.clone()));
+        assert!(id.as_str().bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
+    }
+    if let Ok(parsed) = id.parse::<TemplateId>() {
+        assert_eq!(parsed.as_str(), id);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -92,12 +118,36 @@ mod tests {
 
     #[test]
     fn the_hosts_collected_by_fuzzing_hold() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/host");
+        replay("host", host);
+    }
+
+    #[test]
+    fn the_queries_collected_by_fuzzing_hold() {
+        replay("query", query);
+    }
+
+    #[test]
+    fn the_bodies_collected_by_fuzzing_hold() {
+        replay("body", body);
+    }
+
+    #[test]
+    fn the_signed_urls_collected_by_fuzzing_hold() {
+        replay("signed_url", signed_url);
+    }
+
+    #[test]
+    fn the_volume_tokens_collected_by_fuzzing_hold() {
+        replay("volume_token", volume_token);
+    }
+
+    fn replay(target: &str, check: fn(&[u8])) {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
         let inputs: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert!(!inputs.is_empty());
         for input in inputs {
             println!("{}", input.display());
-            host(&std::fs::read(input).unwrap());
+            check(&std::fs::read(input).unwrap());
         }
     }
 }

@@ -10,6 +10,7 @@
 //!  http            proxy                API calls; sandbox traffic
 //!  state                                what requests share: the App
 //!  activity                             how busy teams are, over time
+//!  builds                               what templates are made from, step by step
 //!  sandboxes       templates  volumes   drivers of sandboxes; lookup of templates; files that outlive sandboxes
 //!  events                               what is reported of sandboxes, and its delivery to webhooks
 //!  store                                the database
@@ -18,10 +19,37 @@
 //!  node, config, clock, random, error
 //! ```
 //!
+//! The path of `POST /sandboxes`. Once the registry has the plan, a client that hangs up ends nothing:
+//!
+//! ```text
+//!  serve                  `proxy::host_route` finds that the request is for the API: its host, headers and path decide
+//!  http::auth             `Caller`, an extractor: the team of the API key
+//!  http::sandboxes        checks the body; the reference of a template, rules and volumes become a `CreatePlan`
+//!  sandboxes::registry    runs the rest in a task of its own
+//!  sandboxes::create      `queue`: counts the sandbox against its team's limit, waits for room on the host (`admission`)
+//!                         `launch`: `host::Host::create`, which takes a pooled sandbox or creates one, and returns once
+//!                         the agent is ready
+//!                         `record`: the row, the event and its deliveries, in one transaction
+//!  sandboxes::driver      is registered, runs from now on as the only one that changes the sandbox, and publishes its `View`
+//!  http::sandboxes        the view becomes the body of the answer
+//! ```
+//!
+//! The path of a request to a port of a sandbox, as that of `run_code` to port 49999:
+//!
+//! ```text
+//!  serve                  `proxy::host_route` finds the sandbox and the port
+//!  proxy::access          compares tokens; wakes a paused sandbox that may be woken, by a command to its driver
+//!  proxy::forward         takes an idle connection from the `LiveSession` of the view, or opens one inside the sandbox's network
+//!                         namespace (`host::Handle::connect`), and passes both bodies on, frame by frame
+//! ```
+//!
+//! The crates `agent` (port 49983) and `interpreter` (port 49999) say what becomes of it inside.
+//!
 //! Statuses are chosen in `http` and `proxy`; nothing below them knows of the requests that arrive there.
 #![forbid(unsafe_code)]
 
 mod activity;
+pub mod builds;
 mod clock;
 mod config;
 pub mod domain;
@@ -43,7 +71,7 @@ pub mod templates;
 pub mod traces;
 pub mod volumes;
 
-pub use config::Config;
+pub use config::{Config, InterpreterToken, Registries, WarmMemory};
 pub use error::{Error, Result};
 pub use http::{Route, routes};
 pub use state::App;

@@ -1,9 +1,9 @@
 //! The host, as operators see it: its hardware, its load, and whether it admits new sandboxes.
 
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
+use sandcove_host::Host;
 use sandcove_wire::api::admin::{Disk, MachineInfo, NodeMetrics, NodeStatus};
 use uuid::Uuid;
 
@@ -84,8 +84,8 @@ impl Node {
     }
 
     /// The disk of the pool, if there is a pool.
-    pub(crate) fn disks(&self, data_dir: &Path) -> Vec<Disk> {
-        let Ok(space) = sandcove_isolate::disk_space(&data_dir.join("pool")) else { return Vec::new() };
+    pub(crate) async fn disks(&self, backend: &Host) -> Vec<Disk> {
+        let Ok(space) = backend.pool_space().await else { return Vec::new() };
         vec![Disk {
             mount_point: space.mount_point.display().to_string(),
             device: space.device,
@@ -93,6 +93,14 @@ impl Node {
             used_bytes: space.used_bytes,
             total_bytes: space.total_bytes,
         }]
+    }
+}
+
+/// A share of the memory of this host, bytes; no limit when the kernel does not report it.
+pub(crate) fn share_of_memory(percent: u32) -> u64 {
+    match number(&read("/proc/meminfo"), "MemTotal:") << 10 {
+        0 => u64::MAX,
+        total => total / 100 * u64::from(percent),
     }
 }
 

@@ -105,6 +105,7 @@ pub(crate) struct Telemetry {
     deliveries: Family<DeliveryLabels, Counter>,
     freeze_seconds: Histogram,
     observed_lost: Counter,
+    demoted: Counter,
 }
 
 impl Default for Telemetry {
@@ -152,6 +153,12 @@ impl Default for Telemetry {
             "Sandboxes whose last logs and samples could not be stored and are lost",
             observed_lost.clone(),
         );
+        let demoted = Counter::default();
+        registry.register(
+            "sandboxes_demoted",
+            "Paused sandboxes whose memory was released, because there was too much of it or no slot",
+            demoted.clone(),
+        );
         registry.register(
             "trace_spans_dropped",
             "Spans that were not sent to the collector of traces",
@@ -168,6 +175,7 @@ impl Default for Telemetry {
             deliveries,
             freeze_seconds,
             observed_lost,
+            demoted,
         }
     }
 }
@@ -213,6 +221,11 @@ impl Telemetry {
     /// Counts sandboxes whose last logs and samples were lost.
     pub(crate) fn observed_lost(&self, sandboxes: usize) {
         self.observed_lost.inc_by(sandboxes as u64);
+    }
+
+    /// Counts a paused sandbox whose memory was released.
+    pub(crate) fn sandbox_demoted(&self) {
+        self.demoted.inc();
     }
 
     /// Sets the number of sandboxes in a state.

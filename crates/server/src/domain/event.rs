@@ -25,6 +25,8 @@ pub(crate) enum LifecycleEvent {
     NetworkSet,
     /// The sandbox was paused.
     Paused,
+    /// The memory of the paused sandbox was released, and its files were kept.
+    Demoted,
     /// The sandbox runs again.
     Resumed,
     /// A snapshot of its files was taken; the sandbox goes on.
@@ -56,7 +58,7 @@ impl LifecycleEvent {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Created => EVENT_TYPES[0],
-            Self::TimeoutSet(_) | Self::NetworkSet => EVENT_TYPES[1],
+            Self::TimeoutSet(_) | Self::NetworkSet | Self::Demoted => EVENT_TYPES[1],
             Self::Paused => EVENT_TYPES[2],
             Self::Resumed => EVENT_TYPES[3],
             Self::Killed(_) => EVENT_TYPES[4],
@@ -68,7 +70,7 @@ impl LifecycleEvent {
     pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::Created => "create",
-            Self::TimeoutSet(_) | Self::NetworkSet => "update",
+            Self::TimeoutSet(_) | Self::NetworkSet | Self::Demoted => "update",
             Self::Paused => "pause",
             Self::Resumed => "resume",
             Self::Killed(_) => "kill",

@@ -1,8 +1,12 @@
 //! What the control plane is about: teams, templates, sandboxes and their lifecycle, network rules, events. Records and
 //! policy only. Nothing here reads a clock, a file, a socket or the database.
 
+pub mod build;
+pub mod context;
 pub mod event;
+pub(crate) mod frozen;
 pub mod lifecycle;
+pub(crate) mod limits;
 pub mod network;
 pub mod reference;
 pub mod sandbox;

@@ -7,6 +7,7 @@ use sandcove_isolate::NetworkPolicy;
 use sandcove_wire::api::network::{Network, NetworkUpdate};
 use serde::{Deserialize, Serialize};
 
+use super::limits::{MASK_BYTES, NETWORK_ENTRIES, NETWORK_ENTRY_BYTES};
 use crate::Error;
 
 /// The range of all addresses; in `denyOut` it denies everything that is not allowed.
@@ -39,6 +40,18 @@ pub enum InvalidNetwork {
         "when specifying allowed domains in allow out, you must include '0.0.0.0/0' in deny out to block all other traffic"
     )]
     NameWithoutDenyAll,
+    /// A list has too many entries, or an entry is too long.
+    #[error(
+        "network rules have at most {NETWORK_ENTRIES} entries of {NETWORK_ENTRY_BYTES} bytes in each list: '{list}' has {entries}, the longest of {bytes} bytes"
+    )]
+    TooMany {
+        /// Name of the list.
+        list: &'static str,
+        /// Number of entries.
+        entries: usize,
+        /// Length of the longest entry, bytes.
+        bytes: usize,
+    },
     /// The masked host cannot be a `Host` header.
     #[error("mask request host '{0}' is not valid")]
     MaskHost(String),
@@ -131,6 +144,7 @@ fn check(network: &Network) -> Result<(), InvalidNetwork> {
     if network.rules.as_ref().is_some_and(|rules| !rules.is_empty()) {
         return Err(InvalidNetwork::RulesOff);
     }
+    check_sizes(network)?;
     let deny: &[String] = network.deny_out.as_deref().unwrap_or_default();
     for entry in deny {
         let (address, prefix) = parse_range(entry).ok_or_else(|| InvalidNetwork::Denied(entry.clone()))?;
@@ -164,6 +178,28 @@ fn check(network: &Network) -> Result<(), InvalidNetwork> {
         return Err(InvalidNetwork::AgentPort);
     }
     Ok(())
+}
+
+/// Checks how much there is of everything that is kept as it was given.
+fn check_sizes(network: &Network) -> Result<(), InvalidNetwork> {
+    let lists = [("allowOut", &network.allow_out), ("denyOut", &network.deny_out)];
+    for (list, entries) in lists {
+        let entries: &[String] = entries.as_deref().unwrap_or_default();
+        let bytes = entries.iter().map(String::len).max().unwrap_or_default();
+        if entries.len() > NETWORK_ENTRIES || bytes > NETWORK_ENTRY_BYTES {
+            return Err(InvalidNetwork::TooMany { list, entries: entries.len(), bytes });
+        }
+    }
+    let ports = network.https_ports.as_ref().map_or(0, Vec::len);
+    if ports > NETWORK_ENTRIES {
+        return Err(InvalidNetwork::TooMany { list: "httpsPorts", entries: ports, bytes: 2 });
+    }
+    match &network.mask_request_host {
+        Some(mask) if mask.len() > MASK_BYTES => {
+            Err(InvalidNetwork::MaskHost(mask.chars().take(MASK_BYTES).collect()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Parses `address` or `address/prefix`.
@@ -274,6 +310,17 @@ mod tests {
         assert!(rules.is_private());
         assert_eq!(rules.masked_host(8080).as_deref(), Some("localhost:8080"));
         assert!(!rules.policy().deny_all);
+    }
+
+    #[test]
+    fn lists_have_an_end() {
+        let many = vec!["1.1.1.1"; NETWORK_ENTRIES];
+        assert!(rules(&many, &many).is_ok());
+        let more = vec!["1.1.1.1"; NETWORK_ENTRIES + 1];
+        let error = rules(&more, &[]).unwrap_err().to_string();
+        assert!(error.contains("'allowOut' has 1001, the longest of 7 bytes"), "{error}");
+        assert!(rules(&[], &more).is_err());
+        assert!(matches!(rules(&[&"a.".repeat(200)], &["0.0.0.0/0"]), Err(InvalidNetwork::TooMany { .. })));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! References to templates, `[namespace/]alias[:tag]` (contract: control-plane, section 4.2).
+//! References to templates, `[namespace/]alias[:tag]` (contract: control-plane, section 4.2). The id of a build in place of a
+//! tag pins that build (contract: templates, section 4).
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +8,17 @@ use uuid::Uuid;
 
 use crate::Error;
 
+/// Maximum length of a name, and of a tag, characters.
+const MAX_NAME: usize = 128;
+
 /// The name of a template in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     namespace: Option<String>,
     alias: String,
+    /// The tag, or the id of a build as text.
     tag: Option<String>,
+    build: Option<Uuid>,
 }
 
 /// A reference that does not follow the grammar.
@@ -40,12 +46,17 @@ impl Reference {
         &self.alias
     }
 
-    /// The tag; `default` when the reference names none.
+    /// The tag; `default` when the reference names none. The id of the build when the reference pins one.
     pub fn tag(&self) -> &str {
         self.tag.as_deref().unwrap_or(Self::DEFAULT_TAG)
     }
 
-    /// Whether the reference names a tag.
+    /// The build that the reference pins; such a reference is no name for something new.
+    pub fn build(&self) -> Option<Uuid> {
+        self.build
+    }
+
+    /// Whether the reference names a tag, or pins a build.
     pub fn has_tag(&self) -> bool {
         self.tag.is_some()
     }
@@ -73,24 +84,31 @@ impl FromStr for Reference {
             Some((namespace, alias)) => (Some(namespace), alias),
             None => (None, name),
         };
-        let is_tag = |tag: &str| is_made_of(tag, "-_.") && Uuid::parse_str(tag).is_err();
         if !namespace.is_none_or(|n| is_made_of(n, "-_"))
             || !is_made_of(alias, "-_")
-            || !tag.is_none_or(is_tag)
+            || !tag.is_none_or(|tag| is_made_of(tag, "-_."))
         {
             return Err(invalid());
         }
-        Ok(Self {
-            namespace: namespace.map(str::to_owned),
-            alias: alias.to_owned(),
-            tag: tag.map(str::to_owned),
-        })
+        let build = tag.and_then(|tag| Uuid::parse_str(tag).ok());
+        let tag = match (build, tag) {
+            (Some(build), _) => Some(build.to_string()),
+            (None, tag) => tag.map(str::to_owned),
+        };
+        Ok(Self { namespace: namespace.map(str::to_owned), alias: alias.to_owned(), tag, build })
     }
 }
 
 fn is_made_of(text: &str, more: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || more.contains(c);
-    !text.is_empty() && text.len() <= 128 && text.chars().all(allowed)
+    !text.is_empty() && text.len() <= MAX_NAME && text.chars().all(allowed)
+}
+
+/// A tag as it is stored: lowercase, without surrounding space. `None` when it does not follow the grammar, or could be
+/// mistaken for the id of a build.
+pub fn normalized_tag(text: &str) -> Option<String> {
+    let tag = text.trim().to_lowercase();
+    (is_made_of(&tag, "-_.") && Uuid::parse_str(&tag).is_err()).then_some(tag)
 }
 
 impl fmt::Display for Reference {
@@ -118,11 +136,22 @@ mod tests {
 
     #[test]
     fn references_outside_the_grammar_are_refused() {
-        let uuid_tag = format!("a:{}", Uuid::nil());
-        for bad in
-            ["", "/", "a/", "/a", "a:", "a b", "a/b/c", "a:b:c", "ä", "../a", &uuid_tag, &"a".repeat(129)]
-        {
+        for bad in ["", "/", "a/", "/a", "a:", "a b", "a/b/c", "a:b:c", "ä", "../a", &"a".repeat(129)] {
             assert!(bad.parse::<Reference>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_build_is_no_tag() {
+        let build = Uuid::from_u128(7);
+        for text in [format!("a:{build}"), format!("A:{}", build.simple().to_string().to_uppercase())] {
+            let reference: Reference = text.parse().unwrap();
+            assert_eq!((reference.build(), reference.tag()), (Some(build), build.to_string().as_str()));
+        }
+        assert_eq!("a:v1".parse::<Reference>().unwrap().build(), None);
+        assert_eq!(normalized_tag(" V1.0 ").as_deref(), Some("v1.0"));
+        for bad in ["", "a b", "a/b", &build.to_string(), &build.simple().to_string()] {
+            assert_eq!(normalized_tag(bad), None, "{bad:?}");
         }
     }
 }

@@ -35,6 +35,9 @@ pub struct Details {
     /// Whether the agent refuses requests without the token.
     #[serde(rename = "token_required")]
     pub token_policy: TokenPolicy,
+    /// Whether the code interpreter refuses to run code for requests without the token. Not so in rows of earlier servers.
+    #[serde(rename = "interpreter_token_required", default)]
+    pub interpreter_policy: TokenPolicy,
     /// The token that other ports demand, if any.
     pub traffic_token: Option<Secret>,
     /// The timeout given at creation.
@@ -48,14 +51,15 @@ pub struct Details {
     pub mounts: Vec<VolumeMount>,
 }
 
-/// Whether the agent refuses requests without the token. Every sandbox has a token: the requests of some clients identify
+/// Whether a service refuses requests without the token. Every sandbox has a token: the requests of some clients identify
 /// it by nothing else. Stored as whether the token is required.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 pub enum TokenPolicy {
     /// Requests without the token are refused.
     Required,
     /// Requests without the token are let in; clients before 1.5 cannot send it.
+    #[default]
     Optional,
 }
 
@@ -191,6 +195,9 @@ pub struct Settings {
     pub on_expiry: OnExpiry,
     /// Rules for traffic from and to the sandbox.
     pub network: NetworkRules,
+    /// Whether the server has released the memory of the paused sandbox: traffic still resumes it, from its files.
+    #[serde(default)]
+    pub demoted: bool,
 }
 
 /// The states worth storing; every other phase leads to one of them or to nothing.
@@ -270,6 +277,7 @@ mod tests {
             assert_eq!(details.build.id().to_string(), BUILD_ID);
             assert_eq!((details.build.alias(), details.build.envd_version()), ("base", "0.6.13"));
             assert_eq!(details.token_policy, TokenPolicy::Required);
+            assert_eq!(details.interpreter_policy, TokenPolicy::Optional);
             assert_eq!((details.metadata["a"].as_str(), details.timeout.as_secs()), ("b", 60));
         }
         assert!(serde_json::from_str::<Details>(&row(&json!({}))).is_err());

@@ -26,6 +26,15 @@ pub struct Team {
     pub caps: Caps,
     /// Days for which the team's events are kept.
     pub events_ttl_days: u32,
+    /// Maximum of everything that the team keeps beside its running sandboxes.
+    pub quota: Quota,
+}
+
+impl Team {
+    /// The number of the account that the team's snapshots are charged to: the upper 48 bits of the id, which are random.
+    pub fn account(&self) -> u64 {
+        u64::try_from(self.id.as_u128() >> 80).unwrap_or_default()
+    }
 }
 
 /// Maximum resources of one sandbox.
@@ -54,6 +63,36 @@ impl Caps {
 impl Default for Caps {
     fn default() -> Self {
         Self { cpus: 32, memory_mib: 256 << 10, disk_mib: 1 << 20 }
+    }
+}
+
+/// Maximum of everything that a team keeps beside its running sandboxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Paused sandboxes.
+    pub paused: u32,
+    /// Paused sandboxes that keep their memory.
+    pub in_memory: u32,
+    /// Memory of paused sandboxes together, MiB.
+    pub memory_mib: u64,
+    /// Snapshots; each tag counts.
+    pub snapshots: u32,
+    /// Disk of snapshots, and of the sandboxes they were taken of, together, MiB.
+    pub snapshots_mib: u64,
+    /// Volumes, mounted or not.
+    pub volumes: u32,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            paused: 1000,
+            in_memory: 1000,
+            memory_mib: 256 << 10,
+            snapshots: 1000,
+            snapshots_mib: 1 << 20,
+            volumes: 1000,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Templates, their builds and tags, and what a sandbox gets from its build.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 use sandcove_isolate::{Blueprint, Files, Limits};
@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::team::Team;
+pub use crate::error::ON_REQUEST;
 
 /// Processes and threads a sandbox may have.
-const MAX_PIDS: u32 = 4096;
+pub(crate) const MAX_PIDS: u32 = 1024;
 /// The host name inside every sandbox.
 const HOSTNAME: &str = "e2b";
 
@@ -40,6 +41,10 @@ pub struct TemplateRecord {
     /// Directory of processes that name no directory; the user's home when unset.
     #[serde(default)]
     pub default_workdir: Option<String>,
+    /// Variables at the end of the build: the start command and the ready command have them, and builds from this template
+    /// begin with them. Other processes of sandboxes do not get them.
+    #[serde(default)]
+    pub build_env: BTreeMap<String, String>,
     /// Whole CPUs.
     pub cpu_count: u32,
     /// Memory, MiB.
@@ -75,35 +80,44 @@ impl TemplateRecord {
         Limits { memory_mib: self.memory_mib, cpus: self.cpu_count, pids: MAX_PIDS, disk_mib: self.disk_mib }
     }
 
-    /// The blueprint that sandboxes made from this build share; the layers are below `layer_dir`.
-    pub fn blueprint(&self, layer_dir: &Path) -> Blueprint {
+    /// The blueprint that sandboxes made from this build share; its layers are paths below the directory of layers.
+    pub fn blueprint(&self) -> Blueprint {
         Blueprint {
-            layers: self.layers.iter().map(|layer| layer_dir.join(layer)).collect(),
+            layers: self.layers.iter().map(PathBuf::from).collect(),
             limits: self.limits(),
-            boot: Boot {
-                template_id: self.template_id.to_string(),
-                hostname: HOSTNAME.to_owned(),
-                // The backend fills these in: it knows the name servers of its network, the warm interpreters and the
-                // sandboxes that are created for the pool.
-                nameservers: Vec::new(),
-                zygote: false,
-                warm_up: false,
-                services: self.services.clone(),
-                env: self.env.clone(),
-            },
+            boot: Boot { services: self.services.clone(), env: self.env.clone(), ..boot(&self.template_id) },
         }
     }
 }
 
-/// A template with the build that one of its tags names.
+/// The boot message of sandboxes without services and variables.
+pub(crate) fn boot(template: &TemplateId) -> Boot {
+    Boot {
+        template_id: template.to_string(),
+        hostname: HOSTNAME.to_owned(),
+        // The backend fills these in: it knows the name servers of its network, the warm interpreters and the sandboxes that
+        // are created for the pool.
+        nameservers: Vec::new(),
+        zygote: false,
+        warm_up: false,
+        services: Vec::new(),
+        env: BTreeMap::new(),
+    }
+}
+
+/// A template without its builds.
 #[derive(Debug, Clone)]
-pub struct Template {
-    /// The build that the tag names.
-    pub build: TemplateRecord,
-    /// Status of the build.
-    pub status: BuildStatus,
+pub struct TemplateInfo {
+    /// The id.
+    pub id: TemplateId,
+    /// Name without namespace; empty for a snapshot without a name.
+    pub name: String,
     /// The team that owns the template; none for the server's own.
     pub team: Option<Uuid>,
+    /// Namespace of the name: the slug of that team.
+    pub namespace: Option<String>,
+    /// Name without namespace in every team that has no template of that name.
+    pub global_name: Option<String>,
     /// Whether other teams may use it.
     pub public: bool,
     /// Sandboxes that were made from the template.
@@ -116,6 +130,28 @@ pub struct Template {
     pub created_at: Timestamp,
     /// Time of the last change.
     pub updated_at: Timestamp,
+}
+
+/// A template with a ready build that a reference names.
+#[derive(Debug, Clone)]
+pub struct Template {
+    /// The template.
+    pub info: TemplateInfo,
+    /// The build.
+    pub build: TemplateRecord,
+}
+
+/// A template with the ready build of the tag `default`, if there is one.
+#[derive(Debug, Clone)]
+pub struct ListedTemplate {
+    /// The template.
+    pub info: TemplateInfo,
+    /// The build.
+    pub build: Option<TemplateRecord>,
+    /// Status of the newest build that has the tag or is to get it.
+    pub status: BuildStatus,
+    /// Whether the template is a snapshot.
+    pub is_snapshot: bool,
 }
 
 /// A build in a template's history.
@@ -144,7 +180,22 @@ pub struct TagEntry {
     pub created_at: Timestamp,
 }
 
-impl Template {
+/// An assignment of a tag to a build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TagAssignment {
+    /// The tag.
+    pub tag: String,
+    /// The build.
+    pub build_id: Uuid,
+    /// Time of the assignment.
+    pub assigned_at: Timestamp,
+    /// Time at which the build was requested.
+    pub build_created_at: Timestamp,
+    /// Time at which the build ended.
+    pub build_finished_at: Option<Timestamp>,
+}
+
+impl TemplateInfo {
     /// Whether `team` may make sandboxes from the template.
     pub fn is_usable_by(&self, team: &Team) -> bool {
         self.public || self.is_owned_by(team)
@@ -153,5 +204,19 @@ impl Template {
     /// Whether `team` owns the template.
     pub fn is_owned_by(&self, team: &Team) -> bool {
         self.team == Some(team.id)
+    }
+
+    /// The names without namespace; none for a snapshot without a name.
+    pub fn aliases(&self) -> Vec<String> {
+        Some(self.name.clone()).into_iter().filter(|name| !name.is_empty()).collect()
+    }
+
+    /// The names with namespace, and the one that every team can use.
+    pub fn names(&self) -> Vec<String> {
+        let full = |name: String| match &self.namespace {
+            Some(namespace) => format!("{namespace}/{name}"),
+            None => name,
+        };
+        self.aliases().into_iter().map(full).chain(self.global_name.clone()).collect()
     }
 }

@@ -1,9 +1,9 @@
 //! One attempt to deliver an event to a receiver. Clients choose receivers, so the address is not trusted: private and
-//! local addresses are refused unless the operator allows them, redirects are not followed, and only the beginning of an
-//! answer is read.
+//! local addresses are refused unless the operator allows them, by their form and by the firewall, redirects are not
+//! followed, and only the beginning of an answer is read.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -11,10 +11,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::Full;
+use sandcove_host::Host;
+use sandcove_isolate::is_public;
 use sandcove_wire::api::event::{Attempt, SandboxEvent};
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use tokio::net::{TcpSocket, TcpStream};
 use uuid::Uuid;
 
 use crate::clock;
@@ -25,10 +28,10 @@ use crate::outbound::{self, Tls};
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The receivers that events may be delivered to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Receivers {
-    /// Receivers on the internet.
-    Public,
+    /// Receivers on the internet. The firewall of the backend refuses the rest, such as the host's own public addresses.
+    Public(Host),
     /// Receivers on the internet, on private networks and on this host.
     Anywhere,
 }
@@ -49,7 +52,7 @@ pub fn signature(secret: &Secret, body: &[u8]) -> String {
 pub(super) async fn deliver(
     webhook: &Webhook,
     event: &SandboxEvent,
-    receivers: Receivers,
+    receivers: &Receivers,
     tls: &Tls,
 ) -> Attempt {
     let id = Uuid::new_v4();
@@ -137,7 +140,7 @@ async fn send(
     webhook: &Webhook,
     delivery: Uuid,
     body: &str,
-    receivers: Receivers,
+    receivers: &Receivers,
     tls: &Tls,
 ) -> Result<Response<Bytes>, Failure> {
     let refused = |message: String| Failure { class: "request_error", message };
@@ -161,55 +164,29 @@ async fn send(
     request.headers_mut().insert(header::HOST, authority);
     // The request goes to the address that was checked; the name is not resolved a second time.
     let secure = is_secure.then_some((tls, host));
-    outbound::send(address, secure, request)
-        .await
-        .map_err(|message| Failure { class: "transport_error", message })
+    let failed = |message| Failure { class: "transport_error", message };
+    let stream = connect(address, receivers).await.map_err(|err| failed(err.to_string()))?;
+    outbound::send(stream, secure, request).await.map_err(failed)
 }
 
-async fn look_up(host: &str, port: u16, receivers: Receivers) -> Result<SocketAddr, Failure> {
+async fn connect(address: SocketAddr, receivers: &Receivers) -> std::io::Result<TcpStream> {
+    let socket = match receivers {
+        Receivers::Public(backend) => backend.guarded_socket(address.is_ipv6()).await?,
+        Receivers::Anywhere if address.is_ipv4() => TcpSocket::new_v4()?,
+        Receivers::Anywhere => TcpSocket::new_v6()?,
+    };
+    socket.connect(address).await
+}
+
+async fn look_up(host: &str, port: u16, receivers: &Receivers) -> Result<SocketAddr, Failure> {
     let dns = |message: String| Failure { class: "dns_error", message };
     let mut found = tokio::net::lookup_host((host, port)).await.map_err(|err| dns(err.to_string()))?;
     let first = found.next().ok_or_else(|| dns("the host has no address".into()))?;
-    let allowed = |address: &SocketAddr| receivers == Receivers::Anywhere || is_public(address.ip());
+    let allowed = |address: &SocketAddr| matches!(receivers, Receivers::Anywhere) || is_public(address.ip());
     std::iter::once(first).chain(found).find(allowed).ok_or_else(|| Failure {
         class: "request_error",
         message: "the host is on a private network, which this server does not call".into(),
     })
-}
-
-/// Whether an address is public, as far as its form shows.
-fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => {
-            let [a, b, ..] = v4.octets();
-            let is_shared = a == 100 && (64..128).contains(&b);
-            let is_test = a == 198 && (18..20).contains(&b);
-            let is_protocol = a == 192 && b == 0 && v4.octets()[2] == 0;
-            !(v4.is_private()
-                || v4.is_loopback()
-                || v4.is_link_local()
-                || v4.is_documentation()
-                || v4.is_multicast()
-                || a == 0
-                || a >= 240
-                || is_shared
-                || is_test
-                || is_protocol)
-        }
-        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => is_public(v4.into()),
-            None => is_public_v6(v6),
-        },
-    }
-}
-
-/// Whether an address is global unicast, but no tunnel of an IPv4 address (6to4, Teredo) and not for documentation.
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    let segments = address.segments();
-    let is_global = segments[0] & 0xe000 == 0x2000;
-    let is_tunnel = segments[0] == 0x2002 || (segments[0] == 0x2001 && segments[1] < 0x0200);
-    let is_documentation = segments[0] == 0x2001 && segments[1] == 0x0db8;
-    is_global && !is_tunnel && !is_documentation
 }
 
 #[cfg(test)]
@@ -220,36 +197,5 @@ mod tests {
     fn the_signature_is_the_documented_one() {
         let expected = "6yw2HRBeqVRA4bDPl7MvvlfA6UvRbx39fVqp6rCY2nc";
         assert_eq!(signature(&Secret::new("topsecret"), br#"{"a":1}"#), expected);
-    }
-
-    #[test]
-    fn only_addresses_of_the_internet_are_public() {
-        for private in [
-            "127.0.0.1",
-            "10.1.2.3",
-            "172.16.0.1",
-            "192.168.1.1",
-            "169.254.169.254",
-            "0.0.0.0",
-            "100.64.0.1",
-            "224.0.0.1",
-            "255.255.255.255",
-            "192.0.0.1",
-            "198.18.0.1",
-            "::1",
-            "::",
-            "fe80::1",
-            "fc00::1",
-            "::ffff:127.0.0.1",
-            "2002:7f00:1::",
-            "2001:0::1",
-            "ff02::1",
-            "64:ff9b::7f00:1",
-        ] {
-            assert!(!is_public(private.parse().unwrap()), "{private}");
-        }
-        for public in ["1.1.1.1", "100.128.0.1", "2606:4700:4700::1111", "::ffff:1.1.1.1"] {
-            assert!(is_public(public.parse().unwrap()), "{public}");
-        }
     }
 }

@@ -80,7 +80,7 @@ impl Dispatcher {
     async fn deliver_all(&self, webhook: Uuid) -> Result<()> {
         while let Some(due) = self.store.next_due(webhook, clock::now()).await? {
             let Ok(_permit) = self.permits.acquire().await else { return Ok(()) };
-            let attempt = deliver(&due.webhook, &due.event, self.receivers, &self.tls).await;
+            let attempt = deliver(&due.webhook, &due.event, &self.receivers, &self.tls).await;
             self.finish(&due, attempt).await?;
         }
         Ok(())

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use sandcove_wire::api::event::SandboxEvent;
+use sandcove_wire::api::sandbox::PauseMode;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -57,6 +58,9 @@ pub(crate) fn describe(
         }
         LifecycleEvent::NetworkSet => {
             data.insert("network_egress".into(), egress(network));
+        }
+        LifecycleEvent::Demoted => {
+            data.insert("pause_mode".into(), json!(PauseMode::Filesystem));
         }
         LifecycleEvent::Paused => {
             data.insert("execution".into(), execution(details, session, now));

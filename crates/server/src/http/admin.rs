@@ -15,7 +15,7 @@ use super::auth::{Operator, may_act};
 use super::body::{self, Required};
 use super::keys;
 use super::params::Id;
-use crate::domain::team::{Caps, Standing, Team};
+use crate::domain::team::{Caps, Quota, Standing, Team};
 use crate::state::App;
 use crate::{Error, Result};
 
@@ -68,6 +68,7 @@ pub(super) async fn create(
         max_session: Duration::from_secs(DEFAULT_HOURS * HOUR),
         caps: Caps::default(),
         events_ttl_days: DEFAULT_TTL_DAYS,
+        quota: Quota::default(),
     };
     limit(&mut team, &body.limits)?;
     app.store().add_team(&team).await?;
@@ -97,9 +98,13 @@ pub(super) async fn kill(State(app): State<App>, OfPath(team): OfPath) -> Respon
     body::json(StatusCode::OK, &wire::Killed { killed_count, failed_count })
 }
 
-/// Cancels the builds of a team. Teams cannot build templates yet, so there are none.
-pub(super) async fn cancel_builds(OfPath(_): OfPath) -> Response {
-    body::json(StatusCode::OK, &wire::Cancelled::default())
+/// Cancels the builds of a team that wait or are in progress.
+pub(super) async fn cancel_builds(State(app): State<App>, OfPath(team): OfPath) -> Result<Response> {
+    const WHY: &str = "cancelled by admin";
+    let cancelled = app.store().cancel_builds(&team, WHY).await?;
+    app.builds().cancel(&cancelled, WHY);
+    let cancelled_count = u32::try_from(cancelled.len()).unwrap_or(u32::MAX);
+    Ok(body::json(StatusCode::OK, &wire::Cancelled { cancelled_count, failed_count: 0 }))
 }
 
 pub(super) async fn create_key(
@@ -186,7 +191,20 @@ fn limit(team: &mut Team, limits: &wire::LimitsUpdate) -> Result<()> {
         }
         team.events_ttl_days = days;
     }
+    keep(&mut team.quota, limits);
     Ok(())
+}
+
+/// Changes the limits of what is kept for a team; zero keeps nothing.
+fn keep(quota: &mut Quota, limits: &wire::LimitsUpdate) {
+    *quota = Quota {
+        paused: limits.paused_sandboxes.unwrap_or(quota.paused),
+        in_memory: limits.paused_in_memory.unwrap_or(quota.in_memory),
+        memory_mib: limits.paused_ram_mb.unwrap_or(quota.memory_mib),
+        snapshots: limits.snapshots.unwrap_or(quota.snapshots),
+        snapshots_mib: limits.snapshots_mb.unwrap_or(quota.snapshots_mib),
+        volumes: limits.volumes.unwrap_or(quota.volumes),
+    };
 }
 
 fn standing(now: &Standing, update: &wire::TeamUpdate) -> Standing {
@@ -222,6 +240,12 @@ fn shown(team: Team) -> wire::AdminTeam {
             max_ram_mb: team.caps.memory_mib,
             disk_mb: team.caps.disk_mib,
             events_ttl_days: team.events_ttl_days,
+            paused_sandboxes: team.quota.paused,
+            paused_in_memory: team.quota.in_memory,
+            paused_ram_mb: team.quota.memory_mib,
+            snapshots: team.quota.snapshots,
+            snapshots_mb: team.quota.snapshots_mib,
+            volumes: team.quota.volumes,
         },
     }
 }

@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures_util::StreamExt;
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
@@ -57,6 +58,20 @@ pub(super) async fn read(body: Body) -> Result<Bytes> {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(err) if err.is::<LengthLimitError>() => Err(Error::BodyTooLarge(MAX_BODY)),
         Err(_) => Err(Error::BodyAborted),
+    }
+}
+
+/// Reads the rest of a refused upload, within a bound. A client that is still sending does not read the answer, and takes a
+/// closed connection for a broken one.
+pub(super) async fn discard(body: Body) {
+    const MAX_DISCARDED: usize = 64 << 20;
+    let mut read = 0;
+    let mut chunks = body.into_data_stream();
+    while let Some(Ok(chunk)) = chunks.next().await {
+        read += chunk.len();
+        if read > MAX_DISCARDED {
+            return;
+        }
     }
 }
 

@@ -92,14 +92,18 @@ fn status(error: &Error) -> StatusCode {
         | Error::TimeoutTooLong(_)
         | Error::MaxSessionExceeded
         | Error::TooManyOfTeam { .. }
+        | Error::SnapshotsTooLarge(_)
         | Error::LegacyClient(_)
         | Error::InvalidSandboxId
         | Error::InvalidTemplateReference(_)
         | Error::InvalidTeamId
+        | Error::TemplateInUse { .. }
+        | Error::TooManyTags(_)
         | Error::VolumeFiles(FileError::Refused(_))
         | Error::BodyTooLarge(_)
         | Error::BodyAborted => StatusCode::BAD_REQUEST,
-        Error::VolumeFiles(FileError::Full) => StatusCode::INSUFFICIENT_STORAGE,
+        Error::VolumeFiles(FileError::Full) | Error::NoSpaceForUpload(_) => StatusCode::INSUFFICIENT_STORAGE,
+        Error::UploadTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
         Error::NoCredentials(_)
         | Error::MalformedCredential(_)
         | Error::UnknownApiKey(_)
@@ -107,12 +111,16 @@ fn status(error: &Error) -> StatusCode {
         | Error::UnknownAdminToken => StatusCode::UNAUTHORIZED,
         Error::FeatureOff(_)
         | Error::TemplateForbidden(_)
+        | Error::BuildForbidden
+        | Error::InvalidUploadLink(_)
         | Error::TeamForbidden
         | Error::TeamBanned
         | Error::TeamBlocked(_) => StatusCode::FORBIDDEN,
         Error::SandboxNotFound(_)
         | Error::TemplateNotFound(_)
         | Error::TagNotFound { .. }
+        | Error::TemplateTagNotFound { .. }
+        | Error::BuildNotFound(_)
         | Error::TeamNotFound
         | Error::IdNotFound
         | Error::NodeNotFound
@@ -127,13 +135,20 @@ fn status(error: &Error) -> StatusCode {
         | Error::InTransition(_)
         | Error::BeingKilled(_)
         | Error::NodeRefused(_)
+        | Error::NameTaken(_)
+        | Error::GlobalNameTaken { .. }
         | Error::VolumeFiles(FileError::Exists(_))
         | Error::IdempotencyInProgress
+        | Error::BuildsInProgress
         | Error::IdempotencyOutcomeUnknown => StatusCode::CONFLICT,
         Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
-        Error::TooManySandboxes(_) | Error::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
+        Error::TooManySandboxes(_)
+        | Error::TooManyPaused(_)
+        | Error::TooManyBuilds(_)
+        | Error::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
         Error::NoCapacity(_)
         | Error::PoolFull(_)
+        | Error::PoolNearlyFull(_)
         | Error::StoreFull(_)
         | Error::Busy(..)
         | Error::AgentUnresponsive(_)
@@ -145,12 +160,15 @@ fn status(error: &Error) -> StatusCode {
         | Error::Backend { .. }
         | Error::Volume { .. }
         | Error::VolumeFiles(FileError::Io { .. })
+        | Error::Upload(_)
         | Error::Store(_)
         | Error::Migrate(_)
         | Error::NewerDatabase(_)
         | Error::Corrupt { .. }
         | Error::DataDir { .. }
+        | Error::Export { .. }
         | Error::NotRecovered { .. }
+        | Error::Leftovers(_)
         | Error::DatabaseMissing(_)
         | Error::Serve(_)
         | Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -169,12 +187,14 @@ fn error_code(error: &Error) -> Option<&'static str> {
         Error::IdempotencyOutcomeUnknown => Some("idempotency_outcome_unknown"),
         Error::Backend { .. }
         | Error::Volume { .. }
+        | Error::Upload(_)
         | Error::Store(_)
         | Error::Migrate(_)
         | Error::NewerDatabase(_)
         | Error::Corrupt { .. }
         | Error::DataDir { .. }
         | Error::NotRecovered { .. }
+        | Error::Leftovers(_)
         | Error::DatabaseMissing(_)
         | Error::Serve(_)
         | Error::Internal(_) => Some("internal_server_error"),
@@ -196,6 +216,9 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::InTransition(_)
         | Error::BeingKilled(_)
         | Error::TooManySandboxes(_)
+        | Error::TooManyPaused(_)
+        | Error::SnapshotsTooLarge(_)
+        | Error::PoolNearlyFull(_)
         | Error::TooManyRequests(_)
         | Error::IdNotFound
         | Error::TeamForbidden
@@ -206,7 +229,20 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::NodeRefused(_)
         | Error::TemplateNotFound(_)
         | Error::TagNotFound { .. }
+        | Error::TemplateTagNotFound { .. }
         | Error::TemplateForbidden(_)
+        | Error::BuildForbidden
+        | Error::BuildsInProgress
+        | Error::Export { .. }
+        | Error::BuildNotFound(_)
+        | Error::NameTaken(_)
+        | Error::GlobalNameTaken { .. }
+        | Error::TemplateInUse { .. }
+        | Error::TooManyBuilds(_)
+        | Error::TooManyTags(_)
+        | Error::InvalidUploadLink(_)
+        | Error::UploadTooLarge(_)
+        | Error::NoSpaceForUpload(_)
         | Error::InvalidTemplateReference(_)
         | Error::NoCredentials(_)
         | Error::MalformedCredential(_)

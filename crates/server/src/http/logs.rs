@@ -75,7 +75,8 @@ fn line(entry: &LogEntry) -> LogLine {
     LogLine { timestamp: entry.timestamp, line: line.to_string() }
 }
 
-fn level(query: &Query) -> Result<Option<LogLevel>> {
+/// The minimum severity that a query asks for.
+pub(super) fn level(query: &Query) -> Result<Option<LogLevel>> {
     match query.text("level") {
         None => Ok(None),
         Some("debug") => Ok(Some(LogLevel::Debug)),

@@ -1,10 +1,15 @@
 //! The REST API: extract, convert, call, convert back. The statuses of API answers are chosen here.
 
+mod address;
 mod admin;
+mod archives;
 mod auth;
 mod body;
+mod builds;
 mod error;
 mod events;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod health;
 mod keys;
 mod lists;
@@ -17,12 +22,15 @@ mod params;
 mod router;
 mod sandboxes;
 mod snapshots;
+mod tags;
 mod team_metrics;
 mod teams;
 mod templates;
+mod uploads;
 mod volume_content;
 mod volumes;
 mod webhooks;
 
+pub(crate) use address::Requested;
 pub use router::{Route, routes};
 pub(crate) use router::{deadline, router};

@@ -26,7 +26,7 @@ pub(super) async fn metrics(State(app): State<App>, _: Scraper) -> Response {
 }
 
 pub(super) async fn nodes(State(app): State<App>, _: Operator) -> Response {
-    let mut node = describe(&app);
+    let mut node = describe(&app).await;
     node.sandbox_starting_count =
         Some(u32::try_from(app.sandboxes().admission().starting()).unwrap_or(u32::MAX));
     body::json(StatusCode::OK, &[node])
@@ -34,7 +34,7 @@ pub(super) async fn nodes(State(app): State<App>, _: Operator) -> Response {
 
 pub(super) async fn node(State(app): State<App>, _: Operator, Path(id): Path<String>) -> Result<Response> {
     check(&app, &id)?;
-    Ok(body::json(StatusCode::OK, &describe(&app)))
+    Ok(body::json(StatusCode::OK, &describe(&app).await))
 }
 
 pub(super) async fn set_node_status(
@@ -57,14 +57,14 @@ fn check(app: &App, id: &str) -> Result<()> {
     if app.node().id() == id { Ok(()) } else { Err(Error::NodeNotFound) }
 }
 
-fn describe(app: &App) -> wire::Node {
+async fn describe(app: &App) -> wire::Node {
     let views = app.sandboxes().all_views();
     let running: Vec<_> = views.iter().filter(|view| !view.is_paused()).collect();
     let limits = || running.iter().map(|view| view.details.limits);
     let metrics = wire::NodeMetrics {
         allocated_cpu: limits().map(|limits| limits.cpus).sum(),
         allocated_memory_bytes: limits().map(|limits| limits.memory_mib << 20).sum(),
-        disks: app.node().disks(&app.config().data_dir),
+        disks: app.node().disks(app.sandboxes().backend()).await,
         ..app.node().usage()
     };
     let (status, status_changed_at) = app.node().status();

@@ -50,7 +50,7 @@ impl<S: Sync> FromRequestParts<S> for Query {
 }
 
 impl Query {
-    fn parse(query: &str) -> Self {
+    pub(super) fn parse(query: &str) -> Self {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 

@@ -12,20 +12,23 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
 
 use super::{
-    admin, error, events, health, keys, lists, logs, measure, metrics, operators, sandboxes, snapshots,
-    team_metrics, teams, templates, volume_content, volumes, webhooks,
+    admin, archives, builds, error, events, health, keys, lists, logs, measure, metrics, operators,
+    sandboxes, snapshots, tags, team_metrics, teams, templates, uploads, volume_content, volumes, webhooks,
 };
 use crate::Error;
 use crate::state::App;
 
 /// Maximum duration of a request to the API.
 const DEADLINE: Duration = Duration::from_secs(70);
-/// Maximum duration of a request for a file of a volume, which may be of any size.
+/// Maximum duration of a request for a file of a volume, or of an upload, which may be of any size.
 const FILE_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The maximum duration of a request to `path`.
 pub(crate) fn deadline(path: &str) -> Duration {
-    if path.starts_with("/volumecontent/") { FILE_DEADLINE } else { DEADLINE }
+    let is_file = ["/volumecontent/", "/upload/"].iter().any(|prefix| path.starts_with(prefix))
+        || (path.starts_with("/templates/") && path.ends_with("/export"))
+        || path == "/templates/gc";
+    if is_file { FILE_DEADLINE } else { DEADLINE }
 }
 
 /// A call of the API.
@@ -81,13 +84,30 @@ fn table() -> Table {
         .get("/v2/sandboxes/{id}/logs", logs::v2)
         .get("/templates", templates::list)
         .get("/v2/templates", templates::list_paged)
+        .post("/v2/templates", builds::request_v2)
+        .post("/v3/templates", builds::request)
         .get("/default-templates", templates::defaults)
         .get("/templates/{id}", templates::detail)
-        .delete("/templates/{id}", snapshots::delete)
+        .patch("/templates/{id}", templates::update_v1)
+        .patch("/v2/templates/{id}", templates::update)
+        .delete("/templates/{id}", templates::delete)
         .get("/templates/{id}/{name}", templates::detail)
-        .delete("/templates/{id}/{name}", snapshots::delete)
-        .get("/templates/{id}/tags", templates::tags)
-        .get("/templates/{id}/{name}/tags", templates::tags)
+        .delete("/templates/{id}/{name}", templates::delete)
+        .post("/v2/templates/{id}/builds/{build}", builds::start)
+        .get("/templates/{id}/builds/{build}/status", builds::status)
+        .get("/templates/{id}/builds/{build}/logs", builds::logs)
+        .get("/templates/{id}/files/{hash}", uploads::link)
+        .put("/upload/{team}/{hash}", uploads::receive)
+        .post("/templates/tags", tags::assign)
+        .delete("/templates/tags", tags::remove)
+        .get("/templates/{id}/tags", tags::list)
+        .get("/templates/{id}/{name}/tags", tags::list)
+        .get("/templates/{id}/tags/count", tags::count)
+        .get("/templates/{id}/tags/exists", tags::exists)
+        .get("/templates/{id}/tags/groups", tags::groups)
+        .get("/templates/{id}/tags/{tag}/assignments", tags::assignments)
+        .get("/templates/{id}/export", archives::export)
+        .post("/templates/gc", archives::collect)
         .get("/templates/aliases/{alias}", templates::alias)
         .get("/templates/aliases/{alias}/{name}", templates::alias)
         .get("/teams", teams::list)
@@ -179,6 +199,13 @@ async fn no_route(request: Request) -> Error {
         |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     if is_below("/instances") || is_below("/envs") {
         Error::DeprecatedRoute
+    } else if request.method() == Method::POST && is_below("/templates") {
+        // Releases before 2.2 of the packages, and 1.x of the CLI.
+        Error::Refused(
+            "this server does not build templates from pushed images: update your E2B SDK or CLI, or use \
+             `sandcove template build`"
+                .into(),
+        )
     } else {
         Error::NoRoute(format!("{} {path}", request.method()))
     }

@@ -16,6 +16,7 @@ use super::body::{self, Optional, Required};
 use super::params::Sandbox;
 use crate::domain::event::KillReason;
 use crate::domain::lifecycle::{Command, Keep, OnExpiry, Phase};
+use crate::domain::limits;
 use crate::domain::network::NetworkRules;
 use crate::domain::reference::Reference;
 use crate::domain::sandbox::{TokenPolicy, VolumeMount};
@@ -47,7 +48,7 @@ pub(super) async fn create_v1(
     if let Some(release) = legacy_release(&headers, &body) {
         return Err(Error::LegacyClient(release));
     }
-    let plan = plan(&app, team, body, Version::V1).await?;
+    let plan = plan(&app, team, &headers, body, Version::V1).await?;
     let view = app.sandboxes().create(plan).await?;
     Ok(created(&app, &view))
 }
@@ -55,11 +56,24 @@ pub(super) async fn create_v1(
 /// The release of a client that needs another agent: given a sandbox, it would look for that agent for a minute. The last
 /// pre-releases before 1.0 have such numbers too, but like all later releases they send a timeout.
 fn legacy_release(headers: &HeaderMap, body: &wire::NewSandbox) -> Option<String> {
-    let release = headers.get("package_version")?.to_str().ok()?;
+    let release = official_release(headers)?;
     let is_number =
         release.len() <= 32 && release.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.+".contains(&b));
+    (is_number && release.starts_with("0.") && body.timeout.is_none()).then(|| release.to_owned())
+}
+
+/// The release of an official client.
+fn official_release(headers: &HeaderMap) -> Option<&str> {
     let is_e2b = headers.get("publisher").is_some_and(|publisher| publisher == "e2b");
-    (is_e2b && is_number && release.starts_with("0.") && body.timeout.is_none()).then(|| release.to_owned())
+    headers.get("package_version").filter(|_| is_e2b)?.to_str().ok()
+}
+
+/// Whether the code interpreter of a sandbox created by this client refuses to run code without the token. Official clients
+/// send the token with code from 2.0 on (contract: interpreter, section 8).
+fn interpreter_policy(headers: &HeaderMap, token_policy: TokenPolicy) -> TokenPolicy {
+    let cannot_send = official_release(headers)
+        .is_some_and(|release| ["0.", "1."].iter().any(|old| release.starts_with(old)));
+    if cannot_send { TokenPolicy::Optional } else { token_policy }
 }
 
 pub(super) async fn create_v2(
@@ -71,7 +85,7 @@ pub(super) async fn create_v2(
     let bytes = body::read(request.into_body()).await?;
     let body: wire::NewSandbox = body::parse(&bytes)?;
     let key = idempotency_key(&headers)?;
-    let plan = plan(&app, team, body, Version::V2).await?;
+    let plan = plan(&app, team, &headers, body, Version::V2).await?;
     let view = match key {
         Some(key) => app.sandboxes().create_once(plan, key, &fingerprint(&bytes)?).await?,
         None => app.sandboxes().create(plan).await?,
@@ -221,12 +235,19 @@ pub(super) async fn set_network(
 }
 
 /// Converts a create request to a plan.
-async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -> Result<CreatePlan> {
+async fn plan(
+    app: &App,
+    team: Team,
+    headers: &HeaderMap,
+    body: wire::NewSandbox,
+    version: Version,
+) -> Result<CreatePlan> {
     let default_timeout = match version {
         Version::V1 => DEFAULT_TIMEOUT_V1,
         Version::V2 => DEFAULT_TIMEOUT_V2,
     };
     let timeout = positive_timeout(body.timeout.unwrap_or(default_timeout), &team)?;
+    check_sizes(&body)?;
     let reference: Reference = body.template_id.parse()?;
     let auto_pause = body.auto_pause.unwrap_or(false);
     let auto_resume = body.auto_resume.is_some_and(|resume| resume.enabled);
@@ -255,7 +276,11 @@ async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -
                 .into(),
         ));
     }
-    let build = app.templates().resolve(&team, &reference).await?.build;
+    let template = app.templates().resolve(&team, &reference).await?;
+    if template.info.team.is_some() {
+        app.templates().keep_ready(&team, &template.build, None).await;
+    }
+    let build = template.build;
     Ok(CreatePlan {
         team,
         files: build.files(),
@@ -268,12 +293,20 @@ async fn plan(app: &App, team: Team, body: wire::NewSandbox, version: Version) -
         },
         auto_resume,
         token_policy,
+        interpreter_policy: interpreter_policy(headers, token_policy),
         network,
         metadata: body.metadata.unwrap_or_default(),
         env_vars: body.env_vars.unwrap_or_default(),
         mcp: body.mcp,
         mounts,
     })
+}
+
+/// Checks the sizes of everything that is kept as the client gave it.
+fn check_sizes(body: &wire::NewSandbox) -> Result<()> {
+    body.metadata.as_ref().map_or(Ok(()), limits::check_metadata)?;
+    body.env_vars.as_ref().map_or(Ok(()), limits::check_env_vars)?;
+    body.mcp.as_ref().map_or(Ok(()), limits::check_mcp)
 }
 
 /// The state that `memory` asks to keep; everything by default.

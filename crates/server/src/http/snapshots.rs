@@ -13,7 +13,6 @@ use super::error::error_body;
 use super::paging::{PageRequest, Position};
 use super::params::{Query, Sandbox};
 use super::sandboxes::{DEFAULT_TIMEOUT_V1, positive_timeout, sandbox};
-use super::templates::Named;
 use crate::domain::reference::Reference;
 use crate::domain::snapshot::Snapshot;
 use crate::domain::team::Team;
@@ -56,21 +55,6 @@ pub(super) async fn list(State(app): State<App>, Reader(team): Reader, query: Qu
         answer.headers_mut().insert("x-next-token", next);
     }
     Ok(answer)
-}
-
-/// Answers `DELETE /templates/{…}`. Only snapshots can be deleted.
-pub(super) async fn delete(
-    State(app): State<App>,
-    Reader(team): Reader,
-    Named(reference): Named,
-) -> Result<StatusCode> {
-    let missing = || Error::TemplateNotFound(reference.to_string());
-    let id = app.templates().find_id(&team, &reference).await?.ok_or_else(missing)?;
-    if app.templates().list(&team).await?.iter().any(|template| template.build.template_id == id) {
-        return Err(Error::TemplateForbidden(reference.to_string()));
-    }
-    app.sandboxes().delete_snapshot(&team, &id, &reference).await?;
-    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn fork(

@@ -7,13 +7,12 @@ use sandcove_wire::api::team::Team;
 
 use super::auth::TeamUser;
 use super::body;
+use crate::Result;
 use crate::state::App;
-use crate::{Result, random};
 
 /// Lists the user's team. Keys are stored hashed, so the key in the answer is a new one, as in upstream's.
 pub(super) async fn list(State(app): State<App>, TeamUser(team): TeamUser) -> Result<Response> {
-    let api_key = random::api_key();
-    app.store().add_key(&team, "issued with the list of teams", &api_key).await?;
+    let api_key = app.store().issue_key(&team).await?;
     let listed = Team { team_id: team.id.to_string(), name: team.name, api_key, is_default: team.is_default };
     Ok(body::json(StatusCode::OK, &[listed]))
 }

@@ -1,19 +1,24 @@
-//! Calls that read templates (contract: control-plane, section 9.3).
+//! Calls for templates: read, publish, delete (contract: templates, sections 15 and 16; control-plane, section 9.3).
 
 use axum::extract::{FromRequestParts, RawPathParams, State};
 use axum::response::Response;
 use http::StatusCode;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
+use sandcove_isolate::WarmState;
 use sandcove_wire::api::template as wire;
+use sandcove_wire::api::template::BuildStatus;
+use sandcove_wire::boot::{ENV_PYTHON, ENV_WARM_MODULES, ENVD_VERSION, INTERPRETER, PYTHON};
+use uuid::Uuid;
 
-use super::auth::Reader;
-use super::body;
+use super::auth::{Caller, Reader};
+use super::body::{self, Optional};
 use super::paging::{PageRequest, Position};
 use super::params::Query;
+use crate::domain::build::NewBuild;
 use crate::domain::reference::Reference;
 use crate::domain::team::Team;
-use crate::domain::template::{BuildEntry, TagEntry, Template};
+use crate::domain::template::{BuildEntry, ListedTemplate, TemplateRecord};
 use crate::state::App;
 use crate::{Error, Result};
 
@@ -37,9 +42,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 }
 
 pub(super) async fn list(State(app): State<App>, Reader(team): Reader, query: Query) -> Result<Response> {
-    check_team(&team, &query)?;
-    let templates = app.templates().list(&team).await?;
-    Ok(body::json(StatusCode::OK, &templates.iter().map(|t| listed(t, &team)).collect::<Vec<_>>()))
+    check_team(&team, query.text("teamID"))?;
+    let mut templates = app.templates().list(&team).await?;
+    // The order of this call has always been the other way round.
+    templates.reverse();
+    Ok(body::json(StatusCode::OK, &templates.iter().map(listed).collect::<Vec<_>>()))
 }
 
 pub(super) async fn list_paged(
@@ -47,12 +54,11 @@ pub(super) async fn list_paged(
     Reader(team): Reader,
     query: Query,
 ) -> Result<Response> {
-    check_team(&team, &query)?;
+    check_team(&team, query.text("teamID"))?;
     let page = PageRequest::from_query(&query)?.cut(app.templates().list(&team).await?, |template| {
-        Position { time: template.created_at, id: template.build.template_id.to_string() }
+        Position { time: template.info.created_at, id: template.info.id.to_string() }
     });
-    let rows: Vec<_> = page.rows.iter().map(|t| listed(t, &team)).collect();
-    let mut answer = body::json(StatusCode::OK, &rows);
+    let mut answer = body::json(StatusCode::OK, &page.rows.iter().map(listed).collect::<Vec<_>>());
     if let Some(next) = page.next {
         answer.headers_mut().insert("x-next-token", next);
     }
@@ -60,9 +66,9 @@ pub(super) async fn list_paged(
 }
 
 pub(super) async fn defaults(State(app): State<App>, Reader(team): Reader) -> Result<Response> {
-    let templates = app.templates().list(&team).await?;
-    let own = templates.iter().filter(|template| template.team.is_none());
-    Ok(body::json(StatusCode::OK, &own.map(|t| listed(t, &team)).collect::<Vec<_>>()))
+    let mut templates = app.templates().list(&team).await?;
+    templates.retain(|template| template.info.team.is_none());
+    Ok(body::json(StatusCode::OK, &templates.iter().map(listed).collect::<Vec<_>>()))
 }
 
 pub(super) async fn detail(
@@ -71,26 +77,53 @@ pub(super) async fn detail(
     Named(reference): Named,
     query: Query,
 ) -> Result<Response> {
-    let template = app.templates().resolve_or_forbid(&team, &reference).await?;
-    let builds = app.templates().builds(&template.build.template_id).await?;
+    let template = app.templates().visible(&team, &reference).await?;
+    let builds = app.templates().builds(&template.info.id).await?;
     let page = PageRequest::from_query(&query)?
         .cut(builds, |entry| Position { time: entry.created_at, id: entry.record.build_id.to_string() });
+    let interpreter = match &template.build {
+        Some(record) => interpreter(&app, record).await,
+        None => None,
+    };
     let detail = wire::TemplateWithBuilds {
-        template_id: template.build.template_id.to_string(),
-        public: template.public,
-        aliases: aliases(&template),
-        names: names(&template, &team),
-        created_at: template.created_at,
-        updated_at: template.updated_at,
-        last_spawned_at: template.last_spawned_at,
-        spawn_count: template.spawn_count,
+        template: listed(&template),
         builds: page.rows.iter().map(build).collect(),
+        interpreter: interpreter.map(|interpreter| {
+            // The reason has lines of the template's own log.
+            let reason = interpreter.reason.filter(|_| template.info.is_owned_by(&team));
+            wire::TemplateInterpreter { reason, ..interpreter }
+        }),
     };
     let mut answer = body::json(StatusCode::OK, &detail);
     if let Some(next) = page.next {
         answer.headers_mut().insert("x-next-token", next);
     }
     Ok(answer)
+}
+
+/// The code interpreter of a build, and how warm it is.
+async fn interpreter(app: &App, record: &TemplateRecord) -> Option<wire::TemplateInterpreter> {
+    let service = record.services.iter().find(|service| service.name == INTERPRETER)?;
+    let modules = service.env.get(ENV_WARM_MODULES);
+    let split = |modules: &String| {
+        modules.split([',', ' ']).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    };
+    let (state, memory_mib, start_ms, reason) = match app.templates().warm_state(record).await {
+        Some(WarmState::Starting) => (wire::WarmInterpreterState::Starting, None, None, None),
+        Some(WarmState::Ready { memory_mib, start_ms }) => {
+            (wire::WarmInterpreterState::Ready, Some(memory_mib), Some(start_ms), None)
+        }
+        Some(WarmState::Failed { reason }) => (wire::WarmInterpreterState::Failed, None, None, Some(reason)),
+        None => (wire::WarmInterpreterState::Evicted, None, None, None),
+    };
+    Some(wire::TemplateInterpreter {
+        python: service.env.get(ENV_PYTHON).map_or(PYTHON, String::as_str).to_owned(),
+        modules: modules.map(split),
+        state,
+        memory_mib,
+        start_ms,
+        reason,
+    })
 }
 
 /// Answers whether an alias exists: clients read 200 as "exists, mine", 403 as "exists, not mine", 404 as "does not exist".
@@ -102,31 +135,75 @@ pub(super) async fn alias(
     if reference.namespace().is_some_and(|namespace| namespace != team.slug) {
         return Err(Error::Refused("the namespace must be the name of your own team".into()));
     }
-    let template = app.templates().resolve_or_forbid(&team, &reference).await?;
-    if !template.is_owned_by(&team) {
+    let template = app.templates().visible(&team, &reference).await?;
+    if !template.info.is_owned_by(&team) {
         return Err(Error::TemplateForbidden(reference.to_string()));
     }
-    let template_id = template.build.template_id.to_string();
-    Ok(body::json(StatusCode::OK, &wire::TemplateAlias { template_id, public: template.public }))
+    let template_id = template.info.id.to_string();
+    Ok(body::json(StatusCode::OK, &wire::TemplateAlias { template_id, public: template.info.public }))
 }
 
-pub(super) async fn tags(
+/// Makes a template public or private.
+pub(super) async fn update(
+    State(app): State<App>,
+    Caller(team): Caller,
+    Named(reference): Named,
+    Optional(body): Optional<wire::TemplateUpdate>,
+) -> Result<Response> {
+    let names = match body.public {
+        Some(public) => app.templates().set_public(&team, &reference, public).await?,
+        None => app.templates().owned(&team, &reference).await?.info.names(),
+    };
+    Ok(body::json(StatusCode::OK, &wire::TemplateNames { names }))
+}
+
+/// The first version of the call: a template that is made public gets its name in every team.
+pub(super) async fn update_v1(
+    State(app): State<App>,
+    Caller(team): Caller,
+    Named(reference): Named,
+    Optional(body): Optional<wire::TemplateUpdate>,
+) -> Result<Response> {
+    match body.public {
+        Some(true) => app.templates().publish_everywhere(&team, &reference).await?,
+        Some(false) => app.templates().set_public(&team, &reference, false).await?,
+        None => app.templates().owned(&team, &reference).await?.info.names(),
+    };
+    Ok(body::json(StatusCode::OK, &()))
+}
+
+/// Deletes a template of the team, or a snapshot, or one tag of a snapshot.
+pub(super) async fn delete(
     State(app): State<App>,
     Reader(team): Reader,
     Named(reference): Named,
-) -> Result<Response> {
-    let template = app.templates().resolve_or_forbid(&team, &reference).await?;
-    let tags = app.templates().tags(&template.build.template_id).await?;
-    let tag = |entry: &TagEntry| wire::TemplateTag {
-        tag: entry.tag.clone(),
-        build_id: entry.build_id.to_string(),
-        created_at: entry.created_at,
-    };
-    Ok(body::json(StatusCode::OK, &tags.iter().map(tag).collect::<Vec<_>>()))
+) -> Result<StatusCode> {
+    let template = app.templates().look_up(&team, &reference).await?;
+    let id = &template.info.id;
+    if template.is_snapshot {
+        app.sandboxes().delete_snapshot(&team, id, &reference).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    if !template.info.is_owned_by(&team) {
+        return Err(Error::TemplateForbidden(reference.to_string()));
+    }
+    if reference.tag() != Reference::DEFAULT_TAG {
+        return Err(Error::Refused(format!(
+            "'{reference}' names a tag: remove it with DELETE /templates/tags, or delete the template '{}'",
+            reference.without_tag()
+        )));
+    }
+    if let Some(state) = app.sandboxes().state_of_users(id) {
+        return Err(Error::TemplateInUse { template: reference.to_string(), state });
+    }
+    let unfinished = app.store().delete_template(id).await?;
+    app.builds().cancel(&unfinished, "the template was deleted");
+    Ok(StatusCode::NO_CONTENT)
 }
 
-fn check_team(team: &Team, query: &Query) -> Result<()> {
-    match query.text("teamID") {
+/// Refuses a team id other than that of the credentials.
+pub(super) fn check_team(team: &Team, id: Option<&str>) -> Result<()> {
+    match id {
         Some(id) if id != team.id.to_string() => {
             Err(Error::Refused("the team ID is not that of the credentials".into()))
         }
@@ -134,35 +211,40 @@ fn check_team(team: &Team, query: &Query) -> Result<()> {
     }
 }
 
-fn listed(template: &Template, team: &Team) -> wire::Template {
+/// A template as the lists show it. Without a ready build of the tag `default`, it has the nil build and no resources.
+fn listed(template: &ListedTemplate) -> wire::Template {
+    let (info, build) = (&template.info, template.build.as_ref());
     wire::Template {
-        template_id: template.build.template_id.to_string(),
-        build_id: template.build.build_id.to_string(),
-        cpu_count: template.build.cpu_count,
-        memory_mb: template.build.memory_mib,
-        disk_size_mb: template.build.disk_mib,
-        public: template.public,
-        aliases: aliases(template),
-        names: names(template, team),
-        created_at: template.created_at,
-        updated_at: template.updated_at,
+        template_id: info.id.to_string(),
+        build_id: build.map(|build| build.build_id).unwrap_or_default().to_string(),
+        cpu_count: build.map(|build| build.cpu_count).unwrap_or_default(),
+        memory_mb: build.map(|build| build.memory_mib).unwrap_or_default(),
+        disk_size_mb: build.map(|build| build.disk_mib).unwrap_or_default(),
+        public: info.public,
+        aliases: info.aliases(),
+        names: info.names(),
+        created_at: info.created_at,
+        updated_at: info.updated_at,
         created_by: None,
-        last_spawned_at: template.last_spawned_at,
-        spawn_count: template.spawn_count,
-        build_count: template.build_count,
-        envd_version: template.build.envd_version.clone(),
+        last_spawned_at: info.last_spawned_at,
+        spawn_count: info.spawn_count,
+        build_count: info.build_count,
+        envd_version: build.map_or(ENVD_VERSION, |build| &build.envd_version).to_owned(),
         build_status: template.status,
+        is_default: Some(info.team.is_none()),
     }
 }
 
-/// The names of a template without namespace; none for a snapshot without a name.
-fn aliases(template: &Template) -> Vec<String> {
-    Some(template.build.name.clone()).into_iter().filter(|name| !name.is_empty()).collect()
-}
-
-fn names(template: &Template, team: &Team) -> Vec<String> {
-    let full = |name| if template.is_owned_by(team) { format!("{}/{name}", team.slug) } else { name };
-    aliases(template).into_iter().map(full).collect()
+/// A template with a build that waits, as releases before 2.6 expect it.
+pub(super) fn waiting(template: &ListedTemplate, build: Uuid, new: &NewBuild) -> wire::Template {
+    wire::Template {
+        build_id: build.to_string(),
+        cpu_count: new.cpu_count,
+        memory_mb: new.memory_mib,
+        disk_size_mb: new.disk_mib,
+        build_status: BuildStatus::Waiting,
+        ..listed(template)
+    }
 }
 
 fn build(entry: &BuildEntry) -> wire::TemplateBuild {
@@ -175,6 +257,6 @@ fn build(entry: &BuildEntry) -> wire::TemplateBuild {
         cpu_count: entry.record.cpu_count,
         memory_mb: entry.record.memory_mib,
         disk_size_mb: Some(entry.record.disk_mib),
-        envd_version: Some(entry.record.envd_version.clone()),
+        envd_version: Some(entry.record.envd_version.clone()).filter(|version| !version.is_empty()),
     }
 }

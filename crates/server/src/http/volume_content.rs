@@ -1,5 +1,7 @@
 //! Calls for the files of a volume (contract: control-plane, section 11). The token of a request is for one volume only.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -7,7 +9,8 @@ use futures_util::StreamExt;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use sandcove_image::files::{self, Attributes, Entry, EntryKind, FileTree, Removal};
+use sandcove_host::VolumeFiles;
+use sandcove_image::files::{self, Attributes, Entry, EntryKind, Removal};
 use sandcove_wire::api::volume as wire;
 use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
@@ -22,13 +25,15 @@ use crate::{Error, Result};
 
 /// Maximum number of levels below a directory that a list shows.
 const MAX_DEPTH: i64 = 100;
+/// Time for which an upload may stand still.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 type ContentResult<T> = std::result::Result<T, StringCoded>;
 
 /// The volume of an authorized request, and the path in it.
 pub(super) struct Opened {
     id: Uuid,
-    volume: FileTree,
+    volume: VolumeFiles,
     path: String,
     query: Query,
 }
@@ -62,19 +67,10 @@ impl Opened {
             Some(_) => Err(invalid("force", "must be true or false")),
         }
     }
-
-    /// Runs file operations on a thread that may block.
-    async fn work<T: Send + 'static>(
-        self,
-        work: impl FnOnce(FileTree, &str) -> std::result::Result<T, files::FileError> + Send + 'static,
-    ) -> Result<T> {
-        let Self { volume, path, .. } = self;
-        off_thread(move || work(volume, &path).map_err(Error::VolumeFiles)).await
-    }
 }
 
 pub(super) async fn stat(opened: Opened) -> ContentResult<Response> {
-    let entry = opened.work(|volume, path| volume.stat(path)).await?;
+    let entry = opened.volume.stat(&opened.path).await.map_err(Error::VolumeFiles)?;
     Ok(body::json(StatusCode::OK, &shown(entry)))
 }
 
@@ -84,16 +80,16 @@ pub(super) async fn update(
 ) -> ContentResult<Response> {
     let Optional(body) = body?;
     let attributes = attributes(body.uid, body.gid, body.mode)?;
-    let entry = opened.work(move |volume, path| volume.set_attributes(path, attributes)).await?;
+    let entry = opened.volume.set_attributes(&opened.path, attributes).await;
+    let entry = entry.map_err(Error::VolumeFiles)?;
     Ok(body::json(StatusCode::OK, &shown(entry)))
 }
 
 pub(super) async fn remove(State(app): State<App>, opened: Opened) -> ContentResult<StatusCode> {
-    let (id, name) = (opened.id, fresh_name());
-    let unused = name.clone();
-    match opened.work(move |volume, path| volume.remove(path, &unused)).await? {
+    let unused = fresh_name();
+    match opened.volume.remove(&opened.path, &unused).await.map_err(Error::VolumeFiles)? {
         Removal::Done => {}
-        Removal::Unfinished => app.volumes().remove_later(&id.to_string(), name),
+        Removal::Unfinished => app.volumes().remove_later(&opened.id.to_string(), unused),
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -101,18 +97,19 @@ pub(super) async fn remove(State(app): State<App>, opened: Opened) -> ContentRes
 pub(super) async fn list(opened: Opened) -> ContentResult<Response> {
     let depth = opened.query.integer_in("depth", 0..=MAX_DEPTH, 1)?.max(1);
     let depth = u32::try_from(depth).unwrap_or(1);
-    let entries = opened.work(move |volume, path| volume.list(path, depth)).await?;
+    let entries = opened.volume.list(&opened.path, depth).await.map_err(Error::VolumeFiles)?;
     Ok(body::json(StatusCode::OK, &entries.into_iter().map(shown).collect::<Vec<_>>()))
 }
 
 pub(super) async fn make_directory(opened: Opened) -> ContentResult<Response> {
     let (attributes, parents) = (opened.attributes()?, opened.is_forced()?);
-    let entry = opened.work(move |volume, path| volume.make_directory(path, attributes, parents)).await?;
+    let entry = opened.volume.make_directory(&opened.path, attributes, parents).await;
+    let entry = entry.map_err(Error::VolumeFiles)?;
     Ok(body::json(StatusCode::CREATED, &shown(entry)))
 }
 
 pub(super) async fn read(opened: Opened) -> ContentResult<Response> {
-    let (file, size) = opened.work(|volume, path| volume.read(path)).await?;
+    let (file, size) = opened.volume.read(&opened.path).await.map_err(Error::VolumeFiles)?;
     // A file that grows during the answer is cut at its first size; one that shrinks ends the answer early, which clients
     // notice.
     let file = tokio::io::AsyncReadExt::take(tokio::fs::File::from_std(file), size);
@@ -126,43 +123,26 @@ pub(super) async fn read(opened: Opened) -> ContentResult<Response> {
 pub(super) async fn write(opened: Opened, request: Request) -> ContentResult<Response> {
     let attributes = opened.attributes()?;
     opened.is_forced()?;
-    let name = fresh_name();
-    let upload = match opened.work(move |volume, path| volume.begin(path, attributes, name)).await {
-        Ok(upload) => upload,
+    let begun = opened.volume.begin_upload(&opened.path, attributes, &fresh_name()).await;
+    let (upload, file) = match begun {
+        Ok(begun) => begun,
         Err(error) => {
-            discard_body(request).await;
-            return Err(error.into());
+            body::discard(request.into_body()).await;
+            return Err(Error::VolumeFiles(error).into());
         }
     };
     let failed = |source| Error::from_volume("write a file", source);
-    let mut file = tokio::fs::File::from_std(upload.file().map_err(failed)?);
+    let mut file = tokio::fs::File::from_std(file);
     let mut chunks = request.into_body().into_data_stream();
-    while let Some(chunk) = chunks.next().await {
+    while let Some(chunk) =
+        tokio::time::timeout(UPLOAD_TIMEOUT, chunks.next()).await.map_err(|_| Error::BodyAborted)?
+    {
         file.write_all(&chunk.map_err(|_| Error::BodyAborted)?).await.map_err(failed)?;
     }
     file.flush().await.map_err(failed)?;
     drop(file);
-    let entry = off_thread(move || upload.finish().map_err(Error::VolumeFiles)).await?;
+    let entry = upload.finish().await.map_err(Error::VolumeFiles)?;
     Ok(body::json(StatusCode::CREATED, &shown(entry)))
-}
-
-/// Reads the rest of a refused upload, within a bound. A client that is still sending does not read the answer, and takes a
-/// closed connection for a broken one.
-async fn discard_body(request: Request) {
-    const MAX_DISCARDED: usize = 64 << 20;
-    let mut read = 0;
-    let mut chunks = request.into_body().into_data_stream();
-    while let Some(Ok(chunk)) = chunks.next().await {
-        read += chunk.len();
-        if read > MAX_DISCARDED {
-            return;
-        }
-    }
-}
-
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or(Err(Error::Internal("file work ended early")))
 }
 
 /// A name that no file of the volume has.

@@ -2,8 +2,6 @@
 
 mod tls;
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -17,14 +15,13 @@ pub(crate) use tls::Tls;
 /// Maximum number of bytes kept of an answer.
 const MAX_ANSWER: usize = 4096;
 
-/// Sends `request`, whose URI is only a path, to `address`; with TLS when `secure` names the host of the certificate. Returns
-/// the beginning of the answer. The error text is for the client or operator that chose the address.
+/// Sends `request`, whose URI is only a path, over a new connection; with TLS when `secure` names the host of the certificate.
+/// Returns the beginning of the answer. The error text is for the client or operator that chose the address.
 pub(crate) async fn send(
-    address: SocketAddr,
+    stream: TcpStream,
     secure: Option<(&Tls, &str)>,
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Bytes>, String> {
-    let stream = TcpStream::connect(address).await.map_err(|err| err.to_string())?;
     match secure {
         Some((tls, host)) => exchange(tls.wrap(host, stream).await?, request).await,
         None => exchange(stream, request).await,

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Method};
-use sandcove_wire::boot::AGENT_PORT;
+use sandcove_wire::boot::{AGENT_PORT, INTERPRETER_PORT};
 use sandcove_wire::id::SandboxId;
 use tokio::time::timeout;
 
 use super::Refusal;
 use super::signature::SignedUrl;
 use crate::Error;
+use crate::config::InterpreterToken;
 use crate::domain::lifecycle::{Command, Phase};
 use crate::domain::sandbox::Details;
 use crate::sandboxes::{LiveSession, View};
@@ -58,6 +59,9 @@ impl RequestHead<'_> {
         if port != AGENT_PORT {
             self.check_traffic_token(&view.details)?;
         }
+        if port == INTERPRETER_PORT {
+            self.check_interpreter_token(app.config().interpreter_token, &view.details)?;
+        }
         if let Some(live) = &view.live {
             return Ok(Authorized { live: live.clone(), view });
         }
@@ -98,18 +102,42 @@ impl RequestHead<'_> {
         }
     }
 
+    /// Refuses to run code for a client without the sandbox's token, if the sandbox demands it. Clients send it with code only,
+    /// not with calls that manage contexts (contract: interpreter, section 1).
+    fn check_interpreter_token(&self, demanded: InterpreterToken, details: &Details) -> Result<(), Refusal> {
+        let is_open = match demanded {
+            InterpreterToken::Never => true,
+            InterpreterToken::Secure => {
+                let manages_contexts = self.path == "/contexts" || self.path.starts_with("/contexts/");
+                manages_contexts || !details.interpreter_policy.is_required()
+            }
+            InterpreterToken::Always => false,
+        };
+        // Preflights of browsers have no credentials.
+        if is_open || self.path == "/health" || self.method == Method::OPTIONS || self.has_token(details) {
+            return Ok(());
+        }
+        Err(Refusal::InterpreterToken(details.id.to_string()))
+    }
+
+    fn has_token(&self, details: &Details) -> bool {
+        text(self.headers, "x-access-token").is_some_and(|token| details.access_token.matches(token))
+    }
+
     /// Refuses a request that may not resume the sandbox because the agent would refuse it anyway.
     fn check_may_wake(&self, details: &Details, port: u16) -> Result<(), Refusal> {
         if port != AGENT_PORT || !details.token_policy.is_required() {
             return Ok(());
         }
-        let has_token =
-            text(self.headers, "x-access-token").is_some_and(|token| details.access_token.matches(token));
         let is_signed = || {
             SignedUrl::parse(self.method, self.path, self.query)
                 .is_some_and(|url| url.is_signed_with(&details.access_token))
         };
-        if has_token || is_signed() { Ok(()) } else { Err(Refusal::WakeForbidden(details.id.to_string())) }
+        if self.has_token(details) || is_signed() {
+            Ok(())
+        } else {
+            Err(Refusal::WakeForbidden(details.id.to_string()))
+        }
     }
 }
 

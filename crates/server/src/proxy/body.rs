@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::sandboxes::{LiveSession, SandboxConnection, Sent};
+use crate::sandboxes::{ConnectionPermit, LiveSession, SandboxConnection, Sent};
 
 /// The reason for which a body ended early. The connection or stream is reset then, which clients look for.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -29,6 +29,7 @@ pub(crate) struct SandboxStream {
     /// The connection, which goes back to the pool when the request was sent and the answer read, both to their end.
     connection: Option<SandboxConnection>,
     request: Sent,
+    _permit: ConnectionPermit,
 }
 
 /// The sandbox ended while its answer was being passed on.
@@ -41,11 +42,11 @@ impl SandboxStream {
         inner: Incoming,
         live: Arc<LiveSession>,
         port: u16,
-        connection: SandboxConnection,
+        (connection, permit): (SandboxConnection, ConnectionPermit),
         request: Sent,
     ) -> Self {
         let ended = Box::pin(live.ended.clone().cancelled_owned());
-        Self { inner, live, ended, port, connection: Some(connection), request }
+        Self { inner, live, ended, port, connection: Some(connection), request, _permit: permit }
     }
 }
 

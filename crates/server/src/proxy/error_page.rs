@@ -39,6 +39,13 @@ pub(crate) fn render(refusal: &Refusal) -> String {
         Refusal::TokenInvalid(id) => {
             ("Invalid Traffic Access Token".to_owned(), id.as_str(), refusal.to_string())
         }
+        Refusal::InterpreterToken(id) => {
+            ("Missing Access Token".to_owned(), id.as_str(), refusal.to_string())
+        }
+        Refusal::TooManyConnections(id) => {
+            ("Too Many Connections".to_owned(), id.as_str(), refusal.to_string())
+        }
+        Refusal::UnaskedUpgrade(id, _) => ("Bad Answer".to_owned(), id.as_str(), refusal.to_string()),
         Refusal::WakeForbidden(id) => ("Sandbox Paused".to_owned(), id.as_str(), refusal.to_string()),
         Refusal::InTransition(id) => ("Sandbox Busy".to_owned(), id.as_str(), refusal.to_string()),
         Refusal::TeamLimit(id, _) => ("Too Many Sandboxes".to_owned(), id.as_str(), refusal.to_string()),

@@ -7,11 +7,8 @@ use http::header::{self, HeaderName};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use sandcove_wire::boot::AGENT_PORT;
 use sandcove_wire::control::control_route;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
 use super::access::{Authorized, RequestHead};
@@ -42,7 +39,7 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 /// Answers a request for a sandbox. The first `cut` bytes of its path are the operator's prefix.
 pub(crate) async fn serve(
     app: &App,
-    request: Request<Incoming>,
+    request: Request<Upload>,
     target: Target,
     cut: usize,
 ) -> Response<Answer> {
@@ -62,7 +59,7 @@ pub(crate) async fn serve(
 
 async fn attempt(
     app: &App,
-    mut request: Request<Incoming>,
+    mut request: Request<Upload>,
     target: Target,
     cut: usize,
 ) -> Result<Response<Answer>, Refusal> {
@@ -86,12 +83,12 @@ async fn attempt(
         return Err(Refusal::BadAddress("CONNECT is not supported"));
     }
     let Authorized { live, view } = head.authorize(app, &id, port).await?;
+    let permit = live.budget.take(port).ok_or_else(|| Refusal::TooManyConnections(id.to_string()))?;
     credentials::withhold(app, request.headers_mut()).await;
     let mask = if port == AGENT_PORT { None } else { view.settings.network.masked_host(port) };
     let upgrade = upgrade::wanted(request.headers());
     let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
     prepare(&mut request, uri, host, mask, upgrade);
-    let request = request.map(Upload::new);
     let sent = request.body().sent();
     let exchange = exchange(request, &live, id.as_str(), port, view.settings.network.speaks_tls(port));
     let (mut answer, connection) = live
@@ -102,16 +99,20 @@ async fn attempt(
     let upgraded =
         upgrade::wanted(answer.headers()).filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS);
     if let (Some(client), Some(protocol)) = (client, upgraded) {
-        upgrade::splice(client, hyper::upgrade::on(&mut answer), live);
+        upgrade::splice(client, hyper::upgrade::on(&mut answer), live, permit);
         let (mut parts, _) = answer.into_parts();
         drop_hop_by_hop(&mut parts.headers);
         announce_upgrade(&mut parts.headers, protocol);
         return Ok(Response::from_parts(parts, Answer::Api(axum::body::Body::empty())));
     }
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Refusal::UnaskedUpgrade(id.to_string(), port));
+    }
     let (mut parts, body) = answer.into_parts();
     drop_hop_by_hop(&mut parts.headers);
     parts.version = Version::default();
-    Ok(Response::from_parts(parts, Answer::Sandbox(SandboxStream::new(body, live, port, connection, sent))))
+    let stream = SandboxStream::new(body, live, port, (connection, permit), sent);
+    Ok(Response::from_parts(parts, Answer::Sandbox(stream)))
 }
 
 /// Sends the request over an idle connection or a new one, and waits for the head of the answer.
@@ -128,7 +129,7 @@ async fn exchange(
             Some(connection) => (connection, true),
             None => (dial(live, port, speaks_tls).await.map_err(|_| closed())?, false),
         };
-        match connection.try_send_request(request).await {
+        match connection.send(request).await {
             Ok(answer) => return Ok((answer, connection)),
             // The service closed an idle connection just now. Nothing was sent, so the request can be sent again.
             Err(mut failed) => match failed.take_message() {
@@ -155,30 +156,15 @@ async fn dial(live: &LiveSession, port: u16, speaks_tls: bool) -> std::io::Resul
         }
     };
     stream.set_nodelay(true)?;
-    if speaks_tls { handshake(tls::wrap(stream).await?).await } else { handshake(stream).await }
-}
-
-async fn handshake(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-) -> std::io::Result<SandboxConnection> {
-    // Header names as Go's proxies write them, whatever the client wrote: some services depend on the spelling (contract:
-    // envd, section 9).
-    let (sender, connection) = http1::Builder::new()
-        .title_case_headers(true)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(std::io::Error::other)?;
-    tokio::spawn(async move {
-        if let Err(err) = connection.with_upgrades().await {
-            tracing::debug!(error = %err, "connection to a sandbox ended early");
-        }
-    });
-    Ok(sender)
+    match speaks_tls {
+        true => SandboxConnection::handshake(tls::wrap(stream).await?).await,
+        false => SandboxConnection::handshake(stream).await,
+    }
 }
 
 /// Turns a client's request into one of the proxy to the service behind the port.
 fn prepare(
-    request: &mut Request<Incoming>,
+    request: &mut Request<Upload>,
     uri: Uri,
     host: Option<HeaderValue>,
     mask: Option<String>,
@@ -200,7 +186,7 @@ fn prepare(
 }
 
 /// The host that the client named; HTTP/2 has it in the address.
-fn host(request: &Request<Incoming>) -> Option<HeaderValue> {
+fn host(request: &Request<Upload>) -> Option<HeaderValue> {
     let from_header = || request.headers().get(header::HOST).cloned();
     let authority = request.uri().authority();
     authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()).or_else(from_header)

@@ -15,3 +15,5 @@ mod upgrade;
 pub(crate) use forward::{local_uri, serve};
 pub(crate) use refusal::Refusal;
 pub(crate) use refused::refused;
+#[cfg(any(test, fuzzing))]
+pub(crate) use signature::SignedUrl;

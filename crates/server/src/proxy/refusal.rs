@@ -20,12 +20,21 @@ pub(crate) enum Refusal {
         "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid"
     )]
     TokenInvalid(String),
+    /// The code interpreter runs code only for clients with the sandbox's token.
+    #[error("The code interpreter of this sandbox needs the sandbox's token in the header 'X-Access-Token'")]
+    InterpreterToken(String),
     #[error("The sandbox is paused and this request may not resume it")]
     WakeForbidden(String),
     #[error("The sandbox is changing its state, try again")]
     InTransition(String),
     #[error("The sandbox is paused and the team runs as many sandboxes as it may")]
     TeamLimit(String, u32),
+    /// The maximum number of connections to a sandbox is in use.
+    #[error("The sandbox has as many connections as it may, try again")]
+    TooManyConnections(String),
+    /// A front proxy could take such an answer for a tunnel.
+    #[error("The service switched to another protocol without being asked")]
+    UnaskedUpgrade(String, u16),
     #[error("The sandbox could not be reached")]
     Failed(String),
 }

@@ -3,10 +3,16 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
+use sandcove_wire::boot::INTERPRETER_PORT;
 use serde_json::{Value, json};
 
 use super::error_page;
 use super::refusal::{Format, Refusal};
+
+/// Hint for when nothing listens on the port of the code interpreter.
+const NO_INTERPRETER: &str = "if this is run_code: the template has no code interpreter. Build it from the template \
+    code-interpreter-v1, or with the variable SANDCOVE_INTERPRETER=python (set_envs, or ENV in a Dockerfile) on an image with \
+    Python 3.9 or newer; `sandcove template build --interpreter` does the same";
 
 /// The answer to traffic that does not reach its sandbox.
 pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
@@ -22,6 +28,9 @@ pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
         | Refusal::PortClosed(id, _)
         | Refusal::TokenMissing(id)
         | Refusal::TokenInvalid(id)
+        | Refusal::InterpreterToken(id)
+        | Refusal::TooManyConnections(id)
+        | Refusal::UnaskedUpgrade(id, _)
         | Refusal::WakeForbidden(id)
         | Refusal::InTransition(id)
         | Refusal::TeamLimit(id, _)
@@ -34,9 +43,13 @@ pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
     }
     let mut answer = json!({ "sandboxId": id, "message": message, "code": code });
     match refusal {
-        Refusal::PortClosed(_, port) => answer["port"] = json!(port),
+        Refusal::PortClosed(_, port) | Refusal::UnaskedUpgrade(_, port) => answer["port"] = json!(port),
         Refusal::TeamLimit(_, limit) => answer["connectionLimit"] = json!(limit),
         _ => {}
+    }
+    if matches!(refusal, Refusal::PortClosed(_, INTERPRETER_PORT)) {
+        // Clients show the whole answer as the text of their error.
+        answer["hint"] = json!(NO_INTERPRETER);
     }
     json_answer(status, &answer)
 }
@@ -45,10 +58,14 @@ fn status(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::BadAddress(_) => StatusCode::BAD_REQUEST,
         Refusal::ControlRoute(_) => StatusCode::NOT_FOUND,
-        Refusal::NotFound(_) | Refusal::PortClosed(..) | Refusal::Failed(_) => StatusCode::BAD_GATEWAY,
-        Refusal::TokenMissing(_) | Refusal::TokenInvalid(_) | Refusal::WakeForbidden(_) => {
-            StatusCode::FORBIDDEN
+        Refusal::NotFound(_) | Refusal::PortClosed(..) | Refusal::UnaskedUpgrade(..) | Refusal::Failed(_) => {
+            StatusCode::BAD_GATEWAY
         }
+        Refusal::TokenMissing(_)
+        | Refusal::TokenInvalid(_)
+        | Refusal::InterpreterToken(_)
+        | Refusal::WakeForbidden(_) => StatusCode::FORBIDDEN,
+        Refusal::TooManyConnections(_) => StatusCode::SERVICE_UNAVAILABLE,
         Refusal::InTransition(_) => StatusCode::CONFLICT,
         Refusal::TeamLimit(..) => StatusCode::TOO_MANY_REQUESTS,
     }

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use crate::sandboxes::LiveSession;
+use crate::sandboxes::{ConnectionPermit, LiveSession};
 
 /// Bytes read at once, each way.
 const BUFFER: usize = 64 * 1024;
@@ -23,8 +23,14 @@ pub(super) fn wanted(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Passes bytes both ways until both ends have closed, or the sandbox ends.
-pub(super) fn splice(client: OnUpgrade, sandbox: OnUpgrade, live: Arc<LiveSession>) {
+pub(super) fn splice(
+    client: OnUpgrade,
+    sandbox: OnUpgrade,
+    live: Arc<LiveSession>,
+    permit: ConnectionPermit,
+) {
     tokio::spawn(async move {
+        let _permit = permit;
         let both = async {
             let (client, sandbox) = tokio::try_join!(client, sandbox)?;
             let (mut client, mut sandbox) = (TokioIo::new(client), TokioIo::new(sandbox));

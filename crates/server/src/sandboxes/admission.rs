@@ -21,6 +21,8 @@ pub(crate) struct Capacity {
     pub(crate) starts: u32,
     /// Time that a start waits to be admitted.
     pub(crate) start_timeout: Duration,
+    /// Memory that paused sandboxes may hold, of all teams, bytes.
+    pub(crate) paused_bytes: u64,
 }
 
 /// Admission control; clones share their state.
@@ -31,12 +33,26 @@ pub(crate) struct Admission {
 
 #[derive(Debug)]
 struct Inner {
-    running: Mutex<HashMap<Uuid, u32>>,
+    teams: Mutex<HashMap<Uuid, Counts>>,
     host: Arc<Semaphore>,
     starts: Arc<Semaphore>,
     start_timeout: Duration,
     closed: AtomicBool,
     starting: AtomicUsize,
+}
+
+/// The sandboxes of a team that are counted.
+#[derive(Debug, Default)]
+struct Counts {
+    running: u32,
+    paused: u32,
+}
+
+/// The permit of one paused sandbox of a team; released when dropped.
+#[derive(Debug)]
+pub(super) struct PausedPermit {
+    admission: Admission,
+    team: Uuid,
 }
 
 /// The permit of one running sandbox of a team; released when dropped.
@@ -66,7 +82,7 @@ impl Admission {
         let semaphore = |permits: u32| Arc::new(Semaphore::new(permits as usize));
         Self {
             inner: Arc::new(Inner {
-                running: Mutex::default(),
+                teams: Mutex::default(),
                 host: semaphore(capacity.sandboxes),
                 starts: semaphore(capacity.starts.max(1)),
                 start_timeout: capacity.start_timeout,
@@ -76,37 +92,68 @@ impl Admission {
         }
     }
 
-    /// Counts one more sandbox of a team that may run `max`. The permit has no share of the host's capacity yet.
-    pub(super) fn reserve(&self, team: Uuid, max: u32) -> Result<Permit> {
+    /// Counts one more sandbox of a team that may run `max` and have `max_paused` paused ones. The permit has no share of the
+    /// host's capacity yet.
+    pub(super) fn reserve(&self, team: Uuid, max: u32, max_paused: u32) -> Result<Permit> {
         if self.inner.closed.load(Ordering::Relaxed) {
             return Err(Error::Draining);
         }
-        self.count(team, max)
+        self.count(team, max, Some(max_paused))
     }
 
-    fn count(&self, team: Uuid, max: u32) -> Result<Permit> {
-        let mut running = self.lock();
-        let count = running.entry(team).or_default();
-        if *count >= max {
+    fn count(&self, team: Uuid, max: u32, max_paused: Option<u32>) -> Result<Permit> {
+        let mut teams = self.lock();
+        let counts = teams.entry(team).or_default();
+        if counts.running >= max {
             return Err(Error::TooManySandboxes(max));
         }
-        *count += 1;
-        drop(running);
+        // Sandboxes that were paused at the end of their session may be more than the team may have. They take the place of
+        // running ones.
+        if let Some(max_paused) = max_paused
+            && counts.running.saturating_add(counts.paused) >= max.saturating_add(max_paused)
+        {
+            return Err(Error::TooManyPaused(max_paused));
+        }
+        counts.running += 1;
+        drop(teams);
         Ok(Permit { admission: self.clone(), team, host: None })
     }
 
     /// A permit with a share of the host's capacity, or a refusal at once: for a paused sandbox that is to run again. Such a
     /// sandbox can run on no other host, so that it is admitted even when no new ones are.
     pub(super) fn take(&self, team: Uuid, max: u32) -> Result<Permit> {
-        let mut permit = self.count(team, max)?;
+        let mut permit = self.count(team, max, None)?;
         permit.host = Some(self.inner.host.clone().try_acquire_owned().map_err(|_| Error::HostFull)?);
         Ok(permit)
     }
 
     /// A permit for a sandbox that runs already, whatever the limits are now.
     pub(super) fn adopt(&self, team: Uuid) -> Permit {
-        *self.lock().entry(team).or_default() += 1;
+        self.lock().entry(team).or_default().running += 1;
         Permit { admission: self.clone(), team, host: self.inner.host.clone().try_acquire_owned().ok() }
+    }
+
+    /// Counts one more paused sandbox of a team that may have `max`.
+    pub(super) fn reserve_pause(&self, team: Uuid, max: u32) -> Result<PausedPermit> {
+        let mut teams = self.lock();
+        let counts = teams.entry(team).or_default();
+        if counts.paused >= max {
+            return Err(Error::TooManyPaused(max));
+        }
+        counts.paused += 1;
+        drop(teams);
+        Ok(PausedPermit { admission: self.clone(), team })
+    }
+
+    /// Counts one more paused sandbox, whatever the limits are: one whose session is over, or that was paused before.
+    pub(super) fn adopt_pause(&self, team: Uuid) -> PausedPermit {
+        self.lock().entry(team).or_default().paused += 1;
+        PausedPermit { admission: self.clone(), team }
+    }
+
+    /// The number of a team's sandboxes that are paused or being paused.
+    pub(super) fn paused(&self, team: Uuid) -> u32 {
+        self.lock().get(&team).map_or(0, |counts| counts.paused)
     }
 
     /// Waits until the host has capacity for the sandbox of `permit` and its start may begin.
@@ -135,8 +182,8 @@ impl Admission {
         self.inner.starting.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, u32>> {
-        self.inner.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Counts>> {
+        self.inner.teams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -148,8 +195,16 @@ impl Drop for Starting {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(count) = self.admission.lock().get_mut(&self.team) {
-            *count = count.saturating_sub(1);
+        if let Some(counts) = self.admission.lock().get_mut(&self.team) {
+            counts.running = counts.running.saturating_sub(1);
+        }
+    }
+}
+
+impl Drop for PausedPermit {
+    fn drop(&mut self) {
+        if let Some(counts) = self.admission.lock().get_mut(&self.team) {
+            counts.paused = counts.paused.saturating_sub(1);
         }
     }
 }
@@ -159,7 +214,12 @@ mod tests {
     use super::*;
 
     fn admission(sandboxes: u32, starts: u32) -> Admission {
-        Admission::new(Capacity { sandboxes, starts, start_timeout: Duration::from_millis(50) })
+        Admission::new(Capacity {
+            sandboxes,
+            starts,
+            start_timeout: Duration::from_millis(50),
+            paused_bytes: 0,
+        })
     }
 
     #[test]
@@ -174,14 +234,34 @@ mod tests {
         assert!(admission.take(b, 1).is_err());
     }
 
+    #[test]
+    fn paused_sandboxes_are_counted_for_each_team() {
+        let admission = admission(10, 10);
+        let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
+        let first = admission.reserve_pause(a, 1).unwrap();
+        assert!(matches!(admission.reserve_pause(a, 1), Err(Error::TooManyPaused(1))));
+        let _other = admission.reserve_pause(b, 1).unwrap();
+        let _expired = admission.adopt_pause(a);
+        assert_eq!(admission.paused(a), 2);
+        drop(first);
+        assert!(admission.reserve_pause(a, 1).is_err());
+        assert!(admission.reserve_pause(a, 2).is_ok());
+        // Paused ones take no permit of running ones, unless they are too many.
+        let _running = admission.reserve(a, 2, 1).unwrap();
+        assert!(admission.reserve(a, 2, 1).is_ok());
+        let _expired = admission.adopt_pause(a);
+        assert!(matches!(admission.reserve(a, 2, 1), Err(Error::TooManyPaused(1))));
+        assert!(admission.take(a, 2).is_ok());
+    }
+
     #[tokio::test]
     async fn a_full_host_lets_starts_wait_and_then_refuses_them() {
         let admission = admission(1, 1);
         let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
-        let mut first = admission.reserve(a, 5).unwrap();
+        let mut first = admission.reserve(a, 5, 9).unwrap();
         drop(admission.wait_to_start(&mut first).await.unwrap());
         assert!(matches!(admission.take(b, 5), Err(Error::HostFull)));
-        let mut second = admission.reserve(b, 5).unwrap();
+        let mut second = admission.reserve(b, 5, 9).unwrap();
         assert!(matches!(admission.wait_to_start(&mut second).await, Err(Error::HostFull)));
         let waiting = admission.wait_to_start(&mut second);
         let leaving = async { drop(first) };
@@ -193,8 +273,8 @@ mod tests {
     async fn starts_wait_for_those_before_them() {
         let admission = admission(10, 1);
         let team = Uuid::new_v4();
-        let mut first = admission.reserve(team, 5).unwrap();
-        let mut second = admission.reserve(team, 5).unwrap();
+        let mut first = admission.reserve(team, 5, 9).unwrap();
+        let mut second = admission.reserve(team, 5, 9).unwrap();
         let start = admission.wait_to_start(&mut first).await.unwrap();
         assert!(matches!(admission.wait_to_start(&mut second).await, Err(Error::PlacementTimeout)));
         assert_eq!(admission.starting(), 1);
@@ -206,9 +286,9 @@ mod tests {
     fn a_draining_host_admits_no_new_sandbox() {
         let admission = admission(10, 10);
         admission.set_open(false);
-        assert!(matches!(admission.reserve(Uuid::new_v4(), 5), Err(Error::Draining)));
+        assert!(matches!(admission.reserve(Uuid::new_v4(), 5, 9), Err(Error::Draining)));
         assert!(admission.take(Uuid::new_v4(), 5).is_ok());
         admission.set_open(true);
-        assert!(admission.reserve(Uuid::new_v4(), 5).is_ok());
+        assert!(admission.reserve(Uuid::new_v4(), 5, 9).is_ok());
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sandcove_isolate::{Error as IsolateError, Files, Handle, crash};
+use sandcove_host::Handle;
+use sandcove_isolate::{Error as IsolateError, Files, crash};
 use sandcove_wire::api::observe::LogLevel;
 use sandcove_wire::id::SandboxId;
 use tracing::field::{self, Empty};
@@ -12,6 +13,7 @@ use tracing::{Instrument, Span, info_span};
 
 use super::admission::{Permit, StartPermit};
 use super::driver::Driver;
+use super::memory;
 use super::shared::Shared;
 use super::spec::spec;
 use crate::domain::event::LifecycleEvent;
@@ -44,6 +46,8 @@ pub struct CreatePlan {
     pub auto_resume: bool,
     /// Whether the agent refuses requests without the token.
     pub token_policy: TokenPolicy,
+    /// Whether the code interpreter refuses to run code for requests without the token.
+    pub interpreter_policy: TokenPolicy,
     /// Rules for traffic from and to the sandbox.
     pub network: NetworkRules,
     /// Labels given by the client.
@@ -117,7 +121,12 @@ async fn queue(shared: &Shared, plan: CreatePlan) -> Result<(Reserved, StartPerm
 }
 
 fn reserve(shared: &Shared, plan: CreatePlan) -> Result<Reserved> {
-    let permit = shared.admission.reserve(plan.team.id, plan.team.max_sandboxes)?;
+    let team = &plan.team;
+    let may_pause = plan.on_expiry != OnExpiry::Kill;
+    if may_pause && shared.admission.paused(team.id) >= team.quota.paused {
+        return Err(Error::TooManyPaused(team.quota.paused));
+    }
+    let permit = shared.admission.reserve(team.id, team.max_sandboxes, team.quota.paused)?;
     let details = details(random::sandbox_id(), &plan);
     Ok(Reserved { plan, details, permit })
 }
@@ -125,13 +134,14 @@ fn reserve(shared: &Shared, plan: CreatePlan) -> Result<Reserved> {
 impl Reserved {
     async fn launch(self, shared: &Shared, start: &StartPermit) -> Result<Launched> {
         let Reserved { plan, details, .. } = &self;
-        let spec = spec(shared, details, &plan.build, &plan.network, plan.files.clone());
+        let spec = spec(details, &plan.build, &plan.network, plan.files.clone());
         loop {
             let source = match shared.backend.create(spec.clone()).await {
                 Ok(handle) => return Ok(Launched { reserved: self, handle }),
                 Err(source) => source,
             };
             match source {
+                IsolateError::NoSlot(_) if memory::free_slot(shared).await => {}
                 // The slot of a sandbox is free only some time after the sandbox is gone.
                 IsolateError::NoSlot(_) if tokio::time::Instant::now() < start.deadline => {
                     tokio::time::sleep(RETRY).await;
@@ -150,7 +160,7 @@ impl Launched {
         let Reserved { plan, details, permit } = self.reserved;
         let stored = Stored {
             session: Session::begin(clock::now(), plan.timeout, plan.team.max_session),
-            settings: Settings { on_expiry: plan.on_expiry, network: plan.network },
+            settings: Settings { on_expiry: plan.on_expiry, network: plan.network, demoted: false },
             state: StoredState::Running,
             details,
         };
@@ -181,6 +191,7 @@ fn details(id: SandboxId, plan: &CreatePlan) -> Details {
         env_vars: plan.env_vars.clone(),
         access_token: random::token(),
         token_policy: plan.token_policy,
+        interpreter_policy: plan.interpreter_policy,
         traffic_token: plan.network.is_private().then(random::token),
         timeout: plan.timeout,
         auto_resume: plan.auto_resume,

@@ -1,9 +1,9 @@
 //! The way into a running sandbox, for as long as it runs.
 
-use sandcove_isolate::Handle;
+use sandcove_host::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::connections::ConnectionPool;
+use super::connections::{ConnectionBudget, ConnectionPool};
 
 /// A running sandbox's session as traffic uses it; its end cuts every stream that still flows.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct LiveSession {
     pub(crate) ended: CancellationToken,
     /// Idle connections to the sandbox's ports.
     pub(crate) pool: ConnectionPool,
+    /// Permissions to use connections.
+    pub(crate) budget: ConnectionBudget,
 }
 
 /// A [`Handle`] that prints as its id.
@@ -27,7 +29,12 @@ impl std::fmt::Debug for HandleRef {
 
 impl LiveSession {
     pub(crate) fn new(handle: Handle) -> Self {
-        Self { handle: HandleRef(handle), ended: CancellationToken::new(), pool: ConnectionPool::default() }
+        Self {
+            handle: HandleRef(handle),
+            ended: CancellationToken::new(),
+            pool: ConnectionPool::default(),
+            budget: ConnectionBudget::default(),
+        }
     }
 
     /// Cuts every stream and closes idle connections.

@@ -2,6 +2,7 @@
 
 mod admission;
 mod command;
+mod connection;
 mod connections;
 mod create;
 mod driver;
@@ -9,6 +10,7 @@ mod health;
 mod history;
 mod live_session;
 mod log;
+mod memory;
 mod observed;
 mod recover;
 mod registry;
@@ -22,7 +24,8 @@ mod view;
 
 pub(crate) use admission::Capacity;
 pub(crate) use command::Outcome;
-pub(crate) use connections::{SandboxConnection, Sent, Upload};
+pub(crate) use connection::SandboxConnection;
+pub(crate) use connections::{ConnectionPermit, Sent, Upload};
 pub use create::CreatePlan;
 pub(crate) use live_session::LiveSession;
 pub use registry::Registry;

@@ -5,18 +5,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures_util::{FutureExt, StreamExt, stream};
-use sandcove_isolate::{Handle, Known, crash};
+use futures_util::{StreamExt, stream};
+use sandcove_host::Handle;
+use sandcove_isolate::{Known, crash};
 use sandcove_wire::api::observe::LogLevel;
+use sandcove_wire::id::SandboxId;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::driver::Driver;
+use super::memory;
 use super::shared::Shared;
 use crate::domain::event::{KillReason, LifecycleEvent};
 use crate::domain::lifecycle::Keep;
 use crate::domain::sandbox::{Build, Stored, StoredState};
-use crate::domain::team::Team;
+use crate::domain::team::{Quota, Team};
 use crate::events::describe;
 use crate::{Error, Result};
 
@@ -28,6 +31,7 @@ const CONCURRENT_LOOKUPS: usize = 32;
 pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result<()> {
     let mut known = Known::default();
     let mut teams: HashMap<Uuid, Option<Team>> = HashMap::new();
+    let mut quotas: HashMap<Uuid, Quota> = HashMap::new();
     let found = find_all(shared).await?;
     crash::point("recover.found");
     for (stored, survivor) in found {
@@ -52,14 +56,19 @@ pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result
             Survivor::Live(_) => known.live.insert(id),
             Survivor::Files => known.stored.insert(id),
         };
+        quotas.insert(team.id, team.quota);
         let driver = readopt(shared, stored, team, survivor).await?;
         tasks.spawn(driver.run());
     }
     known.snapshots = shared.store.snapshot_builds().await?.iter().map(Uuid::to_string).collect();
-    let report = shared.backend.sweep(&known).await;
+    known.snapshots.extend(shared.store.step_snapshots().await?);
+    let report = shared.backend.sweep(known).await.map_err(Error::Leftovers)?;
     if !report.removed.is_empty() || !report.failed.is_empty() {
         tracing::info!(removed = ?report.removed, failed = ?report.failed, "swept what belonged to no sandbox");
     }
+    let (shared, stopping) = (shared.clone(), shared.stopping.clone());
+    let settle = async move { memory::settle(&shared, &quotas).await };
+    tasks.spawn(async move { stopping.run_until_cancelled(settle).await });
     Ok(())
 }
 
@@ -97,29 +106,29 @@ async fn find_all(shared: &Shared) -> Result<Vec<(Stored, Option<Survivor>)>> {
 
 async fn find(shared: &Shared, stored: &Stored) -> sandcove_isolate::Result<Option<Survivor>> {
     let id = &stored.details.id;
-    let files = || shared.backend.has_files(id).then_some(Survivor::Files);
     // After a crash between a transition and its row the two differ; callers rely on the row.
     Ok(match stored.state {
         StoredState::Running => match shared.backend.adopt(id).await? {
-            Some(handle) => aligned(&handle, handle.resume().await)?.then_some(Survivor::Live(handle)),
+            Some(handle) => aligned(&handle, handle.resume().await).await?.then_some(Survivor::Live(handle)),
             None => None,
         },
         StoredState::Paused(Keep::Memory) => match shared.backend.adopt(id).await? {
-            Some(handle) if aligned(&handle, handle.freeze().await)? => Some(Survivor::Live(handle)),
-            _ => files(),
+            Some(handle) if aligned(&handle, handle.freeze().await).await? => Some(Survivor::Live(handle)),
+            _ => files(shared, id).await?,
         },
         // The sweep ends remaining processes.
-        StoredState::Paused(Keep::Files) => files(),
+        StoredState::Paused(Keep::Files) => files(shared, id).await?,
     })
 }
 
+async fn files(shared: &Shared, id: &SandboxId) -> sandcove_isolate::Result<Option<Survivor>> {
+    Ok(shared.backend.has_files(id).await?.then_some(Survivor::Files))
+}
+
 /// Whether a sandbox is now as its row says; false when its processes have ended meanwhile.
-fn aligned(handle: &Handle, result: sandcove_isolate::Result<()>) -> sandcove_isolate::Result<bool> {
-    match result {
-        Ok(()) => Ok(true),
-        Err(_) if handle.wait().now_or_never().is_some() => Ok(false),
-        Err(error) => Err(error),
-    }
+async fn aligned(handle: &Handle, result: sandcove_isolate::Result<()>) -> sandcove_isolate::Result<bool> {
+    let Err(error) = result else { return Ok(true) };
+    if handle.has_ended().await? { Ok(false) } else { Err(error) }
 }
 
 /// Makes a sandbox known again, and returns its driver.
@@ -146,7 +155,16 @@ async fn readopt(shared: &Arc<Shared>, mut stored: Stored, team: Team, survivor:
         }
         StoredState::Paused(_) => None,
     };
+    let frozen = match (stored.state, &handle) {
+        // All that it may have, when it is not known what it has.
+        (StoredState::Paused(Keep::Memory), Some(handle)) => {
+            let limit = stored.details.limits.memory_mib << 20;
+            handle.usage().await.map_or(limit, |usage| usage.memory_bytes)
+        }
+        _ => 0,
+    };
     let driver = Driver::register(shared, stored, team, handle, permit);
+    driver.view.send_modify(|view| view.memory = frozen);
     driver.log.write(LogLevel::Info, note);
     Ok(driver)
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError};
 
 use futures_util::{StreamExt, stream};
-use sandcove_isolate::Backend;
-use sandcove_wire::id::SandboxId;
+use sandcove_host::Host;
+use sandcove_wire::id::{SandboxId, TemplateId};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -37,7 +37,7 @@ pub struct Registry {
 impl Registry {
     /// Recovers the sandboxes of an earlier run and sweeps what belongs to none.
     pub(crate) async fn start(
-        backend: Backend,
+        backend: Host,
         store: Store,
         capacity: Capacity,
         telemetry: Arc<Telemetry>,
@@ -166,6 +166,15 @@ impl Registry {
         self.shared.all().iter().map(|entry| entry.view()).filter(View::is_visible).collect()
     }
 
+    /// The state of a sandbox of any team that was made from this template: running, or paused if none is running.
+    pub(crate) fn state_of_users(&self, template: &TemplateId) -> Option<&'static str> {
+        let entries = self.shared.all();
+        let users = entries.iter().filter(|entry| entry.details.build.template_id() == template);
+        let states: Vec<_> =
+            users.map(|entry| if entry.view().is_paused() { "paused" } else { "running" }).collect();
+        states.iter().copied().max()
+    }
+
     /// Admission control of starts.
     pub(crate) fn admission(&self) -> &Admission {
         &self.shared.admission
@@ -199,6 +208,15 @@ impl Registry {
         outcomes.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
+    /// Closes the idle connections to every sandbox.
+    pub(crate) fn close_idle_connections(&self) {
+        for entry in self.shared.all() {
+            if let Some(live) = entry.view().live {
+                live.pool.clear();
+            }
+        }
+    }
+
     /// Cuts the streams of every sandbox; the sandboxes stay as they are.
     pub(crate) fn cut_streams(&self) {
         for entry in self.shared.all() {
@@ -208,14 +226,23 @@ impl Registry {
         }
     }
 
+    /// The host side.
+    pub(crate) fn backend(&self) -> &Host {
+        &self.shared.backend
+    }
+
     /// Ends every driver. Sandboxes stay as they are; the backend releases the resources that they do not need.
     pub(crate) async fn stop(&self) {
         self.shared.stopping.cancel();
         self.tracker.close();
         self.tracker.wait().await;
         observed::store(&self.shared, 1, &mut Storing::Works).await;
-        let report = self.shared.backend.stop().await;
-        tracing::debug!(removed = ?report.removed, failed = ?report.failed, "released what no sandbox needs");
+        match self.shared.backend.stop().await {
+            Ok(report) => {
+                tracing::debug!(removed = ?report.removed, failed = ?report.failed, "released what no sandbox needs");
+            }
+            Err(err) => tracing::warn!(error = ?err, "failed to release what no sandbox needs"),
+        }
     }
 }
 

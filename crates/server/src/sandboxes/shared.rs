@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use sandcove_isolate::Backend;
+use sandcove_host::Host;
 use sandcove_wire::id::SandboxId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,7 @@ use super::admission::{Admission, Capacity};
 use super::command::{Outcome, QueuedCommand};
 use super::health;
 use super::log::SandboxLog;
+use super::memory::FrozenMemory;
 use super::removed::Removed;
 use super::samples::Samples;
 use super::view::View;
@@ -26,9 +27,10 @@ use crate::{Error, Result};
 
 /// The state that drivers share.
 pub(super) struct Shared {
-    pub(super) backend: Backend,
+    pub(super) backend: Host,
     pub(super) store: Store,
     pub(super) admission: Admission,
+    pub(super) memory: FrozenMemory,
     pub(super) telemetry: Arc<Telemetry>,
     /// Cancelled when the server stops.
     pub(super) stopping: CancellationToken,
@@ -75,11 +77,12 @@ impl Entry {
 }
 
 impl Shared {
-    pub(super) fn new(backend: Backend, store: Store, capacity: Capacity, telemetry: Arc<Telemetry>) -> Self {
+    pub(super) fn new(backend: Host, store: Store, capacity: Capacity, telemetry: Arc<Telemetry>) -> Self {
         Self {
             backend,
             store,
             admission: Admission::new(capacity),
+            memory: FrozenMemory::new(capacity.paused_bytes),
             telemetry,
             stopping: CancellationToken::new(),
             entries: RwLock::default(),

@@ -31,8 +31,17 @@ impl Registry {
                 team.slug
             )));
         }
+        if let Some(name) = name.as_ref().filter(|name| name.build().is_some()) {
+            return Err(Error::InvalidTemplateReference(format!("'{name}': the tag is the id of a build")));
+        }
         // First, since the caller may have no right to see the sandbox.
         let view = self.view(team, id)?;
+        // A snapshot with a name may replace one.
+        if name.is_none() && self.shared.store.count_snapshots(team).await? >= i64::from(team.quota.snapshots)
+        {
+            return Err(too_many_snapshots(team));
+        }
+        self.check_snapshot_size(team).await?;
         let record = TemplateRecord {
             template_id: random::template_id(),
             build_id: Uuid::new_v4(),
@@ -48,6 +57,17 @@ impl Registry {
             publish(&this.shared, &team, record, tag, &name).await
         })
         .await
+    }
+
+    /// Fails when the snapshots of a team hold as much disk as they may. What its sandboxes have written since their last
+    /// snapshot counts too, because the next one would keep it.
+    async fn check_snapshot_size(&self, team: &Team) -> Result<()> {
+        let max = team.quota.snapshots_mib;
+        match self.shared.backend.charged_bytes(team.account()).await {
+            Some(bytes) if bytes >= max.saturating_mul(1 << 20) => Err(Error::SnapshotsTooLarge(max)),
+            // Without simple quotas nobody counts.
+            _ => Ok(()),
+        }
     }
 
     /// Deletes a snapshot, or one tag of it, with its files. Sandboxes made from it keep theirs.
@@ -74,6 +94,7 @@ impl Registry {
         count: u32,
     ) -> Result<Vec<Result<View>>> {
         let view = self.view(team, id)?;
+        self.check_snapshot_size(team).await?;
         let build = build(&view)?;
         let (this, team) = (self.clone(), team.clone());
         self.finish(async move {
@@ -88,6 +109,7 @@ impl Registry {
                 on_expiry: view.settings.on_expiry,
                 auto_resume: view.details.auto_resume,
                 token_policy: view.details.token_policy,
+                interpreter_policy: view.details.interpreter_policy,
                 network: view.settings.network.clone(),
                 metadata: view.details.metadata.clone(),
                 env_vars: view.details.env_vars.clone(),
@@ -130,6 +152,10 @@ async fn publish(
         sandbox: snapshot_of.ok_or(Error::Internal("a snapshot of nothing"))?,
         created_at: clock::now(),
     })
+}
+
+fn too_many_snapshots(team: &Team) -> Error {
+    Error::TooManyOfTeam { max: team.quota.snapshots as usize, what: "snapshots" }
 }
 
 /// Deletes files that no row names; those that cannot be deleted are swept at the next start.

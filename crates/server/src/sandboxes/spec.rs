@@ -3,14 +3,12 @@
 use sandcove_isolate::{Blueprint, Files, SandboxSpec};
 use sandcove_wire::boot::Settings as AgentSettings;
 
-use super::shared::Shared;
 use crate::domain::network::NetworkRules;
 use crate::domain::sandbox::Details;
 use crate::domain::template::TemplateRecord;
 
 /// The specification of a sandbox for the backend.
 pub(super) fn spec(
-    shared: &Shared,
     details: &Details,
     build: &TemplateRecord,
     network: &NetworkRules,
@@ -20,7 +18,7 @@ pub(super) fn spec(
     env.extend(details.env_vars.clone());
     SandboxSpec {
         id: details.id.clone(),
-        blueprint: Blueprint { limits: details.limits, ..build.blueprint(&shared.backend.layer_dir()) },
+        blueprint: Blueprint { limits: details.limits, ..build.blueprint() },
         files,
         mounts: details.mounts.iter().map(|mount| mount.mount.clone()).collect(),
         network: network.policy(),
@@ -30,6 +28,7 @@ pub(super) fn spec(
             token_required: Some(details.token_policy.is_required()),
             default_user: Some(build.default_user.clone()),
             default_workdir: build.default_workdir.clone(),
+            ends_together: None,
         },
     }
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use sandcove_isolate::{Error as IsolateError, Files, Handle, crash};
+use sandcove_host::Handle;
+use sandcove_isolate::{Error as IsolateError, Files, crash};
 use sandcove_wire::api::event::SandboxEvent;
 
+use super::memory;
 use super::shared::Shared;
 use super::spec::spec;
 use super::view::View;
@@ -41,8 +43,11 @@ impl TransitionContext {
                     Ok(Some(handle.clone()))
                 }
                 Keep::Files => {
-                    // A paused sandbox that has lost its processes is not reported as paused again.
-                    let event = (self.view.phase == Phase::Running).then_some(LifecycleEvent::Paused);
+                    let event = match self.view.phase {
+                        Phase::Running => Some(LifecycleEvent::Paused),
+                        // A paused sandbox that has lost its processes is not reported as paused again.
+                        _ => self.view.settings.demoted.then_some(LifecycleEvent::Demoted),
+                    };
                     self.shut_down("pause", event).await?;
                     Ok(None)
                 }
@@ -70,12 +75,13 @@ impl TransitionContext {
         .boxed()
     }
 
-    /// Takes a snapshot of the sandbox's files under `name`.
-    pub(super) fn snapshot(self, name: String) -> TransitionFuture {
+    /// Takes a snapshot of the sandbox's files under `name`; `account` is charged for it.
+    pub(super) fn snapshot(self, name: String, account: u64) -> TransitionFuture {
         async move {
             let handle = self.processes()?;
-            let frozen = handle.snapshot(&name).await.map_err(|source| match source {
+            let frozen = handle.snapshot(&name, account).await.map_err(|source| match source {
                 IsolateError::NoSnapshots => Error::SnapshotsUnsupported(source),
+                IsolateError::PoolNearlyFull { .. } => Error::PoolNearlyFull(source),
                 // The processes cannot be frozen, mostly because they wait for a disk.
                 IsolateError::Path { source: ref cause, .. } if cause.kind() == ErrorKind::TimedOut => {
                     Error::Busy(self.view.details.id.clone(), source)
@@ -135,8 +141,14 @@ impl TransitionContext {
         let details = &self.view.details;
         let build =
             details.build.record().ok_or(Error::Internal("it is not known what the sandbox is made from"))?;
-        let spec = spec(&self.shared, details, build, &self.view.settings.network, Files::Own);
-        let handle = self.shared.backend.create(spec).await.map_err(|source| match source {
+        let spec = spec(details, build, &self.view.settings.network, Files::Own);
+        let started = loop {
+            match self.shared.backend.create(spec.clone()).await {
+                Err(IsolateError::NoSlot(_)) if memory::free_slot(&self.shared).await => {}
+                started => break started,
+            }
+        };
+        let handle = started.map_err(|source| match source {
             IsolateError::NoSlot(_) => Error::NoCapacity(source),
             IsolateError::AgentSlow { .. } => Error::StartTimeout(source),
             source => self.failed("start")(source),

@@ -17,6 +17,8 @@ pub struct View {
     pub phase: Phase,
     /// The present session, or the last one of a paused sandbox, ended by the pause.
     pub session: Session,
+    /// Memory that the processes hold while they are frozen, bytes.
+    pub(crate) memory: u64,
     /// The way in for traffic, while the sandbox runs.
     pub(crate) live: Option<Arc<LiveSession>>,
 }

@@ -14,6 +14,8 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::clients::{InProgress, Place};
+
 /// Whether an answer on a connection was cut short; clones are of the same connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CutShort(Arc<AtomicBool>);
@@ -29,11 +31,13 @@ impl CutShort {
 pub(super) struct Resetting<B> {
     body: B,
     connection: Option<CutShort>,
+    /// The request, for as long as its connection is not waiting.
+    _request: Option<InProgress>,
 }
 
 impl<B> Resetting<B> {
-    pub(super) fn new(body: B, connection: Option<CutShort>) -> Self {
-        Self { body, connection }
+    pub(super) fn new(body: B, connection: Option<CutShort>, request: Option<InProgress>) -> Self {
+        Self { body, connection, _request: request }
     }
 }
 
@@ -66,15 +70,22 @@ impl<B: Body + Unpin> Body for Resetting<B> {
 pub(super) struct ClientConnection {
     stream: TcpStream,
     cut_short: CutShort,
+    place: Place,
 }
 
 impl ClientConnection {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, cut_short: CutShort::default() }
+    pub(super) fn new(stream: TcpStream, place: Place) -> Self {
+        Self { stream, cut_short: CutShort::default(), place }
     }
 
     pub(super) fn cut_short(&self) -> CutShort {
         self.cut_short.clone()
+    }
+
+    fn note_written(&self, written: &Poll<io::Result<usize>>) {
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.place.note_written();
+        }
     }
 }
 
@@ -94,7 +105,12 @@ impl AsyncRead for ClientConnection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.place.note_read();
+        }
+        read
     }
 }
 
@@ -104,7 +120,9 @@ impl AsyncWrite for ClientConnection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note_written(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -112,7 +130,9 @@ impl AsyncWrite for ClientConnection {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.note_written(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

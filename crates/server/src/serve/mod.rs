@@ -1,18 +1,22 @@
 //! The listener: accepts connections, tells API requests from sandbox traffic, and stops in order.
 
+mod clients;
 mod connection;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::IntoResponse;
+use futures_util::future::BoxFuture;
 use http::uri::Authority;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use sandcove_isolate::{descriptor_limit, notice_lost_peer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,23 +24,34 @@ use tower::ServiceExt;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-use crate::http::{deadline, router};
+use crate::http::{Requested, deadline, router};
 use crate::proxy::body::Answer;
 use crate::proxy::error_page::format_for;
 use crate::proxy::host_route::{Prefixes, Target, requested_host, route};
 use crate::proxy::{self, refused};
+use crate::sandboxes::Upload;
 use crate::state::App;
 use crate::{Error, Result, traces};
+use clients::Clients;
 use connection::{ClientConnection, Resetting};
 
 /// Pause after a connection could not be accepted, most likely because there are too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// Maximum size of the head of a request over HTTP/1, bytes.
+const MAX_HEAD: usize = 128 << 10;
+/// Maximum number of requests at once on a connection of HTTP/2.
+const MAX_STREAMS: u32 = 200;
 
 impl App {
     /// Serves until `shutdown`. Requests in progress then get the grace period, sandbox streams are cut, and the store is
     /// written out. Sandboxes stay as they are and are recovered at the next start.
-    pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
+    pub fn serve(&self, listener: TcpListener, shutdown: CancellationToken) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.accept(listener, shutdown))
+    }
+
+    async fn accept(&self, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
         self.set_local_addr(listener.local_addr().map_err(Error::Serve)?);
+        self.builds().resume().await?;
         let server = Arc::new(Server::new(self.clone()));
         let connections = TaskTracker::new();
         let closing = CancellationToken::new();
@@ -46,11 +61,13 @@ impl App {
                 () = shutdown.cancelled() => break,
             };
             match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(server.clone().connection(stream, closing.clone()));
+                Ok((stream, peer)) => {
+                    connections.spawn(server.clone().connection(stream, peer.ip(), closing.clone()));
                 }
                 Err(err) => {
-                    tracing::warn!(error = %err, "connection could not be accepted");
+                    tracing::warn!(error = %err, "connection could not be accepted; idle ones are closed");
+                    server.clients.make_room();
+                    self.sandboxes().close_idle_connections();
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
@@ -73,32 +90,47 @@ struct Server {
     app: App,
     router: Router,
     prefixes: Prefixes,
+    clients: Clients,
 }
 
 impl Server {
     fn new(app: App) -> Self {
         let config = app.config();
         let prefixes = Prefixes { api: config.api_prefix.clone(), sandbox: config.sandbox_prefix.clone() };
-        Self { router: router(app.clone()), prefixes, app }
+        let clients = Clients::new(descriptor_limit(), config.header_timeout);
+        Self { router: router(app.clone()), prefixes, clients, app }
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream, closing: CancellationToken) {
-        if let Err(err) = stream.set_nodelay(true) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, peer: IpAddr, closing: CancellationToken) {
+        let Some(place) = self.clients.admit(peer) else {
+            tracing::debug!(%peer, "connection refused: too many are in use");
+            return;
+        };
+        let prepared = stream.set_nodelay(true).and_then(|()| notice_lost_peer(&stream));
+        if let Err(err) = prepared {
             tracing::debug!(error = %err, "connection ended before it began");
             return;
         }
-        let stream = ClientConnection::new(stream);
+        let watched = self.clients.watch(&place);
+        let stream = ClientConnection::new(stream, place);
         let cut_short = stream.cut_short();
         let service = service_fn(|request: Request<Incoming>| {
             let server = self.clone();
-            let reset = (request.version() < Version::HTTP_2).then(|| cut_short.clone());
+            let is_framed = request.version() >= Version::HTTP_2;
+            let reset = (!is_framed).then(|| cut_short.clone());
+            let in_progress = watched.begin(is_framed);
             async move {
-                let answer = server.answer(request).await.map(|body| Resetting::new(body, reset));
-                Ok::<_, std::convert::Infallible>(answer)
+                let answer = server.answer(Upload::of(request)).await;
+                // An answer of the API has to be read at last; a sandbox's may take for ever.
+                let request = Some(in_progress).filter(|_| matches!(answer.body(), Answer::Sandbox(_)));
+                Ok::<_, std::convert::Infallible>(answer.map(|body| Resetting::new(body, reset, request)))
             }
         });
-        // Both versions of the protocol. No timer, so that streams may be silent for as long as they like.
-        let builder = auto::Builder::new(TokioExecutor::new()).title_case_headers(true);
+        // Both versions of the protocol. No timers of theirs: on HTTP/1, the one for heads also ends connections that wait for
+        // another request; on HTTP/2, some clients answer a ping only while they read.
+        let mut builder = auto::Builder::new(TokioExecutor::new()).title_case_headers(true);
+        builder.http1().max_buf_size(MAX_HEAD);
+        builder.http2().max_concurrent_streams(MAX_STREAMS);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let result = tokio::select! {
@@ -107,13 +139,18 @@ impl Server {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
+            () = watched.is_over() => {
+                tracing::debug!(%peer, "connection closed: nothing came of it");
+                return;
+            }
         };
+        watched.hand_over();
         if let Err(err) = result {
             tracing::debug!(error = %err, "connection ended early");
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+    async fn answer(&self, request: Request<Upload>) -> Response<Answer> {
         let (uri, headers) = (request.uri(), request.headers());
         let host = requested_host(uri.authority().map(Authority::as_str), headers);
         match host.and_then(|host| route(host, headers, uri.path(), &self.prefixes)) {
@@ -126,7 +163,9 @@ impl Server {
         }
     }
 
-    async fn api(&self, mut request: Request<Incoming>, cut: usize) -> Response<axum::body::Body> {
+    async fn api(&self, mut request: Request<Upload>, cut: usize) -> Response<axum::body::Body> {
+        let requested = Requested::of(&request, cut);
+        request.extensions_mut().insert(requested);
         if cut > 0 {
             *request.uri_mut() = proxy::local_uri(request.uri(), cut);
         }

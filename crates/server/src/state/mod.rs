@@ -2,17 +2,20 @@
 
 pub(crate) mod credentials;
 mod limiter;
+mod upload_links;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use sandcove_isolate::Backend;
+use futures_util::future::BoxFuture;
+use sandcove_host::Host;
 use sandcove_wire::secret::Secret;
 
+use crate::builds::{BuildSettings, Builds};
 use crate::config::Config;
 use crate::events::Receivers;
-use crate::node::Node;
+use crate::node::{self, Node};
 use crate::sandboxes::{Capacity, Registry};
 use crate::store::{FirstTeam, Store};
 use crate::telemetry::Telemetry;
@@ -21,6 +24,7 @@ use crate::volumes::Volumes;
 use crate::{Error, Result, activity, events};
 
 pub(crate) use limiter::{Allowance, Limiter};
+pub(crate) use upload_links::UploadLinks;
 
 /// A server; clones share its state.
 #[derive(Clone)]
@@ -33,6 +37,8 @@ struct Inner {
     store: Store,
     sandboxes: Registry,
     templates: Templates,
+    builds: Builds,
+    upload_links: UploadLinks,
     volumes: Volumes,
     node: Node,
     telemetry: Arc<Telemetry>,
@@ -43,13 +49,18 @@ struct Inner {
 }
 
 impl App {
-    /// Opens the store, makes sure that there is a team with a key, and recovers the sandboxes of an earlier run.
-    pub async fn start(config: Config, backend: Backend) -> Result<Self> {
+    /// Opens the store, makes sure that there is a team with a key, and recovers the sandboxes of an earlier run. Boxed: code that waits
+    /// for a plain future compiles it, and all futures within it, once more.
+    pub fn start(config: Config, backend: Host) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(Self::open(config, backend))
+    }
+
+    async fn open(config: Config, backend: Host) -> Result<Self> {
         std::fs::create_dir_all(&config.data_dir)
             .map_err(|source| Error::DataDir { path: config.data_dir.clone(), source })?;
         let database = config.data_dir.join("sandcove.db");
         // With an empty database, every sandbox and volume on the host would be swept.
-        if !database.exists() && backend.holds_anything() {
+        if !database.exists() && backend.holds_anything().await.map_err(Error::Leftovers)? {
             return Err(Error::DatabaseMissing(database));
         }
         let store = Store::open(&database).await?;
@@ -61,16 +72,30 @@ impl App {
             sandboxes: config.capacity,
             starts: config.max_starts,
             start_timeout: config.start_timeout,
+            paused_bytes: node::share_of_memory(config.paused_memory_percent),
         };
         let sandboxes = Registry::start(backend.clone(), store.clone(), capacity, telemetry.clone()).await?;
         let step = config.team_metrics_step;
         sandboxes.spawn_until_stop(activity::watch(store.clone(), sandboxes.clone(), step));
-        let receivers = if config.private_webhooks { Receivers::Anywhere } else { Receivers::Public };
+        let receivers = match config.private_webhooks {
+            true => Receivers::Anywhere,
+            false => Receivers::Public(backend.clone()),
+        };
         sandboxes.spawn_until_stop(events::run(store.clone(), receivers, telemetry.clone()));
-        let templates = Templates::new(store.clone(), backend.clone());
-        let (volumes, cleanup) = Volumes::new(store.clone(), backend, config.volume_mib).await?;
+        let templates = Templates::new(store.clone(), backend.clone(), config.warm_memory);
+        let upload_links = UploadLinks::new(store.server_secret("upload links").await?);
+        let (volumes, cleanup) = Volumes::new(store.clone(), backend.clone(), config.volume_mib).await?;
         sandboxes.spawn_until_stop(cleanup);
         volumes.sweep().await?;
+        let settings = BuildSettings {
+            data_dir: config.data_dir.clone(),
+            concurrent: config.max_builds,
+            timeout: config.build_timeout,
+            collect_interval: config.gc_interval,
+            registries: config.registries.clone(),
+        };
+        let (builds, collector) = Builds::new(store.clone(), backend, templates.clone(), settings);
+        sandboxes.spawn_until_stop(collector);
         let inner = Inner {
             node: Node::new(),
             telemetry,
@@ -79,6 +104,8 @@ impl App {
             store,
             sandboxes,
             templates,
+            builds,
+            upload_links,
             volumes,
             new_key,
             local_addr: OnceLock::new(),
@@ -87,10 +114,13 @@ impl App {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Stops the drivers, then the store. `App::serve` ends with this call.
-    pub async fn stop(&self) {
-        self.inner.sandboxes.stop().await;
-        self.inner.store.close().await;
+    /// Interrupts builds, stops the drivers, then the store. `App::serve` ends with this call.
+    pub fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.inner.builds.stop().await;
+            self.inner.sandboxes.stop().await;
+            self.inner.store.close().await;
+        })
     }
 
     /// The API key that this start created, to be shown once; the key cannot be read back.
@@ -116,6 +146,16 @@ impl App {
     /// The templates.
     pub fn templates(&self) -> &Templates {
         &self.inner.templates
+    }
+
+    /// The builds of templates.
+    pub fn builds(&self) -> &Builds {
+        &self.inner.builds
+    }
+
+    /// The issuer of links for uploads.
+    pub(crate) fn upload_links(&self) -> &UploadLinks {
+        &self.inner.upload_links
     }
 
     /// The volumes.

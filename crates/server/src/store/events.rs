@@ -1,17 +1,18 @@
 //! Events, and their deliveries to webhooks.
 
+use std::sync::atomic::Ordering;
+
 use jiff::Timestamp;
 use sandcove_wire::api::event::SandboxEvent;
 use sqlx::{Row, Sqlite, Transaction};
 use uuid::Uuid;
 
 use super::{Store, corrupt, json};
+use crate::domain::limits::{EVENT_BYTES, EVENTS, WAITING_DELIVERIES};
 use crate::{Result, clock};
 
-/// Maximum number of events kept of one team, whatever their age.
-const MAX_EVENTS: i64 = 100_000;
-/// Maximum number of deliveries that wait for one webhook; further events are not delivered to it.
-const MAX_WAITING: i64 = 10_000;
+/// Bytes of new events after which old ones are deleted at once.
+const DELETE_AFTER_BYTES: u64 = 16 << 20;
 const DAY_MICROS: i64 = 24 * 3600 * 1_000_000;
 
 /// A query for events.
@@ -43,15 +44,19 @@ impl Store {
         event: Option<&SandboxEvent>,
     ) -> Result<()> {
         let Some(event) = event else { return Ok(transaction.commit().await?) };
+        let text = json(event)?;
+        let bytes = text.len();
         sqlx::query(
-            "INSERT INTO events (id, team_id, sandbox_id, type, timestamp, event) VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO events (id, team_id, sandbox_id, type, timestamp, event, bytes) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)",
         )
         .bind(&event.id)
         .bind(&event.sandbox_team_id)
         .bind(&event.sandbox_id)
         .bind(&event.kind)
         .bind(event.timestamp.as_microsecond())
-        .bind(json(event)?)
+        .bind(text)
+        .bind(i64::try_from(bytes).unwrap_or(i64::MAX))
         .execute(&mut *transaction)
         .await?;
         // The list of types is JSON text, so a type in quotes is found exactly when it is in the list.
@@ -64,12 +69,20 @@ impl Store {
         .bind(event.timestamp.as_microsecond())
         .bind(&event.sandbox_team_id)
         .bind(format!("%\"{}\"%", event.kind))
-        .bind(MAX_WAITING)
+        .bind(WAITING_DELIVERIES)
         .execute(&mut *transaction)
         .await?;
         transaction.commit().await?;
         if queued.rows_affected() > 0 {
             self.new_deliveries.notify_one();
+        }
+        // Whoever makes much of them waits until the oldest are deleted.
+        let new = self.new_event_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        if new >= DELETE_AFTER_BYTES {
+            self.new_event_bytes.store(0, Ordering::Relaxed);
+            if let Err(err) = self.delete_old_events().await {
+                tracing::warn!(error = ?err, "old events were not removed");
+            }
         }
         Ok(())
     }
@@ -100,7 +113,8 @@ impl Store {
             .collect()
     }
 
-    /// Deletes events that are older than their team keeps them, and the oldest beyond the maximum number.
+    /// Deletes events that are older than their team keeps them, and the oldest beyond the maximum number and size. With an
+    /// event go its deliveries; the oldest attempts beyond the maximum number go too.
     pub(crate) async fn delete_old_events(&self) -> Result<()> {
         let now: Timestamp = clock::now();
         for team in self.teams().await? {
@@ -112,10 +126,72 @@ impl Store {
             )
             .bind(team.id.to_string())
             .bind(oldest)
-            .bind(MAX_EVENTS)
+            .bind(EVENTS)
             .execute(&self.write)
             .await?;
+            self.delete_oversize_events(team.id, EVENT_BYTES).await?;
+            self.delete_old_attempts(team.id).await?;
         }
         Ok(())
+    }
+
+    /// Deletes the oldest events of a team beyond `max` bytes.
+    async fn delete_oversize_events(&self, team: Uuid, max: i64) -> Result<()> {
+        sqlx::query(
+            "DELETE FROM events WHERE team_id = $1 AND timestamp <= COALESCE((SELECT MAX(timestamp) FROM \
+             (SELECT timestamp, SUM(bytes) OVER (ORDER BY timestamp DESC) AS total FROM events \
+             WHERE team_id = $1) AS sized WHERE total > $2), 0)",
+        )
+        .bind(team.to_string())
+        .bind(max)
+        .execute(&self.write)
+        .await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::event::LifecycleEvent;
+
+    #[tokio::test]
+    async fn the_newest_events_of_a_team_are_kept_up_to_a_size() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        let team = store.ensure_default_team(None, 1, Duration::from_secs(60)).await.unwrap().team.id;
+        let mut bytes = Vec::new();
+        for n in 0..6 {
+            let event = SandboxEvent {
+                id: Uuid::new_v4().to_string(),
+                version: "v2".into(),
+                kind: LifecycleEvent::CREATED.into(),
+                timestamp: clock::now(),
+                event_category: "lifecycle".into(),
+                event_label: "create".into(),
+                event_data: Some(serde_json::json!({ "sandbox_metadata": "x".repeat(1000) })),
+                sandbox_id: format!("i{n}"),
+                sandbox_execution_id: String::new(),
+                sandbox_template_id: String::new(),
+                sandbox_build_id: String::new(),
+                sandbox_team_id: team.to_string(),
+            };
+            bytes.push(i64::try_from(json(&event).unwrap().len()).unwrap());
+            store.insert_event(&event).await.unwrap();
+        }
+        let kept = async || {
+            let query = EventQuery { ascending: true, limit: 100, ..EventQuery::default() };
+            let events = store.events(team, &query).await.unwrap();
+            events.into_iter().map(|event| event.sandbox_id).collect::<Vec<_>>()
+        };
+        let three: i64 = bytes[3..].iter().sum();
+        store.delete_oversize_events(Uuid::new_v4(), 0).await.unwrap();
+        assert_eq!(kept().await.len(), 6, "another team's");
+        store.delete_oversize_events(team, three).await.unwrap();
+        assert_eq!(kept().await, ["i3", "i4", "i5"]);
+        store.delete_oversize_events(team, three - 1).await.unwrap();
+        assert_eq!(kept().await, ["i4", "i5"]);
     }
 }

@@ -5,6 +5,7 @@ use sqlx::Row;
 use uuid::Uuid;
 
 use super::{Store, corrupt};
+use crate::domain::limits::IDEMPOTENCY_KEYS;
 use crate::{Result, clock};
 
 /// Time for which a key is kept.
@@ -47,6 +48,7 @@ impl Store {
         .execute(&self.write)
         .await?;
         if inserted.rows_affected() == 1 {
+            self.delete_surplus_keys(team, IDEMPOTENCY_KEYS).await?;
             return Ok(IdempotencyStatus::Claimed);
         }
         let row = sqlx::query(
@@ -65,6 +67,19 @@ impl Store {
             }
             None => Ok(IdempotencyStatus::Unfinished),
         }
+    }
+
+    /// Deletes the oldest keys of a team beyond `max`.
+    async fn delete_surplus_keys(&self, team: Uuid, max: i64) -> Result<()> {
+        sqlx::query(
+            "DELETE FROM idempotency_keys WHERE team_id = $1 AND created_at < COALESCE((SELECT created_at \
+             FROM idempotency_keys WHERE team_id = $1 ORDER BY created_at DESC LIMIT 1 OFFSET $2), 0)",
+        )
+        .bind(team.to_string())
+        .bind(max - 1)
+        .execute(&self.write)
+        .await?;
+        Ok(())
     }
 
     /// Stores the sandbox that the request has created.
@@ -86,5 +101,26 @@ impl Store {
             .execute(&self.write)
             .await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_newest_keys_of_a_team_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        let team = store.ensure_default_team(None, 1, Duration::from_secs(60)).await.unwrap().team.id;
+        for key in ["a", "b", "c"] {
+            store.begin_idempotent(team, key, "f").await.unwrap();
+        }
+        store.delete_surplus_keys(team, 2).await.unwrap();
+        assert_eq!(store.begin_idempotent(team, "c", "f").await.unwrap(), IdempotencyStatus::Unfinished);
+        assert_eq!(store.begin_idempotent(team, "b", "f").await.unwrap(), IdempotencyStatus::Unfinished);
+        assert_eq!(store.begin_idempotent(team, "a", "f").await.unwrap(), IdempotencyStatus::Claimed);
     }
 }

@@ -12,8 +12,12 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{Store, corrupt, json};
+use crate::domain::limits::{API_KEYS, ISSUED_KEYS};
 use crate::domain::team::Team;
-use crate::{Result, clock, random};
+use crate::{Error, Result, clock, random};
+
+/// Name of the keys that are shown with the list of teams.
+const ISSUED: &str = "issued with the list of teams";
 
 /// The record of an API key, without the key.
 #[derive(Debug, Clone, Serialize)]
@@ -45,11 +49,45 @@ impl ApiKey {
 
 impl Store {
     /// Creates a key for `team`. The key can be shown now and never again.
+    ///
+    /// # Errors
+    /// When the team is at its limit of keys.
     pub async fn create_key(&self, team: &Team, name: &str) -> Result<(ApiKey, Secret)> {
         let secret = random::api_key();
         let key = ApiKey::new(name, &secret);
-        self.insert_key(team, &key, &secret).await?;
-        Ok((key, secret))
+        let done = sqlx::query(
+            "INSERT INTO api_keys (id, team_id, name, hash, mask, created_at) SELECT $1, $2, $3, $4, $5, $6 \
+             WHERE (SELECT COUNT(*) FROM api_keys WHERE team_id = $2) < $7",
+        )
+        .bind(key.id.to_string())
+        .bind(team.id.to_string())
+        .bind(&key.name)
+        .bind(hash(secret.expose()))
+        .bind(json(&key.mask)?)
+        .bind(key.created_at.as_microsecond())
+        .bind(API_KEYS as i64)
+        .execute(&self.write)
+        .await?;
+        match done.rows_affected() {
+            0 => Err(Error::TooManyOfTeam { max: API_KEYS, what: "API keys" }),
+            _ => Ok((key, secret)),
+        }
+    }
+
+    /// Creates a key that is shown with the list of teams, and deletes those of its kind beyond the maximum number: first those
+    /// that were never used, then those used least recently.
+    pub(crate) async fn issue_key(&self, team: &Team) -> Result<Secret> {
+        sqlx::query(
+            "DELETE FROM api_keys WHERE team_id = $1 AND name = $2 AND id NOT IN (SELECT id FROM api_keys \
+             WHERE team_id = $1 AND name = $2 \
+             ORDER BY last_used_at IS NULL, COALESCE(last_used_at, created_at) DESC LIMIT $3)",
+        )
+        .bind(team.id.to_string())
+        .bind(ISSUED)
+        .bind(ISSUED_KEYS - 1)
+        .execute(&self.write)
+        .await?;
+        Ok(self.create_key(team, ISSUED).await?.1)
     }
 
     /// Adds `secret` as a key of `team`. A second call with the same key changes nothing.

@@ -35,6 +35,7 @@ impl Store {
             .filter_map(|sandbox| sandbox.details.build.record())
             .flat_map(|build| build.layers.clone())
             .collect();
+        layers.extend(self.cached_layers(None).await?);
         for row in &rows {
             let id: String = row.try_get("id")?;
             let build = Uuid::parse_str(&id).map_err(corrupt("template build", &id))?;
@@ -52,5 +53,22 @@ impl Store {
         }
         transaction.commit().await?;
         Ok(of_sandboxes.is_subset(&known).then_some(layers))
+    }
+
+    /// The layers of all sandboxes, templates, cached build steps and images, as they name them. Layers of sandboxes whose row
+    /// does not have the whole record of their build are those of templates. What only the team `except` has cached is left out.
+    pub(crate) async fn used_layers(&self, except: Option<Uuid>) -> Result<HashSet<String>> {
+        let mut layers = self.cached_layers(except).await?;
+        let sandboxes = self.sandboxes().await?;
+        let records = sandboxes.iter().filter_map(|sandbox| sandbox.details.build.record());
+        layers.extend(records.flat_map(|build| build.layers.clone()));
+        let rows = sqlx::query("SELECT id, record FROM template_builds").fetch_all(&self.read).await?;
+        for row in &rows {
+            let id: String = row.try_get("id")?;
+            let record: TemplateRecord = serde_json::from_str(&row.try_get::<String, _>("record")?)
+                .map_err(corrupt("template build", &id))?;
+            layers.extend(record.layers);
+        }
+        Ok(layers)
     }
 }

@@ -13,19 +13,49 @@ const STEPS: &[(i64, &str, &str)] = &[
     (13, "team metrics", include_str!("../../migrations/0013_team_metrics.sql")),
     (14, "observed", include_str!("../../migrations/0014_observed.sql")),
     (15, "whole builds", include_str!("../../migrations/0015_whole_builds.sql")),
+    (16, "quotas", include_str!("../../migrations/0016_quotas.sql")),
+    (17, "builds", include_str!("../../migrations/0017_builds.sql")),
+    (18, "step cache", include_str!("../../migrations/0018_step_cache.sql")),
 ];
 
 /// The migrator that brings a database up to date.
 pub(super) fn migrator() -> Migrator {
+    migrator_of(STEPS)
+}
+
+fn migrator_of(steps: &[(i64, &'static str, &'static str)]) -> Migrator {
     let step = |&(number, name, text): &(i64, &'static str, &'static str)| {
         Migration::new(number, name.into(), MigrationType::Simple, text.into_sql_str(), false)
     };
-    Migrator::with_migrations(STEPS.iter().map(step).collect())
+    Migrator::with_migrations(steps.iter().map(step).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use sqlx::migrate::MigrateError;
+    use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+
     use super::*;
+
+    #[tokio::test]
+    async fn servers_without_a_step_refuse_the_database_even_if_the_step_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sandcove.db");
+        let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+        let database = SqlitePool::connect_with(options).await.unwrap();
+        migrator().run(&database).await.unwrap();
+        for (known, &(first_unknown, ..)) in STEPS.iter().enumerate() {
+            let refused = migrator_of(&STEPS[..known]).run(&database).await;
+            assert!(
+                matches!(refused, Err(MigrateError::VersionMissing(step)) if step == first_unknown),
+                "with {known} steps: {refused:?}"
+            );
+        }
+        // The form of sandboxes' rows changed with this step only.
+        assert!(STEPS.iter().any(|&(number, ..)| number == 15));
+        migrator().run(&database).await.unwrap();
+        database.close().await;
+    }
 
     #[test]
     fn every_file_is_a_step() {

@@ -1,6 +1,7 @@
 //! The database: one SQLite file in WAL mode. The interface is in terms of `domain`; SQL stays in this module and is portable
 //! to other databases (`$1` placeholders, no dialect).
 
+mod builds;
 mod events;
 mod idempotency;
 mod keys;
@@ -9,6 +10,8 @@ mod migrations;
 mod observed;
 mod sandboxes;
 mod snapshots;
+mod step_cache;
+mod tags;
 mod team_metrics;
 mod teams;
 mod templates;
@@ -18,6 +21,7 @@ mod webhooks;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use sqlx::Connection;
@@ -32,9 +36,11 @@ pub(crate) use events::EventQuery;
 pub use idempotency::IdempotencyStatus;
 pub use keys::ApiKey;
 pub(crate) use observed::Observed;
+pub(crate) use step_cache::{CachedImage, CachedStep};
 pub(crate) use team_metrics::Activity;
 pub use teams::FirstTeam;
 pub use tokens::AccessToken;
+pub(crate) use volumes::Inserted;
 pub(crate) use webhooks::{AttemptQuery, DueDelivery};
 
 use crate::{Error, Result};
@@ -49,6 +55,8 @@ pub struct Store {
     wal: PathBuf,
     /// Notified when a delivery was stored.
     new_deliveries: Arc<Notify>,
+    /// Size of the events that were stored since old ones were last deleted.
+    new_event_bytes: Arc<AtomicU64>,
 }
 
 impl Store {
@@ -75,7 +83,13 @@ impl Store {
         let read = SqlitePoolOptions::new().max_connections(4).connect_with(options.read_only(true)).await?;
         let mut wal = path.as_os_str().to_owned();
         wal.push("-wal");
-        Ok(Self { write, read, wal: wal.into(), new_deliveries: Arc::default() })
+        Ok(Self {
+            write,
+            read,
+            wal: wal.into(),
+            new_deliveries: Arc::default(),
+            new_event_bytes: Arc::default(),
+        })
     }
 
     /// Waits until a delivery may have been stored.

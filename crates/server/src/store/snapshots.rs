@@ -8,18 +8,24 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, Sqlite, Transaction};
 use uuid::Uuid;
 
+use super::tags::set_tag;
+use super::templates::is_snapshot;
 use super::{Store, corrupt, json};
 use crate::domain::snapshot::Snapshot;
 use crate::domain::team::Team;
 use crate::domain::template::TemplateRecord;
 use crate::{Error, Result, clock};
 
+/// Counts the tags of a team's snapshots. The record of a snapshot is JSON text that names its sandbox.
+const COUNT: &str = "SELECT COUNT(*) AS n FROM templates t JOIN template_tags g ON g.template_id = t.id \
+     JOIN template_builds b ON b.id = g.build_id WHERE t.team_id = $1 AND b.record LIKE '%\"snapshot_of\":\"%'";
+
 impl Store {
     /// Inserts a snapshot under `tag`. When the team has a snapshot of that name, the record gets its template id. Returns the
     /// builds that no tag names any more, whose rows are deleted.
     ///
     /// # Errors
-    /// When the name is that of a template that is not a snapshot.
+    /// When the name is that of a template that is not a snapshot, or the team is at its limit of snapshots.
     pub(crate) async fn insert_snapshot(
         &self,
         team: &Team,
@@ -70,20 +76,22 @@ impl Store {
         .bind(now)
         .execute(&mut *transaction)
         .await?;
-        sqlx::query(
-            "INSERT INTO template_tags (template_id, tag, build_id, created_at) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT (template_id, tag) DO UPDATE SET build_id = excluded.build_id, \
-             created_at = excluded.created_at",
-        )
-        .bind(record.template_id.as_str())
-        .bind(tag)
-        .bind(record.build_id.to_string())
-        .bind(now)
-        .execute(&mut *transaction)
-        .await?;
+        set_tag(&mut transaction, &record.template_id, tag, record.build_id, now).await?;
         let dropped = drop_untagged(&mut transaction, &record.template_id).await?;
+        let max = team.quota.snapshots;
+        let count: i64 =
+            sqlx::query(COUNT).bind(team.id.to_string()).fetch_one(&mut *transaction).await?.try_get("n")?;
+        if count > i64::from(max) {
+            return Err(Error::TooManyOfTeam { max: max as usize, what: "snapshots" });
+        }
         transaction.commit().await?;
         Ok(dropped)
+    }
+
+    /// The number of a team's snapshots; each tag is one.
+    pub(crate) async fn count_snapshots(&self, team: &Team) -> Result<i64> {
+        let row = sqlx::query(COUNT).bind(team.id.to_string()).fetch_one(&self.read).await?;
+        Ok(row.try_get("n")?)
     }
 
     /// Deletes a snapshot, or one tag of it. Returns the builds that no tag names any more, or `None` when there is no such
@@ -108,6 +116,13 @@ impl Store {
         if deleted.rows_affected() == 0 {
             return Ok(None);
         }
+        sqlx::query(
+            "DELETE FROM template_tag_assignments WHERE template_id = $1 AND NOT EXISTS (SELECT 1 FROM template_tags g \
+             WHERE g.template_id = $1 AND g.tag = template_tag_assignments.tag)",
+        )
+        .bind(id.as_str())
+        .execute(&mut *transaction)
+        .await?;
         let dropped = drop_untagged(&mut transaction, id).await?;
         sqlx::query(
             "DELETE FROM templates WHERE id = $1 \
@@ -148,14 +163,6 @@ impl Store {
             .await?;
         row.as_ref().map(record).transpose()
     }
-}
-
-async fn is_snapshot(transaction: &mut Transaction<'_, Sqlite>, template: &str) -> Result<bool> {
-    let row = sqlx::query("SELECT id, record FROM template_builds WHERE template_id = $1 LIMIT 1")
-        .bind(template)
-        .fetch_optional(&mut **transaction)
-        .await?;
-    Ok(row.as_ref().map(record).transpose()?.is_some_and(|build| build.is_snapshot()))
 }
 
 async fn drop_untagged(

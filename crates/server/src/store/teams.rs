@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::keys::hash;
 use super::{Store, corrupt};
-use crate::domain::team::{Caps, Standing, Team};
+use crate::domain::team::{Caps, Quota, Standing, Team};
 use crate::{Error, Result, clock, random};
 
 /// The default team, which the first start creates.
@@ -25,7 +25,8 @@ pub struct FirstTeam {
 const LAST_USED_MICROS: i64 = 1_000_000;
 
 pub(super) const TEAM_COLUMNS: &str = "t.id, t.slug, t.name, t.is_default, t.banned, t.blocked_reason, \
-     t.max_sandboxes, t.max_session_seconds, t.max_cpus, t.max_memory_mib, t.max_disk_mib, t.events_ttl_days";
+     t.max_sandboxes, t.max_session_seconds, t.max_cpus, t.max_memory_mib, t.max_disk_mib, t.events_ttl_days, \
+     t.max_paused, t.max_in_memory, t.max_paused_mib, t.max_snapshots, t.max_snapshots_mib, t.max_volumes";
 
 impl Store {
     /// Makes sure that there is a default team with these limits, and that it has a key: `key`, an existing one, or a new
@@ -71,8 +72,9 @@ impl Store {
     pub async fn add_team(&self, team: &Team) -> Result<()> {
         let insert = sqlx::query(
             "INSERT INTO teams (slug, name, banned, blocked_reason, max_sandboxes, max_session_seconds, max_cpus, \
-             max_memory_mib, max_disk_mib, events_ttl_days, id, is_default, created_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+             max_memory_mib, max_disk_mib, events_ttl_days, max_paused, max_in_memory, max_paused_mib, max_snapshots, \
+             max_snapshots_mib, max_volumes, id, is_default, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)",
         );
         let insert = bind_changeable(insert, team).bind(team.id.to_string());
         match insert.bind(team.is_default).bind(clock::now().as_microsecond()).execute(&self.write).await {
@@ -89,7 +91,8 @@ impl Store {
         let update = sqlx::query(
             "UPDATE teams SET slug = $1, name = $2, banned = $3, blocked_reason = $4, max_sandboxes = $5, \
              max_session_seconds = $6, max_cpus = $7, max_memory_mib = $8, max_disk_mib = $9, \
-             events_ttl_days = $10 WHERE id = $11",
+             events_ttl_days = $10, max_paused = $11, max_in_memory = $12, max_paused_mib = $13, max_snapshots = $14, \
+             max_snapshots_mib = $15, max_volumes = $16 WHERE id = $17",
         );
         bind_changeable(update, team).bind(team.id.to_string()).execute(&self.write).await?;
         Ok(())
@@ -165,6 +168,12 @@ fn bind_changeable<'q>(query: Query<'q>, team: &'q Team) -> Query<'q> {
         .bind(i64::try_from(team.caps.memory_mib).unwrap_or(i64::MAX))
         .bind(i64::try_from(team.caps.disk_mib).unwrap_or(i64::MAX))
         .bind(i64::from(team.events_ttl_days))
+        .bind(i64::from(team.quota.paused))
+        .bind(i64::from(team.quota.in_memory))
+        .bind(i64::try_from(team.quota.memory_mib).unwrap_or(i64::MAX))
+        .bind(i64::from(team.quota.snapshots))
+        .bind(i64::try_from(team.quota.snapshots_mib).unwrap_or(i64::MAX))
+        .bind(i64::from(team.quota.volumes))
 }
 
 pub(super) fn team(row: &SqliteRow) -> Result<Team> {
@@ -189,6 +198,14 @@ pub(super) fn team(row: &SqliteRow) -> Result<Team> {
             disk_mib: large(row, "max_disk_mib")?,
         },
         events_ttl_days: small(row, "events_ttl_days")?,
+        quota: Quota {
+            paused: small(row, "max_paused")?,
+            in_memory: small(row, "max_in_memory")?,
+            memory_mib: large(row, "max_paused_mib")?,
+            snapshots: small(row, "max_snapshots")?,
+            snapshots_mib: large(row, "max_snapshots_mib")?,
+            volumes: small(row, "max_volumes")?,
+        },
     })
 }
 

@@ -1,21 +1,25 @@
-//! Templates, their builds and tags.
+//! Templates and their builds.
 
 use sandcove_wire::api::template::BuildStatus;
 use sandcove_wire::id::TemplateId;
-use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, Sqlite, Transaction};
 use uuid::Uuid;
 
+use super::tags::set_tag;
 use super::{Store, corrupt, json};
+use crate::domain::limits::UNTAGGED_BUILDS;
 use crate::domain::reference::Reference;
 use crate::domain::team::Team;
-use crate::domain::template::{BuildEntry, TagEntry, Template, TemplateRecord};
-use crate::{Result, clock};
+use crate::domain::template::{BuildEntry, ListedTemplate, Template, TemplateInfo, TemplateRecord};
+use crate::{Error, Result, clock};
 
-const TEMPLATE: &str = "SELECT t.id, t.team_id, t.public, t.spawn_count, t.last_spawned_at, t.created_at, \
-     t.updated_at, b.status, b.record, \
-     (SELECT COUNT(*) FROM template_builds c WHERE c.template_id = t.id) AS build_count \
-     FROM templates t JOIN template_tags g ON g.template_id = t.id JOIN template_builds b ON b.id = g.build_id";
+const INFO: &str = "SELECT t.id, t.name, t.team_id, o.slug, t.global_name, t.public, t.spawn_count, \
+     t.last_spawned_at, t.created_at, t.updated_at, \
+     (SELECT COUNT(*) FROM template_builds c WHERE c.template_id = t.id) AS build_count";
+/// The newest build that was to get the tag `default`.
+const NEWEST_STATUS: &str = "(SELECT n.status FROM template_builds n WHERE n.template_id = t.id \
+     AND n.tags LIKE '%\"default\"%' ORDER BY n.created_at DESC, n.id LIMIT 1)";
 
 impl Store {
     pub(crate) async fn upsert_builtin(&self, record: &TemplateRecord) -> Result<()> {
@@ -42,33 +46,26 @@ impl Store {
         .bind(now)
         .execute(&mut *transaction)
         .await?;
-        sqlx::query(
-            "INSERT INTO template_tags (template_id, tag, build_id, created_at) VALUES ($1, 'default', $2, $3) \
-             ON CONFLICT (template_id, tag) DO UPDATE SET build_id = excluded.build_id, \
-             created_at = excluded.created_at WHERE template_tags.build_id <> excluded.build_id",
-        )
-        .bind(record.template_id.as_str())
-        .bind(record.build_id.to_string())
-        .bind(now)
-        .execute(&mut *transaction)
-        .await?;
+        set_tag(&mut transaction, &record.template_id, Reference::DEFAULT_TAG, record.build_id, now).await?;
         transaction.commit().await?;
         Ok(())
     }
 
-    /// The template id of a reference: the team's own template, then the server's, then by id. With a namespace, only that
-    /// namespace is searched.
+    /// The template id of a reference: the team's own template, then the server's, then one that is public under that name,
+    /// then by id. With a namespace, only that namespace is searched.
     pub(crate) async fn template_id(&self, team: &Team, reference: &Reference) -> Result<Option<TemplateId>> {
         let query = match reference.namespace() {
             Some(namespace) => sqlx::query(
                 "SELECT t.id FROM templates t JOIN teams o ON o.id = t.team_id \
-                 WHERE o.slug = $1 AND t.name = $2",
+                 WHERE o.slug = $1 AND t.name = $2 AND t.deleted_at IS NULL",
             )
             .bind(namespace)
             .bind(reference.alias()),
             None => sqlx::query(
-                "SELECT id FROM templates WHERE (name = $2 AND (team_id = $1 OR team_id IS NULL)) OR id = $2 \
-                 ORDER BY CASE WHEN name <> $2 THEN 2 WHEN team_id IS NULL THEN 1 ELSE 0 END LIMIT 1",
+                "SELECT id FROM templates WHERE ((name = $2 AND (team_id = $1 OR team_id IS NULL)) \
+                 OR global_name = $2 OR id = $2) AND deleted_at IS NULL \
+                 ORDER BY CASE WHEN name = $2 AND team_id = $1 THEN 0 WHEN name = $2 AND team_id IS NULL THEN 1 \
+                 WHEN global_name = $2 THEN 2 ELSE 3 END LIMIT 1",
             )
             .bind(team.id.to_string())
             .bind(reference.alias()),
@@ -78,26 +75,77 @@ impl Store {
         id.parse().map(Some).map_err(corrupt("template", &id))
     }
 
+    /// The id of one of the server's own templates.
+    pub(crate) async fn builtin_id(&self, name: &str) -> Result<Option<TemplateId>> {
+        let row = sqlx::query("SELECT id FROM templates WHERE name = $1 AND team_id IS NULL")
+            .bind(name)
+            .fetch_optional(&self.read)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let id: String = row.try_get("id")?;
+        id.parse().map(Some).map_err(corrupt("template", &id))
+    }
+
+    /// A template with the ready build that `tag` names, which may also be the id of a build.
     pub(crate) async fn template(&self, id: &TemplateId, tag: &str) -> Result<Option<Template>> {
-        let sql = format!("{TEMPLATE} WHERE t.id = $1 AND g.tag = $2");
+        let of_tag =
+            "b.id = (SELECT g.build_id FROM template_tags g WHERE g.template_id = t.id AND g.tag = $2)";
+        let condition = if Uuid::parse_str(tag).is_ok() { "b.id = $2" } else { of_tag };
+        let sql = format!(
+            "{INFO}, b.status, b.record FROM templates t LEFT JOIN teams o ON o.id = t.team_id \
+             JOIN template_builds b ON b.template_id = t.id \
+             WHERE t.id = $1 AND {condition} AND b.status = 'ready' AND t.deleted_at IS NULL"
+        );
         let row = sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(id.as_str())
             .bind(tag)
             .fetch_optional(&self.read)
             .await?;
-        row.as_ref().map(template).transpose()
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some(Template { info: info(&row)?, build: record(&row, id.as_str())? }))
     }
 
-    pub(crate) async fn templates(&self, team: &Team) -> Result<Vec<Template>> {
+    /// The template and ready build that a reference names; a private template of another team is found too.
+    ///
+    /// # Errors
+    /// [`Error::TemplateNotFound`], and [`Error::TagNotFound`] when the template has no ready build under that tag.
+    pub(crate) async fn resolve_template(&self, team: &Team, reference: &Reference) -> Result<Template> {
+        let missing = || Error::TemplateNotFound(reference.to_string());
+        let id = self.template_id(team, reference).await?.ok_or_else(missing)?;
+        let tag = reference.tag();
+        self.template(&id, tag)
+            .await?
+            .ok_or_else(|| Error::TagNotFound { template: reference.without_tag(), tag: tag.to_owned() })
+    }
+
+    /// A template, with or without a build that is ready.
+    pub(crate) async fn template_info(&self, id: &TemplateId) -> Result<Option<ListedTemplate>> {
+        let mut templates = self.listed("t.id = $1", id.as_str()).await?;
+        Ok(templates.pop())
+    }
+
+    /// The templates of a team and of the server, newest first; no snapshots.
+    pub(crate) async fn templates(&self, team: &Team) -> Result<Vec<ListedTemplate>> {
+        let mut templates =
+            self.listed("(t.team_id = $1 OR t.team_id IS NULL)", &team.id.to_string()).await?;
+        templates.retain(|template| !template.is_snapshot);
+        Ok(templates)
+    }
+
+    async fn listed(&self, condition: &str, value: &str) -> Result<Vec<ListedTemplate>> {
         let sql = format!(
-            "{TEMPLATE} WHERE g.tag = 'default' AND (t.team_id = $1 OR t.team_id IS NULL) \
-             ORDER BY t.created_at DESC, t.id"
+            "{INFO}, b.record, COALESCE({NEWEST_STATUS}, b.status, 'waiting') AS status, EXISTS \
+             (SELECT 1 FROM template_builds s WHERE s.template_id = t.id AND s.record LIKE '%\"snapshot_of\":\"%') \
+             AS is_snapshot FROM templates t LEFT JOIN teams o ON o.id = t.team_id \
+             LEFT JOIN template_tags g ON g.template_id = t.id AND g.tag = 'default' \
+             LEFT JOIN template_builds b ON b.id = g.build_id \
+             WHERE {condition} AND t.deleted_at IS NULL ORDER BY t.created_at DESC, t.id"
         );
-        let rows =
-            sqlx::query(sqlx::AssertSqlSafe(sql)).bind(team.id.to_string()).fetch_all(&self.read).await?;
-        rows.iter().map(template).collect()
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(value).fetch_all(&self.read).await?;
+        rows.iter().map(listed).collect()
     }
 
+    /// The builds of a template, newest first.
     pub(crate) async fn template_builds(&self, id: &TemplateId) -> Result<Vec<BuildEntry>> {
         let rows = sqlx::query(
             "SELECT id, status, record, created_at, updated_at, finished_at FROM template_builds \
@@ -109,15 +157,62 @@ impl Store {
         rows.iter().map(build).collect()
     }
 
-    pub(crate) async fn template_tags(&self, id: &TemplateId) -> Result<Vec<TagEntry>> {
-        let rows = sqlx::query(
-            "SELECT tag, build_id, created_at FROM template_tags WHERE template_id = $1 \
-             ORDER BY created_at DESC, tag",
+    /// Makes a template public, or private, which also releases the name that it has in every team.
+    pub(crate) async fn set_public(&self, id: &TemplateId, public: bool) -> Result<()> {
+        sqlx::query(
+            "UPDATE templates SET public = $1, global_name = CASE WHEN $1 THEN global_name END, updated_at = $2 \
+             WHERE id = $3",
+        )
+        .bind(public)
+        .bind(clock::now().as_microsecond())
+        .bind(id.as_str())
+        .execute(&self.write)
+        .await?;
+        Ok(())
+    }
+
+    /// Gives a template its own name in every team that has no template of that name. False when a template of the server,
+    /// or another one, has that name everywhere.
+    pub(crate) async fn claim_name(&self, id: &TemplateId) -> Result<bool> {
+        let done = sqlx::query(
+            "UPDATE templates SET global_name = name WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM templates o \
+             WHERE o.id <> $1 AND ((o.team_id IS NULL AND o.name = templates.name) OR o.global_name = templates.name))",
         )
         .bind(id.as_str())
-        .fetch_all(&self.read)
+        .execute(&self.write)
         .await?;
-        rows.iter().map(tag).collect()
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Deletes a template with its builds and tags. Returns the builds that were not finished. Its id is never used again,
+    /// its name is free.
+    pub(crate) async fn delete_template(&self, id: &TemplateId) -> Result<Vec<Uuid>> {
+        let mut transaction = self.write.begin().await?;
+        for table in ["template_tag_assignments", "template_tags"] {
+            let sql = format!("DELETE FROM {table} WHERE template_id = $1");
+            sqlx::query(sqlx::AssertSqlSafe(sql)).bind(id.as_str()).execute(&mut *transaction).await?;
+        }
+        let rows = sqlx::query("DELETE FROM template_builds WHERE template_id = $1 RETURNING id, status")
+            .bind(id.as_str())
+            .fetch_all(&mut *transaction)
+            .await?;
+        sqlx::query(
+            "UPDATE templates SET name = id, global_name = NULL, public = FALSE, deleted_at = $1, updated_at = $1 \
+             WHERE id = $2",
+        )
+        .bind(clock::now().as_microsecond())
+        .bind(id.as_str())
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        let mut unfinished = Vec::new();
+        for row in &rows {
+            let build: String = row.try_get("id")?;
+            if matches!(build_status(row, &build)?, BuildStatus::Waiting | BuildStatus::Building) {
+                unfinished.push(Uuid::parse_str(&build).map_err(corrupt("template build", &build))?);
+            }
+        }
+        Ok(unfinished)
     }
 
     /// Counts a sandbox that was made from a template.
@@ -131,13 +226,40 @@ impl Store {
     }
 }
 
-fn template(row: &SqliteRow) -> Result<Template> {
+/// Whether the builds of a template are snapshots.
+pub(super) async fn is_snapshot(transaction: &mut Transaction<'_, Sqlite>, template: &str) -> Result<bool> {
+    let row = sqlx::query("SELECT id, record FROM template_builds WHERE template_id = $1 LIMIT 1")
+        .bind(template)
+        .fetch_optional(&mut **transaction)
+        .await?;
+    Ok(row.as_ref().map(|row| record(row, template)).transpose()?.is_some_and(|build| build.is_snapshot()))
+}
+
+/// Deletes the oldest finished builds of a template that no tag names, beyond the number that is kept.
+pub(super) async fn prune(transaction: &mut Transaction<'_, Sqlite>, template: &TemplateId) -> Result<()> {
+    sqlx::query(
+        "DELETE FROM template_builds WHERE id IN (SELECT b.id FROM template_builds b WHERE b.template_id = $1 \
+         AND b.status IN ('ready', 'error') AND NOT EXISTS (SELECT 1 FROM template_tags g WHERE g.build_id = b.id) \
+         ORDER BY b.created_at DESC, b.id LIMIT 1000000 OFFSET $2)",
+    )
+    .bind(template.as_str())
+    .bind(UNTAGGED_BUILDS)
+    .execute(&mut **transaction)
+    .await?;
+    Ok(())
+}
+
+fn info(row: &SqliteRow) -> Result<TemplateInfo> {
     let id: String = row.try_get("id")?;
     let team: Option<String> = row.try_get("team_id")?;
-    Ok(Template {
-        build: record(row, &id)?,
-        status: status(row, &id)?,
+    let name: String = row.try_get("name")?;
+    Ok(TemplateInfo {
+        // A snapshot without a name has its id in that place.
+        name: if name == id { String::new() } else { name },
+        id: id.parse().map_err(corrupt("template", &id))?,
         team: team.map(|team| Uuid::parse_str(&team).map_err(corrupt("template", &id))).transpose()?,
+        namespace: row.try_get("slug")?,
+        global_name: row.try_get("global_name")?,
         public: row.try_get("public")?,
         spawn_count: row.try_get("spawn_count")?,
         last_spawned_at: row.try_get::<Option<i64>, _>("last_spawned_at")?.map(clock::from_micros),
@@ -147,23 +269,27 @@ fn template(row: &SqliteRow) -> Result<Template> {
     })
 }
 
+fn listed(row: &SqliteRow) -> Result<ListedTemplate> {
+    let info = info(row)?;
+    let build: Option<String> = row.try_get("record")?;
+    let parse =
+        |text: String| serde_json::from_str(&text).map_err(corrupt("template build", info.id.as_str()));
+    Ok(ListedTemplate {
+        build: build.map(parse).transpose()?,
+        status: build_status(row, info.id.as_str())?,
+        is_snapshot: row.try_get("is_snapshot")?,
+        info,
+    })
+}
+
 fn build(row: &SqliteRow) -> Result<BuildEntry> {
     let id: String = row.try_get("id")?;
     Ok(BuildEntry {
         record: record(row, &id)?,
-        status: status(row, &id)?,
+        status: build_status(row, &id)?,
         created_at: clock::from_micros(row.try_get("created_at")?),
         updated_at: clock::from_micros(row.try_get("updated_at")?),
         finished_at: row.try_get::<Option<i64>, _>("finished_at")?.map(clock::from_micros),
-    })
-}
-
-fn tag(row: &SqliteRow) -> Result<TagEntry> {
-    let build_id: String = row.try_get("build_id")?;
-    Ok(TagEntry {
-        tag: row.try_get("tag")?,
-        build_id: Uuid::parse_str(&build_id).map_err(corrupt("tag", &build_id))?,
-        created_at: clock::from_micros(row.try_get("created_at")?),
     })
 }
 
@@ -171,7 +297,8 @@ fn record(row: &SqliteRow, id: &str) -> Result<TemplateRecord> {
     serde_json::from_str(&row.try_get::<String, _>("record")?).map_err(corrupt("template build", id))
 }
 
-fn status(row: &SqliteRow, id: &str) -> Result<BuildStatus> {
+/// The status of a build.
+pub(super) fn build_status(row: &SqliteRow, id: &str) -> Result<BuildStatus> {
     match row.try_get::<String, _>("status")?.as_str() {
         "waiting" => Ok(BuildStatus::Waiting),
         "building" => Ok(BuildStatus::Building),

@@ -8,8 +8,9 @@ use uuid::Uuid;
 use super::keys::{hash, mask};
 use super::teams::{TEAM_COLUMNS, team};
 use super::{Store, json};
+use crate::domain::limits::ACCESS_TOKENS;
 use crate::domain::team::Team;
-use crate::{Result, clock, random};
+use crate::{Error, Result, clock, random};
 
 /// The prefix of every token.
 const PREFIX: &str = "sk_e2b_";
@@ -29,6 +30,9 @@ pub struct AccessToken {
 
 impl Store {
     /// Creates a token for a user of `team`. The token can be shown now and never again.
+    ///
+    /// # Errors
+    /// When the team is at its limit of tokens.
     pub async fn create_token(&self, team: &Team, name: &str) -> Result<(AccessToken, Secret)> {
         let secret = random::access_token();
         let token = AccessToken {
@@ -37,8 +41,9 @@ impl Store {
             mask: mask(PREFIX, secret.expose()),
             created_at: clock::now(),
         };
-        sqlx::query(
-            "INSERT INTO access_tokens (id, team_id, name, hash, mask, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+        let done = sqlx::query(
+            "INSERT INTO access_tokens (id, team_id, name, hash, mask, created_at) SELECT $1, $2, $3, $4, $5, $6 \
+             WHERE (SELECT COUNT(*) FROM access_tokens WHERE team_id = $2) < $7",
         )
         .bind(token.id.to_string())
         .bind(team.id.to_string())
@@ -46,9 +51,13 @@ impl Store {
         .bind(hash(secret.expose()))
         .bind(json(&token.mask)?)
         .bind(token.created_at.as_microsecond())
+        .bind(ACCESS_TOKENS as i64)
         .execute(&self.write)
         .await?;
-        Ok((token, secret))
+        match done.rows_affected() {
+            0 => Err(Error::TooManyOfTeam { max: ACCESS_TOKENS, what: "access tokens" }),
+            _ => Ok((token, secret)),
+        }
     }
 
     /// Revokes a token at once; false when the team has no such token.

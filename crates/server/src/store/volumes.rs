@@ -10,20 +10,37 @@ use crate::domain::team::Team;
 use crate::domain::volume::Volume;
 use crate::{Result, clock, random};
 
+/// The outcome of an attempt to insert a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inserted {
+    /// The row was inserted.
+    New,
+    /// The team has a row of that name.
+    Exists,
+    /// The team is at its limit of volumes.
+    TooMany,
+}
+
 impl Store {
-    /// Inserts a volume; false when the team has one of that name.
-    pub(crate) async fn insert_volume(&self, team: &Team, volume: &Volume) -> Result<bool> {
+    /// Inserts a volume.
+    pub(crate) async fn insert_volume(&self, team: &Team, volume: &Volume) -> Result<Inserted> {
         let done = sqlx::query(
-            "INSERT INTO volumes (id, team_id, name, created_at) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT (team_id, name) DO NOTHING",
+            "INSERT INTO volumes (id, team_id, name, created_at) SELECT $1, $2, $3, $4 \
+             WHERE (SELECT COUNT(*) FROM volumes WHERE team_id = $2) < $5 ON CONFLICT (team_id, name) DO NOTHING",
         )
         .bind(volume.id.to_string())
         .bind(team.id.to_string())
         .bind(&volume.name)
         .bind(clock::now().as_microsecond())
+        .bind(i64::from(team.quota.volumes))
         .execute(&self.write)
         .await?;
-        Ok(done.rows_affected() > 0)
+        if done.rows_affected() > 0 {
+            return Ok(Inserted::New);
+        }
+        let volumes = self.volumes(team).await?;
+        let exists = volumes.iter().any(|other| other.name == volume.name);
+        Ok(if exists { Inserted::Exists } else { Inserted::TooMany })
     }
 
     /// The volumes of a team, oldest first.

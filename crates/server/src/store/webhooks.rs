@@ -8,8 +8,9 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{Store, corrupt, json};
+use crate::domain::limits::{ATTEMPT_BODY_BYTES, WEBHOOK_ATTEMPTS, WEBHOOKS};
 use crate::domain::webhook::Webhook;
-use crate::{Result, clock};
+use crate::{Error, Result, clock};
 
 /// A delivery that is due.
 #[derive(Debug, Clone)]
@@ -52,11 +53,16 @@ const COLUMNS: &str = "w.id, w.team_id, w.name, w.url, w.enabled, w.events, w.se
 
 impl Store {
     /// Inserts or updates a webhook. The queued deliveries of a disabled one are deleted.
+    ///
+    /// # Errors
+    /// When it would be a new one, and the team is at its limit.
     pub(crate) async fn put_webhook(&self, webhook: &Webhook) -> Result<()> {
         let mut transaction = self.write.begin().await?;
-        sqlx::query(
+        let put = sqlx::query(
             "INSERT INTO webhooks (id, team_id, name, url, enabled, events, secret, created_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
+             SELECT $1, $2, $3, $4, $5, $6, $7, $8 WHERE EXISTS (SELECT 1 FROM webhooks WHERE id = $1) \
+             OR (SELECT COUNT(*) FROM webhooks WHERE team_id = $2) < $9 \
+             ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
              url = excluded.url, enabled = excluded.enabled, events = excluded.events, secret = excluded.secret",
         )
         .bind(webhook.id.to_string())
@@ -67,8 +73,12 @@ impl Store {
         .bind(json(&webhook.events)?)
         .bind(webhook.secret.expose())
         .bind(webhook.created_at.as_microsecond())
+        .bind(WEBHOOKS as i64)
         .execute(&mut *transaction)
         .await?;
+        if put.rows_affected() == 0 {
+            return Err(Error::TooManyOfTeam { max: WEBHOOKS, what: "webhooks" });
+        }
         if !webhook.enabled {
             sqlx::query("DELETE FROM webhook_queue WHERE webhook_id = $1")
                 .bind(webhook.id.to_string())
@@ -76,6 +86,21 @@ impl Store {
                 .await?;
         }
         transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Deletes the oldest attempts of the team's webhooks beyond the maximum number.
+    pub(super) async fn delete_old_attempts(&self, team: Uuid) -> Result<()> {
+        for webhook in self.webhooks(team).await? {
+            sqlx::query(
+                "DELETE FROM webhook_attempts WHERE webhook_id = $1 AND timestamp < COALESCE((SELECT timestamp \
+                 FROM webhook_attempts WHERE webhook_id = $1 ORDER BY timestamp DESC LIMIT 1 OFFSET $2), 0)",
+            )
+            .bind(webhook.id.to_string())
+            .bind(WEBHOOK_ATTEMPTS - 1)
+            .execute(&self.write)
+            .await?;
+        }
         Ok(())
     }
 
@@ -161,7 +186,7 @@ impl Store {
         .bind(attempt.error_class.is_none())
         .bind(attempt.duration_ms)
         .bind(attempt.timestamp.as_microsecond())
-        .bind(json(attempt)?)
+        .bind(json(&kept(attempt))?)
         .execute(&mut *transaction)
         .await?;
         transaction.commit().await?;
@@ -253,4 +278,15 @@ fn webhook(row: &SqliteRow) -> Result<Webhook> {
         secret: Secret::new(row.try_get::<String, _>("secret")?),
         created_at: clock::from_micros(row.try_get("created_at")?),
     })
+}
+
+/// The part of an attempt that is stored: labels of a sandbox can make a body long.
+fn kept(attempt: &Attempt) -> Attempt {
+    let mut kept = attempt.clone();
+    if kept.request_body.len() > ATTEMPT_BODY_BYTES {
+        let end = kept.request_body.floor_char_boundary(ATTEMPT_BODY_BYTES);
+        kept.request_body.truncate(end);
+        kept.request_body.push('…');
+    }
+    kept
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body_util::Full;
 use opentelemetry_http::{HttpClient, HttpError};
+use tokio::net::TcpStream;
 
 use crate::outbound::{self, Tls};
 
@@ -45,6 +46,7 @@ impl Post {
         let authority = uri.authority().map_or(host, |authority| authority.as_str());
         let authority = HeaderValue::from_str(authority).map_err(|err| err.to_string())?;
         request.headers_mut().insert(header::HOST, authority);
-        outbound::send(address, is_secure.then_some((&self.tls, host)), request).await
+        let stream = TcpStream::connect(address).await.map_err(|err| err.to_string())?;
+        outbound::send(stream, is_secure.then_some((&self.tls, host)), request).await
     }
 }

@@ -1,12 +1,9 @@
 //! Leftovers of volumes that could not be removed at once, most likely because a sandbox kept writing there. They are tried
 //! again until they are gone. The next start finds those that a stopped server has not removed.
 
-use std::io;
-use std::path::Path;
 use std::time::Duration;
 
-use sandcove_image::files::FileTree;
-use sandcove_isolate::Backend;
+use sandcove_host::Host;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -33,7 +30,7 @@ pub(super) struct Leftovers(mpsc::Sender<Leftover>);
 
 impl Leftovers {
     /// A queue, and the task that removes what is added to it.
-    pub(super) fn new(backend: Backend) -> (Self, impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn new(backend: Host) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         (Self(sender), remove_all(backend, receiver))
     }
@@ -46,7 +43,7 @@ impl Leftovers {
     }
 }
 
-async fn remove_all(backend: Backend, mut added: mpsc::Receiver<Leftover>) {
+async fn remove_all(backend: Host, mut added: mpsc::Receiver<Leftover>) {
     let mut waiting = Vec::new();
     let mut pause = FIRST_PAUSE;
     while let Some(first) = added.recv().await {
@@ -76,28 +73,16 @@ async fn remove_all(backend: Backend, mut added: mpsc::Receiver<Leftover>) {
 }
 
 impl Leftover {
-    async fn remove(&self, backend: &Backend) -> Result<()> {
-        let failed = |source| Error::from_volume("remove a tree", source);
+    async fn remove(&self, backend: &Host) -> Result<()> {
         match self {
             Self::Volume(name) => {
                 let removed = backend.delete_volume(name).await;
                 removed.map_err(|source| Error::Volume { action: "delete", source })
             }
             Self::Tree { volume, name } => {
-                let (directory, name) = (backend.volume_dir().join(volume), name.clone());
-                let done = tokio::task::spawn_blocking(move || take_apart(&directory, &name)).await;
-                done.unwrap_or_else(|err| Err(io::Error::other(err))).map_err(failed)
+                backend.volume(volume).take_apart(name).await.map_err(Error::VolumeFiles)
             }
         }
-    }
-}
-
-fn take_apart(directory: &Path, name: &str) -> io::Result<()> {
-    match FileTree::open(directory) {
-        Ok(tree) => tree.take_apart(name),
-        // The volume has been deleted meanwhile.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
     }
 }
 
@@ -107,7 +92,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_has_a_bound() {
-        let (leftovers, _task) = Leftovers::new(Backend::fake());
+        let (leftovers, _task) = Leftovers::new(Host::here(sandcove_isolate::Backend::fake()));
         for n in 0..MAX_WAITING + 10 {
             leftovers.add(Leftover::Volume(n.to_string()));
         }

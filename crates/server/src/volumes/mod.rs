@@ -1,29 +1,26 @@
 //! Volumes: files that outlive sandboxes and that several sandboxes may mount at once (contract: control-plane, section 11).
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod leftovers;
 mod token;
 
 use std::collections::HashSet;
 
-use sandcove_image::files::{FileError, FileTree};
-use sandcove_isolate::{Backend, Mount};
+use sandcove_host::{Host, VolumeFiles};
+use sandcove_isolate::Mount;
 use uuid::Uuid;
 
 use self::leftovers::{Leftover, Leftovers};
+use crate::domain::limits::{MOUNT_PATH_BYTES, MOUNTS, VOLUME_NAME};
 use crate::domain::sandbox::VolumeMount;
 use crate::domain::team::Team;
 use crate::domain::volume::Volume;
-use crate::store::Store;
+use crate::store::{Inserted, Store};
 use crate::{Error, Result, clock};
 
 /// Lifetime of a token, seconds.
 const TOKEN_SECONDS: i64 = 3600;
-/// Maximum number of volumes of one team.
-const MAX_VOLUMES: usize = 1000;
-/// Maximum number of volumes mounted in one sandbox.
-const MAX_MOUNTS: usize = 16;
-/// Maximum length of a name, characters.
-const MAX_NAME: usize = 128;
 /// Directories that a sandbox needs; a volume mounted there would hide them.
 const RESERVED: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
@@ -31,7 +28,7 @@ const RESERVED: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 #[derive(Clone)]
 pub struct Volumes {
     store: Store,
-    backend: Backend,
+    backend: Host,
     tokens: token::Tokens,
     /// Maximum size of a volume, MiB.
     max_mib: u64,
@@ -42,7 +39,7 @@ impl Volumes {
     /// The volumes, and the task that removes leftovers, to be run until the server stops.
     pub(crate) async fn new(
         store: Store,
-        backend: Backend,
+        backend: Host,
         max_mib: u64,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static)> {
         let tokens = token::Tokens::new(store.server_secret("volume tokens").await?);
@@ -54,15 +51,13 @@ impl Volumes {
     pub(crate) async fn sweep(&self) -> Result<()> {
         let known: HashSet<String> =
             self.store.all_volumes().await?.iter().map(|volume| volume.id.to_string()).collect();
-        let directory = self.backend.volume_dir();
-        let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
-        for entry in entries {
-            let name = entry.file_name().to_string_lossy().into_owned();
+        let failed = |source| Error::Volume { action: "list", source };
+        for name in self.backend.volume_names().await.map_err(failed)? {
             if !known.contains(&name) && Uuid::parse_str(&name).is_ok() {
                 self.delete_directory(name).await;
                 continue;
             }
-            match FileTree::open(&entry.path()).and_then(|tree| tree.clean()) {
+            match self.backend.volume(&name).clean().await {
                 Ok(trees) => trees.into_iter().for_each(|tree| self.remove_later(&name, tree)),
                 Err(err) => {
                     tracing::warn!(volume = name, error = %err, "unfinished work in a volume was not removed");
@@ -88,12 +83,14 @@ impl Volumes {
     /// Creates a volume. Its directory is created before its row, so that every row has a directory.
     pub async fn create(&self, team: &Team, name: &str) -> Result<Volume> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(allowed) {
+        if name.is_empty() || name.len() > VOLUME_NAME || !name.bytes().all(allowed) {
             let form = "must be 1 to 128 characters of a-z, A-Z, 0-9, _ and -";
             return Err(Error::InvalidRequest(format!("property \"name\" {form}")));
         }
-        if self.store.count_volumes(team).await? >= MAX_VOLUMES as i64 {
-            return Err(Error::TooManyOfTeam { max: MAX_VOLUMES, what: "volumes" });
+        let too_many = || Error::TooManyOfTeam { max: team.quota.volumes as usize, what: "volumes" };
+        // Two requests at once may both pass; the row of the second is refused.
+        if self.store.count_volumes(team).await? >= i64::from(team.quota.volumes) {
+            return Err(too_many());
         }
         let volume = Volume { id: Uuid::new_v4(), name: name.to_owned() };
         let directory = volume.id.to_string();
@@ -104,13 +101,15 @@ impl Volumes {
         let size = team.caps.disk_mib.min(self.max_mib);
         self.backend.create_volume(&directory, size).await.map_err(failed)?;
         let inserted = self.store.insert_volume(team, &volume).await;
-        if !matches!(inserted, Ok(true)) {
+        if !matches!(inserted, Ok(Inserted::New)) {
             self.delete_directory(directory).await;
         }
-        if inserted? {
-            Ok(volume)
-        } else {
-            Err(Error::Refused(format!("a volume with the name '{name}' already exists")))
+        match inserted? {
+            Inserted::New => Ok(volume),
+            Inserted::Exists => {
+                Err(Error::Refused(format!("a volume with the name '{name}' already exists")))
+            }
+            Inserted::TooMany => Err(too_many()),
         }
     }
 
@@ -146,13 +145,11 @@ impl Volumes {
     }
 
     /// The files of a volume.
-    pub(crate) async fn open(&self, id: Uuid) -> Result<FileTree> {
+    pub(crate) async fn open(&self, id: Uuid) -> Result<VolumeFiles> {
         if !self.store.has_volume(id).await? {
             return Err(Error::VolumeNotFound(id));
         }
-        let directory = self.backend.volume_dir().join(id.to_string());
-        FileTree::open(&directory)
-            .map_err(|source| Error::VolumeFiles(FileError::Io { action: "open the volume", source }))
+        Ok(self.backend.volume(&id.to_string()))
     }
 
     /// The mounts of a create request, as names of volumes and paths. The error names everything that is wrong with them.
@@ -167,8 +164,8 @@ impl Volumes {
         let volumes = self.store.volumes(team).await?;
         let mut wrong = Vec::new();
         let (mut mounts, mut paths) = (Vec::new(), HashSet::new());
-        if requested.len() > MAX_MOUNTS {
-            wrong.push(format!("at most {MAX_MOUNTS} volumes can be mounted"));
+        if requested.len() > MOUNTS {
+            wrong.push(format!("at most {MOUNTS} volumes can be mounted"));
         }
         for (name, path) in requested {
             let volume = volumes.iter().find(|volume| volume.name == *name);
@@ -194,7 +191,7 @@ impl Volumes {
 
 fn check_path(path: &str) -> std::result::Result<(), &'static str> {
     let Some(rest) = path.strip_prefix('/') else { return Err("is not absolute") };
-    if rest.is_empty() || path.len() > 1024 || path.contains('\0') {
+    if rest.is_empty() || path.len() > MOUNT_PATH_BYTES || path.contains('\0') {
         return Err("cannot be a mount point");
     }
     if rest.split('/').any(|name| matches!(name, "" | "." | "..")) {

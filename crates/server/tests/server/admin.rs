@@ -219,7 +219,7 @@ async fn starts_beyond_what_the_host_takes_wait_for_their_turn() {
         let waiting = || async {
             admin(&server, "GET", "/nodes", Value::Null).await.json()[0]["sandboxStartingCount"] == 1
         };
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let deadline = tokio::time::Instant::now() + crate::support::WAIT;
         while !waiting().await {
             assert!(tokio::time::Instant::now() < deadline, "no start waits");
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::support::{KEY, Server};
+use crate::support::{KEY, Server, host};
 
 #[tokio::test]
 async fn credentials_are_needed_and_judged() {
@@ -132,14 +132,17 @@ async fn the_list_of_teams_comes_with_a_key_that_works() {
 async fn a_first_key_is_made_up_once_and_stored_as_a_hash_only() {
     let directory = tempfile::tempdir().unwrap();
     let config = sandcove_server::Config::new(directory.path());
-    let app = sandcove_server::App::start(config.clone(), sandcove_isolate::Backend::fake()).await.unwrap();
+    let app = sandcove_server::App::start(config.clone(), host(&sandcove_isolate::fake::Fake::default()))
+        .await
+        .unwrap();
     let key = app.new_key().unwrap().expose().to_owned();
     assert!(key.starts_with("e2b_") && key.len() == 44);
     assert!(app.store().team_of_key(&key).await.unwrap().unwrap().is_default);
     app.stop().await;
     let database = std::fs::read(directory.path().join("sandcove.db")).unwrap();
     assert!(!database.windows(key.len()).any(|window| window == key.as_bytes()));
-    let app = sandcove_server::App::start(config, sandcove_isolate::Backend::fake()).await.unwrap();
+    let app =
+        sandcove_server::App::start(config, host(&sandcove_isolate::fake::Fake::default())).await.unwrap();
     assert!(app.new_key().is_none());
     assert!(app.store().team_of_key(&key).await.unwrap().is_some());
     app.stop().await;

@@ -131,7 +131,7 @@ async fn a_pause_is_told_once_whatever_becomes_of_its_processes() {
     let mode = async |server: &Server, id: &str| {
         server.get(&format!("/sandboxes/{id}")).await.json()["pauseMode"].clone()
     };
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + crate::support::WAIT;
     while mode(&server, &dead).await != "filesystem" {
         assert!(tokio::time::Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -150,7 +150,7 @@ async fn a_pause_is_told_once_whatever_becomes_of_its_processes() {
 async fn why_a_sandbox_ended_is_told() {
     let server = Server::start().await;
     let reason = async |server: &Server, id: &str| {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let deadline = tokio::time::Instant::now() + crate::support::WAIT;
         loop {
             let events = server.get(&format!("/events/sandboxes/{id}")).await.json();
             if events[0]["eventLabel"] == "kill" {
@@ -196,7 +196,7 @@ async fn receivers_are_told_in_order_and_can_check_who_tells() {
     assert_eq!((&event["version"], &event["sandbox_id"]), (&json!("v2"), &json!(sandbox)));
 
     let path = format!("/events/webhooks/{id}/deliveries");
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + crate::support::WAIT;
     let deliveries = loop {
         let deliveries = server.get(&format!("{path}?limit=2&orderAsc=true")).await.json();
         if deliveries["nextCursor"].is_string() {
@@ -236,7 +236,7 @@ async fn what_was_not_told_is_told_after_a_restart() {
         let data = server.get(&path).await.json()["data"].clone();
         data[0]["attempts"].as_array().map_or(Vec::new(), Clone::clone)
     };
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + crate::support::WAIT;
     while attempts(&server).await.is_empty() {
         assert!(tokio::time::Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -261,7 +261,7 @@ async fn private_networks_are_not_called_unless_the_operator_says_so() {
     let receiver = Receiver::start().await;
     let id = hook(&server, &receiver.url, &all()).await;
     server.id(json!({})).await;
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + crate::support::WAIT;
     let attempt = loop {
         let data = server.get(&format!("/events/webhooks/{id}/deliveries")).await.json();
         if let Some(attempt) = data["data"][0]["attempts"].get(0) {
@@ -291,7 +291,7 @@ async fn webhooks_are_made_changed_and_deleted() {
         (&json!(false), &json!("off"), &json!(receiver.url))
     );
     server.id(json!({})).await;
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + crate::support::WAIT;
     let stats = loop {
         let stats = server.get(&format!("{path}/stats")).await.json();
         if stats["total"] != 0 {

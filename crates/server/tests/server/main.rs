@@ -3,7 +3,10 @@
 
 mod admin;
 mod auth;
+mod build_calls;
+mod builds;
 mod create;
+mod edges;
 mod events;
 mod idempotency;
 mod keys;
@@ -14,10 +17,13 @@ mod observe;
 mod old_clients;
 mod openapi;
 mod proxy;
+mod quotas;
 mod restart;
 mod snapshots;
 mod support;
+mod tags;
 mod templates;
+mod uploads;
 mod volumes;
 mod wake;
 mod walk;

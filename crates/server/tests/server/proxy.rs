@@ -299,18 +299,18 @@ async fn large_bodies_go_both_ways() {
 }
 
 /// Sends a request by hand and gives back the connection.
-async fn raw(server: &Server, head: &str) -> TcpStream {
+pub async fn raw(server: &Server, head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(head.as_bytes()).await.unwrap();
     stream
 }
 
-async fn read_until(stream: &mut TcpStream, text: &str) -> String {
+pub async fn read_until(stream: &mut TcpStream, text: &str) -> String {
     let mut seen = Vec::new();
     let mut buffer = [0; 4096];
     while !String::from_utf8_lossy(&seen).contains(text) {
         let read =
-            tokio::time::timeout(Duration::from_secs(5), stream.read(&mut buffer)).await.unwrap().unwrap();
+            tokio::time::timeout(crate::support::WAIT, stream.read(&mut buffer)).await.unwrap().unwrap();
         assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&seen));
         seen.extend_from_slice(&buffer[..read]);
     }
@@ -320,14 +320,14 @@ async fn read_until(stream: &mut TcpStream, text: &str) -> String {
 /// Reads up to the end of the connection, which has to be a reset.
 async fn read_to_reset(stream: &mut TcpStream) -> Vec<u8> {
     let mut seen = Vec::new();
-    let end = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut seen)).await;
+    let end = tokio::time::timeout(crate::support::WAIT, stream.read_to_end(&mut seen)).await;
     let error = end.expect("still open").expect_err("closed, not reset");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     seen
 }
 
 /// Everything up to the end of the connection; a reset is an end too.
-async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+pub async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut seen = Vec::new();
     let _ = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut seen))
         .await
@@ -544,4 +544,49 @@ async fn header_names_are_written_as_programs_that_look_at_bytes_expect_them() {
         answer.contains("\r\nContent-Length: 2\r\n") && answer.contains("\r\nX-Other: v\r\n"),
         "{answer}"
     );
+}
+
+#[tokio::test]
+async fn interim_answers_without_end_are_cut_off() {
+    let server = Server::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    server.fake.listen(8080, listener.local_addr().unwrap());
+    let service = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let hints = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n".repeat(100);
+        let mut sent = 0;
+        while sent < 1 << 30 && stream.write_all(hints.as_bytes()).await.is_ok() {
+            sent += hints.len();
+        }
+        sent
+    });
+    let id = server.id(json!({})).await;
+    let host = format!("8080-{id}.localhost");
+    let reply = server.send("GET", "/", &[("host", &host)], "").await;
+    assert_eq!(reply.status, 502);
+    assert!(service.await.unwrap() < 1 << 30);
+}
+
+#[tokio::test]
+async fn an_answer_after_interim_answers_is_passed_on() {
+    let server = Server::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    server.fake.listen(8080, listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for _ in 0..2 {
+            read_until(&mut stream, "\r\n\r\n").await;
+            let hints = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n".repeat(1000);
+            stream.write_all(hints.as_bytes()).await.unwrap();
+            let head = "HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n";
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(&vec![b'a'; 4_000_000]).await.unwrap();
+        }
+    });
+    let id = server.id(json!({})).await;
+    let host = format!("8080-{id}.localhost");
+    for _ in 0..2 {
+        let reply = server.send("GET", "/", &[("host", &host)], "").await;
+        assert_eq!((reply.status.as_u16(), reply.text.len()), (200, 4_000_000), "on one connection");
+    }
 }

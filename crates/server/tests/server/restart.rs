@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 
 use crate::proxy::echo;
-use crate::support::{Server, sandbox_id, wait_until};
+use crate::support::{Server, host, sandbox_id, wait_until};
 
 #[tokio::test]
 async fn sandboxes_survive_a_restart_as_they_were() {
@@ -83,8 +83,7 @@ async fn a_lost_database_makes_no_orphans() {
     let error = {
         let empty = tempfile::tempdir().unwrap();
         let config = sandcove_server::Config::new(empty.path());
-        let backend = sandcove_isolate::Backend::Fake(server.fake.clone());
-        let error = sandcove_server::App::start(config, backend).await.err().unwrap();
+        let error = sandcove_server::App::start(config, host(&server.fake)).await.err().unwrap();
         assert_eq!(
             std::fs::read_dir(empty.path()).unwrap().count(),
             0,
@@ -113,7 +112,11 @@ fn write_as_earlier_servers(database: &Path, with_build: bool) {
                   'build_id', details ->> '$.build.build_id', 'alias', details ->> '$.build.name', \
                   'envd_version', details ->> '$.build.envd_version')";
     let rest = if with_build { "details" } else { "json_remove(details, '$.build')" };
-    let sql = format!("UPDATE sandboxes SET details = json_set({rest}, '$.source', {source})");
+    execute(database, format!("UPDATE sandboxes SET details = json_set({rest}, '$.source', {source})"));
+}
+
+/// Changes the database of a server that has stopped.
+fn execute(database: &Path, sql: String) {
     let options = SqliteConnectOptions::new().filename(database);
     let write = async move {
         let mut connection = options.connect().await.unwrap();
@@ -151,6 +154,33 @@ async fn sandboxes_of_earlier_servers_are_found_again() {
 }
 
 #[tokio::test]
+async fn sandboxes_of_earlier_servers_keep_the_alias_and_the_agent_they_started_with() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    let files = server.data_files();
+    let database = files.iter().find(|file| file.ends_with("sandcove.db")).unwrap();
+    // As if the row of the build were of a later release.
+    let earlier = "UPDATE sandboxes SET details = json_set(details, '$.source.alias', 'earlier', \
+                   '$.source.envd_version', '0.1.2')";
+    let server = server
+        .restart_with(|| {
+            write_as_earlier_servers(database, false);
+            execute(database, earlier.to_owned());
+        })
+        .await;
+    let started_with = async |server: &Server| {
+        let detail = server.get(&format!("/sandboxes/{id}")).await.json();
+        (detail["alias"].clone(), detail["envdVersion"].clone())
+    };
+    assert_eq!(started_with(&server).await, (json!("earlier"), json!("0.1.2")));
+    // A pause writes the row anew.
+    let pause = format!("/sandboxes/{id}/pause");
+    assert_eq!(server.call("POST", &pause, json!({ "memory": false })).await.code(), 204);
+    let server = server.restart().await;
+    assert_eq!(started_with(&server).await, (json!("earlier"), json!("0.1.2")));
+}
+
+#[tokio::test]
 async fn paused_sandboxes_outlive_their_processes() {
     let server = Server::start().await;
     let mut ids = Vec::new();
@@ -184,7 +214,7 @@ async fn files_and_snapshots_no_row_knows_are_swept() {
     let kept = server.fake.snapshots();
     let handle =
         sandcove_isolate::Backend::Fake(server.fake.clone()).adopt(&sandbox_id(&id)).await.unwrap().unwrap();
-    handle.snapshot("of-a-crash").await.unwrap();
+    handle.snapshot("of-a-crash", 0).await.unwrap();
     let server = server.restart().await;
     assert_eq!(server.fake.snapshots(), kept);
     server.id(json!({ "templateID": snapshot })).await;

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use sandcove_host::Host;
 use sandcove_isolate::Backend;
 use sandcove_isolate::fake::Fake;
 use sandcove_server::domain::template::TemplateRecord;
@@ -19,7 +20,7 @@ use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -67,6 +68,13 @@ impl Reply {
     }
 }
 
+/// The host side at the other end of a socket, as for a server without privileges.
+pub fn host(fake: &Fake) -> Host {
+    let (near, far) = UnixStream::pair().unwrap();
+    tokio::spawn(sandcove_host::serve(Backend::Fake(fake.clone()), far));
+    Host::there(near)
+}
+
 impl Server {
     pub async fn start() -> Self {
         Self::with(|_| ()).await
@@ -84,7 +92,7 @@ impl Server {
         config.grace = Duration::from_millis(500);
         change(&mut config);
         fake.keep_volumes_in(directory.path().join("volumes"));
-        let app = App::start(config, Backend::Fake(fake.clone())).await.unwrap();
+        let app = App::start(config, host(&fake)).await.unwrap();
         app.templates().upsert_builtin(base()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -114,7 +122,7 @@ impl Server {
         self.task.await.unwrap();
         between();
         let config = Config::new(self.directory.path());
-        let error = App::start(config, Backend::Fake(self.fake.clone())).await.err().unwrap();
+        let error = App::start(config, host(&self.fake)).await.err().unwrap();
         (Self::on(self.directory, self.fake, |_| ()).await, error)
     }
 
@@ -195,6 +203,7 @@ impl Server {
             max_session: Duration::from_secs(3600),
             caps: sandcove_server::domain::team::Caps::default(),
             events_ttl_days: 7,
+            quota: sandcove_server::domain::team::Quota::default(),
         };
         self.app.store().add_team(&team).await.unwrap();
         self.app.store().add_key(&team, "k", &Secret::new("e2b_00")).await.unwrap();
@@ -207,19 +216,25 @@ impl Server {
     }
 
     pub async fn wait_for_pause_mode(&self, id: &str, wanted: &str) {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        self.wait_for(&format!("/sandboxes/{id}"), "/pauseMode", wanted.into()).await;
+    }
+
+    /// Waits for a member of an answer, at a JSON pointer, to become `wanted`.
+    pub async fn wait_for(&self, path: &str, pointer: &str, wanted: Value) {
+        let deadline = tokio::time::Instant::now() + WAIT;
         loop {
-            let mode = self.get(&format!("/sandboxes/{id}")).await.json()["pauseMode"].clone();
-            if mode == wanted {
+            let answer = self.get(path).await.json();
+            let now = answer.pointer(pointer);
+            if now == Some(&wanted) {
                 return;
             }
-            assert!(tokio::time::Instant::now() < deadline, "{id} keeps {mode}, not {wanted}");
+            assert!(tokio::time::Instant::now() < deadline, "{pointer} of {path} is {now:?}, not {wanted}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
     pub async fn wait_for_state(&self, id: &str, wanted: Option<&str>) {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let deadline = tokio::time::Instant::now() + WAIT;
         loop {
             let state = self.state(id).await;
             if state.as_deref() == wanted {
@@ -230,6 +245,9 @@ impl Server {
         }
     }
 }
+
+/// How long a test waits for what must come: only a failure takes so long, on the busiest machine.
+pub const WAIT: Duration = Duration::from_secs(60);
 
 pub fn base() -> TemplateRecord {
     TemplateRecord {
@@ -245,10 +263,13 @@ pub fn base() -> TemplateRecord {
             cwd: "/".into(),
             ready_port: None,
             zygote: false,
+            once: false,
+            ready_command: None,
         }],
         env: BTreeMap::from([("FROM_TEMPLATE".into(), "1".into()), ("BOTH".into(), "template".into())]),
         default_user: "user".into(),
         default_workdir: Some("/home/user".into()),
+        build_env: BTreeMap::new(),
         cpu_count: 2,
         memory_mib: 512,
         disk_mib: 1024,
@@ -264,7 +285,7 @@ pub fn sandbox_id(id: &str) -> SandboxId {
 }
 
 pub async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + WAIT;
     while !condition() {
         assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

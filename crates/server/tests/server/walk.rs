@@ -6,6 +6,7 @@ use sandcove_server::{Route, routes};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::build_calls::{begin_of, finish};
 use crate::proxy::echo;
 use crate::support::{Reply, Server, own_ids};
 
@@ -20,6 +21,9 @@ struct Owned {
     team: String,
     sandbox: String,
     template: String,
+    /// A template with a build that is ready, and one that waits.
+    built: String,
+    waiting: String,
     api_key: String,
     access_token: String,
     volume: String,
@@ -68,6 +72,8 @@ impl Owned {
             token: token.expose().to_owned(),
             team,
             template: String::new(),
+            built: String::new(),
+            waiting: String::new(),
             sandbox: String::new(),
             api_key: String::new(),
             access_token: String::new(),
@@ -95,6 +101,17 @@ impl Owned {
         let made = server.call_as(&self.key, "POST", &path, json!({})).await;
         assert_eq!(made.status, 201, "{}", made.text);
         self.template = made.json()["snapshotID"].as_str().unwrap().split(':').next().unwrap().to_owned();
+        for is_ready in [true, false] {
+            let body = json!({ "name": "walked" });
+            let made = server.call_as(&self.key, "POST", "/v3/templates", body).await;
+            assert_eq!(made.status, 202, "{}", made.text);
+            self.built = made.json()["templateID"].as_str().unwrap().to_owned();
+            self.waiting = made.json()["buildID"].as_str().unwrap().to_owned();
+            if is_ready {
+                begin_of(server, &team, &made.json()).await;
+                assert!(finish(server, &made.json(), "t-walked").await);
+            }
+        }
         let name = json!({ "name": format!("v{}", Uuid::new_v4()) });
         let made = server.call_as(&self.key, "POST", "/volumes", name).await;
         assert_eq!(made.status, 201, "{}", made.text);
@@ -136,7 +153,8 @@ impl Owned {
 fn scheme(route: &Route) -> Scheme {
     let first = route.path.split('/').nth(1).unwrap();
     match first {
-        "health" | "metrics" | "nodes" | "admin" | "openapi.json" => Scheme::Other,
+        // A link for an upload is its own credential.
+        "health" | "metrics" | "nodes" | "admin" | "openapi.json" | "upload" => Scheme::Other,
         "teams" if route.path == "/teams" => Scheme::Person,
         "api-keys" | "access-tokens" => Scheme::Person,
         "volumecontent" => Scheme::Volume,
@@ -151,7 +169,11 @@ fn call(route: &Route, owner: Option<&Owned>) -> Call {
         None => unknown.to_owned(),
     };
     let sandbox = id(|o| &o.sandbox, UNKNOWN_SANDBOX);
-    let template = id(|o| &o.template, UNKNOWN_TEMPLATE);
+    let is_of_build = ["/builds/", "/files/", "/tags"].iter().any(|part| route.path.contains(part));
+    let template = match (route.method.as_str(), is_of_build) {
+        ("PATCH", _) | (_, true) => id(|o| &o.built, UNKNOWN_TEMPLATE),
+        _ => id(|o| &o.template, UNKNOWN_TEMPLATE),
+    };
     let first = route.path.trim_start_matches("/v2").split('/').nth(1).unwrap();
     let path = match first {
         "sandboxes" => route.path.replace("{id}", &sandbox),
@@ -159,7 +181,9 @@ fn call(route: &Route, owner: Option<&Owned>) -> Call {
         "templates" => {
             let path = route.path.replace("{alias}", &template).replace("{id}", &template);
             // A name of two parts: namespace and name.
-            path.replace(&format!("{template}/{{name}}"), &format!("{template}/private"))
+            let path = path.replace(&format!("{template}/{{name}}"), &format!("{template}/private"));
+            let path = path.replace("{build}", &id(|o| &o.waiting, UNKNOWN_UUID));
+            path.replace("{hash}", &"0".repeat(64)).replace("{tag}", "default")
         }
         "api-keys" => route.path.replace("{id}", &id(|o| &o.api_key, UNKNOWN_UUID)),
         "access-tokens" => route.path.replace("{id}", &id(|o| &o.access_token, UNKNOWN_UUID)),
@@ -176,6 +200,7 @@ fn call(route: &Route, owner: Option<&Owned>) -> Call {
         "/volumecontent/{id}/path" | "/volumecontent/{id}/file" => "?path=/directory/file".to_owned(),
         "/volumecontent/{id}/dir" => "?path=/directory".to_owned(),
         "/teams/{id}/metrics/max" => "?metric=concurrent_sandboxes".to_owned(),
+        "/templates/{id}/tags/exists" => "?tag=default".to_owned(),
         "/sandboxes/metrics" => format!("?sandbox_ids={sandbox}"),
         _ => String::new(),
     };
@@ -188,6 +213,10 @@ fn call(route: &Route, owner: Option<&Owned>) -> Call {
         ("POST" | "PATCH", path) if path.starts_with("/api-keys") || path.starts_with("/access-tokens") => {
             json!({ "name": "walk" })
         }
+        ("POST", "/v3/templates" | "/v2/templates") => json!({ "alias": "walked-too" }),
+        ("POST", "/v2/templates/{id}/builds/{build}") => json!({ "fromTemplate": "base" }),
+        ("POST", "/templates/tags") => json!({ "target": template, "tags": ["walk"] }),
+        ("DELETE", "/templates/tags") => json!({ "name": template, "tags": ["walk"] }),
         ("GET" | "DELETE", _) => Value::Null,
         _ => json!({}),
     };
@@ -196,7 +225,7 @@ fn call(route: &Route, owner: Option<&Owned>) -> Call {
 
 /// Templates of others are distinguished from missing ones, because clients read 403 as "exists".
 fn may_be_forbidden(route: &Route) -> bool {
-    route.path.contains("/templates") && route.path.contains('{')
+    route.path.contains("/templates") && (route.path.contains('{') || route.path.ends_with("/tags"))
 }
 
 #[tokio::test]
@@ -277,7 +306,8 @@ async fn operators_calls_are_open_to_no_team() {
 async fn no_call_is_open_without_credentials() {
     let server = Server::start().await;
     for route in routes() {
-        if ["/health", "/openapi.json"].contains(&route.path) {
+        // Links for uploads are tested with them.
+        if ["/health", "/openapi.json", "/upload/{team}/{hash}"].contains(&route.path) {
             continue;
         }
         let path = call(&route, None).path.replace("{id}", UNKNOWN_UUID).replace("{key}", UNKNOWN_UUID);

@@ -12,6 +12,7 @@
 //! ```
 //! A pause keeps memory or only files, and so does a resume: a sandbox that was paused with its memory can be started from
 //! its files. Clients see Pausing as paused, Resuming and Snapshotting as running, and a sandbox in Stopping not at all.
+//! The server demotes paused sandboxes when their memory is needed: that is a pause that keeps only files, from Paused.
 //! Processes that end by themselves lead to Stopping while they run, and to a pause that keeps only files while they are
 //! frozen. A sandbox paused that way has no processes that could end.
 
@@ -78,6 +79,8 @@ pub enum Command {
     },
     /// Resumes the sandbox for traffic that has arrived.
     Wake,
+    /// Releases the memory of a paused sandbox, whose files are kept.
+    Demote,
     /// Removes the sandbox.
     Kill(KillReason),
     /// Sets the end of the session, counted from now.
@@ -95,7 +98,7 @@ pub enum Command {
 /// A change of phase that takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transition {
-    /// A pause: Running to Paused.
+    /// A pause: Running to Paused, or from Paused with memory to Paused with files only.
     Pause(Keep),
     /// A resume: Paused to Running.
     Resume(Keep),
@@ -141,6 +144,11 @@ pub fn decide(phase: Phase, command: &Command) -> Decision {
     match (phase, command) {
         (Phase::Running, Command::Pause(keep)) => Begin(Transition::Pause(*keep)),
         (Phase::Running, Command::Resume { .. }) => Deny(Denial::AlreadyRunning),
+        (Phase::Paused(Keep::Memory), Command::Demote) => Begin(Transition::Pause(Keep::Files)),
+        (Phase::Paused(Keep::Files), Command::Demote) => Deny(Denial::AlreadyPaused),
+        (Phase::Running | Phase::Snapshotting | Phase::Pausing(_) | Phase::Resuming(_), Command::Demote) => {
+            Deny(Denial::InTransition)
+        }
         (Phase::Running, Command::Connect { .. } | Command::Wake) => Apply,
         (Phase::Running, Command::Snapshot(_) | Command::Fork(_)) => Begin(Transition::Snapshot),
 

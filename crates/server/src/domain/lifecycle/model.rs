@@ -36,6 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         keep().prop_map(move |from| Command::Connect { from, timeout }),
         prop::sample::select(vec![
             Command::Wake,
+            Command::Demote,
             Command::Kill(KillReason::Request),
             Command::SetTimeout(timeout),
             Command::Refresh(timeout),
@@ -83,6 +84,7 @@ impl Model {
             }
             Command::Connect { .. } => false,
             Command::Wake => self.suspended && !self.in_memory && !changing,
+            Command::Demote => !self.suspended || !self.in_memory || changing,
             Command::SetTimeout(_) | Command::Refresh(_) | Command::SetNetwork(_) => {
                 self.suspended || matches!(self.changing_to, Some(Transition::Pause(_)))
             }

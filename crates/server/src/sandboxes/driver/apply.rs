@@ -33,6 +33,7 @@ impl Driver {
             Command::Wake
             | Command::Pause(_)
             | Command::Resume { .. }
+            | Command::Demote
             | Command::Kill(_)
             | Command::Snapshot(_)
             | Command::Fork(_) => return Ok(Outcome::WasRunning),

@@ -4,20 +4,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use sandcove_isolate::{Handle, crash};
+use sandcove_host::Handle;
+use sandcove_isolate::crash;
 use sandcove_wire::api::observe::LogLevel;
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use super::{Driver, LastOutcome};
 use crate::domain::event::LifecycleEvent;
+use crate::domain::frozen::Frozen;
 use crate::domain::lifecycle::{Command, Keep, Phase, Session, Transition};
 use crate::domain::sandbox::{Settings, StoredState};
 use crate::sandboxes::command::{Outcome, QueuedCommand, Reply, answer, answer_all};
 use crate::sandboxes::live_session::LiveSession;
 use crate::sandboxes::log::SandboxLog;
+use crate::sandboxes::memory;
 use crate::sandboxes::transition::{TransitionContext, TransitionFuture};
+use crate::sandboxes::view::View;
 use crate::{Error, Result, clock, events, traces};
 
 /// Minimum duration of a pause or resume, so that simultaneous commands share its answer: without it the second one would
@@ -47,7 +52,7 @@ impl Driver {
         let (timeout, auto_pause, settle) = match queued.command {
             Command::Resume { timeout, auto_pause, .. } => (timeout, auto_pause, SETTLE),
             Command::Connect { timeout, .. } => (timeout, None, Duration::ZERO),
-            Command::Wake => (self.view.borrow().details.timeout.max(MIN_WAKE_SESSION), None, Duration::ZERO),
+            Command::Wake => (self.wake_timeout(), None, Duration::ZERO),
             Command::Pause(_) => (Duration::ZERO, None, SETTLE),
             _ => Default::default(),
         };
@@ -56,6 +61,16 @@ impl Driver {
                 Ok(permit) => self.permit = Some(permit),
                 Err(error) => return answer(queued.reply, Err(error)),
             }
+        }
+        match queued.command {
+            Command::Pause(_) => {
+                match self.shared.admission.reserve_pause(self.team.id, self.team.quota.paused) {
+                    Ok(permit) => self.paused_permit = Some(permit),
+                    Err(error) => return answer(queued.reply, Err(error)),
+                }
+            }
+            Command::Demote => self.set_demoted(true),
+            _ => {}
         }
         let name = match queued.command {
             Command::Snapshot(name) | Command::Fork(name) => name,
@@ -73,8 +88,16 @@ impl Driver {
         }
     }
 
+    /// Length of the session that begins when traffic resumes the sandbox.
+    pub(super) fn wake_timeout(&self) -> Duration {
+        self.view.borrow().details.timeout.max(MIN_WAKE_SESSION)
+    }
+
     /// Begins a transition. `name` is that of a snapshot; `cause` is the span of the command.
     pub(super) fn begin(&mut self, transition: Transition, settle: Duration, name: String, cause: &Span) {
+        if matches!(transition, Transition::Pause(_)) && self.paused_permit.is_none() {
+            self.paused_permit = Some(self.shared.admission.adopt_pause(self.team.id));
+        }
         let context = TransitionContext {
             shared: self.shared.clone(),
             view: self.view.borrow().clone(),
@@ -83,7 +106,7 @@ impl Driver {
         let future = match transition {
             Transition::Pause(keep) => context.pause(keep),
             Transition::Resume(from) => context.resume(from),
-            Transition::Snapshot => context.snapshot(name),
+            Transition::Snapshot => context.snapshot(name, self.team.account()),
             Transition::Stop => context.stop(self.kill_reason),
         };
         let future: TransitionFuture = if settle.is_zero() {
@@ -143,6 +166,11 @@ impl Driver {
         let last = |outcome: &Outcome| LastOutcome { transition, outcome: *outcome, sent_at: Instant::now() };
         self.last_outcome = outcome.as_ref().ok().map(last);
         answer_all(joined, outcome);
+        if std::mem::take(&mut self.has_no_room) {
+            self.set_demoted(true);
+            self.shared.telemetry.sandbox_demoted();
+            self.begin(Transition::Pause(Keep::Files), Duration::ZERO, String::new(), &Span::none());
+        }
         for queued in std::mem::take(&mut self.waiting) {
             self.receive(queued).await;
         }
@@ -210,35 +238,85 @@ impl Driver {
             self.failed_to(Transition::Pause(keep), error);
             return stored.map(|()| Outcome::Done);
         }
-        self.permit = None;
         let stored = match stored {
             // A pause has to survive a crash of the host.
             Ok(()) => self.shared.store.flush().await,
             failed => failed,
         };
-        self.enter(Phase::Paused(keep), None);
         self.log.write(
             LogLevel::Info,
             match keep {
                 Keep::Memory => "sandbox paused",
+                Keep::Files if self.view.borrow().settings.demoted => {
+                    "memory of the paused sandbox released, its files are kept: the limit on memory of paused sandboxes was reached"
+                }
                 Keep::Files => "sandbox paused, only its files are kept",
             },
         );
+        match keep {
+            Keep::Memory => self.enter_frozen().await,
+            Keep::Files => {
+                self.permit = None;
+                self.enter(Phase::Paused(Keep::Files), None);
+            }
+        }
         if let Some(handle) = self.handle.clone() {
             // Reclaiming may take a while, and no caller has to wait for it.
-            tokio::spawn(reclaim_memory(handle, self.log.clone()));
+            tokio::spawn(reclaim_memory(handle, self.log.clone(), self.view.clone()));
         }
         stored.map(|()| Outcome::Done)
+    }
+
+    /// Enters the pause that keeps memory. The sandbox stops counting as running when its memory has room among that of the
+    /// other paused ones; without room it is the next to lose it.
+    async fn enter_frozen(&mut self) {
+        let shared = self.shared.clone();
+        self.refresh_team().await;
+        let (id, quota) = (self.view.borrow().details.id.clone(), self.team.quota);
+        let mut newcomer = self.frozen().await;
+        if !memory::has_room(&shared, &id, newcomer, &quota)
+            && let Some(handle) = &self.handle
+        {
+            // Cached files may be most of it.
+            let _ = handle.reclaim().await;
+            newcomer = self.frozen().await;
+        }
+        let room = memory::make_room(&shared, &id, newcomer, &quota).await;
+        self.view.send_modify(|view| view.memory = newcomer.bytes);
+        self.enter(Phase::Paused(Keep::Memory), None);
+        match room {
+            Some(_reserved) => self.permit = None,
+            None => self.has_no_room = true,
+        }
+    }
+
+    /// The sandbox as one whose processes were frozen just now.
+    async fn frozen(&mut self) -> Frozen {
+        let details = self.view.borrow().details.clone();
+        let bytes = match &self.handle {
+            // All that it may have, when it is not known what it has.
+            Some(handle) => {
+                handle.usage().await.map_or(details.limits.memory_mib << 20, |usage| usage.memory_bytes)
+            }
+            None => 0,
+        };
+        Frozen { team: details.team, bytes, since: clock::now() }
+    }
+
+    /// Marks the sandbox as one whose memory the server releases, or not. The row of the next transition has the mark.
+    fn set_demoted(&self, demoted: bool) {
+        self.view.send_modify(|view| {
+            view.settings = Arc::new(Settings { demoted, ..(*view.settings).clone() });
+        });
     }
 
     async fn resumed(&mut self, timeout: Duration, auto_pause: Option<bool>) -> Result<Outcome> {
         let session = Session::begin(clock::now(), timeout, self.team.max_session);
         self.view.send_modify(|view| {
             view.session = session;
-            if let Some(pauses) = auto_pause {
-                let on_expiry = view.settings.on_expiry.overridden(pauses);
-                view.settings = Arc::new(Settings { on_expiry, ..(*view.settings).clone() });
-            }
+            let on_expiry = view.settings.on_expiry;
+            let on_expiry = auto_pause.map_or(on_expiry, |pauses| on_expiry.overridden(pauses));
+            view.settings = Arc::new(Settings { on_expiry, demoted: false, ..(*view.settings).clone() });
         });
         let stored = self.store(StoredState::Running, Some(LifecycleEvent::Resumed)).await;
         crash::point("resume.recorded");
@@ -258,7 +336,12 @@ impl Driver {
         self.log.write(LogLevel::Error, &format!("failed to {action} sandbox"));
         // Processes are ended only after the row was written.
         let unwritten = matches!(error, Error::Store(_) | Error::StoreFull(_));
+        let was_demoted = self.view.borrow().settings.demoted;
         let phase = match transition {
+            Transition::Pause(Keep::Files) if unwritten && was_demoted => {
+                self.set_demoted(false);
+                Phase::Paused(Keep::Memory)
+            }
             Transition::Pause(Keep::Files) if unwritten && self.permit.is_some() => Phase::Running,
             Transition::Resume(Keep::Files) if unwritten && self.handle.is_some() => {
                 Phase::Paused(Keep::Memory)
@@ -272,9 +355,15 @@ impl Driver {
         self.enter(phase, live);
     }
 
-    fn enter(&self, phase: Phase, live: Option<Arc<LiveSession>>) {
+    fn enter(&mut self, phase: Phase, live: Option<Arc<LiveSession>>) {
+        if matches!(phase, Phase::Running | Phase::Gone) {
+            self.paused_permit = None;
+        }
         self.view.send_modify(|view| {
             view.phase = phase;
+            if phase != Phase::Paused(Keep::Memory) {
+                view.memory = 0;
+            }
             view.live = live;
         });
     }
@@ -284,10 +373,20 @@ impl Driver {
     }
 }
 
-async fn reclaim_memory(handle: Handle, log: Arc<SandboxLog>) {
+async fn reclaim_memory(handle: Handle, log: Arc<SandboxLog>, view: watch::Sender<View>) {
+    let session = view.borrow().session;
     match handle.reclaim().await {
         Ok(bytes) if bytes >> 20 == 0 => {}
         Ok(bytes) => log.write(LogLevel::Info, &format!("{} MiB of memory given back", bytes >> 20)),
         Err(err) => tracing::debug!(sandbox_id = %handle.id(), error = ?err, "failed to reclaim memory"),
     }
+    let Ok(usage) = handle.usage().await else { return };
+    view.send_if_modified(|view| {
+        // In a later pause it has other memory.
+        let is_same_pause = view.phase == Phase::Paused(Keep::Memory) && view.session == session;
+        if is_same_pause {
+            view.memory = usage.memory_bytes;
+        }
+        is_same_pause
+    });
 }

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use sandcove_isolate::Handle;
+use sandcove_host::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tracing::Span;
 
-use super::admission::Permit;
+use super::admission::{PausedPermit, Permit};
 use super::command::{Outcome, QueuedCommand, answer};
 use super::live_session::LiveSession;
 use super::log::SandboxLog;
@@ -24,7 +24,7 @@ use super::samples::Samples;
 use super::shared::{Entry, Shared};
 use super::view::View;
 use crate::domain::event::KillReason;
-use crate::domain::lifecycle::{Command, Decision, Denial, Phase, Transition, after_crash, decide};
+use crate::domain::lifecycle::{Command, Decision, Denial, Keep, Phase, Transition, after_crash, decide};
 use crate::domain::sandbox::{Stored, StoredState};
 use crate::domain::team::Team;
 use crate::{Error, Result, clock};
@@ -64,8 +64,12 @@ pub(super) struct Driver {
     pub(super) view: watch::Sender<View>,
     commands: mpsc::Receiver<QueuedCommand>,
     pub(super) log: Arc<SandboxLog>,
-    /// Held while the sandbox counts against the team's limit.
+    /// Held while the sandbox counts against the team's limit on running ones.
     permit: Option<Permit>,
+    /// Held while the sandbox counts against the team's limit on paused ones.
+    paused_permit: Option<PausedPermit>,
+    /// Whether the sandbox, once it is paused, has to lose its memory.
+    has_no_room: bool,
     in_flight: Option<InFlight>,
     /// Commands that are decided about when the transition in flight has ended.
     waiting: VecDeque<QueuedCommand>,
@@ -99,12 +103,15 @@ impl Driver {
             }
             StoredState::Paused(keep) => (Phase::Paused(keep), None),
         };
+        let is_paused = matches!(stored.state, StoredState::Paused(_));
+        let paused_permit = is_paused.then(|| shared.admission.adopt_pause(team.id));
         let details = Arc::new(stored.details);
         let (view, watched) = watch::channel(View {
             details: details.clone(),
             settings: Arc::new(stored.settings),
             phase,
             session: stored.session,
+            memory: 0,
             live,
         });
         let (sender, commands) = mpsc::channel(MAILBOX);
@@ -124,6 +131,8 @@ impl Driver {
             commands,
             log,
             permit,
+            paused_permit,
+            has_no_room: false,
             in_flight: None,
             waiting: VecDeque::new(),
             last_outcome: None,
@@ -172,6 +181,24 @@ impl Driver {
         }
     }
 
+    /// Whether traffic resumes the sandbox although only its files are kept: it was paused with memory, which the server has
+    /// released.
+    fn wakes_from_files(&self) -> bool {
+        let view = self.view.borrow();
+        view.phase == Phase::Paused(Keep::Files) && view.settings.demoted
+    }
+
+    /// Reads the limits of the team again, which an operator may have changed.
+    async fn refresh_team(&mut self) {
+        match self.shared.store.team(self.team.id).await {
+            Ok(Some(team)) => self.team = team,
+            Ok(None) => {}
+            Err(err) => {
+                tracing::warn!(team_id = %self.team.id, error = ?err, "the limits of a team were not read");
+            }
+        }
+    }
+
     fn phase(&self) -> Phase {
         self.view.borrow().phase
     }
@@ -184,7 +211,13 @@ impl Driver {
         left.max(barred.unwrap_or_default()).min(MAX_SLEEP)
     }
 
-    async fn receive(&mut self, queued: QueuedCommand) {
+    async fn receive(&mut self, mut queued: QueuedCommand) {
+        if matches!(queued.command, Command::Wake) && self.wakes_from_files() {
+            queued.command = Command::Connect { from: Keep::Files, timeout: self.wake_timeout() };
+        }
+        if matches!(queued.command, Command::Pause(_)) {
+            self.refresh_team().await;
+        }
         match decide(self.phase(), &queued.command) {
             Decision::Begin(transition) => self.begin_for(transition, queued),
             Decision::Join => match &mut self.in_flight {

@@ -1,0 +1,187 @@
+//! The end of a build (contract: templates, section 9.4): the files become a layer, and a sandbox of the finished template shows
+//! that its start command runs and its ready command succeeds.
+
+use sandcove_host::Prepared;
+use sandcove_image::LayerStore;
+use sandcove_isolate::{Error as IsolateError, crash};
+use sandcove_wire::boot::{
+    ENVD_VERSION, READY_COMMAND_FAILED, READY_COMMAND_TIMEOUT, START_COMMAND_FAILED, Service,
+};
+use sandcove_wire::step::GuestStep;
+use uuid::Uuid;
+
+use super::base::Base;
+use super::collect::delete_snapshots;
+use super::engine::{Engine, FINALIZE, Finished, State};
+use super::execute::{environment, line};
+use super::failure::Failure;
+use super::interpreter;
+use super::keys::Key;
+use crate::domain::build::LogLevel;
+use crate::domain::template::TemplateRecord;
+
+/// Version of what the end of a build changes in the files.
+const VERSION: &str = "1";
+
+impl Engine<'_> {
+    /// Makes the files a layer.
+    pub(super) async fn finish(mut self, base: Base, state: State) -> Result<Finished, Failure> {
+        let template = self.job.template.to_string();
+        let mut key = Key::of_base(&["finalize", VERSION, &state.name, &template]);
+        if let Some(service) = interpreter::service(&state.context) {
+            // The backend knows warm interpreters by layers: one with other variables needs a layer of another name.
+            let env = service.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+            key = key.then(["interpreter"].into_iter().chain(env));
+        }
+        let layer = format!("{}{}", LayerStore::WRITTEN_PREFIX, key.short());
+        let is_there = self.shared.backend.has_layer(&path(&layer)).await?;
+        self.note(if is_there { "CACHED " } else { "" }, &format!("Finalizing template build [{key}]"));
+        if !is_there {
+            self.publish(&layer, &state).await?;
+        }
+        self.end_guest().await;
+        let record = self.record(&base, state, &layer);
+        let has_start = record.services.iter().any(|service| service.once);
+        let first = match has_start && !self.is_proven(&record).await? {
+            true => Some(self.verify(&record).await?),
+            false => None,
+        };
+        Ok(Finished { record, first })
+    }
+
+    async fn publish(&mut self, layer: &str, state: &State) -> Result<(), Failure> {
+        let configure = GuestStep::Configure {
+            template_id: self.job.template.to_string(),
+            build_id: self.job.order.build.to_string(),
+        };
+        self.guest(state)
+            .await?
+            .step(&configure)
+            .await
+            .map_err(|failure| failure.prefixed("configuration script failed: "))?;
+        let snapshot = format!("f-{}", Uuid::new_v4().simple());
+        self.snapshot(&snapshot).await?;
+        let published = self.shared.backend.publish_layer(&snapshot, layer).await;
+        crash::point("build.published");
+        delete_snapshots(self.shared, [snapshot]).await;
+        Ok(published?)
+    }
+
+    fn record(&self, base: &Base, state: State, layer: &str) -> TemplateRecord {
+        let spec = &self.job.order.spec;
+        let given = |command: &Option<String>| command.clone().filter(|command| !command.trim().is_empty());
+        let (start_cmd, ready_cmd) = match (given(&spec.start_cmd), given(&spec.ready_cmd)) {
+            (None, None) => (base.start_cmd.clone(), base.ready_cmd.clone()),
+            own => own,
+        };
+        let context = state.context;
+        let interpreter = interpreter::service(&context);
+        let in_context =
+            |command: &Option<String>| command.as_ref().map(|command| line(command, &context.env));
+        let service = Service::of_template(
+            in_context(&start_cmd).as_deref(),
+            in_context(&ready_cmd).as_deref(),
+            &context.user,
+            context.directory(),
+            &environment(&context.env),
+        );
+        let limits = self.limits();
+        TemplateRecord {
+            template_id: self.job.template.clone(),
+            build_id: self.job.order.build,
+            name: self.job.name.clone(),
+            layers: std::iter::once(path(layer)).chain(state.layers).collect(),
+            services: base.services.iter().cloned().chain(interpreter).chain(service).collect(),
+            env: base.env.clone(),
+            default_user: context.user,
+            default_workdir: context.workdir,
+            build_env: context.env,
+            cpu_count: limits.cpus,
+            memory_mib: limits.memory_mib,
+            disk_mib: limits.disk_mib,
+            envd_version: ENVD_VERSION.to_owned(),
+            start_cmd,
+            ready_cmd,
+            snapshot_of: None,
+        }
+    }
+
+    /// Starts a sandbox of the finished template: its agent is ready when the ready command has succeeded.
+    async fn verify(&self, record: &TemplateRecord) -> Result<Prepared, Failure> {
+        if let Some(command) = &record.start_cmd {
+            self.note("", &format!("Running start command: {command}"));
+        }
+        let ready = record.ready_cmd.as_deref().unwrap_or("sleep 20");
+        self.note("", &format!("Waiting for template to be ready: {ready}"));
+        let blueprint = self.shared.templates.blueprint(&self.job.order.team, record);
+        let first = self.shared.backend.prepare(blueprint).await.map_err(why)?;
+        self.note("", "Template is ready");
+        Ok(first)
+    }
+
+    /// Whether an earlier build of the template has shown that the same start command gets ready on the same files.
+    async fn is_proven(&self, record: &TemplateRecord) -> Result<bool, Failure> {
+        if self.job.order.spec.force {
+            return Ok(false);
+        }
+        let earlier = self.shared.store.ready_records(&self.job.template).await?;
+        let is_same = |other: &TemplateRecord| {
+            (&other.layers, &other.services, other.limits())
+                == (&record.layers, &record.services, record.limits())
+        };
+        let is_proven = earlier.iter().any(is_same);
+        if is_proven {
+            self.note("CACHED ", "Template is ready");
+        }
+        Ok(is_proven)
+    }
+
+    fn note(&self, cached: &str, text: &str) {
+        self.job.log.write(LogLevel::Info, Some(FINALIZE), format!("{cached}[finalize] {text}"));
+    }
+}
+
+/// The path of a layer that a sandbox has written, as records of templates name it.
+fn path(layer: &str) -> String {
+    format!("{layer}/upper")
+}
+
+/// The failure of a sandbox that did not become ready.
+fn why(error: IsolateError) -> Failure {
+    let log = match &error {
+        IsolateError::AgentEnded { log, .. } | IsolateError::AgentSlow { log, .. } => log,
+        _ => return error.into(),
+    };
+    let reason = log.lines().rev().find_map(|line| {
+        let at = [START_COMMAND_FAILED, READY_COMMAND_FAILED].iter().find_map(|start| line.find(start))?;
+        Some(line[at..].to_owned())
+    });
+    match (reason, &error) {
+        (Some(reason), _) => Failure::new(reason),
+        (None, IsolateError::AgentSlow { .. }) => {
+            let minutes = READY_COMMAND_TIMEOUT.as_secs() / 60;
+            Failure::new(format!("{READY_COMMAND_FAILED}ready command timed out after {minutes}m0s"))
+        }
+        (None, _) => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(error: IsolateError) -> String {
+        why(error).reason(Uuid::nil()).message
+    }
+
+    #[test]
+    fn a_boot_that_fails_is_explained_by_the_last_reason_in_the_log() {
+        let log = "x\n2026 ERROR start command failed: exit status 3\nmore".to_owned();
+        let ended = IsolateError::AgentEnded { waited_ms: 1, log };
+        assert_eq!(message(ended), "start command failed: exit status 3");
+        let slow = IsolateError::AgentSlow { waited_ms: 1, log: "x".to_owned() };
+        assert_eq!(message(slow), "ready command failed: ready command timed out after 10m0s");
+        let unknown = IsolateError::AgentEnded { waited_ms: 1, log: "x".to_owned() };
+        assert!(message(unknown).contains("internal error"));
+    }
+}

@@ -1,0 +1,139 @@
+//! Limits on what one request makes the server keep, and on what piles up request by request. Limits that operators set for
+//! each team are in [`super::team`].
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{Error, Result};
+
+/// Maximum number of labels of a sandbox, and of bytes of their keys and values.
+const METADATA: MapLimits = MapLimits { entries: 1024, bytes: 64 << 10 };
+/// Maximum number of variables of a sandbox, and of bytes of their names and values.
+const ENV_VARS: MapLimits = MapLimits { entries: 4096, bytes: 256 << 10 };
+/// Maximum size of `mcp` as JSON, bytes.
+const MCP_BYTES: usize = 64 << 10;
+/// Maximum number of entries in each list of network rules.
+pub(super) const NETWORK_ENTRIES: usize = 1000;
+/// Maximum length of an entry of network rules, bytes; a host name has at most 255.
+pub(super) const NETWORK_ENTRY_BYTES: usize = 260;
+/// Maximum length of a masked host, bytes.
+pub(super) const MASK_BYTES: usize = 260;
+/// Maximum number of volumes mounted in one sandbox.
+pub(crate) const MOUNTS: usize = 16;
+/// Maximum length of a mount point, bytes.
+pub(crate) const MOUNT_PATH_BYTES: usize = 1024;
+/// Maximum length of the name of a volume, characters.
+pub(crate) const VOLUME_NAME: usize = 128;
+/// Maximum number of webhooks of one team.
+pub(crate) const WEBHOOKS: usize = 50;
+/// Maximum number of attempts to deliver that are kept of one webhook; the oldest are deleted first.
+pub(crate) const WEBHOOK_ATTEMPTS: i64 = 10_000;
+/// Maximum length of a request body that is kept of an attempt, bytes.
+pub(crate) const ATTEMPT_BODY_BYTES: usize = 8 << 10;
+/// Maximum number of API keys of one team.
+pub(crate) const API_KEYS: usize = 1000;
+/// Maximum number of keys that `GET /teams` has issued to one team; those used least recently are deleted first.
+pub(crate) const ISSUED_KEYS: i64 = 100;
+/// Maximum number of access tokens of one team.
+pub(crate) const ACCESS_TOKENS: usize = 1000;
+/// Maximum number of idempotency keys that are kept of one team; the oldest are deleted first.
+pub(crate) const IDEMPOTENCY_KEYS: i64 = 10_000;
+/// Maximum number of events kept of one team, whatever their age.
+pub(crate) const EVENTS: i64 = 100_000;
+/// Maximum size of the events kept of one team, bytes.
+pub(crate) const EVENT_BYTES: i64 = 256 << 20;
+/// Maximum number of deliveries that wait for one webhook; further events are not delivered to it.
+pub(crate) const WAITING_DELIVERIES: i64 = 10_000;
+/// Maximum number of templates of one team, without snapshots.
+pub(crate) const TEMPLATES: usize = 1000;
+/// Maximum number of builds of one team that wait or are in progress.
+pub(crate) const BUILDS: u32 = 20;
+/// Time after which a build that was never started has failed, microseconds.
+pub(crate) const BUILD_WAIT: i64 = 40 * 60 * 1_000_000;
+/// Maximum number of tags of one template.
+pub(crate) const TAGS: usize = 1000;
+/// Maximum number of builds of a template that are kept without a tag; the oldest are deleted first.
+pub(crate) const UNTAGGED_BUILDS: i64 = 50;
+/// Maximum number of assignments that are kept of one tag; the oldest are deleted first.
+pub(crate) const TAG_ASSIGNMENTS: i64 = 100;
+/// Maximum size of the uploaded files of the builds of one team together, MiB; less when its sandboxes have less disk.
+pub(crate) const FILE_SETS_MIB: u64 = 64 << 10;
+/// Maximum number of steps of a build.
+pub(crate) const BUILD_STEPS: usize = 1000;
+/// Maximum size of what a build is made from, as JSON, bytes.
+pub(crate) const BUILD_SPEC_BYTES: usize = 4 << 20;
+
+/// Maximum number of entries of a map, and of bytes of their keys and values.
+#[derive(Debug, Clone, Copy)]
+struct MapLimits {
+    entries: usize,
+    bytes: usize,
+}
+
+/// Checks the labels of a sandbox.
+pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<()> {
+    METADATA.check("metadata", metadata)
+}
+
+/// Checks the variables of a sandbox.
+pub(crate) fn check_env_vars(variables: &BTreeMap<String, String>) -> Result<()> {
+    ENV_VARS.check("envVars", variables)
+}
+
+/// Checks the settings of MCP.
+pub(crate) fn check_mcp(mcp: &impl Serialize) -> Result<()> {
+    let bytes = serde_json::to_vec(mcp).map_or(usize::MAX, |json| json.len());
+    if bytes <= MCP_BYTES { Ok(()) } else { Err(too_much("mcp", MCP_BYTES, "bytes", bytes)) }
+}
+
+impl MapLimits {
+    fn check(self, property: &str, map: &BTreeMap<String, String>) -> Result<()> {
+        if map.len() > self.entries {
+            return Err(too_much(property, self.entries, "entries", map.len()));
+        }
+        let bytes: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if bytes > self.bytes {
+            return Err(too_much(property, self.bytes, "bytes of keys and values", bytes));
+        }
+        Ok(())
+    }
+}
+
+fn too_much(property: &str, max: usize, unit: &str, given: usize) -> Error {
+    Error::InvalidRequest(format!("property \"{property}\" must have at most {max} {unit}, not {given}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(entries: usize, bytes: usize) -> BTreeMap<String, String> {
+        (0..entries).map(|n| (format!("{n:06}"), "x".repeat(bytes - 6))).collect()
+    }
+
+    #[test]
+    fn maps_are_limited_in_number_and_in_bytes() {
+        assert!(check_metadata(&map(1, 64 << 10)).is_ok());
+        assert!(check_metadata(&map(1024, 64)).is_ok());
+        let error = check_metadata(&map(1, (64 << 10) + 1)).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "validation error: property \"metadata\" must have at most 65536 bytes of keys and values, not 65537"
+        );
+        assert!(
+            check_metadata(&map(1025, 7))
+                .unwrap_err()
+                .to_string()
+                .ends_with("at most 1024 entries, not 1025")
+        );
+        assert!(check_env_vars(&map(1, 256 << 10)).is_ok());
+        assert!(check_env_vars(&map(2, 256 << 10)).is_err());
+    }
+
+    #[test]
+    fn mcp_is_limited_as_json() {
+        assert!(check_mcp(&"x".repeat((64 << 10) - 2)).is_ok());
+        assert!(check_mcp(&"x".repeat((64 << 10) - 1)).is_err());
+    }
+}

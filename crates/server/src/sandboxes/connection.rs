@@ -1,0 +1,137 @@
+//! A connection to a port of a sandbox, on which a service may send only so much before the head of an answer. Interim answers (1xx) have
+//! no end otherwise: they are parsed and forgotten as fast as they arrive, on a thread that the whole server shares.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Upload;
+
+/// Limit on what is read before the head of an answer is complete, interim answers and the head itself, bytes. A head alone may have 400 KiB.
+const MAX_BEFORE_HEAD: usize = 512 << 10;
+
+/// A connection to a port of a sandbox.
+#[derive(Debug)]
+pub(crate) struct SandboxConnection {
+    sender: SendRequest<Upload>,
+    awaited: Arc<AwaitedHead>,
+}
+
+/// The head of an answer that is awaited.
+#[derive(Debug, Default)]
+struct AwaitedHead {
+    is_awaited: AtomicBool,
+    /// Number of bytes read since.
+    read: AtomicUsize,
+}
+
+impl SandboxConnection {
+    /// Begins to speak HTTP/1.1 over `stream`.
+    ///
+    /// # Errors
+    /// When the connection ends at once.
+    pub(crate) async fn handshake(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> io::Result<Self> {
+        let awaited = Arc::<AwaitedHead>::default();
+        let limited = Limited { stream, awaited: awaited.clone() };
+        // Header names as Go's proxies write them, whatever the client wrote: some services depend on the spelling (contract:
+        // envd, section 9).
+        let (sender, connection) = Builder::new()
+            .title_case_headers(true)
+            .handshake(TokioIo::new(limited))
+            .await
+            .map_err(io::Error::other)?;
+        tokio::spawn(async move {
+            if let Err(err) = connection.with_upgrades().await {
+                tracing::debug!(error = %err, "connection to a sandbox ended early");
+            }
+        });
+        Ok(Self { sender, awaited })
+    }
+
+    /// Sends a request, and waits for the head of its answer. A connection on which this was cancelled closes.
+    ///
+    /// # Errors
+    /// When the connection ends before; the error has the request if nothing of it was sent.
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<Upload>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Upload>>> {
+        self.awaited.read.store(0, Ordering::Relaxed);
+        self.awaited.is_awaited.store(true, Ordering::Relaxed);
+        let answer = self.sender.try_send_request(request).await;
+        self.awaited.is_awaited.store(false, Ordering::Relaxed);
+        answer
+    }
+
+    /// Whether the connection has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Whether a request can be sent at once.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.sender.is_ready()
+    }
+}
+
+/// A stream that fails when too much comes before the head of an answer.
+struct Limited<S> {
+    stream: S,
+    awaited: Arc<AwaitedHead>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if self.awaited.is_awaited.load(Ordering::Relaxed) {
+            let count = buffer.filled().len() - before;
+            // What arrives with the head may be of the body, so only the reads before count.
+            if self.awaited.read.fetch_add(count, Ordering::Relaxed) > MAX_BEFORE_HEAD {
+                return Poll::Ready(Err(io::Error::other("too much before the head of an answer")));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

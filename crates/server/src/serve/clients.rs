@@ -1,0 +1,338 @@
+//! The connections of clients: how many there may be, and which are closed because nothing comes of them or others need
+//! the room.
+//!
+//! A connection with a request to a sandbox is never closed here, however slow it is: streams may be silent for as long as
+//! they like, and uploads take their time. Any other connection is *waiting*, and has to go on with something: the first
+//! request, the rest of a head, the reading of an answer, or another request.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+/// Time that a connection may wait for another request, or for its client to read an answer of the API. As long as the
+/// original's (contract: interpreter, section 1).
+const WAITING_TIMEOUT: Duration = Duration::from_secs(640);
+/// Connections that are closed at once when descriptors have run out.
+const ROOM: usize = 64;
+
+/// The connections of clients. Clones share them.
+#[derive(Clone)]
+pub(super) struct Clients {
+    table: Arc<Mutex<Table>>,
+    limits: Limits,
+    /// Time in which a client has to send the head of a request.
+    header_timeout: Duration,
+}
+
+/// Limits on the number of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limits {
+    all: usize,
+    /// For one address, which may be that of a whole company.
+    of_peer: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    connections: BTreeMap<u64, Arc<Connection>>,
+    /// Number of connections by address.
+    peers: HashMap<IpAddr, usize>,
+}
+
+/// A connection in the table.
+struct Connection {
+    peer: IpAddr,
+    /// Cancelled when the connection has to make room.
+    closing: CancellationToken,
+    activity: Mutex<Activity>,
+}
+
+/// The state of a connection.
+struct Activity {
+    /// Requests to sandboxes, and of the API until the head of their answer.
+    requests: usize,
+    /// Whether a request has come.
+    is_proven: bool,
+    /// Whether the connection carries several requests at once, in frames of which not all belong to one.
+    is_framed: bool,
+    waiting_since: Instant,
+    /// Arrival of the first bytes of a head that is not complete.
+    reading_since: Option<Instant>,
+}
+
+/// The place of a connection in the table, given up when this is dropped.
+pub(super) struct Place {
+    id: u64,
+    connection: Arc<Connection>,
+    table: Arc<Mutex<Table>>,
+}
+
+/// A view of a connection, for the task that serves it.
+#[derive(Clone)]
+pub(super) struct Watched {
+    connection: Arc<Connection>,
+    header_timeout: Duration,
+}
+
+/// A request in progress: its connection is not waiting until this is dropped.
+pub(super) struct InProgress(Arc<Connection>);
+
+impl Limits {
+    /// An eighth of the descriptors is for connections of clients.
+    fn of(descriptors: usize) -> Self {
+        let all = (descriptors / 8).max(64);
+        Self { all, of_peer: all / 2 }
+    }
+}
+
+impl Clients {
+    pub(super) fn new(descriptors: usize, header_timeout: Duration) -> Self {
+        Self { table: Arc::default(), limits: Limits::of(descriptors), header_timeout }
+    }
+
+    /// Takes a place for a connection from `peer`. When there are too many, one that waits is closed for it: the one that has
+    /// waited for longest, of those that never sent a request if there are any. `None` when all are in use.
+    pub(super) fn admit(&self, peer: IpAddr) -> Option<Place> {
+        let peer = peer.to_canonical();
+        let mut table = self.lock();
+        // A proxy in front of this server is one address for everybody, and usually on the same machine.
+        let is_peer_full = !peer.is_loopback()
+            && table.peers.get(&peer).is_some_and(|connections| *connections >= self.limits.of_peer);
+        if is_peer_full && !table.close_one(Some(peer)) {
+            return None;
+        }
+        if table.connections.len() >= self.limits.all && !table.close_one(None) {
+            return None;
+        }
+        let id = table.next;
+        table.next += 1;
+        let connection = Arc::new(Connection::new(peer));
+        table.connections.insert(id, connection.clone());
+        *table.peers.entry(peer).or_default() += 1;
+        Some(Place { id, connection, table: self.table.clone() })
+    }
+
+    /// Closes connections that wait, so that others can be accepted.
+    pub(super) fn make_room(&self) {
+        let mut table = self.lock();
+        for _ in 0..ROOM {
+            if !table.close_one(None) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn watch(&self, place: &Place) -> Watched {
+        Watched { connection: place.connection.clone(), header_timeout: self.header_timeout }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Closes the connection, of `peer` if one is given, that can be spared most; returns whether there was one.
+    fn close_one(&mut self, peer: Option<IpAddr>) -> bool {
+        let of_peer = self.connections.iter().filter(|(_, one)| peer.is_none_or(|peer| one.peer == peer));
+        let waiting = of_peer.filter_map(|(id, one)| {
+            let activity = one.lock();
+            (activity.requests == 0).then_some(((activity.is_proven, activity.waiting_since), *id))
+        });
+        let Some((_, id)) = waiting.min() else { return false };
+        if let Some(connection) = self.remove(id) {
+            connection.closing.cancel();
+        }
+        true
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Arc<Connection>> {
+        let connection = self.connections.remove(&id)?;
+        if let Some(count) = self.peers.get_mut(&connection.peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.peers.remove(&connection.peer);
+            }
+        }
+        Some(connection)
+    }
+}
+
+impl Connection {
+    fn new(peer: IpAddr) -> Self {
+        let activity = Activity {
+            requests: 0,
+            is_proven: false,
+            is_framed: false,
+            waiting_since: Instant::now(),
+            reading_since: None,
+        };
+        Self { peer, closing: CancellationToken::new(), activity: Mutex::new(activity) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Activity {
+    fn is_overdue(&self, header_timeout: Duration, now: Instant) -> bool {
+        let is_over = |since: Instant, timeout| now.saturating_duration_since(since) >= timeout;
+        let is_head_over = self.reading_since.is_some_and(|since| is_over(since, header_timeout));
+        let waiting_timeout = if self.is_proven { WAITING_TIMEOUT } else { header_timeout };
+        self.requests == 0
+            && (is_head_over && !self.is_framed || is_over(self.waiting_since, waiting_timeout))
+    }
+}
+
+impl Place {
+    /// Notes that bytes have arrived.
+    pub(super) fn note_read(&self) {
+        let mut activity = self.connection.lock();
+        if activity.requests == 0 && activity.reading_since.is_none() {
+            activity.reading_since = Some(Instant::now());
+        }
+    }
+
+    /// Notes that the client takes bytes of an answer.
+    pub(super) fn note_written(&self) {
+        let mut activity = self.connection.lock();
+        if activity.is_proven {
+            activity.waiting_since = Instant::now();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner).remove(self.id);
+    }
+}
+
+impl Watched {
+    /// Notes a request whose head is complete. `is_framed` says that its connection carries several at once.
+    pub(super) fn begin(&self, is_framed: bool) -> InProgress {
+        let mut activity = self.connection.lock();
+        activity.requests += 1;
+        activity.is_proven = true;
+        activity.is_framed = is_framed;
+        activity.reading_since = None;
+        InProgress(self.connection.clone())
+    }
+
+    /// Waits until the connection has to be closed: its client takes too long, or others need the room.
+    pub(super) async fn is_over(&self) {
+        loop {
+            let check = tokio::time::sleep(self.header_timeout / 4);
+            if self.connection.closing.run_until_cancelled(check).await.is_none()
+                || self.connection.lock().is_overdue(self.header_timeout, Instant::now())
+            {
+                return;
+            }
+        }
+    }
+
+    /// Notes that the connection is no longer served here: another task has it, for another protocol.
+    pub(super) fn hand_over(&self) {
+        self.connection.lock().requests += 1;
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        let mut activity = self.0.lock();
+        activity.requests -= 1;
+        activity.waiting_since = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Duration = Duration::from_secs(30);
+
+    fn clients(all: usize, of_peer: usize) -> Clients {
+        Clients { limits: Limits { all, of_peer }, ..Clients::new(0, HEADER) }
+    }
+
+    fn peer(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    fn is_closing(place: &Place) -> bool {
+        place.connection.closing.is_cancelled()
+    }
+
+    #[test]
+    fn one_address_cannot_take_all_places() {
+        let clients = clients(4, 2);
+        let requests: Vec<_> = (0..2)
+            .map(|_| {
+                let place = clients.admit(peer(1)).unwrap();
+                (clients.watch(&place).begin(false), place)
+            })
+            .collect();
+        assert!(clients.admit(peer(1)).is_none());
+        assert!(clients.admit(peer(2)).is_some());
+        assert!(clients.admit("::ffff:192.0.2.1".parse().unwrap()).is_none(), "the same address");
+        drop(requests);
+        assert!(clients.admit(peer(1)).is_some());
+    }
+
+    #[test]
+    fn a_proxy_on_this_machine_may_take_all_places() {
+        let clients = clients(4, 1);
+        let places: Vec<_> = (0..4).map(|_| clients.admit([127, 0, 0, 1].into()).unwrap()).collect();
+        assert!(!places.iter().any(is_closing));
+    }
+
+    #[test]
+    fn what_waits_makes_room_and_what_never_asked_does_so_first() {
+        let clients = clients(3, 3);
+        let proven = clients.admit(peer(1)).unwrap();
+        drop(clients.watch(&proven).begin(false));
+        let fresh = clients.admit(peer(1)).unwrap();
+        let busy = clients.admit(peer(1)).unwrap();
+        let request = clients.watch(&busy).begin(false);
+        let next = clients.admit(peer(2)).unwrap();
+        assert!(is_closing(&fresh) && !is_closing(&proven) && !is_closing(&busy));
+        let request_of_next = clients.watch(&next).begin(false);
+        let last = clients.admit(peer(2)).unwrap();
+        assert!(is_closing(&proven));
+        let request_of_last = clients.watch(&last).begin(false);
+        assert!(clients.admit(peer(3)).is_none(), "all are in use");
+        drop((request, request_of_next, request_of_last));
+        clients.make_room();
+        assert!([&busy, &next, &last].into_iter().all(is_closing));
+        assert!(clients.lock().connections.is_empty() && clients.lock().peers.is_empty());
+    }
+
+    #[test]
+    fn a_head_has_its_time_and_a_request_all_the_time_it_needs() {
+        let clients = clients(9, 9);
+        let place = clients.admit(peer(1)).unwrap();
+        let watched = clients.watch(&place);
+        let overdue = |after: u64| {
+            let now = Instant::now() + Duration::from_secs(after);
+            place.connection.lock().is_overdue(HEADER, now)
+        };
+        assert!(!overdue(29) && overdue(30), "the first request");
+        let request = watched.begin(false);
+        place.note_read();
+        assert!(!overdue(1 << 20), "a request in progress");
+        drop(request);
+        assert!(!overdue(630) && overdue(640), "another request");
+        place.note_read();
+        assert!(overdue(30), "half of a head");
+        drop(watched.begin(true));
+        place.note_read();
+        assert!(!overdue(630), "frames that are no request");
+        watched.hand_over();
+        assert!(!overdue(1 << 20), "another protocol");
+    }
+}
