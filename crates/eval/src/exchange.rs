@@ -140,7 +140,9 @@ fn complete(evaluation: &mut Evaluation, rows: &[Value]) {
 /// Takes away the nulls that stand for nothing being there.
 fn tidy_row(mut row: Value) -> Value {
     if let Value::Object(map) = &mut row {
-        map.retain(|key, value| !value.is_null() || matches!(key.as_str(), "gradingResult" | "response"));
+        map.retain(|key, value| {
+            !value.is_null() || matches!(key.as_str(), "cost" | "gradingResult" | "response")
+        });
         if let Some(verdict) = map.get_mut("gradingResult") {
             tidy_verdict(verdict);
         }

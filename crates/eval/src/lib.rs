@@ -18,7 +18,7 @@
 //! | [`calling`], [`script`], [`sandboxes`], [`store`] | the provider trait and the cache of answers; code of the user; sandboxes for code of models; the database |
 //! | [`reading`], [`document`] | text with its location, and diagnostics; the result document |
 //! | [`template`] | nunjucks templates |
-//! | [`model`], [`javascript`], [`home`], [`scaffold`] | plain values; the JavaScript engine; the directory of this program; example suites |
+//! | [`model`], [`expression`], [`javascript`], [`home`], [`scaffold`] | plain values; the arithmetic of derived metrics; the JavaScript engine; the directory of this program; example suites |
 #![forbid(unsafe_code)]
 // The library returns values and errors; the command line prints them.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -29,6 +29,7 @@ pub mod code;
 pub mod config;
 pub mod document;
 pub mod exchange;
+pub mod expression;
 pub mod grading;
 pub mod home;
 pub mod javascript;

@@ -79,6 +79,16 @@ async fn mistakes_are_told_with_their_place() {
 }
 
 #[tokio::test]
+async fn a_test_of_nothing_is_a_mistake() {
+    let (told, evaluation) = evaluate(&format!("{HEAD}tests: [{{}}]\n"), 1).await;
+    assert!(evaluation.is_none());
+    assert!(
+        told[0].starts_with("promptfooconfig.yaml:3:9: error: a test needs at least one of `vars`"),
+        "{told:?}"
+    );
+}
+
+#[tokio::test]
 async fn the_order_of_rows_does_not_depend_on_who_is_first() {
     let tests: String = (0..40).map(|n| format!("  - vars: {{word: w{n}}}\n")).collect();
     let (_, evaluation) = evaluate(&format!("{HEAD}tests:\n{tests}"), 16).await;

@@ -226,6 +226,7 @@ async fn javascript_of_every_module_kind_is_called() {
     scripts.file("c.mjs", "export default function (output, { provider }) { return provider.id() }\n");
     scripts.file("d.js", "module.exports = { fallback: () => 'fell back' }\n");
     scripts.file("e.js", "throw new Error('does not load')\n");
+    scripts.file("f.js", "function hook(name) { return `at ${name}` }\nmodule.exports = hook\n");
     for (file, name, arguments, value) in [
         ("a.cjs", None, json!(["x", {"n": 1}]), json!("x1")),
         ("a.cjs", Some("other"), json!([]), json!(2)),
@@ -233,13 +234,14 @@ async fn javascript_of_every_module_kind_is_called() {
         ("b.mjs", Some("named"), json!([]), json!(["yes"])),
         ("c.mjs", None, json!(["", {"provider": {"id": "echo"}}]), json!("echo")),
         ("d.js", None, json!([]), json!("fell back")),
+        ("f.js", Some("hook"), json!(["start"]), json!("at start")),
     ] {
         let reply = scripts.call(scripts.function(file, name), arguments).await.unwrap();
         assert_eq!(reply.value, value, "{file}");
     }
     let said = message(scripts.call(scripts.function("e.js", None), json!([])).await);
     assert!(said.contains("does not load"), "{said}");
-    let said = message(scripts.call(scripts.function("b.mjs", Some("none")), json!([])).await);
+    let said = message(scripts.call(scripts.function("d.js", Some("none")), json!([])).await);
     assert!(said.contains("does not export a function `none`"), "{said}");
     assert_eq!(scripts.call(inline("output.length > 2"), json!(["abc", {}])).await.unwrap().value, true);
     let lines = "const path = require('node:path')\nreturn path.basename(output)";
@@ -263,12 +265,16 @@ async fn providers_are_classes_objects_or_functions() {
          module.exports = callApi\n",
     );
     scripts.file("plain.mjs", "export const callApi = (prompt, context) => ({ output: context.vars.x })\n");
+    let destructuring =
+        "export async function callApi({ prompt, vars }) { return { output: prompt + vars.x } }\n";
+    scripts.file("namespace.mjs", destructuring);
     for (file, value) in [
         ("class.cjs", json!(["p", "v", "!", 1])),
         ("class.cjs", json!(["p", "v", "!", 2])),
         ("object.mjs", json!("p")),
         ("function.js", json!("v!")),
         ("plain.mjs", json!("v")),
+        ("namespace.mjs", json!("pv")),
     ] {
         let provider = scripts.provider(file, "callApi");
         let reply = scripts.call(provider, json!(["p", {"vars": {"x": "v"}}, {}])).await.unwrap();

@@ -20,7 +20,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware;
 use axum::routing::{get, patch, post};
+use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 pub use guard::Token;
 use shared::Shared;
@@ -63,14 +65,22 @@ impl Viewer {
     /// # Errors
     /// When connections cannot be accepted any more.
     pub async fn serve(self, end: impl Future<Output = ()>) -> std::io::Result<()> {
-        let watching = tokio::spawn(live::watch(Arc::clone(&self.shared)));
-        let served = async { axum::serve(self.listener, router(self.shared, self.token)).await };
+        let watching = self.watch();
         let ended = tokio::select! {
-            ended = served => ended,
+            ended = self.accept() => ended,
             () = end => Ok(()),
         };
         watching.abort();
         ended
+    }
+
+    fn watch(&self) -> JoinHandle<()> {
+        tokio::spawn(live::watch(Arc::clone(&self.shared)))
+    }
+
+    /// Serves for ever. Boxed, so that this crate compiles it, and not the one that calls [`Viewer::serve`].
+    fn accept(self) -> BoxFuture<'static, std::io::Result<()>> {
+        Box::pin(async { axum::serve(self.listener, router(self.shared, self.token)).await })
     }
 }
 

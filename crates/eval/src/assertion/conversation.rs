@@ -4,6 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::error::{GraderError, Result};
 use super::judge::Judge;
 use super::structured::objects;
 use crate::grading::{Grader, GradingContext};
@@ -56,7 +57,7 @@ fn relevance<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
 }
 
 /// Returns why the window's last answer is not relevant; none if it is.
-async fn window_is_relevant(judge: &mut Judge<'_>, window: &[Value]) -> Result<Option<String>, String> {
+async fn window_is_relevant(judge: &mut Judge<'_>, window: &[Value]) -> Result<Option<String>> {
     let said = judge.ask("conversation-relevance", VERDICT, &[("messages", json!(window))]).await?;
     let object = match &said {
         Value::Object(_) => Some(said.clone()),
@@ -66,6 +67,6 @@ async fn window_is_relevant(judge: &mut Judge<'_>, window: &[Value]) -> Result<O
     match field("verdict") {
         Some("yes") => Ok(None),
         Some("no") => Ok(Some(field("reason").unwrap_or_default().to_owned())),
-        _ => Err(format!("the grader's verdict is neither yes nor no: {}", to_text(&said))),
+        _ => Err(GraderError::NoVerdict(to_text(&said))),
     }
 }

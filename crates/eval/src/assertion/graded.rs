@@ -4,6 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::error::{GraderError, Result};
 use super::judge::Judge;
 use super::structured::objects;
 use crate::grading::{Grader, GradingContext};
@@ -64,9 +65,8 @@ fn object_in(said: &Value) -> Option<Value> {
     }
 }
 
-fn rubric_verdict(cx: &GradingContext<'_>, said: &Value) -> Result<GradingResult, String> {
-    let parsed =
-        object_in(said).ok_or_else(|| format!("the grader did not answer with JSON: {}", to_text(said)))?;
+fn rubric_verdict(cx: &GradingContext<'_>, said: &Value) -> Result<GradingResult> {
+    let parsed = object_in(said).ok_or_else(|| GraderError::NotJson(to_text(said)))?;
     let truth = |value: &Value| match value {
         Value::Bool(truth) => *truth,
         Value::String(text) => matches!(text.to_lowercase().as_str(), "true" | "yes" | "pass" | "1"),
@@ -124,7 +124,7 @@ fn factuality<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     .boxed()
 }
 
-fn facts_verdict(cx: &GradingContext<'_>, said: &Value) -> Result<GradingResult, String> {
+fn facts_verdict(cx: &GradingContext<'_>, said: &Value) -> Result<GradingResult> {
     let parsed = object_in(said);
     let said = to_text(said);
     let field = |key: &str| {
@@ -139,7 +139,7 @@ fn facts_verdict(cx: &GradingContext<'_>, said: &Value) -> Result<GradingResult,
         Some('C') => ("agree", 1.0, "the answer has the same facts"),
         Some('D') => ("disagree", 0.0, "the answer contradicts the expert's"),
         Some('E') => ("differButFactual", 1.0, "the answers differ, but not in what matters"),
-        _ => return Err(format!("the grader named no category from A to E: {said}")),
+        _ => return Err(GraderError::NoCategory(said)),
     };
     let scores = cx.test.options.get("factuality");
     let score = scores.and_then(|scores| scores.get(name)).and_then(Value::as_f64).unwrap_or(default);
@@ -168,7 +168,10 @@ fn g_eval<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
                     scores.push(score);
                     reasons.push(reason);
                 }
-                Err(error) => return judge.verdict(Err(format!("the criterion `{criterion}`: {error}"))),
+                Err(error) => {
+                    let (criterion, error) = (criterion.clone(), Box::new(error));
+                    return judge.verdict(Err(GraderError::Criterion { criterion, error }));
+                }
             }
         }
         let mean = scores.iter().sum::<f64>() / scores.len() as f64;
@@ -189,13 +192,13 @@ async fn steps_and_score(
     judge: &mut Judge<'_>,
     cx: &GradingContext<'_>,
     criterion: &str,
-) -> Result<(f64, String), String> {
+) -> Result<(f64, String)> {
     let said = judge.ask_part("g-eval-steps", "steps", STEPS, &[("criteria", json!(criterion))]).await?;
     let steps =
         object_in(&said).and_then(|object| object.get("steps")?.as_array().cloned()).unwrap_or_default();
     if steps.is_empty() || !steps.iter().all(|step| step.as_str().is_some_and(|step| !step.trim().is_empty()))
     {
-        return Err(format!("the grader proposed no steps: {}", to_text(&said)));
+        return Err(GraderError::NoSteps(to_text(&said)));
     }
     let steps: Vec<&str> = steps.iter().filter_map(Value::as_str).collect();
     let own = [
@@ -206,13 +209,12 @@ async fn steps_and_score(
         ("output", json!(cx.output_text)),
     ];
     let said = judge.ask_part("g-eval", "evaluate", SCORE, &own).await?;
-    let object =
-        object_in(&said).ok_or_else(|| format!("the grader did not answer with JSON: {}", to_text(&said)))?;
+    let object = object_in(&said).ok_or_else(|| GraderError::NotJson(to_text(&said)))?;
     let score = object.get("score").filter(|score| score.is_number() || score.is_string()).map(to_number);
     let score = score
         .filter(|score| (0.0..=BEST).contains(score))
-        .ok_or_else(|| format!("the grader gave no score from 0 to {BEST}: {}", to_text(&said)))?;
+        .ok_or_else(|| GraderError::NoScore { best: BEST, answer: to_text(&said) })?;
     let reason = object.get("reason").and_then(Value::as_str).filter(|reason| !reason.trim().is_empty());
-    let reason = reason.ok_or_else(|| format!("the grader gave no reason: {}", to_text(&said)))?;
+    let reason = reason.ok_or_else(|| GraderError::NoReason(to_text(&said)))?;
     Ok((score / BEST, reason.to_owned()))
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::error::{GraderError, Result};
 use crate::calling::spec::ProviderSpec;
 use crate::calling::{Call, Role};
 use crate::grading::GradingContext;
@@ -11,14 +12,14 @@ use crate::template::value::to_text;
 use crate::template::{Templates, prompt};
 
 /// The model for a role when nothing names another.
-fn default_grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<ProviderSpec, String> {
+fn default_grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<ProviderSpec> {
     let has = |name: &str| cx.workers.env().get(name).is_some_and(|key| !key.is_empty());
     let kind = cx.assertion.full_kind();
     let id = match role {
         Role::Embedding => "openai:embedding:text-embedding-3-large",
         Role::Moderation(_) => "openai:moderation:omni-moderation-latest",
         Role::Classification => {
-            return Err(format!("`{kind}` needs a provider that classifies: name one in `provider`"));
+            return Err(GraderError::NoClassifier(kind));
         }
         Role::Text if !has("OPENAI_API_KEY") && has("ANTHROPIC_API_KEY") => {
             "anthropic:messages:claude-sonnet-4-5"
@@ -26,9 +27,7 @@ fn default_grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Resul
         Role::Text => "openai:chat:gpt-5.5-2026-04-23",
     };
     if id.starts_with("openai") && !has("OPENAI_API_KEY") {
-        return Err(format!(
-            "`{kind}` needs a model: name one in `options.provider`, with --grader, or set OPENAI_API_KEY"
-        ));
+        return Err(GraderError::NoModel(kind));
     }
     let mut spec = ProviderSpec::new(id, cx.workers.base());
     if label == "llm-rubric" && id.starts_with("openai:chat") {
@@ -38,7 +37,7 @@ fn default_grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Resul
 }
 
 /// The provider that grades: the assertion's, else the test's, else by what keys there are.
-fn grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<ProviderSpec, String> {
+fn grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<ProviderSpec> {
     let named =
         [cx.assertion.provider.as_ref(), cx.test.options.get("provider"), cx.test.raw.get("provider")];
     for value in named.into_iter().flatten() {
@@ -65,26 +64,19 @@ impl<'a> Judge<'a> {
         Self { cx, tokens: None }
     }
 
-    async fn call(
-        &mut self,
-        role: Role<'_>,
-        label: &str,
-        text: &str,
-        vars: &Object,
-    ) -> Result<Value, String> {
+    async fn call(&mut self, role: Role<'_>, label: &str, text: &str, vars: &Object) -> Result<Value> {
         let cx = self.cx;
         let spec = grader(cx, role, label)?;
         let context = json!({"vars": vars, "prompt": {"raw": text, "label": label}});
         let call = Call { prompt: text, vars, config: &spec.config, context: &context };
-        let asked = cx.models.ask(&spec, role, &call, cx.row.repeat).await;
-        let response = asked.map_err(|error| error.to_string())?;
+        let response = cx.models.ask(&spec, role, &call, cx.row.repeat).await?;
         if let Some(tokens) = &response.token_usage {
             add_tokens(self.tokens.get_or_insert_with(zero_tokens), tokens);
         }
         match (response.error, response.output) {
-            (Some(error), _) => Err(format!("the grader `{}` failed: {error}", spec.id)),
+            (Some(error), _) => Err(GraderError::Failed { id: spec.id, error }),
             (None, Some(output)) => Ok(output),
-            (None, None) => Err(format!("the grader `{}` gave no output", spec.id)),
+            (None, None) => Err(GraderError::NoOutput(spec.id)),
         }
     }
 
@@ -92,7 +84,7 @@ impl<'a> Judge<'a> {
     ///
     /// # Errors
     /// When the prompt cannot be made, or the provider fails.
-    pub async fn ask(&mut self, label: &str, default: &str, own: &[(&str, Value)]) -> Result<Value, String> {
+    pub async fn ask(&mut self, label: &str, default: &str, own: &[(&str, Value)]) -> Result<Value> {
         let given =
             self.cx.assertion.rubric_prompt.as_ref().or_else(|| self.cx.test.options.get("rubricPrompt"));
         self.ask_with(label, given, default, own).await
@@ -108,7 +100,7 @@ impl<'a> Judge<'a> {
         part: &str,
         default: &str,
         own: &[(&str, Value)],
-    ) -> Result<Value, String> {
+    ) -> Result<Value> {
         let all =
             self.cx.assertion.rubric_prompt.as_ref().or_else(|| self.cx.test.options.get("rubricPrompt"));
         let given =
@@ -123,7 +115,7 @@ impl<'a> Judge<'a> {
         given: Option<&Value>,
         default: &str,
         own: &[(&str, Value)],
-    ) -> Result<Value, String> {
+    ) -> Result<Value> {
         let mut vars: Object = self.cx.vars.clone();
         // Lists stay lists for templates that go through them.
         let shown = |value: &Value| if value.is_array() { value.clone() } else { json!(to_text(value)) };
@@ -136,12 +128,7 @@ impl<'a> Judge<'a> {
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
-    pub async fn ask_text(
-        &mut self,
-        label: &str,
-        default: &str,
-        own: &[(&str, Value)],
-    ) -> Result<String, String> {
+    pub async fn ask_text(&mut self, label: &str, default: &str, own: &[(&str, Value)]) -> Result<String> {
         self.ask(label, default, own).await.map(|output| to_text(&output))
     }
 
@@ -149,23 +136,23 @@ impl<'a> Judge<'a> {
     ///
     /// # Errors
     /// When the provider fails or gives none.
-    pub async fn vector(&mut self, text: &str) -> Result<Vec<f64>, String> {
+    pub async fn vector(&mut self, text: &str) -> Result<Vec<f64>> {
         let list =
             match self.call(Role::Embedding, &self.cx.assertion.kind.clone(), text, self.cx.vars).await? {
                 Value::Array(items) => items.iter().filter_map(Value::as_f64).collect(),
                 _ => Vec::new(),
             };
-        if list.is_empty() { Err("the provider gave no embedding".to_owned()) } else { Ok(list) }
+        if list.is_empty() { Err(GraderError::NoEmbedding) } else { Ok(list) }
     }
 
     /// The scores of a text by class.
     ///
     /// # Errors
     /// When the provider fails or cannot classify.
-    pub async fn classes(&mut self, text: &str) -> Result<Object, String> {
+    pub async fn classes(&mut self, text: &str) -> Result<Object> {
         match self.call(Role::Classification, "classifier", text, self.cx.vars).await? {
             Value::Object(scores) => Ok(scores),
-            other => Err(format!("the provider must give scores by class, not {other}")),
+            other => Err(GraderError::NotScores(other)),
         }
     }
 
@@ -173,15 +160,15 @@ impl<'a> Judge<'a> {
     ///
     /// # Errors
     /// When the provider fails or does not moderate.
-    pub async fn flags(&mut self, prompt: &str, answer: &str) -> Result<Vec<Value>, String> {
+    pub async fn flags(&mut self, prompt: &str, answer: &str) -> Result<Vec<Value>> {
         match self.call(Role::Moderation(answer), "moderation", prompt, self.cx.vars).await? {
             Value::Array(flags) => Ok(flags),
-            other => Err(format!("the provider must give a list of flags, not {other}")),
+            other => Err(GraderError::NotFlags(other)),
         }
     }
 
     /// The verdict, with the tokens it took.
-    pub fn verdict(self, result: Result<GradingResult, String>) -> GradingResult {
+    pub fn verdict(self, result: Result<GradingResult>) -> GradingResult {
         let mut result = result.unwrap_or_else(failed);
         result.tokens_used = result.tokens_used.or(self.tokens);
         result
@@ -194,23 +181,22 @@ fn graders_prompt(
     given: Option<&Value>,
     default: &str,
     vars: &Object,
-) -> Result<String, String> {
+) -> Result<String> {
     let raw = match given {
         Some(Value::String(path)) if path.starts_with("file://") => {
             let path = crate::reading::files::resolve(cx.workers.base(), path);
-            std::fs::read_to_string(&path)
-                .map_err(|error| format!("failed to read `{}`: {error}", path.display()))?
+            std::fs::read_to_string(&path).map_err(|error| GraderError::ReadPrompt { path, error })?
         }
         Some(Value::String(text)) => text.clone(),
         Some(chat) => chat.to_string(),
         None => default.to_owned(),
     };
     let templates = Templates::new(cx.workers.env().own().clone());
-    prompt::prompt(&templates, &raw, vars, prompt::Switches::default()).map_err(|error| error.to_string())
+    Ok(prompt::prompt(&templates, &raw, vars, prompt::Switches::default())?)
 }
 
 /// A grader that failed says nothing about the answer: the row becomes an error.
-pub fn failed(error: String) -> GradingResult {
+fn failed(error: GraderError) -> GradingResult {
     let mut metadata = Object::new();
     metadata.insert("graderError".to_owned(), json!(true));
     GradingResult { metadata: Some(metadata), ..GradingResult::broken(error) }

@@ -28,6 +28,10 @@ fn cost(cx: &GradingContext<'_>) -> GradingResult {
     let Some(threshold) = cx.assertion.threshold else {
         return GradingResult::broken("`cost` needs a `threshold`");
     };
+    if cx.response.has_unknown_price() {
+        let reason = "The price of the model is unknown: set `config.inputCost` and `config.outputCost`, in dollars for a token";
+        return GradingResult::failed(reason);
+    }
     let Some(cost) = cx.response.cost else {
         return GradingResult::broken("`cost` was asked for, but the provider tells no cost");
     };

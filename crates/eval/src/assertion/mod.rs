@@ -1,9 +1,11 @@
 //! Assertion types. Each is a [`Grader`](crate::grading::Grader) in a table; the [`registry`] is all tables together.
 
 mod conversation;
+mod error;
 mod graded;
 mod html;
 mod judge;
+mod keywords;
 mod labels;
 mod measure;
 mod overlap;

@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::error::{GraderError, Result};
 use super::judge::{Judge, scored};
 use super::similarity::cosine;
 use crate::grading::{Grader, GradingContext};
@@ -66,26 +67,21 @@ impl Context {
     }
 
     /// Reads the context from the answer if the assertion says how, else from the variable `context`, else from `fallback`.
-    async fn of(cx: &GradingContext<'_>, fallback: Option<&str>) -> Result<Self, String> {
+    async fn of(cx: &GradingContext<'_>, fallback: Option<&str>) -> Result<Self> {
         if let Some(code) = &cx.assertion.context_transform {
             let output = cx.response.provider_transformed_output.as_ref().unwrap_or(cx.output).clone();
             let about =
                 json!({"vars": cx.vars, "prompt": {"label": cx.prompt}, "metadata": cx.response.metadata});
             let found = transform::apply(code, output, about, "output", cx.workers)
                 .await
-                .map_err(|error| format!("`contextTransform` failed: {error}"))?;
-            return Self::read(&found)
-                .ok_or_else(|| format!("`contextTransform` must give text or a list of texts, not {found}"));
+                .map_err(GraderError::ContextTransform)?;
+            return Self::read(&found).ok_or(GraderError::ContextTransformShape(found));
         }
         let given = cx.vars.get("context").filter(|value| !value.is_null());
         match (given, fallback) {
-            (Some(value), _) => Self::read(value)
-                .ok_or_else(|| "the variable `context` must be text or a list of texts".to_owned()),
+            (Some(value), _) => Self::read(value).ok_or(GraderError::ContextShape),
             (None, Some(text)) if !text.is_empty() => Ok(Self::Whole(text.to_owned())),
-            _ => Err(format!(
-                "`{}` needs the retrieved text: a variable `context`, or `contextTransform` to take it out of the answer",
-                cx.assertion.full_kind()
-            )),
+            _ => Err(GraderError::NoContext(cx.assertion.full_kind())),
         }
     }
 
@@ -105,9 +101,9 @@ impl Context {
 }
 
 /// The question that was asked.
-fn query<'a>(cx: &'a GradingContext<'a>) -> Result<&'a str, String> {
+fn query<'a>(cx: &'a GradingContext<'a>) -> Result<&'a str> {
     let query = cx.vars.get("query").and_then(Value::as_str);
-    query.ok_or_else(|| format!("`{}` needs a variable `query`, the question", cx.assertion.full_kind()))
+    query.ok_or_else(|| GraderError::NoQuery(cx.assertion.full_kind()))
 }
 
 fn lines(text: &str) -> Vec<&str> {
@@ -152,7 +148,7 @@ fn answer_relevance<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResu
 }
 
 /// The similarity of the questions that the answer would fit to the one that was asked.
-async fn guess_the_question(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> Result<GradingResult, String> {
+async fn guess_the_question(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> Result<GradingResult> {
     let mut questions = Vec::new();
     for _ in 0..3 {
         questions
@@ -184,7 +180,7 @@ fn recall<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
 }
 
 /// The share of the expected facts that the context says.
-async fn attributed(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> Result<GradingResult, String> {
+async fn attributed(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> Result<GradingResult> {
     let context = Context::of(cx, Some(cx.prompt)).await?;
     let truth = cx.value.map(to_text).unwrap_or_default();
     let own = [("context", json!(context.text())), ("groundTruth", json!(truth))];
@@ -215,7 +211,7 @@ fn relevance<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
 }
 
 /// The share of the context that the question needs.
-async fn needed(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> Result<GradingResult, String> {
+async fn needed(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> Result<GradingResult> {
     let query = query(cx)?;
     let context = Context::of(cx, None).await?;
     let own = [("context", json!(context.text())), ("query", json!(query))];
@@ -252,7 +248,7 @@ fn faithfulness<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> 
 }
 
 /// The share of the answer's statements that follow from the context.
-async fn supported(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> Result<GradingResult, String> {
+async fn supported(judge: &mut Judge<'_>, cx: &GradingContext<'_>) -> Result<GradingResult> {
     let query = query(cx)?;
     let context = Context::of(cx, None).await?;
     let own = [("question", json!(query)), ("answer", json!(cx.output_text))];

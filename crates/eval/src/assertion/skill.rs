@@ -9,14 +9,14 @@ use crate::model::GradingResult;
 pub const GRADERS: &[(&str, Grader)] = &[("skill-used", Grader::Pure(skill_used))];
 
 /// The calls that the value asks for.
-enum Wanted {
+enum ExpectedCalls {
     /// All of these names.
     Names(Vec<String>),
     /// A number of calls of skills that match.
     Count { name: Option<String>, pattern: Option<String>, min: Option<u64>, max: Option<u64> },
 }
 
-fn wanted(value: Option<&Value>) -> Result<Wanted, String> {
+fn expected_calls(value: Option<&Value>) -> Result<ExpectedCalls, String> {
     let text = |value: Option<&Value>| {
         value.and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
     };
@@ -40,21 +40,21 @@ fn wanted(value: Option<&Value>) -> Result<Wanted, String> {
             if min.zip(max).is_some_and(|(min, max)| max < min) {
                 return Err("`max` of `skill-used` is less than `min`".to_owned());
             }
-            Ok(Wanted::Count { name, pattern, min, max })
+            Ok(ExpectedCalls::Count { name, pattern, min, max })
         }
         Some(Value::Array(items)) if !items.is_empty() => items
             .iter()
             .map(|item| text(Some(item)))
             .collect::<Option<_>>()
-            .map(Wanted::Names)
+            .map(ExpectedCalls::Names)
             .ok_or_else(wrong),
-        other => text(other).map(|name| Wanted::Names(vec![name])).ok_or_else(wrong),
+        other => text(other).map(|name| ExpectedCalls::Names(vec![name])).ok_or_else(wrong),
     }
 }
 
 fn skill_used(cx: &GradingContext<'_>) -> GradingResult {
-    let wanted = match wanted(cx.value) {
-        Ok(wanted) => wanted,
+    let expected = match expected_calls(cx.value) {
+        Ok(expected) => expected,
         Err(error) => return GradingResult::broken(error),
     };
     let calls = cx.response.metadata.as_ref().and_then(|metadata| metadata.get("skillCalls")?.as_array());
@@ -72,8 +72,8 @@ fn skill_used(cx: &GradingContext<'_>) -> GradingResult {
         reason: format!("{reason}. Actual skills: {actual}"),
         ..GradingResult::default()
     };
-    match wanted {
-        Wanted::Names(names) => {
+    match expected {
+        ExpectedCalls::Names(names) => {
             let (there, missing): (Vec<&str>, Vec<&str>) =
                 names.iter().map(String::as_str).partition(|name| used.contains(name));
             match negated {
@@ -87,7 +87,7 @@ fn skill_used(cx: &GradingContext<'_>) -> GradingResult {
                 false => verdict(false, format!("Missing required skills: {}", missing.join(", "))),
             }
         }
-        Wanted::Count { name, pattern, min, max } => {
+        ExpectedCalls::Count { name, pattern, min, max } => {
             let fits = |used: &str| {
                 name.as_deref().is_none_or(|name| name == used)
                     && pattern.as_deref().is_none_or(|pattern| matches_glob(pattern, used))

@@ -38,8 +38,8 @@ const DATABASES: &[(&str, &(dyn Dialect + Sync))] = &[
     ("trino", &dialect::AnsiDialect {}),
 ];
 
-/// The conditions of the value.
-struct Wanted {
+/// The dialect that an assertion names, and the tables and columns that it allows.
+struct SqlRules {
     /// The name of the database as written.
     database: String,
     dialect: &'static (dyn Dialect + Sync),
@@ -47,7 +47,7 @@ struct Wanted {
     columns: Option<Vec<String>>,
 }
 
-impl Wanted {
+impl SqlRules {
     fn read(cx: &GradingContext<'_>) -> Result<Self, String> {
         let kind = &cx.assertion.kind;
         let map = match cx.value {
@@ -240,19 +240,19 @@ fn fits(entry: &str, name: &str) -> bool {
 }
 
 fn is_sql(cx: &GradingContext<'_>) -> GradingResult {
-    let wanted = match Wanted::read(cx) {
-        Ok(wanted) => wanted,
+    let rules = match SqlRules::read(cx) {
+        Ok(rules) => rules,
         Err(error) => return GradingResult::broken(error),
     };
-    let problem = wanted.problem(cx.output_text);
+    let problem = rules.problem(cx.output_text);
     GradingResult::of(cx.assertion, problem.is_none(), || {
         problem.unwrap_or_else(|| "The output SQL statement is valid".to_owned())
     })
 }
 
 fn contains_sql(cx: &GradingContext<'_>) -> GradingResult {
-    let wanted = match Wanted::read(cx) {
-        Ok(wanted) => wanted,
+    let rules = match SqlRules::read(cx) {
+        Ok(rules) => rules,
         Err(error) => return GradingResult::broken(error),
     };
     let mut blocks = fenced(cx.output_text);
@@ -261,7 +261,7 @@ fn contains_sql(cx: &GradingContext<'_>) -> GradingResult {
     }
     let mut problem = Some("Output does not contain valid SQL".to_owned());
     for block in blocks.iter().filter(|block| !block.trim().is_empty()) {
-        problem = wanted.problem(block);
+        problem = rules.problem(block);
         if problem.is_none() {
             break;
         }
@@ -306,9 +306,9 @@ fn fenced(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn wanted(database: &str) -> Wanted {
+    fn rules(database: &str) -> SqlRules {
         let (name, dialect) = DATABASES.iter().find(|(name, _)| *name == database).unwrap();
-        Wanted { database: (*name).to_owned(), dialect: *dialect, tables: None, columns: None }
+        SqlRules { database: (*name).to_owned(), dialect: *dialect, tables: None, columns: None }
     }
 
     #[test]
@@ -322,29 +322,29 @@ mod tests {
                 "SELECT `a FROM t",
                 "SELECT a FROM t WHERE",
             ] {
-                assert!(wanted(database).problem(text).is_some(), "{database}: {text}");
+                assert!(rules(database).problem(text).is_some(), "{database}: {text}");
             }
-            assert_eq!(wanted(database).problem("SELECT a, 'x y from' FROM t -- select a b from"), None);
+            assert_eq!(rules(database).problem("SELECT a, 'x y from' FROM t -- select a b from"), None);
         }
-        assert!(wanted("mysql").problem("SELECT * FROM generate_series(1, 3)").is_some());
-        assert_eq!(wanted("postgresql").problem("SELECT * FROM generate_series(1, 3)"), None);
+        assert!(rules("mysql").problem("SELECT * FROM generate_series(1, 3)").is_some());
+        assert_eq!(rules("postgresql").problem("SELECT * FROM generate_series(1, 3)"), None);
     }
 
     #[test]
     fn deep_sql_is_read() {
         let chain = format!("SELECT 1{}", " + 1".repeat(16_000));
-        assert_eq!(wanted("mysql").problem(&chain), None);
+        assert_eq!(rules("mysql").problem(&chain), None);
         let nested = format!("SELECT {}1{}", "(".repeat(30_000), ")".repeat(30_000));
-        assert!(wanted("mysql").problem(&nested).is_some());
+        assert!(rules("mysql").problem(&nested).is_some());
     }
 
     #[test]
     fn lists_are_kept_to() {
-        let allowed = Wanted { columns: Some(vec!["select::users::name".to_owned()]), ..wanted("mysql") };
+        let allowed = SqlRules { columns: Some(vec!["select::users::name".to_owned()]), ..rules("mysql") };
         assert_eq!(allowed.problem("SELECT name FROM users"), None);
         assert_eq!(allowed.problem("SELECT u.name FROM users u"), None);
         assert!(allowed.problem("SELECT password FROM users").is_some());
-        let tables = Wanted { tables: Some(vec!["select::.*::users".to_owned()]), ..wanted("mysql") };
+        let tables = SqlRules { tables: Some(vec!["select::.*::users".to_owned()]), ..rules("mysql") };
         assert_eq!(tables.problem("SELECT name FROM db.users"), None);
         assert!(tables.problem("DELETE FROM users").is_some());
     }

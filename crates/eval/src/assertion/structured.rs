@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
+use super::keywords;
 use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
+use crate::reading::env::is_on;
 use crate::reading::node::Node;
 
 pub const GRADERS: &[(&str, Grader)] = &[
@@ -29,8 +31,12 @@ fn schema(cx: &GradingContext<'_>) -> Result<Option<jsonschema::Validator>, Stri
     compiled(&value).map(Some)
 }
 
-/// A schema; without `$schema` it is of draft 7. Formats are checked.
+/// A schema; without `$schema` it is of draft 7. Formats are checked, and unknown keywords are mistakes.
 fn compiled(schema: &Value) -> Result<jsonschema::Validator, String> {
+    let strict = !is_on("PROMPTFOO_DISABLE_AJV_STRICT_MODE");
+    if let Some(key) = keywords::unknown(schema).filter(|_| strict) {
+        return Err(format!("the schema is not valid: unknown keyword `{key}`"));
+    }
     let options =
         if schema.get("$schema").is_some() { jsonschema::options() } else { jsonschema::draft7::options() };
     options

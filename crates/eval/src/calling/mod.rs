@@ -22,6 +22,11 @@ pub trait Provider: Send + Sync {
     fn id(&self) -> &str;
     /// Answers one prompt.
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse>;
+    /// Returns the name that results show, where it is not the id of the configuration: what a script says of itself, the address of
+    /// a service.
+    fn shown_as(&self) -> BoxFuture<'_, Option<String>> {
+        std::future::ready(None).boxed()
+    }
     /// Whether the provider is a service whose answers are worth caching.
     fn is_service(&self) -> bool {
         false
@@ -175,11 +180,16 @@ pub enum CallError {
     #[error("`{0}` names no model")]
     NoModel(String),
     /// The service has the endpoint, but this program does not support it.
-    #[error("`{id}`: the {endpoint} endpoint is not supported; use chat, responses, embedding or moderation")]
+    #[error(
+        "`{id}`: `{endpoint}` is not supported; name a model, or call the service from `exec:` or a Python or JavaScript file"
+    )]
     UnsupportedEndpoint { id: String, endpoint: String },
     /// The provider `http` has no address.
     #[error("the provider `http` needs `config.url` or `config.request`")]
     NoAddress,
+    /// The file of prices that the user set is not one.
+    #[error("failed to read the prices in `{path}`, which SANDCOVE_PRICES names: {reason}")]
+    Prices { path: String, reason: String },
     /// The configuration has no key for the service.
     #[error("`{id}` needs a key: set {variable} or `config.apiKey`")]
     NoKey { id: String, variable: &'static str },

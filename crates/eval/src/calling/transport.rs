@@ -104,14 +104,16 @@ pub async fn ask(mut request: Request, config: &Object) -> Result<(Value, f64), 
     Ok((value, took))
 }
 
-struct Failure {
+struct FailedAttempt {
     error: CallError,
     again: bool,
 }
 
-async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> Result<Reply, Failure> {
-    let method = reqwest::Method::from_bytes(request.method.as_bytes())
-        .map_err(|_| Failure { error: CallError::UnknownMethod(request.method.clone()), again: false })?;
+async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> Result<Reply, FailedAttempt> {
+    let method = reqwest::Method::from_bytes(request.method.as_bytes()).map_err(|_| FailedAttempt {
+        error: CallError::UnknownMethod(request.method.clone()),
+        again: false,
+    })?;
     let mut builder = client.request(method, &request.url).timeout(limit);
     for (name, value) in &request.headers {
         builder = builder.header(name, value);
@@ -125,10 +127,10 @@ async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> R
         if reason.is_empty() {
             reason.push_str("no answer");
         }
-        Failure { error: CallError::NoAnswer { address, reason }, again: true }
+        FailedAttempt { error: CallError::NoAnswer { address, reason }, again: true }
     };
     let response =
-        builder.send().await.map_err(|error| Failure { again: error.is_connect(), ..failed(error) })?;
+        builder.send().await.map_err(|error| FailedAttempt { again: error.is_connect(), ..failed(error) })?;
     let status = response.status().as_u16();
     let headers = response.headers().iter();
     let headers = headers

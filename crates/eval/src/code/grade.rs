@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::error::{CodeError, Result};
 use super::extract::{self, Block, canonical};
 use super::policy::Finding;
 use super::program::{self, Case};
@@ -15,14 +16,14 @@ use crate::sandboxes::{Sandboxes, Taken};
 /// Expected value of a test that wants the safety check to refuse the answer, as the tutorial's suites write it.
 const UNSAFE_WANTED: &str = "SAFE_ERROR_DETECTED";
 
-/// The code of an answer, ready to be judged.
-struct Answer {
+/// The code of an answer, with the settings that it is graded by.
+struct ExtractedCode {
     settings: CodeSettings,
     code: String,
     language: String,
 }
 
-impl Answer {
+impl ExtractedCode {
     /// Reads the assertion and takes the code out of the answer.
     ///
     /// # Errors
@@ -33,7 +34,7 @@ impl Answer {
             let source = settings.source()?;
             Ok((settings, source))
         };
-        let (settings, source) = read().map_err(|error: String| Box::new(GradingResult::broken(error)))?;
+        let (settings, source) = read().map_err(|error: CodeError| Box::new(GradingResult::broken(error)))?;
         let function = settings.function.as_deref();
         let found = extract::extract(context.output_text, source, settings.language.as_deref(), function);
         let Some(Block { code, tag }) = found else {
@@ -97,60 +98,60 @@ impl Answer {
 
 /// Grader of `code-safety`.
 pub(super) fn safety(context: &GradingContext<'_>) -> GradingResult {
-    let answer = match Answer::read(context) {
-        Ok(answer) => answer,
+    let extracted = match ExtractedCode::read(context) {
+        Ok(extracted) => extracted,
         Err(verdict) => return *verdict,
     };
-    let findings = answer.findings();
+    let findings = extracted.findings();
     let reason = match findings.is_empty() {
         true => "nothing that the policy forbids".to_owned(),
         false => format!("unsafe: {}", listed(&findings)),
     };
     let score = if findings.is_empty() { 1.0 } else { 0.0 };
-    verdict(context, score, findings.is_empty(), reason, answer.metadata(&findings))
+    verdict(context, score, findings.is_empty(), reason, extracted.metadata(&findings))
 }
 
 /// Grader of `code-run`.
 pub(super) async fn run(context: &GradingContext<'_>) -> GradingResult {
-    let answer = match Answer::read(context) {
-        Ok(answer) => answer,
+    let extracted = match ExtractedCode::read(context) {
+        Ok(extracted) => extracted,
         Err(verdict) => return *verdict,
     };
     let mark = mark();
-    let cases = match program::cases(&answer.settings, &answer.language, &mark) {
+    let cases = match program::cases(&extracted.settings, &extracted.language, &mark) {
         Ok(cases) => cases,
         Err(error) => return GradingResult::broken(error),
     };
-    if let Some(verdict) = answer.refused(context) {
+    if let Some(verdict) = extracted.refused(context) {
         return verdict;
     }
-    match run_cases(context.sandboxes, &answer, &cases).await {
-        Ok(results) => outcomes(context, answer.metadata(&[]), "case", &results),
+    match run_cases(context.sandboxes, &extracted, &cases).await {
+        Ok(results) => outcomes(context, extracted.metadata(&[]), "case", &results),
         Err(error) => GradingResult::broken(error),
     }
 }
 
 /// Grader of `code-tests`.
 pub(super) async fn tests(context: &GradingContext<'_>) -> GradingResult {
-    let answer = match Answer::read(context) {
-        Ok(answer) => answer,
+    let extracted = match ExtractedCode::read(context) {
+        Ok(extracted) => extracted,
         Err(verdict) => return *verdict,
     };
-    let text = match tests_text(context, answer.settings.tests.as_deref()).await {
+    let text = match tests_text(context, extracted.settings.tests.as_deref()).await {
         Ok(text) => text,
         Err(error) => return GradingResult::broken(error),
     };
-    if let Some(verdict) = answer.refused(context) {
+    if let Some(verdict) = extracted.refused(context) {
         return verdict;
     }
-    let settings = &answer.settings;
+    let settings = &extracted.settings;
     let run = async {
-        let taken = prepare::prepared(context.sandboxes, settings, &answer.language).await?;
+        let taken = prepare::prepared(context.sandboxes, settings, &extracted.language).await?;
         let (command, mark) = (settings.command.as_deref(), mark());
         let run = test_file::run(
             &taken.sandbox,
-            &answer.language,
-            &answer.code,
+            &extracted.language,
+            &extracted.code,
             &text,
             command,
             &mark,
@@ -169,21 +170,18 @@ pub(super) async fn tests(context: &GradingContext<'_>) -> GradingResult {
             if let Some(last) = results.last_mut() {
                 last.execution = Some(execution);
             }
-            outcomes(context, answer.metadata(&[]), "test", &results)
+            outcomes(context, extracted.metadata(&[]), "test", &results)
         }
         Err(error) => GradingResult::broken(error),
     }
 }
 
 /// The text of the test file.
-async fn tests_text(context: &GradingContext<'_>, tests: Option<&str>) -> Result<String, String> {
-    let tests =
-        tests.ok_or("`code-tests` needs `tests`: the text of a test file, or `file://` and its path")?;
+async fn tests_text(context: &GradingContext<'_>, tests: Option<&str>) -> Result<String> {
+    let tests = tests.ok_or(CodeError::NoTests)?;
     let Some(path) = tests.strip_prefix("file://") else { return Ok(tests.to_owned()) };
     let path = context.workers.base().join(path);
-    tokio::fs::read_to_string(&path)
-        .await
-        .map_err(|error| format!("failed to read `{}`: {error}", path.display()))
+    tokio::fs::read_to_string(&path).await.map_err(|error| CodeError::ReadTests { path, error })
 }
 
 /// The outcome of one case.
@@ -196,18 +194,18 @@ pub(super) struct CaseResult {
 /// Runs all cases in one sandbox, as long as it lasts; one that a case has broken is replaced for the next.
 async fn run_cases(
     sandboxes: &Sandboxes,
-    answer: &Answer,
+    extracted: &ExtractedCode,
     cases: &[Case],
-) -> Result<Vec<CaseResult>, String> {
-    let limits = answer.settings.limits();
+) -> Result<Vec<CaseResult>> {
+    let limits = extracted.settings.limits();
     let mut results = Vec::with_capacity(cases.len());
     let mut taken: Option<Taken> = None;
     for case in cases {
         let (place_taken, loaded) = match taken.take() {
             Some(ready) => (ready, None),
             None => {
-                let fresh = prepare::prepared(sandboxes, &answer.settings, &answer.language).await?;
-                let loaded = run::code(&fresh.sandbox, &answer.language, &answer.code, limits).await;
+                let fresh = prepare::prepared(sandboxes, &extracted.settings, &extracted.language).await?;
+                let loaded = run::code(&fresh.sandbox, &extracted.language, &extracted.code, limits).await;
                 (fresh, Some(loaded))
             }
         };
@@ -222,14 +220,14 @@ async fn run_cases(
         let execution = match loaded {
             // The code itself is the case.
             Some(loaded) if case.code.is_empty() => loaded,
-            _ => run::code(&place_taken.sandbox, &answer.language, &case.code, limits).await,
+            _ => run::code(&place_taken.sandbox, &extracted.language, &case.code, limits).await,
         };
         if execution.leaves_sandbox_usable() {
             taken = Some(place_taken);
         } else {
             place_taken.end().await;
         }
-        let failure = case.judge(&execution).err();
+        let failure = case.mismatch(&execution);
         results.push(CaseResult { name: case.name.clone(), failure, execution: Some(execution) });
     }
     if let Some(taken) = taken {

@@ -10,6 +10,7 @@
 //! Nothing here runs code on this machine. The verdict is made here, from what the sandbox reports.
 
 mod diff;
+mod error;
 mod extract;
 mod grade;
 mod metrics;

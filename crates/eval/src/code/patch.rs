@@ -3,9 +3,10 @@
 use serde_json::json;
 
 use super::diff::diff_of;
+use super::error::Result;
 use super::grade::{CaseResult, outcomes, verdict};
 use super::run::shown;
-use super::workspace::{PatchSettings, Workspace};
+use super::workspace::{Applied, PatchSettings, Workspace};
 use crate::grading::GradingContext;
 use crate::model::{GradingResult, Object};
 
@@ -30,18 +31,14 @@ pub(super) async fn patch(context: &GradingContext<'_>) -> GradingResult {
     judged.unwrap_or_else(GradingResult::broken)
 }
 
-async fn judge(
-    context: &GradingContext<'_>,
-    workspace: &mut Workspace,
-    diff: &str,
-) -> Result<GradingResult, String> {
+async fn judge(context: &GradingContext<'_>, workspace: &mut Workspace, diff: &str) -> Result<GradingResult> {
     let mut code = Object::new();
     code.insert("language".to_owned(), json!("diff"));
     code.insert("source".to_owned(), json!(shown(diff)));
     code.insert("before".to_owned(), json!(shown(&workspace.before().await?)));
     let way = match workspace.apply(diff).await? {
-        Ok(way) => way,
-        Err(why) => {
+        Applied::By(way) => way,
+        Applied::Not(why) => {
             code.insert("problem".to_owned(), json!("patch_does_not_apply"));
             return Ok(verdict(context, 0.0, false, format!("the patch does not apply: {why}"), code));
         }

@@ -1,8 +1,9 @@
 //! Making a sandbox ready for code.
 
+use super::error::{CodeError, Result};
 use super::run;
 use super::settings::CodeSettings;
-use crate::sandboxes::{Sandboxes, Taken, chain};
+use crate::sandboxes::{Sandboxes, Taken};
 
 /// Creates a sandbox with the files, limits and setup that the suite asks for.
 ///
@@ -12,8 +13,8 @@ pub(super) async fn prepared(
     sandboxes: &Sandboxes,
     settings: &CodeSettings,
     language: &str,
-) -> Result<Taken, String> {
-    let taken = sandboxes.take(&settings.environment()).await.map_err(|error| error.to_string())?;
+) -> Result<Taken> {
+    let taken = sandboxes.take(&settings.environment()).await?;
     match prepare(&taken, settings, language).await {
         Ok(()) => Ok(taken),
         Err(error) => {
@@ -23,10 +24,10 @@ pub(super) async fn prepared(
     }
 }
 
-async fn prepare(taken: &Taken, settings: &CodeSettings, language: &str) -> Result<(), String> {
+async fn prepare(taken: &Taken, settings: &CodeSettings, language: &str) -> Result<()> {
     for (path, contents) in &settings.files {
         let written = taken.sandbox.write_file(path, contents.clone().into()).await;
-        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", chain(&error)))?;
+        written.map_err(|error| CodeError::Write { path: path.clone(), error })?;
     }
     let mut setup = String::new();
     if language == "python" {
@@ -44,6 +45,6 @@ async fn prepare(taken: &Taken, settings: &CodeSettings, language: &str) -> Resu
     let done = run::code(&taken.sandbox, language, &setup, settings.limits()).await;
     match done.failure() {
         None => Ok(()),
-        Some(failure) => Err(format!("the setup of the sandbox failed: {failure}")),
+        Some(failure) => Err(CodeError::Setup(failure)),
     }
 }

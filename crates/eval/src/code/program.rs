@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::error::{CodeError, Result};
 use super::run::Execution;
 use super::settings::{CaseSettings, CodeSettings, as_text};
 
@@ -26,7 +27,7 @@ enum Expected {
 }
 
 /// The cases of an assertion, for a language. Values are found behind `mark`, a word that the answer cannot know.
-pub(super) fn cases(settings: &CodeSettings, language: &str, mark: &str) -> Result<Vec<Case>, String> {
+pub(super) fn cases(settings: &CodeSettings, language: &str, mark: &str) -> Result<Vec<Case>> {
     if !settings.cases.is_empty() {
         return settings
             .cases
@@ -49,7 +50,7 @@ pub(super) fn cases(settings: &CodeSettings, language: &str, mark: &str) -> Resu
             let function = settings
                 .function
                 .as_deref()
-                .ok_or("`test_input` needs `function`: which function is it for?")?;
+                .ok_or(CodeError::NoFunction { needed_by: "`test_input` needs" })?;
             let call = format!("{function}({})", as_text(input));
             (call.clone(), print(language, &call)?)
         }
@@ -58,13 +59,7 @@ pub(super) fn cases(settings: &CodeSettings, language: &str, mark: &str) -> Resu
     Ok(vec![Case { name, code, expected }])
 }
 
-fn one(
-    settings: &CodeSettings,
-    case: &CaseSettings,
-    at: usize,
-    language: &str,
-    mark: &str,
-) -> Result<Case, String> {
+fn one(settings: &CodeSettings, case: &CaseSettings, at: usize, language: &str, mark: &str) -> Result<Case> {
     let expected = |value: Option<&Value>| match (&case.expected_error, &case.expected_stdout, value) {
         (Some(error), ..) => Expected::Error(error.clone()),
         (None, Some(stdout), _) => Expected::Stdout(as_text(stdout).trim().to_owned()),
@@ -88,7 +83,7 @@ fn one(
         (Some(call), ..) => call.clone(),
         (None, args, input) => {
             let function =
-                settings.function.as_deref().ok_or("cases need `function`: which function is it for?")?;
+                settings.function.as_deref().ok_or(CodeError::NoFunction { needed_by: "cases need" })?;
             let arguments = args.clone().unwrap_or_else(|| input.iter().cloned().collect());
             arguments_call(language, function, &arguments)?
         }
@@ -108,7 +103,7 @@ fn one(
 }
 
 /// A call with arguments given as data.
-fn arguments_call(language: &str, function: &str, arguments: &[Value]) -> Result<String, String> {
+fn arguments_call(language: &str, function: &str, arguments: &[Value]) -> Result<String> {
     // The text of a JSON string is a literal in these languages as well.
     let literal = Value::String(Value::Array(arguments.to_vec()).to_string()).to_string();
     match language {
@@ -119,30 +114,34 @@ fn arguments_call(language: &str, function: &str, arguments: &[Value]) -> Result
                 arguments.iter().map(|argument| format!(" '{}'", as_text(argument).replace('\'', r"'\''")));
             Ok(format!("{function}{}", words.collect::<String>()))
         }
-        _ => Err(format!("cases with data are for Python, JavaScript and Bash: use `code` for {language}")),
+        _ => Err(unsupported("cases with data are for Python, JavaScript and Bash", "code", language)),
     }
 }
 
-fn print(language: &str, call: &str) -> Result<String, String> {
+fn print(language: &str, call: &str) -> Result<String> {
     match language {
         "python" => Ok(format!("print({call})")),
         "javascript" | "typescript" => Ok(format!("console.log(await {call})")),
         "bash" => Ok(call.to_owned()),
         "r" => Ok(format!("print({call})")),
-        _ => Err(format!("calls are for Python, JavaScript, Bash and R: use `test_code` for {language}")),
+        _ => Err(unsupported("calls are for Python, JavaScript, Bash and R", "test_code", language)),
     }
 }
 
 /// Code that prints the mark and then the call's value as JSON.
-fn tell(language: &str, call: &str, mark: &str) -> Result<String, String> {
+fn tell(language: &str, call: &str, mark: &str) -> Result<String> {
     match language {
         "python" => Ok(format!("print('\\n{mark}' + __import__('json').dumps({call}, default=repr))")),
         "javascript" | "typescript" => {
             Ok(format!("console.log('\\n{mark}' + JSON.stringify((await {call}) ?? null))"))
         }
         "bash" => Ok(format!("printf '\\n%s' '{mark}'; {call}")),
-        _ => Err(format!("values are compared in Python, JavaScript and Bash: use `code` for {language}")),
+        _ => Err(unsupported("values are compared in Python, JavaScript and Bash", "code", language)),
     }
+}
+
+fn unsupported(supported: &'static str, instead: &'static str, language: &str) -> CodeError {
+    CodeError::UnsupportedLanguage { supported, instead, language: language.to_owned() }
 }
 
 impl Case {
@@ -151,42 +150,34 @@ impl Case {
         matches!(&self.expected, Expected::Error(wanted) if wanted == name)
     }
 
-    /// Checks that the execution is what was expected; the error says why it is not.
-    pub(super) fn judge(&self, execution: &Execution) -> Result<(), String> {
+    /// Returns how an execution differs from what was expected, if it does.
+    pub(super) fn mismatch(&self, execution: &Execution) -> Option<String> {
         if let Expected::Error(wanted) = &self.expected {
-            return match &execution.error {
-                Some(error) if error.name == *wanted => Ok(()),
-                _ => Err(match execution.failure() {
-                    Some(failure) if execution.raised() => format!("expected {wanted}, got {failure}"),
-                    Some(failure) => format!("expected {wanted}, but the code {failure}"),
-                    None => format!("expected {wanted}, but the code raised nothing"),
-                }),
+            return match (&execution.error, execution.failure()) {
+                (Some(error), _) if error.name == *wanted => None,
+                (_, Some(failure)) if execution.raised() => Some(format!("expected {wanted}, got {failure}")),
+                (_, Some(failure)) => Some(format!("expected {wanted}, but the code {failure}")),
+                (_, None) => Some(format!("expected {wanted}, but the code raised nothing")),
             };
         }
         if let Some(failure) = execution.failure() {
-            return Err(failure);
+            return Some(failure);
         }
         match &self.expected {
-            Expected::Anything | Expected::Error(_) => Ok(()),
+            Expected::Anything | Expected::Error(_) => None,
             Expected::Stdout(wanted) => {
                 let got = execution.stdout.trim();
-                if got == wanted {
-                    Ok(())
-                } else {
-                    Err(format!("expected {}, got {}", quoted(wanted), quoted(got)))
-                }
+                (got != wanted).then(|| format!("expected {}, got {}", quoted(wanted), quoted(got)))
             }
             Expected::Value { mark, value, tolerance } => {
                 let Some((_, printed)) = execution.stdout.rsplit_once(mark.as_str()) else {
-                    return Err("ended without giving a value".to_owned());
+                    return Some("ended without giving a value".to_owned());
                 };
                 let printed = printed.trim();
                 // Bash has no types: its text is compared as it would be printed.
-                let holds = match serde_json::from_str::<Value>(printed) {
-                    Ok(got) => same(&got, value, *tolerance) || as_text(value) == printed,
-                    Err(_) => as_text(value) == printed,
-                };
-                if holds { Ok(()) } else { Err(format!("expected {value}, got {}", clipped(printed))) }
+                let holds = as_text(value) == printed
+                    || serde_json::from_str::<Value>(printed).is_ok_and(|got| same(&got, value, *tolerance));
+                (!holds).then(|| format!("expected {value}, got {}", clipped(printed)))
             }
         }
     }

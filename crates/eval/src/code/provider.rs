@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::error::Result;
 use super::extract::{Block, Source, canonical, extract};
 use super::prepare;
 use super::run::{self, Stop};
@@ -42,7 +43,7 @@ impl SandboxProvider {
         Self { id: id.to_owned(), language, sandboxes }
     }
 
-    async fn run(&self, call: &Call<'_>) -> Result<ProviderResponse, String> {
+    async fn run(&self, call: &Call<'_>) -> Result<ProviderResponse> {
         let mut config = call.config.clone();
         config.remove("basePath");
         let settings = CodeSettings::read(Some(&Value::Object(config)), call.vars)?;

@@ -8,8 +8,9 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::diff::diff_of;
-use super::run::shown;
-use super::workspace::{PatchSettings, Workspace, tail};
+use super::error::{CodeError, Result};
+use super::run::{shown, tail};
+use super::workspace::{Applied, PatchSettings, Workspace};
 use crate::calling::spec::ProviderSpec;
 use crate::calling::{Call, Provider, ProviderFactory};
 use crate::grading::aggregate::{add_tokens, zero_tokens};
@@ -34,15 +35,13 @@ impl RepairProvider {
         Self { base, sandboxes, factory }
     }
 
-    async fn run(&self, call: &Call<'_>) -> Result<ProviderResponse, String> {
+    async fn run(&self, call: &Call<'_>) -> Result<ProviderResponse> {
         let mut config = call.config.clone();
         config.shift_remove("basePath");
-        let model = config
-            .shift_remove("provider")
-            .ok_or("the provider `patch` needs `config.provider`: the model that it asks")?;
+        let model = config.shift_remove("provider").ok_or(CodeError::NoModel)?;
         let spec = ProviderSpec::from_value(&model, &self.base)
-            .ok_or_else(|| format!("`config.provider` of `patch` names no provider: {model}"))?;
-        let made = self.factory.make(&spec).map_err(|error| error.to_string())?;
+            .ok_or_else(|| CodeError::NotAProvider(model.clone()))?;
+        let made = self.factory.make(&spec)?;
         let attempts =
             config.shift_remove("attempts").and_then(|value| value.as_u64()).unwrap_or(3).clamp(1, 20);
         let shown_files = config.shift_remove("context").unwrap_or_default();
@@ -81,7 +80,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    async fn repair(&self, workspace: &mut Workspace) -> Result<ProviderResponse, String> {
+    async fn repair(&self, workspace: &mut Workspace) -> Result<ProviderResponse> {
         let mut log = workspace.before().await?;
         let mut files = String::new();
         for path in &self.files {
@@ -96,7 +95,7 @@ impl Asked<'_> {
             tokens_of(&mut tokens, &response);
             cost = response.cost.map(|more| cost.unwrap_or(0.0) + more).or(cost);
             if let Some(error) = response.error {
-                return Err(error);
+                return Err(CodeError::Model(error));
             }
             answer = response.output.as_ref().map(to_text).unwrap_or_default();
             let problem = self.problem(workspace, &answer).await?;
@@ -129,11 +128,11 @@ impl Asked<'_> {
     }
 
     /// Returns what is wrong with an answer, for the next attempt.
-    async fn problem(&self, workspace: &mut Workspace, answer: &str) -> Result<Option<String>, String> {
+    async fn problem(&self, workspace: &mut Workspace, answer: &str) -> Result<Option<String>> {
         let Some(diff) = diff_of(answer) else {
             return Ok(Some("The last answer had no unified diff.".to_owned()));
         };
-        if let Err(why) = workspace.apply(&diff).await? {
+        if let Applied::Not(why) = workspace.apply(&diff).await? {
             return Ok(Some(format!("The last patch does not apply: {why}")));
         }
         let mut log = String::new();

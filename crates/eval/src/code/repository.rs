@@ -6,6 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::process::Command;
 
+use super::error::{CodeError, Result};
+
 /// The time limit of a clone.
 const CLONE_LIMIT: Duration = Duration::from_secs(300);
 
@@ -33,7 +35,7 @@ impl Repository {
     ///
     /// # Errors
     /// When it cannot be read or cloned, has no such revision, or is too large.
-    pub(super) async fn archive(&self) -> Result<Bytes, String> {
+    pub(super) async fn archive(&self) -> Result<Bytes> {
         let directory = self.base.join(&self.place);
         let archive = match (directory.is_dir(), &self.revision) {
             (true, None) => self.run("tar", &["--exclude=.git", "-C", &text(&directory), "-c", "."]).await?,
@@ -41,31 +43,24 @@ impl Repository {
             (false, _) => self.cloned().await?,
         };
         if archive.len() > MAX_SIZE {
-            return Err(format!(
-                "the repository `{}` is larger than {} MiB",
-                self.place,
-                MAX_SIZE / 1024 / 1024
-            ));
+            return Err(CodeError::TooLarge { place: self.place.clone(), max_mib: MAX_SIZE / 1024 / 1024 });
         }
         Ok(archive)
     }
 
-    async fn of_revision(&self, directory: &Path, revision: &str) -> Result<Bytes, String> {
+    async fn of_revision(&self, directory: &Path, revision: &str) -> Result<Bytes> {
         // A revision that begins with a dash is an option to git.
         if revision.starts_with('-') {
-            return Err(format!("unknown revision `{revision}`"));
+            return Err(CodeError::UnknownRevision(revision.to_owned()));
         }
         let safe = format!("safe.directory={}", text(directory));
         self.run("git", &["-c", &safe, "-C", &text(directory), "archive", "--format=tar", revision]).await
     }
 
     /// A clone is made here and not in the sandbox, which has no network.
-    async fn cloned(&self) -> Result<Bytes, String> {
+    async fn cloned(&self) -> Result<Bytes> {
         if !self.place.contains(':') {
-            return Err(format!(
-                "repository not found: `{}` is neither a directory nor an address",
-                self.place
-            ));
+            return Err(CodeError::RepositoryNotFound(self.place.clone()));
         }
         let directory = std::env::temp_dir().join(format!("sandcove-clone-{}", uuid::Uuid::new_v4()));
         let shallow: &[&str] = if self.revision.is_none() { &["--depth=1"] } else { &[] };
@@ -81,7 +76,7 @@ impl Repository {
         archive
     }
 
-    async fn run(&self, program: &str, arguments: &[&str]) -> Result<Bytes, String> {
+    async fn run(&self, program: &str, arguments: &[&str]) -> Result<Bytes> {
         let mut command = Command::new(program);
         // Nobody is there to be asked for a password.
         command
@@ -89,7 +84,7 @@ impl Repository {
             .env("GIT_TERMINAL_PROMPT", "0")
             .stdin(std::process::Stdio::null())
             .kill_on_drop(true);
-        let failed = |why: String| format!("the repository `{}` is not available: {why}", self.place);
+        let failed = |reason: String| CodeError::RepositoryNotAvailable { place: self.place.clone(), reason };
         let ended = tokio::time::timeout(CLONE_LIMIT, command.output())
             .await
             .map_err(|_| failed(format!("{program} took longer than {} s", CLONE_LIMIT.as_secs())))?;

@@ -103,7 +103,7 @@ pub(super) async fn code(sandbox: &Sandbox, language: &str, code: &str, limits: 
         language: Some(language.to_owned()),
         env_vars: None,
     };
-    let mut printed = Printed::new(limits.output);
+    let mut printed = LimitedOutput::new(limits.output);
     let flood = printed.flood();
     let mut error = None;
     let started = Instant::now();
@@ -124,7 +124,7 @@ pub(super) async fn command(sandbox: &Sandbox, line: &str, limits: Limits) -> Ex
 
 /// Runs a command.
 pub(super) async fn run(sandbox: &Sandbox, command: &Command, limits: Limits) -> Execution {
-    let mut printed = Printed::new(limits.output);
+    let mut printed = LimitedOutput::new(limits.output);
     let flood = printed.flood();
     let started = Instant::now();
     let run = sandbox.run(command, |event| match event {
@@ -159,15 +159,26 @@ async fn within<T>(
     }
 }
 
+/// The end of what was printed, where tests say how they went.
+pub(super) fn tail(execution: &Execution) -> String {
+    const SHOWN: usize = 6000;
+    let text = format!("{}{}", execution.stdout, execution.stderr);
+    let mut start = text.len().saturating_sub(SHOWN);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text[start..].to_owned()
+}
+
 /// Output as it comes, up to a limit.
-struct Printed {
+struct LimitedOutput {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     limit: usize,
     flood: std::sync::Arc<Notify>,
 }
 
-impl Printed {
+impl LimitedOutput {
     fn new(limit: usize) -> Self {
         Self { stdout: Vec::new(), stderr: Vec::new(), limit, flood: std::sync::Arc::default() }
     }

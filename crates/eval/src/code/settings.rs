@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::error::{CodeError, Result};
 use super::extract::{Source, canonical};
 use super::policy::PolicySettings;
 use super::run::Limits;
@@ -74,13 +75,13 @@ fn some<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Valu
 
 impl CodeSettings {
     /// Reads an assertion's value; what it leaves out may be in the test's variables.
-    pub(super) fn read(value: Option<&Value>, vars: &Object) -> Result<Self, String> {
+    pub(super) fn read(value: Option<&Value>, vars: &Object) -> Result<Self> {
         let mut settings: Self = match value {
             None | Some(Value::Null) => Self::default(),
             // `value: python` is short for the language.
             Some(Value::String(language)) => Self { language: Some(language.clone()), ..Self::default() },
             Some(object) => serde_json::from_value(object.clone())
-                .map_err(|error| format!("invalid value of the assertion: {error}"))?,
+                .map_err(|error| CodeError::InvalidValue { of: "the assertion", error })?,
         };
         let var =
             |names: &[&str]| names.iter().find_map(|name| vars.get(*name)).filter(|value| !value.is_null());
@@ -93,8 +94,7 @@ impl CodeSettings {
             settings.test_code = text(&["test_code", "testCode"]);
             settings.test_input = var(&["test_input", "testInput"]).cloned();
             if let Some(cases @ Value::Array(_)) = var(&["test_cases", "testCases"]) {
-                settings.cases = serde_json::from_value(cases.clone())
-                    .map_err(|error| format!("invalid variable `test_cases`: {error}"))?;
+                settings.cases = serde_json::from_value(cases.clone()).map_err(CodeError::InvalidCases)?;
             }
         }
         if settings.expected_output.is_none()
@@ -105,8 +105,7 @@ impl CodeSettings {
             settings.expected_error = text(&["expected_error", "expectedError"]);
         }
         if let Some(language) = &settings.language {
-            let known = canonical(language)
-                .ok_or_else(|| format!("`{language}` is not a language that sandboxes run"))?;
+            let known = canonical(language).ok_or_else(|| CodeError::UnknownLanguage(language.clone()))?;
             settings.language = Some(known.to_owned());
         }
         Ok(settings)
@@ -116,12 +115,12 @@ impl CodeSettings {
         self.cases.is_empty() && self.test_input.is_none() && self.test_code.is_none()
     }
 
-    pub(super) fn source(&self) -> Result<Source, String> {
+    pub(super) fn source(&self) -> Result<Source> {
         match self.source.as_deref() {
             None | Some("auto" | "function") => Ok(Source::Auto),
             Some("fence") => Ok(Source::Fence),
             Some("whole") => Ok(Source::Whole),
-            Some(other) => Err(format!("`source: {other}` is unknown: use auto, fence or whole")),
+            Some(other) => Err(CodeError::UnknownSource(other.to_owned())),
         }
     }
 

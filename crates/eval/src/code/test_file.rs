@@ -4,8 +4,8 @@ use bytes::Bytes;
 use sandcove_client::Sandbox;
 use serde::Deserialize;
 
+use super::error::{CodeError, Result};
 use super::run::{self, Execution, Limits};
-use crate::sandboxes::chain;
 
 /// The outcome of one test, or of the run when it does not report tests.
 pub(super) struct Outcome {
@@ -39,7 +39,7 @@ pub(super) async fn run(
     command: Option<&str>,
     mark: &str,
     limits: Limits,
-) -> Result<(Execution, Vec<Outcome>), String> {
+) -> Result<(Execution, Vec<Outcome>)> {
     let runner = match language {
         "python" => Runner {
             solution: "solution.py",
@@ -56,11 +56,7 @@ pub(super) async fn run(
             tests: "test_solution.sh",
             command: "bash test_solution.sh".to_owned(),
         },
-        other => {
-            return Err(format!(
-                "test files are run for Python, JavaScript and Bash, not {other}: use `code-run`"
-            ));
-        }
+        other => return Err(CodeError::NoTestRunner(other.to_owned())),
     };
     let tests = match language {
         "python" if !tests.contains("solution") => format!("from solution import *\n{tests}"),
@@ -74,7 +70,7 @@ pub(super) async fn run(
     for (name, contents) in files {
         let path = format!("/home/user/{name}");
         let written = sandbox.write_file(&path, Bytes::from(contents)).await;
-        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", chain(&error)))?;
+        written.map_err(|error| CodeError::Write { path, error })?;
     }
     // Node reserves far more addresses than it uses, so its limit is the sandbox's.
     let memory = match language {

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::diff;
+use super::error::{CodeError, Result};
 use super::repository::Repository;
-use super::run::{self, Execution, Limits};
+use super::run::{self, Execution, Limits, tail};
 use super::settings::as_text;
 use crate::model::Object;
-use crate::sandboxes::{Environment, Sandboxes, Taken, chain};
+use crate::sandboxes::{Environment, Sandboxes, Taken};
 
 /// The directory that tests run in.
 const DIRECTORY: &str = "/home/user/repository";
@@ -66,11 +67,11 @@ impl PatchSettings {
     ///
     /// # Errors
     /// When something has the wrong shape, or it is not said what to test and how.
-    pub(super) fn read(value: Option<&Value>, vars: &Object) -> Result<Self, String> {
+    pub(super) fn read(value: Option<&Value>, vars: &Object) -> Result<Self> {
         let mut settings: Self = match value {
             None | Some(Value::Null) => Self::default(),
             Some(value) => serde_json::from_value(value.clone())
-                .map_err(|error| format!("invalid value of `patch`: {error}"))?,
+                .map_err(|error| CodeError::InvalidValue { of: "`patch`", error })?,
         };
         let var =
             |names: &[&str]| names.iter().find_map(|name| vars.get(*name)).filter(|value| !value.is_null());
@@ -89,10 +90,7 @@ impl PatchSettings {
             }
         }
         if settings.repository.is_none() || settings.command.is_none() {
-            return Err(
-                "`patch` needs `repository`, a directory or an address, and `command`, which runs the tests"
-                    .to_owned(),
-            );
+            return Err(CodeError::NoRepository);
         }
         Ok(settings)
     }
@@ -138,6 +136,15 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// The outcome of applying a patch.
+#[derive(Debug)]
+pub(super) enum Applied {
+    /// The command that accepted it.
+    By(&'static str),
+    /// The reason why no command did.
+    Not(String),
+}
+
 /// The outcome of a test.
 #[derive(Debug)]
 pub(super) struct Tested {
@@ -161,16 +168,12 @@ impl Workspace {
     ///
     /// # Errors
     /// When there is no repository or no sandbox, or it cannot be made ready.
-    pub(super) async fn open(
-        base: &Path,
-        sandboxes: &Sandboxes,
-        settings: PatchSettings,
-    ) -> Result<Self, String> {
+    pub(super) async fn open(base: &Path, sandboxes: &Sandboxes, settings: PatchSettings) -> Result<Self> {
         let place = settings.repository.as_deref().unwrap_or_default();
         let archive = Repository::new(place, settings.revision.as_deref(), base).archive().await?;
         let template = settings.template.clone().unwrap_or_else(|| "code-interpreter-v1".to_owned());
         let environment = Environment { template, network: settings.network };
-        let taken = sandboxes.take(&environment).await.map_err(|error| error.to_string())?;
+        let taken = sandboxes.take(&environment).await?;
         let mut protected: BTreeSet<String> = settings.protect.iter().cloned().collect();
         protected.extend(settings.files.keys().cloned());
         protected.extend(settings.test_patch.as_deref().map(diff::paths).unwrap_or_default());
@@ -184,7 +187,7 @@ impl Workspace {
         }
     }
 
-    async fn fill(&mut self, archive: bytes::Bytes) -> Result<(), String> {
+    async fn fill(&mut self, archive: bytes::Bytes) -> Result<()> {
         self.write("/tmp/repository.tar", archive).await?;
         let unpack = format!(
             "mkdir -p {DIRECTORY} && tar -xf /tmp/repository.tar -C {DIRECTORY} && rm /tmp/repository.tar && git -C {DIRECTORY} init -q"
@@ -212,7 +215,7 @@ impl Workspace {
     }
 
     /// Replaces the working copy, with everything that tests left in it, by the repository as it was before any patch.
-    async fn copy(&self) -> Result<(), String> {
+    async fn copy(&self) -> Result<()> {
         // As root, because tests may have made files that the default user cannot remove.
         let command = Command {
             line: format!("rm -rf {DIRECTORY} && cp -a --reflink=auto {START} {DIRECTORY}"),
@@ -220,12 +223,12 @@ impl Workspace {
             ..Command::default()
         };
         let done = run::run(&self.taken.sandbox, &command, self.settings.limits()).await;
-        succeeded("copying the repository", &done)
+        CodeError::of_step("copying the repository", &done)
     }
 
-    async fn write(&self, path: &str, contents: bytes::Bytes) -> Result<(), String> {
+    async fn write(&self, path: &str, contents: bytes::Bytes) -> Result<()> {
         let written = self.taken.sandbox.write_file(path, contents).await;
-        written.map_err(|error| format!("failed to write `{path}` in the sandbox: {}", chain(&error)))
+        written.map_err(|error| CodeError::Write { path: path.to_owned(), error })
     }
 
     fn inside(&self, line: &str) -> String {
@@ -236,8 +239,8 @@ impl Workspace {
         run::command(&self.taken.sandbox, line, self.settings.limits()).await
     }
 
-    async fn must(&self, what: &str, line: &str) -> Result<(), String> {
-        succeeded(what, &self.command(line).await)
+    async fn must(&self, step: &'static str, line: &str) -> Result<()> {
+        CodeError::of_step(step, &self.command(line).await)
     }
 
     /// The tests as they are before any patch: those that must pass have to fail, or they would decide nothing. What they
@@ -245,7 +248,7 @@ impl Workspace {
     ///
     /// # Errors
     /// When a test does not behave as the suite says.
-    pub(super) async fn before(&self) -> Result<String, String> {
+    pub(super) async fn before(&self) -> Result<String> {
         self.copy().await?;
         let mut log = String::new();
         for (name, line, fails) in self.settings.tests() {
@@ -254,12 +257,10 @@ impl Workspace {
             match (tested.failure, fails) {
                 (Some(failure), true) => log.push_str(&format!("{name}: {failure}\n{log_tail}\n")),
                 (None, true) => {
-                    return Err(format!("`{name}` passes before the patch, so it decides nothing"));
+                    return Err(CodeError::DecidesNothing(name));
                 }
                 (Some(failure), false) => {
-                    return Err(format!(
-                        "`{name}` must still pass, and fails before the patch: {failure}\n{log_tail}"
-                    ));
+                    return Err(CodeError::FailsBefore { test: name, failure, output: log_tail });
                 }
                 (None, false) => {}
             }
@@ -267,13 +268,13 @@ impl Workspace {
         Ok(log)
     }
 
-    /// Applies a patch to a fresh copy of the repository; returns the way that worked, or why none did.
+    /// Applies a patch to a fresh copy of the repository.
     ///
     /// # Errors
     /// When the sandbox fails.
-    pub(super) async fn apply(&mut self, patch: &str) -> Result<Result<&'static str, String>, String> {
+    pub(super) async fn apply(&mut self, patch: &str) -> Result<Applied> {
         if diff::reaches_into_git(patch) {
-            return Ok(Err("it changes files of `.git`".to_owned()));
+            return Ok(Applied::Not("it changes files of `.git`".to_owned()));
         }
         tokio::time::sleep_until(self.written + VERSION_GAP).await;
         let applied = self.apply_to_copy(patch).await;
@@ -281,7 +282,7 @@ impl Workspace {
         applied
     }
 
-    async fn apply_to_copy(&self, patch: &str) -> Result<Result<&'static str, String>, String> {
+    async fn apply_to_copy(&self, patch: &str) -> Result<Applied> {
         self.write("/tmp/answer.patch", patch.to_owned().into()).await?;
         // From strict to forgiving. Models count lines badly, leave out prefixes, and remember context inexactly.
         const WAYS: [(&str, &str); 4] = [
@@ -295,13 +296,13 @@ impl Workspace {
             self.copy().await?;
             let done = self.command(&self.inside(&format!("{line} /tmp/answer.patch"))).await;
             match done.failure() {
-                None => return Ok(Ok(name)),
-                Some(failure) if done.stopped.is_some() => return Err(failure),
+                None => return Ok(Applied::By(name)),
+                Some(failure) if done.stopped.is_some() => return Err(CodeError::Stopped(failure)),
                 Some(failure) if why.is_empty() => why = format!("{failure}: {}", tail(&done).trim()),
                 Some(_) => {}
             }
         }
-        Ok(Err(why))
+        Ok(Applied::Not(why))
     }
 
     /// Runs the tests on what is there now, with the protected files as they were.
@@ -316,7 +317,7 @@ impl Workspace {
             if let Err(error) = self.must("restoring the tests", &self.inside(&restore)).await {
                 let lost = |(name, ..): (String, String, bool)| Tested {
                     name,
-                    failure: Some(error.clone()),
+                    failure: Some(error.to_string()),
                     execution: None,
                 };
                 return tests.into_iter().map(lost).collect();
@@ -359,10 +360,9 @@ impl Workspace {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(super) async fn read(&self, path: &str) -> Result<String, String> {
+    pub(super) async fn read(&self, path: &str) -> Result<String> {
         let bytes = self.taken.sandbox.read_file(&format!("{START}/{path}")).await;
-        let bytes =
-            bytes.map_err(|error| format!("failed to read `{path}` of the repository: {}", chain(&error)))?;
+        let bytes = bytes.map_err(|error| CodeError::Read { path: path.to_owned(), error })?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -370,25 +370,6 @@ impl Workspace {
     pub(super) async fn end(self) {
         self.taken.end().await;
     }
-}
-
-/// Whether a step of the preparation ended well.
-fn succeeded(what: &str, done: &Execution) -> Result<(), String> {
-    match done.failure() {
-        None => Ok(()),
-        Some(failure) => Err(format!("{what} failed: {failure}\n{}", tail(done))),
-    }
-}
-
-/// The end of what was printed, where tests say how they went.
-pub(super) fn tail(execution: &Execution) -> String {
-    const SHOWN: usize = 6000;
-    let text = format!("{}{}", execution.stdout, execution.stderr);
-    let mut start = text.len().saturating_sub(SHOWN);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    text[start..].to_owned()
 }
 
 #[cfg(test)]

@@ -127,9 +127,9 @@ fn check(node: &Node, kind: &str, negated: bool, findings: &mut Findings) {
     {
         check_code(value, findings);
     }
-    if registry::needs_value(kind)
-        && node.get("value").is_none_or(|value| value.is_null() || value.text() == Some(""))
-    {
+    // A distance to nothing is one.
+    let empty = |value: &Node| value.is_null() || (value.text() == Some("") && kind != "levenshtein");
+    if registry::needs_value(kind) && node.get("value").is_none_or(empty) {
         findings.add(Severity::Error, Some(&node.at), format!("`{name}` needs a `value`"));
     }
     if matches!(kind, "latency" | "cost") && node.get("threshold").is_none() {

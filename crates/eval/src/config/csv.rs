@@ -9,23 +9,20 @@ use crate::reading::list::quoted_list;
 /// A row of a table, by column.
 pub type Record = indexmap::IndexMap<String, String>;
 
-/// Reads the rows of a table with a header.
+/// Reads the rows of a table with a header. Cells are kept as they are written, with the spaces around them.
 ///
 /// # Errors
 /// When the text is not a table.
-pub fn rows(text: &str) -> Result<Vec<Record>, String> {
+pub fn rows(text: &str) -> Result<Vec<Record>, csv::Error> {
     let delimiter =
         std::env::var("PROMPTFOO_CSV_DELIMITER").ok().and_then(|text| text.bytes().next()).unwrap_or(b',');
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = csv::ReaderBuilder::new()
-        .delimiter(delimiter)
-        .flexible(true)
-        .trim(csv::Trim::All)
-        .from_reader(text.as_bytes());
-    let header = reader.headers().map_err(|error| error.to_string())?.clone();
+    let mut reader =
+        csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(text.as_bytes());
+    let header = reader.headers()?.clone();
     let mut rows = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(|error| error.to_string())?;
+        let record = record?;
         let cells = header
             .iter()
             .enumerate()
@@ -179,7 +176,7 @@ pub fn expected(cell: &str) -> Object {
     ];
     let default = match base {
         "similar" => Some(0.8),
-        "starts-with" | "levenshtein" | "cost" | "latency" => None,
+        "starts-with" | "cost" | "latency" => None,
         base if scored.contains(&base) => Some(0.75),
         _ => None,
     };
@@ -212,6 +209,15 @@ mod tests {
         assert_eq!(of("is-json"), json!({"type": "is-json"}));
         assert_eq!(of("note: this"), json!({"type": "equals", "value": "note: this"}));
         assert_eq!(of("file://a.py"), json!({"type": "python", "value": "file://a.py"}));
+    }
+
+    #[test]
+    fn cells_keep_their_spaces() {
+        let test =
+            Value::Object(test_of(&rows("q,__prefix,__expected\n hi ,P ,  contains: h\n").unwrap()[0]));
+        assert_eq!(test["vars"], json!({"q": " hi "}));
+        assert_eq!(test["options"], json!({"prefix": "P "}));
+        assert_eq!(test["assert"], json!([{"type": "contains", "value": "h"}]));
     }
 
     #[test]

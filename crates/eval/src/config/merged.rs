@@ -107,6 +107,11 @@ impl Merged {
         for (key, value) in value {
             match (self.raw.get_mut(&key), value) {
                 (Some(Value::Array(all)), Value::Array(more)) => all.extend(more),
+                (Some(Value::Object(all)), Value::Object(more)) if key == "tags" => {
+                    for (name, tag) in more {
+                        all.entry(name).or_insert(tag);
+                    }
+                }
                 (Some(Value::Object(all)), Value::Object(more)) => all.extend(more),
                 (Some(Value::String(text)), Value::String(more)) if key == "description" => {
                     text.push_str(", ");

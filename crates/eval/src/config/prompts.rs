@@ -6,14 +6,15 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::model::Object;
-use crate::reading::diagnostic::{Findings, Severity};
+use crate::reading::diagnostic::{Diagnostic, Findings, Severity};
 use crate::reading::files;
 use crate::reading::node::{Kind, Node};
+use crate::reading::references::{self, ReferenceError};
 use crate::reading::schema::{PROMPT, check_keys, wrong_shape};
 use crate::script::command::words;
 
 /// A prompt before rendering.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prompt {
     /// The text, or what stands for it when a function makes the text.
     pub raw: String,
@@ -25,6 +26,17 @@ pub struct Prompt {
     pub config: Option<Object>,
     /// The code that makes the text, if it is not in `raw`.
     pub source: Source,
+}
+
+/// Reason why a file gave no prompts.
+#[derive(Debug, thiserror::Error)]
+enum PromptFileError {
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    #[error("{0}")]
+    Parse(Diagnostic),
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
 }
 
 /// The origin of the text of a prompt.
@@ -136,7 +148,7 @@ fn one(text: &str, label: Option<String>, node: &Node, base: &Path, findings: &m
     let mut prompts = Vec::new();
     for path in matches {
         let shown = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
-        match from_file(&path, &shown, name, label.as_deref()) {
+        match from_file(&path, &shown, name, label.as_deref(), base) {
             Ok(found) if found.is_empty() => {
                 findings.add(Severity::Error, Some(&node.at), format!("there are no prompts in `{shown}`"));
             }
@@ -158,13 +170,14 @@ fn from_file(
     shown: &str,
     name: Option<&str>,
     label: Option<&str>,
-) -> Result<Vec<Prompt>, String> {
+    base: &Path,
+) -> Result<Vec<Prompt>, PromptFileError> {
     let extension = files::extension(&path.to_string_lossy());
     if extension == "py" || files::is_javascript(&extension) {
         let default_label = name.map_or_else(|| shown.to_owned(), |name| format!("{shown}:{name}"));
         let source = Source::Script { path: path.to_owned(), name: name.map(str::to_owned) };
         let label = label.map_or(default_label, str::to_owned);
-        let raw = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let raw = std::fs::read_to_string(path)?;
         return Ok(vec![Prompt { raw, label, source, ..Prompt::default() }]);
     }
     if matches!(extension.as_str(), "sh" | "bash" | "rb" | "pl" | "exe" | "bat" | "cmd" | "ps1") {
@@ -172,14 +185,17 @@ fn from_file(
         let label = label.unwrap_or(shown).to_owned();
         return Ok(vec![Prompt { raw: shown.to_owned(), label, source, ..Prompt::default() }]);
     }
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let text = std::fs::read_to_string(path)?;
     let titled = |content: &str| label.map_or_else(|| format!("{shown}: {content}"), str::to_owned);
     Ok(match extension.as_str() {
         "md" | "j2" => {
             let start: String = text.chars().take(50).collect();
             vec![Prompt::text(&text, titled(&format!("{start}...")))]
         }
-        "json" => vec![Prompt::text(&text, titled(&text))],
+        "json" => {
+            let text = with_files(text, base)?;
+            vec![Prompt::text(&text, titled(&text))]
+        }
         "jsonl" => {
             let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
             let only = lines.len() == 1;
@@ -192,8 +208,10 @@ fn from_file(
             lines.iter().map(|line| Prompt::text(line, label(line))).collect()
         }
         "yaml" | "yml" => {
-            let node = Node::parse(&text, &path.into()).map_err(|finding| finding.to_string())?;
-            let json = node.to_value().to_string();
+            let node = Node::parse(&text, &path.into()).map_err(PromptFileError::Parse)?;
+            let mut value = node.into_value();
+            references::resolve(&mut value, base)?;
+            let json = value.to_string();
             let start: String = json.chars().take(80).collect();
             vec![Prompt::text(&json, titled(&start))]
         }
@@ -207,6 +225,17 @@ fn from_file(
             split_at_lines(&text, &separator).iter().map(|piece| Prompt::text(piece, label(piece))).collect()
         }
     })
+}
+
+/// A chat in JSON, with the files that its messages name. What is not JSON before it is rendered is left as it is.
+fn with_files(text: String, base: &Path) -> Result<String, ReferenceError> {
+    match serde_json::from_str::<Value>(&text) {
+        Ok(mut value) if text.contains("file://") => {
+            references::resolve(&mut value, base)?;
+            Ok(value.to_string())
+        }
+        _ => Ok(text),
+    }
 }
 
 /// Splits a text at lines that hold nothing but the separator.
@@ -242,8 +271,9 @@ fn from_csv(text: &str) -> Vec<Prompt> {
     }
     let rows = super::csv::rows(text).unwrap_or_default();
     let labelled = rows.iter().enumerate().filter_map(|(at, row)| {
-        let raw = row.get("prompt").filter(|text| !text.is_empty())?;
-        let label = row.get("label").filter(|label| !label.is_empty()).cloned();
+        let cell = |name| row.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
+        let raw = cell("prompt")?;
+        let label = cell("label").map(str::to_owned);
         Some(Prompt::text(raw, label.unwrap_or_else(|| format!("Prompt {} - {}", at + 1, plain(raw)))))
     });
     labelled.collect()
@@ -293,5 +323,16 @@ mod tests {
         assert_eq!(raws, ["one", "two {{x}}", r#"[{"role":"user"}]"#]);
         assert_eq!(prompts[0].label, "p.txt: one");
         assert_eq!(prompts[2].label, "chat");
+    }
+
+    #[test]
+    fn messages_of_chats_may_be_files() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("system.txt"), "be kind").unwrap();
+        std::fs::write(dir.path().join("c.json"), r#"[{"content":"file://system.txt"}]"#).unwrap();
+        std::fs::write(dir.path().join("c.yaml"), "- content: file://system.txt\n").unwrap();
+        let (prompts, _) = read_text("[file://c.json, file://c.yaml]", dir.path());
+        let raws: Vec<&str> = prompts.iter().map(|prompt| prompt.raw.as_str()).collect();
+        assert_eq!(raws, [r#"[{"content":"be kind"}]"#; 2]);
     }
 }

@@ -6,7 +6,7 @@ use crate::calling::spec::ProviderSpec;
 use crate::provider;
 use crate::reading::diagnostic::{Findings, Severity, nearest};
 use crate::reading::node::{Kind, Node};
-use crate::reading::{document, files};
+use crate::reading::{document, files, references};
 
 const KEYS: &[&str] = &["id", "label", "config", "prompts", "transform", "delay", "env", "inputs"];
 
@@ -66,10 +66,15 @@ fn one(node: &Node, base: &Path, findings: &mut Findings) -> Vec<ProviderSpec> {
     ProviderSpec::from_value(&raw, base).map_or_else(Vec::new, |spec| known(spec, node, findings))
 }
 
-fn known(spec: ProviderSpec, node: &Node, findings: &mut Findings) -> Vec<ProviderSpec> {
-    if let Err(problem) = provider::family_of(&spec) {
-        findings.add(Severity::Error, Some(&node.at), problem.to_string());
-        return Vec::new();
-    }
-    vec![spec]
+fn known(mut spec: ProviderSpec, node: &Node, findings: &mut Findings) -> Vec<ProviderSpec> {
+    let problem = match provider::family_of(&spec) {
+        Ok(family) if family.takes_data() => match references::resolve_all(&mut spec.config, &spec.base) {
+            Ok(()) => return vec![spec],
+            Err(problem) => problem.to_string(),
+        },
+        Ok(_) => return vec![spec],
+        Err(problem) => problem.to_string(),
+    };
+    findings.add(Severity::Error, Some(&node.at), problem);
+    Vec::new()
 }

@@ -6,28 +6,45 @@ use serde_json::{Value, json};
 
 use super::test_cases;
 use crate::model::Object;
-use crate::reading::diagnostic::{Findings, Position};
+use crate::reading::diagnostic::{Findings, Position, Severity};
 use crate::reading::node::{Kind, Node};
 use crate::reading::schema::{SCENARIO, check_keys, wrong_shape};
+use crate::reading::{document, files};
 use crate::script::Workers;
 
-/// Reads a `scenarios` value into tests.
-pub async fn read(mut node: Node, base: &Path, workers: &Workers, findings: &mut Findings) -> Vec<Object> {
-    let Kind::List(items) = &mut node.kind else {
-        if !node.is_null() {
+/// Reads a `scenarios` value into tests: a list of scenarios and of files that hold one or several, or one such file.
+pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Findings) -> Vec<Object> {
+    let items = match node.kind {
+        Kind::List(items) => items,
+        Kind::Scalar(Value::String(_)) => vec![node],
+        Kind::Scalar(Value::Null) => Vec::new(),
+        _ => {
             wrong_shape(&node, "`scenarios`", "a list", findings);
+            Vec::new()
         }
-        return Vec::new();
     };
+    let mut scenarios = Vec::new();
+    for item in items {
+        match item.text() {
+            Some(reference) => scenarios.extend(from_files(reference, &item.at, base, findings)),
+            None => scenarios.push(item),
+        }
+    }
     let mut all = Vec::new();
-    for (at, scenario) in items.iter_mut().enumerate() {
+    for (at, scenario) in scenarios.iter_mut().enumerate() {
+        if !scenario.is_map() {
+            wrong_shape(scenario, "a scenario", "a map or a path", findings);
+            continue;
+        }
         check_keys(scenario, SCENARIO, "a scenario", findings);
-        let at_scenario = scenario.at.clone();
-        let empty = || Node::of(json!([{}]), at_scenario.clone());
-        let configs =
-            test_cases::read(scenario.take("config").unwrap_or_else(&empty), base, workers, findings).await;
-        let own =
-            test_cases::read(scenario.take("tests").unwrap_or_else(&empty), base, workers, findings).await;
+        let configs = match scenario.take("config") {
+            Some(node) => test_cases::read(node, base, workers, findings).await,
+            None => vec![Object::new()],
+        };
+        let own = match scenario.take("tests") {
+            Some(node) => test_cases::read(node, base, workers, findings).await,
+            None => vec![Object::new()],
+        };
         for config in &configs {
             for test in &own {
                 let mut merged = test_cases::merge(config, test.clone());
@@ -40,6 +57,24 @@ pub async fn read(mut node: Node, base: &Path, workers: &Workers, findings: &mut
         }
     }
     all
+}
+
+/// The scenarios of the files that a path or glob names.
+fn from_files(reference: &str, at: &Position, base: &Path, findings: &mut Findings) -> Vec<Node> {
+    let path = files::resolve(base, reference);
+    let found = if path.is_file() { vec![path] } else { files::expand(&path.to_string_lossy()) };
+    if found.is_empty() {
+        findings.add(Severity::Error, Some(at), format!("file of scenarios not found: `{reference}`"));
+    }
+    let mut scenarios = Vec::new();
+    for file in found {
+        match document::read(&file, findings) {
+            Ok(Node { kind: Kind::List(items), .. }) => scenarios.extend(items),
+            Ok(one) => scenarios.push(one),
+            Err(error) => findings.add(Severity::Error, Some(at), error.to_string()),
+        }
+    }
+    scenarios
 }
 
 /// Reads scenarios that a hook made; none if they are malformed.

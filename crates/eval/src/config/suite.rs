@@ -272,8 +272,15 @@ fn read_prompts(merged: &Merged, options: &LoadOptions, findings: &mut Findings)
             |path: &String| prompts::read(&argument_node(path, "--prompts"), &options.directory, findings);
         return options.prompts.iter().flat_map(read).collect();
     }
-    let mut all: Vec<Prompt> =
-        merged.prompts.iter().flat_map(|(node, base)| prompts::read(node, base, findings)).collect();
+    let mut all: Vec<Prompt> = Vec::new();
+    for (at, (node, base)) in merged.prompts.iter().enumerate() {
+        let earlier = all.len();
+        let read = prompts::read(node, base, findings);
+        // Several configurations may share a prompt.
+        let is_new = |prompt: &Prompt| at == 0 || !all[..earlier].contains(prompt);
+        let new: Vec<Prompt> = read.into_iter().filter(is_new).collect();
+        all.extend(new);
+    }
     if all.is_empty() && merged.prompts.is_empty() {
         let text = "{{prompt}}".to_owned();
         all.push(Prompt { raw: text.clone(), label: text, ..Prompt::default() });

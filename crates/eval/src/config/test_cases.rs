@@ -10,12 +10,29 @@ use crate::model::{Object, TestCase};
 use crate::reading::diagnostic::{Findings, Position, Severity};
 use crate::reading::node::{Entry, Kind, Node};
 use crate::reading::schema::{TEST, check_keys, wrong_shape};
-use crate::reading::{document, files};
-use crate::script::{EntryPoint, Language, ScriptCall, Workers};
+use crate::reading::{document, files, references};
+use crate::script::{EntryPoint, Language, ScriptCall, ScriptError, Workers};
 use crate::template::value::to_text;
 
 /// The time limit of a script that makes tests.
 const GENERATOR_LIMIT: Duration = Duration::from_secs(300);
+
+/// Reason why a file gave no tests.
+#[derive(Debug, thiserror::Error)]
+enum TestsError {
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    #[error(transparent)]
+    Table(#[from] csv::Error),
+    #[error("line {line}: {error}")]
+    Line { line: usize, error: serde_json::Error },
+    #[error(transparent)]
+    Generator(#[from] ScriptError),
+    #[error("the generator did not return a list")]
+    NotAList,
+    #[error("unknown file extension `.{0}`; use .csv, .tsv, .json, .jsonl, .yaml, .py or .js")]
+    Extension(String),
+}
 
 /// Reads a `tests` value into the tests it stands for, as objects.
 pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Findings) -> Vec<Object> {
@@ -34,6 +51,11 @@ pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Fin
                     }
                     Kind::Map(_) if is_generator(&item) => {
                         from_generator(&item, base, workers, findings, &mut tests).await;
+                    }
+                    Kind::Map(entries) if entries.is_empty() => {
+                        let message = "a test needs at least one of `vars`, `assert`, `options`, `metadata`, `provider`, \
+                                       `providerOutput` and `threshold`";
+                        findings.add(Severity::Error, Some(&item.at), message);
                     }
                     Kind::Map(_) => tests.push(inline(item, base, findings)),
                     _ => wrong_shape(&item, "a test", "a map or a path", findings),
@@ -63,7 +85,10 @@ async fn from_generator(
     let Some(path) = node.get("path").and_then(Node::text) else {
         return wrong_shape(node, "`path` of a test generator", "text", findings);
     };
-    let config = node.get("config").map(Node::to_value);
+    let mut config = node.get("config").map(Node::to_value);
+    if let Some(Err(problem)) = config.as_mut().map(|config| references::resolve(config, base)) {
+        return findings.add(Severity::Error, Some(&node.at), problem.to_string());
+    }
     from_reference(path, config, &node.at, base, workers, findings, tests).await;
 }
 
@@ -159,25 +184,7 @@ async fn from_reference(
     }
     for file in found {
         let before = tests.len();
-        let read = match files::extension(&file.to_string_lossy()).as_str() {
-            "csv" | "tsv" => read_text(&file).and_then(|text| super::csv::rows(&text)).map(|rows| {
-                tests.extend(rows.iter().map(super::csv::test_of));
-            }),
-            "jsonl" => read_text(&file).and_then(|text| from_lines(&text, &file, base, findings, tests)),
-            "json" | "yaml" | "yml" => {
-                if let Ok(node) = document::read(&file, findings) {
-                    from_document(node, base, findings, tests);
-                }
-                Ok(())
-            }
-            "py" => generate(&file, name, Language::Python, config.clone(), workers, findings, tests).await,
-            extension if files::is_javascript(extension) => {
-                generate(&file, name, Language::JavaScript, config.clone(), workers, findings, tests).await
-            }
-            other => Err(format!(
-                "unknown file extension `.{other}`; use .csv, .tsv, .json, .jsonl, .yaml, .py or .js"
-            )),
-        };
+        let read = from_file(&file, name, config.clone(), base, workers, findings, tests).await;
         if let Err(error) = read {
             findings.add(
                 Severity::Error,
@@ -185,7 +192,8 @@ async fn from_reference(
                 format!("failed to read tests from `{}`: {error}", file.display()),
             );
         }
-        for (at, test) in tests[before..].iter_mut().enumerate() {
+        let table = matches!(files::extension(&file.to_string_lossy()).as_str(), "csv" | "tsv");
+        for (at, test) in tests[before..].iter_mut().enumerate().filter(|_| table) {
             if !test.contains_key("description") {
                 test.insert("description".to_owned(), json!(format!("Row #{}", at + 1)));
             }
@@ -193,8 +201,34 @@ async fn from_reference(
     }
 }
 
-fn read_text(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| error.to_string())
+/// Reads the tests of one file. Mistakes within a document become findings.
+async fn from_file(
+    file: &Path,
+    name: Option<&str>,
+    config: Option<Value>,
+    base: &Path,
+    workers: &Workers,
+    findings: &mut Findings,
+    tests: &mut Vec<Object>,
+) -> Result<(), TestsError> {
+    match files::extension(&file.to_string_lossy()).as_str() {
+        "csv" | "tsv" => {
+            let rows = super::csv::rows(&std::fs::read_to_string(file)?)?;
+            tests.extend(rows.iter().map(super::csv::test_of));
+        }
+        "jsonl" => from_lines(&std::fs::read_to_string(file)?, file, base, findings, tests)?,
+        "json" | "yaml" | "yml" => {
+            if let Ok(node) = document::read(file, findings) {
+                from_document(node, base, findings, tests);
+            }
+        }
+        "py" => generate(file, name, Language::Python, config, workers, findings, tests).await?,
+        extension if files::is_javascript(extension) => {
+            generate(file, name, Language::JavaScript, config, workers, findings, tests).await?;
+        }
+        other => return Err(TestsError::Extension(other.to_owned())),
+    }
+    Ok(())
 }
 
 fn from_lines(
@@ -203,11 +237,12 @@ fn from_lines(
     base: &Path,
     findings: &mut Findings,
     tests: &mut Vec<Object>,
-) -> Result<(), String> {
+) -> Result<(), TestsError> {
     let file: Arc<Path> = file.into();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let position = Position { file: file.clone(), line: at + 1, column: 1 };
-        let value: Value = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1))?;
+        let value: Value =
+            serde_json::from_str(line).map_err(|error| TestsError::Line { line: at + 1, error })?;
         tests.push(inline(Node::of(value, position), base, findings));
     }
     Ok(())
@@ -241,13 +276,13 @@ async fn generate(
     workers: &Workers,
     findings: &mut Findings,
     tests: &mut Vec<Object>,
-) -> Result<(), String> {
+) -> Result<(), TestsError> {
     let default: &[&str] = if language == Language::Python { &["generate_tests"] } else { &["default"] };
     let entry = EntryPoint::Function { path: file.to_owned(), name: name.map(str::to_owned), default };
     let call = ScriptCall::new(language, entry, config.into_iter().collect()).within(GENERATOR_LIMIT);
-    let reply = workers.call(call).await.map_err(|error| error.to_string())?;
+    let reply = workers.call(call).await?;
     let Value::Array(items) = reply.value else {
-        return Err("the generator did not return a list".to_owned());
+        return Err(TestsError::NotAList);
     };
     let position = Position { file: file.into(), line: 1, column: 1 };
     let base = workers.base();

@@ -18,12 +18,18 @@ pub struct Aggregate {
     /// A check that means a guard did its work: the row passes.
     guarded: Option<String>,
     row_error: Option<String>,
+    is_set: bool,
 }
 
 impl Aggregate {
     /// An empty collection, with the threshold of the test or set.
     pub fn new(threshold: Option<f64>) -> Self {
-        Self { threshold, ..Self::default() }
+        Self { threshold, tokens: zero_tokens(), ..Self::default() }
+    }
+
+    /// As [`new`](Self::new), for a set of assertions: an empty one has a score of 0, and a row without assertions one of 1.
+    pub fn of_set(threshold: Option<f64>) -> Self {
+        Self { is_set: true, ..Self::new(threshold) }
     }
 
     /// Adds the verdict of an assertion with this weight and metric.
@@ -72,7 +78,7 @@ impl Aggregate {
 
     /// Returns the verdict.
     pub fn result(self) -> GradingResult {
-        if self.components.is_empty() {
+        if self.components.is_empty() && !self.is_set {
             return GradingResult {
                 named_scores: Some(Object::new()),
                 tokens_used: Some(zero_tokens()),
@@ -119,6 +125,19 @@ impl Aggregate {
 pub fn add(map: &mut Object, name: &str, n: f64) {
     let before = map.get(name).and_then(Value::as_f64).unwrap_or(0.0);
     map.insert(name.to_owned(), number_value(before + n));
+}
+
+/// Returns a usage of no tokens with the details of answers, as rows and sums show it.
+pub fn zero_usage() -> TokenUsage {
+    const DETAILS: [&str; 5] = [
+        "reasoning",
+        "acceptedPrediction",
+        "rejectedPrediction",
+        "cacheReadInputTokens",
+        "cacheCreationInputTokens",
+    ];
+    let details = DETAILS.map(|name| (name.to_owned(), json!(0)));
+    TokenUsage { completion_details: Some(details.into_iter().collect()), ..zero_tokens() }
 }
 
 /// Returns a usage of no tokens.

@@ -1,5 +1,7 @@
 //! Verdicts.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -57,8 +59,8 @@ impl GradingResult {
     }
 
     /// No verdict: something around the answer broke, so neither a pass nor a fail would be true.
-    pub fn broken(error: impl Into<String>) -> Self {
-        let error = error.into();
+    pub fn broken(error: impl Display) -> Self {
+        let error = error.to_string();
         Self { reason: error.clone(), row_error: Some(error), ..Self::default() }
     }
 

@@ -1,5 +1,7 @@
 //! Answers of providers.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -105,13 +107,29 @@ pub struct ProviderResponse {
 }
 
 impl ProviderResponse {
+    /// Returns what the answer cost, in dollars; nothing if tokens were spent at an unknown price. Answers from the cache, and those
+    /// that took no tokens, cost nothing.
+    pub fn charge(&self) -> Option<f64> {
+        match self.cost {
+            _ if self.cached == Some(true) => Some(0.0),
+            None if self.has_unknown_price() => None,
+            cost => Some(cost.unwrap_or(0.0)),
+        }
+    }
+
+    /// Whether tokens were spent and nobody knows at which price.
+    pub fn has_unknown_price(&self) -> bool {
+        let spent = self.token_usage.as_ref().and_then(|usage| usage.total).unwrap_or(0.0) > 0.0;
+        spent && self.cost.is_none()
+    }
+
     /// An answer of a text and nothing else.
     pub fn text(output: impl Into<String>) -> Self {
         Self { output: Some(Value::String(output.into())), ..Self::default() }
     }
 
     /// A failed call.
-    pub fn failed(error: impl Into<String>) -> Self {
-        Self { error: Some(error.into()), ..Self::default() }
+    pub fn failed(error: impl Display) -> Self {
+        Self { error: Some(error.to_string()), ..Self::default() }
     }
 }

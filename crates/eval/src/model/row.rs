@@ -15,6 +15,13 @@ pub struct ProviderName {
     pub label: String,
 }
 
+impl ProviderName {
+    /// Returns the label, else the id.
+    pub fn name(&self) -> &str {
+        if self.label.is_empty() { &self.id } else { &self.label }
+    }
+}
+
 /// A prompt as results show it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PromptText {
@@ -59,9 +66,9 @@ impl<'de> Deserialize<'de> for Failure {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Row {
-    /// The cost in dollars.
-    #[serde(serialize_with = "super::number::serialize")]
-    pub cost: f64,
+    /// The cost in dollars; nothing if tokens were spent at an unknown price.
+    #[serde(serialize_with = "super::number::serialize_option")]
+    pub cost: Option<f64>,
     /// The description of the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
@@ -98,7 +105,7 @@ pub struct Row {
     pub test_idx: usize,
     /// The variables as given.
     pub vars: Object,
-    /// The metadata of the response.
+    /// The metadata of the test, with that of the response over it.
     pub metadata: Object,
     /// The reason for not passing.
     pub failure_reason: Failure,
@@ -165,9 +172,16 @@ pub struct Metrics {
     pub named_scores_count: Object,
     /// Weights by name.
     pub named_score_weights: Object,
-    /// The sum of the costs, in dollars.
+    /// The sum of the known costs, in dollars.
     #[serde(serialize_with = "super::number::serialize")]
     pub cost: f64,
+    /// Rows that spent tokens at an unknown price.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unknown_cost_count: usize,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Sums over a run.

@@ -36,8 +36,10 @@ pub fn record(evaluation: &Evaluation, group: &[Row]) -> Vec<String> {
     cells
 }
 
+/// The metrics that rows have. Derived ones are about the whole column, and have no count.
 fn metrics(column: &Column) -> impl Iterator<Item = &str> {
-    column.metrics.named_scores.keys().map(String::as_str)
+    let of_rows = |name: &&String| column.metrics.named_scores_count.contains_key(*name);
+    column.metrics.named_scores.keys().filter(of_rows).map(String::as_str)
 }
 
 fn row_cells(row: &Row, column: &Column, cells: &mut Vec<String>) {
@@ -46,7 +48,8 @@ fn row_cells(row: &Row, column: &Column, cells: &mut Vec<String>) {
     cells.push(safe(text.or_else(|| row.error.clone()).unwrap_or_default()));
     cells.push(row.verdict().to_owned());
     cells.push(format!("{:.2}", row.score));
-    cells.push(Value::Object(row.named_scores.clone()).to_string());
+    let scores = Some(&row.named_scores).filter(|scores| !scores.is_empty());
+    cells.push(scores.map(|scores| Value::Object(scores.clone()).to_string()).unwrap_or_default());
     for name in metrics(column) {
         let score = row.named_scores.get(name).and_then(Value::as_f64);
         cells.push(score.map(|score| format!("{score:.2}")).unwrap_or_default());

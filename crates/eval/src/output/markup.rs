@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::model::{Column, Evaluation, Failure, Row};
+use crate::model::{Column, Evaluation, Failure, Row, number};
 use crate::template::value::to_text;
 
 /// Text between tags and in attributes.
@@ -94,8 +94,8 @@ pub fn junit_suite(column: &Column, at: usize) -> (String, &'static str) {
 
 /// A row as a case of its column's suite.
 pub fn junit_case(row: &Row, column: &Column, at: usize) -> String {
-    let about = row.description.clone().unwrap_or_else(|| column.label.clone());
-    let case = escape(&format!("test {}: {about}", row.test_idx + 1));
+    let about = row.description.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+    let case = escape(&format!("test {}{about}", row.test_idx + 1));
     let name = suite_name(column, at);
     let head =
         format!("    <testcase name=\"{case}\" classname=\"{name}\" time=\"{}\"", seconds(row.latency_ms));
@@ -135,7 +135,7 @@ pub fn html_head(evaluation: &Evaluation) -> String {
         stats.pass_rate(),
         stats.successes,
         stats.failures,
-        crate::model::number::count(stats.errors, "error")
+        number::count(stats.errors, "error")
     );
     for name in &evaluation.vars {
         out.push_str(&format!("<th>{}</th>", escape(name)));
@@ -168,9 +168,14 @@ fn cell(row: &Row, out: &mut String) {
     let output =
         row.response.as_ref().and_then(|response| response.output.as_ref()).map(to_text).unwrap_or_default();
     let word = row.verdict();
+    let cost = match row.cost {
+        None => " · unknown price".to_owned(),
+        Some(0.0) => String::new(),
+        Some(cost) => format!(" · ${}", number::text(cost)),
+    };
     let reasons = if row.success { String::new() } else { reasons(row) };
     out.push_str(&format!(
-        "<td class=\"{word}\"><b>{word}</b> {:.2}<pre>{}</pre><pre>{}</pre><details><summary>prompt</summary><pre>{}</pre></details></td>",
+        "<td class=\"{word}\"><b>{word}</b> {:.2}{cost}<pre>{}</pre><pre>{}</pre><details><summary>prompt</summary><pre>{}</pre></details></td>",
         row.score, escape(&reasons), escape(&output), escape(&row.prompt.raw)
     ));
 }

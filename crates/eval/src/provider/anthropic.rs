@@ -1,28 +1,38 @@
 //! Anthropic's messages.
 
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::chat;
+use super::prices::Prices;
 use crate::calling::transport::{self, Request};
 use crate::calling::{Call, CallError, Provider};
 use crate::model::{Object, ProviderResponse, TokenUsage};
 use crate::reading::Env;
+
+/// Returns the name after `anthropic:`, if it is that of another endpoint or program and not of a model.
+pub fn unsupported(id: &str) -> Option<String> {
+    let kind = id.strip_prefix("anthropic:")?.split(':').next()?;
+    ["completion", "claude-agent-sdk", "claude-code"].contains(&kind).then(|| kind.to_owned())
+}
 
 /// A model of Anthropic's.
 pub struct Anthropic {
     id: String,
     model: String,
     env: Env,
+    prices: Arc<Prices>,
 }
 
 impl Anthropic {
-    /// Reads an id like `anthropic:messages:claude-…`.
-    pub fn parse(id: &str, env: Env) -> Option<Self> {
+    /// Reads an id like `anthropic:messages:claude-…`, of a model whose answers cost what `prices` say.
+    pub fn parse(id: &str, env: Env, prices: Arc<Prices>) -> Option<Self> {
         let rest = id.strip_prefix("anthropic:")?;
         let model = rest.strip_prefix("messages:").unwrap_or(rest);
-        Some(Self { id: id.to_owned(), model: model.to_owned(), env })
+        Some(Self { id: id.to_owned(), model: model.to_owned(), env, prices })
     }
 
     fn body(&self, prompt: &str, config: &Object) -> Result<Value, CallError> {
@@ -104,8 +114,14 @@ impl Provider for Anthropic {
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         async move {
             match self.ask(call).await {
-                Ok((value, took)) => ProviderResponse { latency_ms: Some(took), ..read(&value) },
-                Err(error) => ProviderResponse::failed(error.to_string()),
+                Ok((value, took)) => {
+                    let response = read(&value);
+                    let usage = response.token_usage.as_ref();
+                    let cost = usage
+                        .and_then(|usage| self.prices.cost("anthropic", &self.model, call.config, usage));
+                    ProviderResponse { latency_ms: Some(took), cost, ..response }
+                }
+                Err(error) => ProviderResponse::failed(error),
             }
         }
         .boxed()
@@ -154,7 +170,7 @@ mod tests {
 
     #[test]
     fn system_messages_are_lifted() {
-        let model = Anthropic::parse("anthropic:messages:m", Env::default()).unwrap();
+        let model = Anthropic::parse("anthropic:messages:m", Env::default(), Arc::default()).unwrap();
         let prompt = r#"[{"role":"system","content":"be kind"},{"role":"user","content":"hi"}]"#;
         let body = model.body(prompt, &Object::new()).unwrap();
         let expected = json!({

@@ -39,7 +39,7 @@ impl Provider for Exec {
             let limit = Duration::from_secs(300);
             match run(&self.command, &arguments, &self.base, &self.env, limit).await {
                 Ok(text) => ProviderResponse { raw: Some(json!(text)), ..ProviderResponse::text(text) },
-                Err(error) => ProviderResponse::failed(error.to_string()),
+                Err(error) => ProviderResponse::failed(error),
             }
         }
         .boxed()

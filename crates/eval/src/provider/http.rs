@@ -8,39 +8,86 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::calling::transport::{self, Request};
-use crate::calling::{Call, Provider};
-use crate::javascript;
+use crate::calling::{Call, CallError, Provider};
+use crate::javascript::{self, JavaScriptError};
 use crate::model::{Object, ProviderResponse};
-use crate::script::Workers;
 use crate::script::inline::inline_body;
-use crate::template::Templates;
+use crate::script::{ScriptError, Workers};
 use crate::template::value::to_text;
+use crate::template::{TemplateError, Templates};
+
+/// Reason why a service gave no answer, or one that could not be read.
+#[derive(Debug, thiserror::Error)]
+enum HttpError {
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+    #[error(transparent)]
+    JavaScript(#[from] JavaScriptError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("`{url}`: {reason}")]
+    Url { url: String, reason: String },
+    #[error("failed to read `{path}`: {error}")]
+    ReadRequest { path: String, error: std::io::Error },
+    #[error("`request` must begin with a line like `POST /path HTTP/1.1`")]
+    RequestLine,
+    #[error("HTTP call failed with status {status}: {start}")]
+    Status { status: u16, start: String },
+    #[error("`transformRequest` failed: {0}")]
+    RequestTransform(JavaScriptError),
+    #[error("`transformResponse` failed: {0}")]
+    Transform(JavaScriptError),
+    #[error("`transformResponse` gave nothing for: {0}")]
+    Nothing(String),
+    /// The answer that `transformResponse` gave has a key of the wrong type.
+    #[error(transparent)]
+    Shape(serde_json::Error),
+}
 
 /// `https://…`, or `http` with `config.url`.
 pub struct Http {
     id: String,
+    url: Option<String>,
     workers: Arc<Workers>,
 }
 
 impl Http {
-    /// A provider with this id, which may be an address. Its functions in files are run by `workers`.
-    pub fn new(id: &str, workers: Arc<Workers>) -> Self {
-        Self { id: id.to_owned(), workers }
+    /// A provider with this id, which may be an address, or with this configured address. Its functions in files are run by
+    /// `workers`.
+    pub fn new(id: &str, url: Option<&str>, workers: Arc<Workers>) -> Self {
+        Self { id: id.to_owned(), url: url.map(str::to_owned), workers }
     }
 
-    async fn ask(&self, call: &Call<'_>) -> Result<ProviderResponse, String> {
+    async fn ask(&self, call: &Call<'_>) -> Result<ProviderResponse, HttpError> {
         let config = call.config;
         let mut vars = call.vars.clone();
         vars.insert("prompt".to_owned(), json!(call.prompt));
         let templates = Templates::new(self.workers.env().own().clone());
-        let render = |text: &str| templates.render(text, &vars).map_err(|error| error.to_string());
+        let given = vars.clone();
+        let render = |text: &str| templates.render(text, &given);
+        // What stands for the prompt in the body; an object is laid over the body.
+        let mut over = None;
+        if let Some(code) = config.get("transformRequest").and_then(Value::as_str) {
+            match self.sent(code, call).await? {
+                Value::Object(map) => over = Some(map),
+                other => drop(vars.insert("prompt".to_owned(), other)),
+            }
+        }
         let request = match config.get("request").and_then(Value::as_str) {
             Some(raw) => from_text(raw, &vars, config, self.workers.base(), &templates)?,
             None => {
                 let url = config.get("url").and_then(Value::as_str).unwrap_or(&self.id);
-                let body = config.get("body").map(|body| fill(body, &vars, &templates)).transpose()?;
-                let method = config.get("method").and_then(Value::as_str);
-                let method = method.unwrap_or(if body.is_some() { "POST" } else { "GET" }).to_uppercase();
+                let mut body = config.get("body").map(|body| fill(body, &vars, &templates)).transpose()?;
+                if let Some(over) = over {
+                    let mut whole = body.and_then(|body| body.as_object().cloned()).unwrap_or_default();
+                    whole.extend(over);
+                    body = Some(Value::Object(whole));
+                }
+                let method = config.get("method").and_then(Value::as_str).unwrap_or("GET").to_uppercase();
+                // A request to read has no body.
+                let body = body.filter(|_| method != "GET");
                 let structured = body.as_ref().is_some_and(|body| !body.is_string());
                 let text = body.map(|body| body.as_str().map_or_else(|| body.to_string(), str::to_owned));
                 let mut request = Request { method, url: render(url)?, body: text, ..Request::default() };
@@ -51,8 +98,10 @@ impl Http {
                     request = request.header(&name.to_lowercase(), render(&to_text(value))?);
                 }
                 if let Some(query) = config.get("queryParams").and_then(Value::as_object) {
-                    let mut url = reqwest::Url::parse(&request.url)
-                        .map_err(|error| format!("`{}`: {error}", request.url))?;
+                    let mut url = reqwest::Url::parse(&request.url).map_err(|error| HttpError::Url {
+                        url: request.url.clone(),
+                        reason: error.to_string(),
+                    })?;
                     for (name, value) in query {
                         url.query_pairs_mut().append_pair(name, &render(&to_text(value))?);
                     }
@@ -63,7 +112,7 @@ impl Http {
         };
         let request = authorized(request, config);
         let started = std::time::Instant::now();
-        let reply = transport::send(&request).await.map_err(|error| error.to_string())?;
+        let reply = transport::send(&request).await?;
         let took = started.elapsed().as_millis() as f64;
         let parsed = serde_json::from_str::<Value>(&reply.text).ok();
         let good = match config.get("validateStatus").and_then(Value::as_str) {
@@ -73,14 +122,14 @@ impl Http {
                 } else {
                     format!("(status) => {{ {} }}", inline_body(code))
                 };
-                javascript::call(&function, &[json!(reply.status)]).map_err(|error| error.to_string())?
-                    == json!(true)
+                javascript::call(&function, &[json!(reply.status)])? == json!(true)
             }
-            None => (200..300).contains(&reply.status),
+            // The answer to a refused request is an answer: tests may be about it.
+            None => true,
         };
         if !good {
             let start: String = reply.text.chars().take(2000).collect();
-            return Err(format!("HTTP call failed with status {}: {start}", reply.status));
+            return Err(HttpError::Status { status: reply.status, start });
         }
         let headers: Object =
             reply.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
@@ -89,21 +138,53 @@ impl Http {
             .or_else(|| config.get("responseParser"))
             .and_then(Value::as_str)
         {
-            Some(code) => transformed(code, parsed, &reply, headers, call.vars, &self.workers).await?,
+            Some(code) => {
+                transformed(code, parsed, &reply, headers.clone(), call.vars, &self.workers).await?
+            }
             None => ProviderResponse {
                 output: Some(parsed.unwrap_or_else(|| json!(reply.text))),
                 ..ProviderResponse::default()
             },
         };
+        let about = json!({"status": reply.status, "headers": headers});
+        response.metadata.get_or_insert_default().entry("http").or_insert(about);
         response.raw.get_or_insert_with(|| json!(reply.text));
         response.latency_ms = Some(took);
         Ok(response)
     }
 }
 
+impl Http {
+    /// Returns the text or object that `transformRequest` makes of a prompt: a function, a body with `return`, an expression, or a file.
+    async fn sent(&self, code: &str, call: &Call<'_>) -> Result<Value, HttpError> {
+        let arguments = vec![json!(call.prompt), json!(call.vars), call.context.clone()];
+        if code.starts_with("file://") {
+            return Ok(self.workers.invoke(code, &["get_transform"], arguments).await?);
+        }
+        let code = code.trim();
+        let function = if is_function(code) {
+            code.to_owned()
+        } else if code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "return") {
+            format!("(prompt, vars, context) => {{ {code}\n}}")
+        } else {
+            format!("(prompt, vars, context) => (\n{code}\n)")
+        };
+        javascript::call(&function, &arguments).map_err(HttpError::RequestTransform)
+    }
+}
+
+/// Whether code is a function, and not what is to be in one.
+fn is_function(code: &str) -> bool {
+    code.starts_with('(') && code.contains("=>") || code.starts_with("function")
+}
+
 impl Provider for Http {
     fn id(&self) -> &str {
         &self.id
+    }
+
+    fn shown_as(&self) -> BoxFuture<'_, Option<String>> {
+        std::future::ready(self.url.clone()).boxed()
     }
 
     fn is_service(&self) -> bool {
@@ -120,24 +201,24 @@ impl Provider for Http {
 }
 
 /// Renders a body leaf by leaf; a body that is JSON text is taken apart first, so that no value can break it.
-fn fill(body: &Value, vars: &Object, templates: &Templates) -> Result<Value, String> {
-    let render = |value: &Value| templates.render_value(value, vars).map_err(|error| error.to_string());
-    match body {
+fn fill(body: &Value, vars: &Object, templates: &Templates) -> Result<Value, HttpError> {
+    let render = |value: &Value| templates.render_value(value, vars);
+    Ok(match body {
         Value::String(text) => match serde_json::from_str::<Value>(text) {
-            Ok(value) if value.is_object() || value.is_array() => render(&value),
+            Ok(value) if value.is_object() || value.is_array() => render(&value)?,
             _ => {
                 let escaped: Object =
                     vars.iter().map(|(name, value)| (name.clone(), in_quotes(value))).collect();
-                let filled = templates.render(text, &escaped).map_err(|error| error.to_string())?;
+                let filled = templates.render(text, &escaped)?;
                 let structured = text.trim_start().starts_with(['{', '[']);
                 match serde_json::from_str::<Value>(&filled) {
-                    Ok(value) if structured => Ok(value),
-                    _ => render(body),
+                    Ok(value) if structured => value,
+                    _ => render(body)?,
                 }
             }
         },
-        other => render(other),
-    }
+        other => render(other)?,
+    })
 }
 
 /// A text as it stands between the quotes of JSON.
@@ -158,19 +239,19 @@ fn from_text(
     config: &Object,
     base: &Path,
     templates: &Templates,
-) -> Result<Request, String> {
+) -> Result<Request, HttpError> {
     let raw = match raw.strip_prefix("file://") {
         Some(path) => std::fs::read_to_string(base.join(path))
-            .map_err(|error| format!("failed to read `{path}`: {error}"))?,
+            .map_err(|error| HttpError::ReadRequest { path: path.to_owned(), error })?,
         None => raw.to_owned(),
     };
     let raw = raw.replace("\r\n", "\n");
     let (head, body) = raw.trim_start().split_once("\n\n").unwrap_or((raw.trim(), ""));
-    let head = templates.render(head, vars).map_err(|error| error.to_string())?;
+    let head = templates.render(head, vars)?;
     let mut lines = head.lines();
     let mut first = lines.next().unwrap_or_default().split_whitespace();
     let (Some(method), Some(path)) = (first.next(), first.next()) else {
-        return Err("`request` must begin with a line like `POST /path HTTP/1.1`".to_owned());
+        return Err(HttpError::RequestLine);
     };
     let mut request = Request { method: method.to_owned(), ..Request::default() };
     let mut host = String::new();
@@ -218,30 +299,24 @@ async fn transformed(
     headers: Object,
     vars: &Object,
     workers: &Workers,
-) -> Result<ProviderResponse, String> {
+) -> Result<ProviderResponse, HttpError> {
     let context = json!({"response": {"status": reply.status, "headers": headers}, "vars": vars});
     let arguments = vec![parsed.unwrap_or(Value::Null), json!(reply.text), context];
     let value = if code.starts_with("file://") {
-        let found = workers.invoke(code, &["get_transform"], arguments).await;
-        found.map_err(|error| error.to_string())?
+        workers.invoke(code, &["get_transform"], arguments).await?
     } else {
         let trimmed = code.trim();
-        let function =
-            if trimmed.starts_with('(') && trimmed.contains("=>") || trimmed.starts_with("function") {
-                trimmed.to_owned()
-            } else {
-                format!("(json, text, context) => {{ {}\n}}", inline_body(trimmed))
-            };
-        javascript::call(&function, &arguments)
-            .map_err(|error| format!("`transformResponse` failed: {error}"))?
+        let function = if is_function(trimmed) {
+            trimmed.to_owned()
+        } else {
+            format!("(json, text, context) => {{ {}\n}}", inline_body(trimmed))
+        };
+        javascript::call(&function, &arguments).map_err(HttpError::Transform)?
     };
     match value {
-        Value::Null => Err(format!(
-            "`transformResponse` gave nothing for: {}",
-            reply.text.chars().take(500).collect::<String>()
-        )),
+        Value::Null => Err(HttpError::Nothing(reply.text.chars().take(500).collect())),
         Value::Object(map) if map.contains_key("output") || map.contains_key("error") => {
-            serde_json::from_value(Value::Object(map)).map_err(|error| error.to_string())
+            serde_json::from_value(Value::Object(map)).map_err(HttpError::Shape)
         }
         value => Ok(ProviderResponse { output: Some(value), ..ProviderResponse::default() }),
     }

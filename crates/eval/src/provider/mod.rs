@@ -5,13 +5,15 @@ mod chat;
 mod echo;
 mod exec;
 mod http;
+mod ollama;
 mod openai;
+mod prices;
 mod script;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::calling::spec::ProviderSpec;
 use crate::calling::{CallError, Provider, ProviderFactory};
@@ -19,6 +21,7 @@ use crate::code::{RepairProvider, SandboxProvider};
 use crate::reading::files;
 use crate::sandboxes::Sandboxes;
 use crate::script::{Language, Workers};
+use prices::Prices;
 
 /// The families of providers.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,10 +38,26 @@ pub enum Family {
     OpenAi(openai::OpenAi),
     /// Anthropic's messages.
     Anthropic,
+    /// A model that Ollama runs.
+    Ollama,
     /// Any HTTP service.
     Http,
     /// A file with code.
     Script(Language, PathBuf, Option<String>),
+}
+
+impl Family {
+    /// Whether `file://` values of the configuration stand for what the files hold. The other families read files themselves.
+    pub fn takes_data(&self) -> bool {
+        matches!(
+            self,
+            Self::OpenAi(_)
+                | Self::Anthropic
+                | Self::Ollama
+                | Self::Http
+                | Self::Script(Language::Python, _, _)
+        )
+    }
 }
 
 /// Returns the family that an id belongs to.
@@ -85,7 +104,13 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
         return found.map(Family::OpenAi);
     }
     if id.starts_with("anthropic:") {
-        return Ok(Family::Anthropic);
+        return match anthropic::unsupported(id) {
+            Some(endpoint) => Err(CallError::UnsupportedEndpoint { id: id.to_owned(), endpoint }),
+            None => Ok(Family::Anthropic),
+        };
+    }
+    if id.starts_with("ollama:") {
+        return Ok(Family::Ollama);
     }
     if matches!(id, "http" | "https") || id.starts_with("http://") || id.starts_with("https://") {
         let described =
@@ -103,12 +128,28 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
 pub struct Factory {
     workers: Arc<Workers>,
     sandboxes: Arc<Sandboxes>,
+    /// Read for the first model of a service.
+    prices: Arc<OnceLock<Result<Arc<Prices>, CallError>>>,
 }
 
 impl Factory {
     /// Providers that run user code in `workers`, and code of models in `sandboxes`.
     pub fn new(workers: Arc<Workers>, sandboxes: Arc<Sandboxes>) -> Self {
-        Self { workers, sandboxes }
+        Self { workers, sandboxes, prices: Arc::default() }
+    }
+}
+
+impl Factory {
+    /// Returns the prices that the user sets beside the known ones.
+    fn prices(&self) -> Result<Arc<Prices>, CallError> {
+        let read = || {
+            let Some(path) = self.workers.env().get(prices::VARIABLE).filter(|path| !path.is_empty()) else {
+                return Ok(Arc::default());
+            };
+            let file = self.workers.base().join(&path);
+            Prices::read(&file).map(Arc::new).map_err(|reason| CallError::Prices { path, reason })
+        };
+        self.prices.get_or_init(read).clone()
     }
 }
 
@@ -117,7 +158,7 @@ impl ProviderFactory for Factory {
         let mut config = spec.config.clone();
         config.insert("basePath".to_owned(), json!(spec.base));
         let options = json!({"id": spec.name(), "config": config, "env": spec.env});
-        let env = || self.workers.env().clone();
+        let env = || self.workers.env().with(&spec.env);
         Ok(match family_of(spec)? {
             Family::Echo => Box::new(echo::Echo),
             Family::Sandbox(language) => {
@@ -130,12 +171,19 @@ impl ProviderFactory for Factory {
             Family::Exec(command) => {
                 Box::new(exec::Exec::new(&spec.id, &command, spec.base.clone(), env(), options))
             }
-            Family::OpenAi(model) => Box::new(openai::OpenAiProvider::new(model, env())),
-            Family::Anthropic => match anthropic::Anthropic::parse(&spec.id, env()) {
+            Family::OpenAi(model) => Box::new(openai::OpenAiProvider::new(model, env(), self.prices()?)),
+            Family::Anthropic => match anthropic::Anthropic::parse(&spec.id, env(), self.prices()?) {
                 Some(model) => Box::new(model),
                 None => return Err(CallError::NoModel(spec.id.clone())),
             },
-            Family::Http => Box::new(http::Http::new(&spec.id, Arc::clone(&self.workers))),
+            Family::Ollama => match ollama::Ollama::parse(&spec.id, env()) {
+                Some(model) => Box::new(model),
+                None => return Err(CallError::NoModel(spec.id.clone())),
+            },
+            Family::Http => {
+                let url = spec.config.get("url").and_then(Value::as_str);
+                Box::new(http::Http::new(&spec.id, url, Arc::clone(&self.workers)))
+            }
             Family::Script(language, path, name) => {
                 let file = script::File { language, path, name };
                 Box::new(script::Script::new(&spec.id, file, options, Arc::clone(&self.workers)))
@@ -156,11 +204,20 @@ mod tests {
         assert_eq!(of("echo"), Ok(Family::Echo));
         assert_eq!(of("exec:cat x"), Ok(Family::Exec("cat x".to_owned())));
         assert!(matches!(of("openai:chat:gpt-4o"), Ok(Family::OpenAi(_))));
-        assert!(matches!(of("ollama:llama3"), Ok(Family::OpenAi(_))));
+        assert_eq!(of("ollama:llama3"), Ok(Family::Ollama));
         assert_eq!(of("anthropic:messages:m"), Ok(Family::Anthropic));
         assert_eq!(of("https://host/path"), Ok(Family::Http));
         assert!(of("http").is_err());
-        assert!(of("openai:image:x").is_err());
+        for id in [
+            "openai:image:x",
+            "openai:codex-sdk",
+            "openai:agents:file://a.ts",
+            "openai:chatkit:wf_1",
+            "anthropic:claude-agent-sdk",
+            "anthropic:completion:claude-2.1",
+        ] {
+            assert!(matches!(of(id), Err(CallError::UnsupportedEndpoint { .. })), "{id}");
+        }
         assert!(of("nobody:x").is_err());
         assert!(of("file://missing.py").is_err());
     }

@@ -1,10 +1,13 @@
 //! The OpenAI dialect: chat, responses and embeddings, of OpenAI and of services that are compatible with it.
 
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::chat;
+use super::prices::Prices;
 use crate::calling::transport::{self, Request};
 use crate::calling::{Call, CallError, Provider};
 use crate::model::{Object, ProviderResponse, TokenUsage};
@@ -32,9 +35,23 @@ pub const SERVICES: &[Service] = &[
     Service { name: "mistral", url: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY" },
     Service { name: "xai", url: "https://api.x.ai/v1", key: "XAI_API_KEY" },
     Service { name: "litellm", url: "http://0.0.0.0:4000", key: "LITELLM_API_KEY" },
-    Service { name: "ollama", url: "http://localhost:11434/v1", key: "OLLAMA_API_KEY" },
     Service { name: "localai", url: "http://localhost:8080/v1", key: "LOCALAI_API_KEY" },
     Service { name: "vllm", url: "http://localhost:8000/v1", key: "VLLM_API_KEY" },
+];
+
+/// Names after `openai:` that are other endpoints and programs, and not models.
+const UNSUPPORTED: &[&str] = &[
+    "image",
+    "tts",
+    "transcription",
+    "realtime",
+    "assistant",
+    "video",
+    "agents",
+    "chatkit",
+    "codex",
+    "codex-sdk",
+    "codex-app-server",
 ];
 
 /// An endpoint of a service.
@@ -76,13 +93,11 @@ impl OpenAi {
             "responses" => (Endpoint::Responses, model),
             "embedding" | "embeddings" => (Endpoint::Embedding, model),
             "moderation" => (Endpoint::Moderation, model),
-            "image" | "tts" | "transcription" | "realtime" | "assistant" | "video"
-                if service.name == "openai" =>
+            _ if service.name == "openai"
+                && UNSUPPORTED.contains(&rest.split(':').next().unwrap_or(rest)) =>
             {
-                return Some(Err(CallError::UnsupportedEndpoint {
-                    id: id.to_owned(),
-                    endpoint: kind.to_owned(),
-                }));
+                let endpoint = rest.split(':').next().unwrap_or(rest).to_owned();
+                return Some(Err(CallError::UnsupportedEndpoint { id: id.to_owned(), endpoint }));
             }
             _ if rest.starts_with("text-embedding") => (Endpoint::Embedding, rest),
             _ if rest.ends_with("-instruct") && service.name == "openai" => (Endpoint::Completion, rest),
@@ -225,7 +240,9 @@ impl OpenAi {
             }
             None => {}
         }
-        if let Some(organization) = env.get("OPENAI_ORGANIZATION").filter(|_| self.service.name == "openai") {
+        let set = config.get("organization").and_then(Value::as_str).map(str::to_owned);
+        let organization = set.or_else(|| env.get("OPENAI_ORGANIZATION"));
+        if let Some(organization) = organization.filter(|_| self.service.name == "openai") {
             request = request.header("openai-organization", organization);
         }
         transport::ask(request, config).await
@@ -243,18 +260,25 @@ fn reasons(model: &str) -> bool {
 pub struct OpenAiProvider {
     model: OpenAi,
     env: Env,
+    prices: Arc<Prices>,
 }
 
 impl OpenAiProvider {
-    /// A provider of `model`.
-    pub fn new(model: OpenAi, env: Env) -> Self {
-        Self { model, env }
+    /// A provider of `model`, whose answers cost what `prices` say.
+    pub fn new(model: OpenAi, env: Env, prices: Arc<Prices>) -> Self {
+        Self { model, env, prices }
     }
 }
 
 impl Provider for OpenAiProvider {
     fn id(&self) -> &str {
         &self.model.id
+    }
+
+    fn shown_as(&self) -> BoxFuture<'_, Option<String>> {
+        let plain = self.model.service.name == "openai";
+        let name = plain.then(|| format!("openai:{}", self.model.model));
+        std::future::ready(name).boxed()
     }
 
     fn is_service(&self) -> bool {
@@ -267,9 +291,13 @@ impl Provider for OpenAiProvider {
                 Ok((value, took)) => {
                     let mut response = read(&value, self.model.endpoint, call.config);
                     response.latency_ms = Some(took);
+                    let (service, model) = (self.model.service.name, &self.model.model);
+                    let usage = response.token_usage.as_ref();
+                    response.cost =
+                        usage.and_then(|usage| self.prices.cost(service, model, call.config, usage));
                     response
                 }
-                Err(error) => ProviderResponse::failed(error.to_string()),
+                Err(error) => ProviderResponse::failed(error),
             }
         }
         .boxed()

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::calling::{Call, Provider};
 use crate::model::{Object, ProviderResponse};
+use crate::reading::files;
 use crate::script::{EntryPoint, Language, ScriptCall, Workers};
 
 /// The file of a provider and, maybe, a name in it.
@@ -44,6 +45,32 @@ impl Provider for Script {
         &self.id
     }
 
+    fn shown_as(&self) -> BoxFuture<'_, Option<String>> {
+        if self.file.language == Language::Python {
+            let (path, name) = files::split_name(self.id.strip_prefix("python:").unwrap_or(&self.id));
+            let name = format!("python:{path}:{}", name.unwrap_or("default"));
+            return std::future::ready(Some(name)).boxed();
+        }
+        let entry = EntryPoint::Provider {
+            path: self.file.path.clone(),
+            name: self.file.name.clone(),
+            default: "id",
+            options: self.options.clone(),
+        };
+        // A file that cannot be loaded says so in the rows.
+        let call = ScriptCall::new(self.file.language, entry, Vec::new());
+        async move {
+            let id = self.workers.call(call).await.ok()?.value;
+            id.as_str().map(str::to_owned).filter(|id| !id.is_empty())
+        }
+        .boxed()
+    }
+
+    /// Templates in the configuration belong to the script, which gets the variables as well.
+    fn renders_config(&self) -> bool {
+        true
+    }
+
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         self.run(call, self.named("call_api", "callApi"), None)
     }
@@ -75,13 +102,16 @@ impl Script {
         answer: Option<&str>,
     ) -> BoxFuture<'a, ProviderResponse> {
         let mut options = self.options.clone();
-        options["config"] = Value::Object(call.config.clone());
+        let mut config = call.config.clone();
+        config.insert("basePath".to_owned(), self.options["config"]["basePath"].clone());
+        options["config"] = Value::Object(config);
         let setting = |key: &str| call.config.get(key);
         let entry = EntryPoint::Provider {
             path: self.file.path.clone(),
             name: self.file.name.clone(),
             default: method,
-            options: options.clone(),
+            // One object serves all rows, whatever the prompts and tests configure.
+            options: self.options.clone(),
         };
         let second = answer.map_or_else(|| call.context.clone(), |answer| json!(answer));
         let script = ScriptCall {
@@ -95,7 +125,7 @@ impl Script {
         async move {
             match self.workers.call(script).await {
                 Ok(reply) => read(reply.value, self.file.language),
-                Err(error) => ProviderResponse::failed(error.to_string()),
+                Err(error) => ProviderResponse::failed(error),
             }
         }
         .boxed()

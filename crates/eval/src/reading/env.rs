@@ -18,6 +18,17 @@ impl Env {
         Self(Arc::new(own))
     }
 
+    /// Returns these variables with others over them, such as the `env` of a provider.
+    #[must_use]
+    pub fn with(&self, over: &Object) -> Self {
+        if over.is_empty() {
+            return self.clone();
+        }
+        let mut own = (*self.0).clone();
+        own.extend(over.clone());
+        Self::new(own)
+    }
+
     /// Returns the variables of the configuration alone.
     pub fn own(&self) -> &Object {
         &self.0
@@ -58,25 +69,72 @@ pub fn read(directory: &Path, files: &[PathBuf], findings: &mut Findings) -> Obj
     vars
 }
 
+/// Reads a `.env` file as Node's `dotenv` does: quoted values may have several lines, only double quotes know `\n` and `\r`, a quote
+/// after a backslash does not end a value, and `$` means nothing.
 fn parse(text: &str, vars: &mut Object) {
-    for line in text.lines() {
-        let line = line.trim();
-        let line = line.strip_prefix("export ").unwrap_or(line);
-        let Some((key, value)) = line.split_once('=') else { continue };
-        if line.starts_with('#') {
-            continue;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let mut read = 0;
+        if let Some((name, at)) = assignment(line(rest)) {
+            let (value, length) = value(&rest[at..]);
+            vars.insert(name.to_owned(), json!(value));
+            read = at + length;
         }
-        let value = value.trim();
-        let value = match value.chars().next() {
-            Some(quote @ ('"' | '\'' | '`')) => {
-                let inner = &value[1..];
-                let inner = inner.find(quote).map_or(inner, |end| &inner[..end]);
-                if quote == '"' { inner.replace("\\n", "\n") } else { inner.to_owned() }
-            }
-            _ => value.split(" #").next().unwrap_or_default().trim().to_owned(),
-        };
-        vars.insert(key.trim().to_owned(), json!(value));
+        let next = rest[read..].find('\n').map_or(rest.len(), |end| read + end + 1);
+        rest = &rest[next..];
     }
+}
+
+fn line(text: &str) -> &str {
+    text.split('\n').next().unwrap_or_default()
+}
+
+/// The name that a line sets, and where its value begins.
+fn assignment(line: &str) -> Option<(&str, usize)> {
+    let start = line.trim_start();
+    let start = match start.strip_prefix("export") {
+        Some(after) if after.starts_with(char::is_whitespace) => after.trim_start(),
+        _ => start,
+    };
+    let end = start.find(|c: char| !(c.is_ascii_alphanumeric() || "_.-".contains(c)))?;
+    let (name, after) = start.split_at(end);
+    let value = after.trim_start().strip_prefix('=').or_else(|| after.strip_prefix(": "))?;
+    (!name.is_empty()).then(|| (name, line.len() - value.len()))
+}
+
+/// The value at the beginning of a text, and how long it is as written.
+fn value(text: &str) -> (String, usize) {
+    let blank = text.len() - text.trim_start_matches([' ', '\t']).len();
+    let written = &text[blank..];
+    if let Some(quote) = written.chars().next().filter(|c| "\"'`".contains(*c))
+        && let Some(end) = closing(written, quote)
+    {
+        let after = line(&written[end + 1..]).trim();
+        if after.is_empty() || after.starts_with('#') {
+            return (unescaped(&written[1..end], quote), blank + end + 1);
+        }
+    }
+    let line = line(text);
+    let plain = line.split('#').next().unwrap_or_default().trim();
+    // Quotes around a value go, also when there are more inside.
+    let quote =
+        plain.chars().next().filter(|c| "\"'`".contains(*c) && plain.len() > 1 && plain.ends_with(*c));
+    let value = match quote {
+        Some(quote) => unescaped(&plain[1..plain.len() - 1], quote),
+        None => plain.to_owned(),
+    };
+    (value, line.len())
+}
+
+/// Where the quote that ends a quoted text stands.
+fn closing(text: &str, quote: char) -> Option<usize> {
+    let mut found = text.char_indices().skip(1).filter(|(_, c)| *c == quote).map(|(at, _)| at);
+    found.find(|at| !text[..*at].ends_with('\\'))
+}
+
+fn unescaped(text: &str, quote: char) -> String {
+    if quote == '"' { text.replace("\\n", "\n").replace("\\r", "\r") } else { text.to_owned() }
 }
 
 /// Returns what templates see as `env`.
@@ -108,8 +166,16 @@ mod tests {
 
     #[test]
     fn files_of_variables_are_read() {
+        let text = "# no\nA=1\nexport B=\"x y\\n\" # c\nC='q' \nD=a b # c\nnot a line\n=x\n\n\
+            KEY=\"-----BEGIN\nline # two\n-----END\"\nQUOTED=\"with \\\"quotes\\\" in it\"\n\
+            PRICE='$5 \\n' # c\nE=\nF: yes\nG=\"open\nH=`a \"b\" 'c'`\r\nI=x#y\nJ = spaced\nlast.one-x=z";
         let mut vars = Object::new();
-        parse("# no\nA=1\nexport B=\"x y\\n\" # c\nC='q' \nD=a b # c\n", &mut vars);
-        assert_eq!(Value::Object(vars), json!({"A": "1", "B": "x y\n", "C": "q", "D": "a b"}));
+        parse(text, &mut vars);
+        let expected = json!({
+            "A": "1", "B": "x y\n", "C": "q", "D": "a b", "KEY": "-----BEGIN\nline # two\n-----END",
+            "QUOTED": "with \\\"quotes\\\" in it", "PRICE": "$5 \\n", "E": "", "F": "yes", "G": "\"open",
+            "H": "a \"b\" 'c'", "I": "x", "J": "spaced", "last.one-x": "z",
+        });
+        assert_eq!(Value::Object(vars), expected);
     }
 }

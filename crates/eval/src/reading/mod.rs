@@ -6,6 +6,7 @@ pub mod env;
 pub mod files;
 pub mod list;
 pub mod node;
+pub mod references;
 pub mod schema;
 
 pub use diagnostic::{Diagnostic, Findings, Position, Severity};

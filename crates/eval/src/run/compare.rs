@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Run;
+use super::error::RowError;
 use crate::calling::spec::ProviderSpec;
 use crate::calling::{Call, Role};
 use crate::config::assertions;
@@ -149,7 +150,7 @@ async fn select_best(run: &Run, assertion: &Assertion, rows: &[Row]) -> Vec<Grad
         .collect();
     let chosen = match ask(run, assertion, first, &criteria, &outputs).await {
         Ok(text) => text.split(|c: char| !c.is_ascii_digit()).find_map(|digits| digits.parse::<usize>().ok()),
-        Err(error) => return all(&GradingResult::failed(error)),
+        Err(error) => return all(&GradingResult::failed(error.to_string())),
     };
     let Some(chosen) = chosen.filter(|chosen| *chosen < rows.len()) else {
         return all(&GradingResult::failed("the grader did not name one of the outputs"));
@@ -168,7 +169,7 @@ async fn ask(
     row: &Row,
     criteria: &str,
     outputs: &[Value],
-) -> Result<String, String> {
+) -> Result<String, RowError> {
     let options = row.test_case.get("options");
     let named = assertion.provider.as_ref().or_else(|| options.and_then(|options| options.get("provider")));
     let spec = match named.and_then(|value| ProviderSpec::from_value(value, run.workers.base())) {
@@ -179,14 +180,13 @@ async fn ask(
     vars.insert("outputs".to_owned(), json!(outputs));
     vars.insert("criteria".to_owned(), json!(criteria));
     let template = assertion.rubric_prompt.as_ref().and_then(Value::as_str).unwrap_or(SELECT);
-    let text = run.templates.render(template, &vars).map_err(|error| error.to_string())?;
+    let text = run.templates.render(template, &vars)?;
     let context = json!({"vars": vars, "prompt": {"raw": text, "label": "select-best"}});
     let call = Call { prompt: &text, vars: &vars, config: &spec.config, context: &context };
     // A repetition is a test of its own here.
-    let asked = run.models.ask(&spec, Role::Text, &call, row.test_idx).await;
-    let response = asked.map_err(|error| error.to_string())?;
+    let response = run.models.ask(&spec, Role::Text, &call, row.test_idx).await?;
     match response.error {
-        Some(error) => Err(format!("the grader `{}` failed: {error}", spec.id)),
+        Some(error) => Err(RowError::Grader { id: spec.id, error }),
         None => Ok(response.output.map(|output| to_text(&output)).unwrap_or_default()),
     }
 }

@@ -1,9 +1,14 @@
-//! Why a run could not be made.
+//! Reasons why a run could not be made, and why a row has no verdict.
+
+use std::path::PathBuf;
 
 use crate::calling::CallError;
 use crate::config::hooks::HookError;
+use crate::reading::diagnostic::Diagnostic;
+use crate::reading::references::ReferenceError;
 use crate::script::ScriptError;
 use crate::store::StoreError;
+use crate::template::TemplateError;
 
 /// Reason why a run could not be made. What goes wrong within a row is part of the row.
 #[derive(Debug, thiserror::Error)]
@@ -48,4 +53,53 @@ pub enum RunError {
     /// Results could not be stored or read.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Reason why a row, or one of its assertions, has no verdict. It is shown as the error of the row, so each message is complete.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RowError {
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A file that a setting of the provider names could not be read.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    /// The function of a variable raised, or could not be called.
+    #[error("the variable `{name}`: {error}")]
+    Variable { name: String, error: ScriptError },
+    /// The function of a variable returned an `error`.
+    #[error("the variable `{name}`: {error}")]
+    VariableRefused { name: String, error: String },
+    #[error("the function of the variable `{0}` must return `output` or `error`")]
+    VariableShape(String),
+    #[error("`transformVars` must give an object")]
+    NoVariables,
+    #[error("the prompt function: {0}")]
+    PromptFunction(ScriptError),
+    #[error("the prompt cannot be rendered: {0}")]
+    Prompt(TemplateError),
+    /// The answer of the provider is an error.
+    #[error("{0}")]
+    Answer(String),
+    #[error("No output")]
+    NoOutput,
+    /// The verdict says that something around the answer broke.
+    #[error("{0}")]
+    Verdict(String),
+    #[error("the value cannot be rendered: {0}")]
+    Value(TemplateError),
+    #[error("`{0}` must give the expected value, not a verdict")]
+    ValueIsVerdict(String),
+    #[error("failed to read `{}`: {error}", .path.display())]
+    ReadValue { path: PathBuf, error: std::io::Error },
+    #[error("{0}")]
+    ParseValue(Diagnostic),
+    #[error("unknown file extension `.{0}` of a value; use .json, .yaml, .txt, .md, .py or .js")]
+    ValueExtension(String),
+    /// The model that compares outputs answered with an error.
+    #[error("the grader `{id}` failed: {error}")]
+    Grader { id: String, error: String },
 }

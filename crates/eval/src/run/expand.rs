@@ -119,12 +119,12 @@ pub fn rows(
                 && (wanted_prompts.is_empty()
                     || wanted_prompts.iter().any(|entry| prompts::is_meant(&all[column.prompt], entry)))
         };
+        let whole = test_cases::option(&test, "disableVarExpansion") == Some(&json!(true))
+            || is_on("PROMPTFOO_DISABLE_VAR_EXPANSION");
         let vars = test
             .get("vars")
             .and_then(Value::as_object)
-            .map_or_else(|| Ok(Object::new()), |vars| load_vars(vars, base))?;
-        let whole = test_cases::option(&test, "disableVarExpansion") == Some(&json!(true))
-            || is_on("PROMPTFOO_DISABLE_VAR_EXPANSION");
+            .map_or_else(|| Ok(Object::new()), |vars| load_vars(vars, base, whole))?;
         let combinations: Vec<Arc<Object>> = if whole {
             vec![Arc::new(vars)]
         } else {
@@ -172,30 +172,46 @@ fn combinations(vars: &Object) -> Vec<Object> {
     all
 }
 
-/// Reads variables that are `file://` paths; code is left for the row.
-fn load_vars(vars: &Object, base: &Path) -> Result<Object, RunError> {
+/// Reads variables that are `file://` paths, and such entries of the lists that multiply a test; code is left for the row.
+fn load_vars(vars: &Object, base: &Path, whole: bool) -> Result<Object, RunError> {
     let mut loaded = Object::new();
     for (name, value) in vars {
-        let failed = |reason| RunError::Variable { name: name.clone(), reason };
         let value = match value {
-            Value::String(text) if text.starts_with("file://") && !is_code(text) => {
-                let path = files::resolve(base, text);
-                if path.is_file() || !files::is_glob(text) {
-                    json!(load(&path).map_err(failed)?)
-                } else {
-                    let found = files::expand(&path.to_string_lossy());
-                    if found.is_empty() {
-                        return Err(RunError::NoFiles { pattern: text.clone(), name: name.clone() });
+            Value::String(text) => load_text(name, text, base)?,
+            Value::Array(items) if !whole && items.first().is_some_and(Value::is_string) => {
+                let mut all = Vec::new();
+                for item in items {
+                    match item.as_str().map(|text| load_text(name, text, base)).transpose()? {
+                        Some(Value::Array(files)) => all.extend(files),
+                        Some(one) => all.push(one),
+                        None => all.push(item.clone()),
                     }
-                    let texts = found.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>();
-                    json!(texts.map_err(failed)?)
                 }
+                Value::Array(all)
             }
             other => other.clone(),
         };
         loaded.insert(name.clone(), value);
     }
     Ok(loaded)
+}
+
+/// The text itself, or that of the file it names; a list for a glob.
+fn load_text(name: &str, text: &str, base: &Path) -> Result<Value, RunError> {
+    if !text.starts_with("file://") || is_code(text) {
+        return Ok(json!(text));
+    }
+    let failed = |reason| RunError::Variable { name: name.to_owned(), reason };
+    let path = files::resolve(base, text);
+    if path.is_file() || !files::is_glob(text) {
+        return Ok(json!(load(&path).map_err(failed)?));
+    }
+    let found = files::expand(&path.to_string_lossy());
+    if found.is_empty() {
+        return Err(RunError::NoFiles { pattern: text.to_owned(), name: name.to_owned() });
+    }
+    let texts = found.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>();
+    Ok(json!(texts.map_err(failed)?))
 }
 
 /// Whether a `file://` value is a script.
@@ -260,5 +276,16 @@ mod tests {
         let shown: Vec<String> = all.iter().map(|map| format!("{}{}", map["a"], map["b"])).collect();
         assert_eq!(shown, ["\"x\"\"1\"", "\"x\"\"2\"", "\"y\"\"1\"", "\"y\"\"2\""]);
         assert_eq!(all[0]["n"], json!([1, 2]));
+    }
+
+    #[test]
+    fn entries_of_lists_may_be_files() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("a.txt"), "from a\n").unwrap();
+        let vars = json!({"d": ["file://a.txt", "inline", "file://code.py"]});
+        let vars = vars.as_object().unwrap();
+        let loaded = load_vars(vars, directory.path(), false).unwrap();
+        assert_eq!(loaded["d"], json!(["from a", "inline", "file://code.py"]));
+        assert_eq!(load_vars(vars, directory.path(), true).unwrap(), *vars);
     }
 }

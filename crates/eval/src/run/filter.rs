@@ -63,8 +63,8 @@ impl Filters {
         suite.tests.retain(|test| {
             self.metadata.iter().all(|(key, wanted)| has(metadata(test, key).as_ref(), wanted))
         });
-        type Wanted = fn(&Row) -> bool;
-        let results: [(&Option<String>, Wanted); 3] = [
+        type RowFilter = fn(&Row) -> bool;
+        let results: [(&Option<String>, RowFilter); 3] = [
             (&self.failing, |row| !row.success),
             (&self.failing_only, |row| row.failure_reason == Failure::Assertion && !row.success),
             (&self.errors_only, |row| row.failure_reason == Failure::Error),

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Run;
+use super::error::RowError;
 use super::expand::Plan;
 use crate::assertion::registry;
 use crate::grading::aggregate::Aggregate;
@@ -14,7 +15,7 @@ use crate::reading::node::Node;
 use crate::script::transform;
 
 /// The part of the context that all assertions of a row share.
-struct Judge<'a> {
+struct RowContext<'a> {
     run: &'a Run,
     plan: &'a Plan,
     prompt: &'a str,
@@ -40,7 +41,7 @@ pub async fn grade(
         provider.insert("label".to_owned(), json!(label));
     }
     provider.insert("config".to_owned(), Value::Object(spec.config.clone()));
-    let judge = Judge { run, plan, prompt, vars, response, latency_ms: row.latency_ms, provider };
+    let shared = RowContext { run, plan, prompt, vars, response, latency_ms: row.latency_ms, provider };
     let mut row_total = Aggregate::new(plan.case().threshold);
     let short = is_on("PROMPTFOO_SHORT_CIRCUIT_TEST_FAILURES");
     for assertion in &plan.case().assertions {
@@ -48,11 +49,11 @@ pub async fn grade(
         if matches!(assertion.kind.as_str(), "select-best" | "max-score" | "human") {
             continue;
         }
-        let metric = judge.metric(assertion);
+        let metric = shared.metric(assertion);
         if assertion.kind == "assert-set" {
-            let mut set = Aggregate::new(assertion.threshold);
+            let mut set = Aggregate::of_set(assertion.threshold);
             for child in &assertion.children {
-                set.add(judge.one(child).await, child.weight(), judge.metric(child).as_deref());
+                set.add(shared.one(child).await, child.weight(), shared.metric(child).as_deref());
             }
             let mut result = set.result();
             let children = result.component_results.take().unwrap_or_default();
@@ -63,7 +64,7 @@ pub async fn grade(
             row_total.add(result, weight, metric.as_deref());
             row_total.list(children);
         } else {
-            let result = judge.one(assertion).await;
+            let result = shared.one(assertion).await;
             let stop = short && !result.pass;
             row_total.add(result, weight, metric.as_deref());
             if stop {
@@ -77,7 +78,7 @@ pub async fn grade(
         result.score = 0.0;
     }
     match &plan.case().scoring_function {
-        Some(function) => judge.scored(function, result).await,
+        Some(function) => shared.scored(function, result).await,
         None => result,
     }
 }
@@ -94,7 +95,7 @@ fn set_facts(set: &Assertion) -> Value {
     Value::Object(facts)
 }
 
-impl Judge<'_> {
+impl RowContext<'_> {
     fn metric(&self, assertion: &Assertion) -> Option<String> {
         let metric = assertion.metric.as_ref()?;
         Some(self.run.templates.render(metric, self.vars).unwrap_or_else(|_| metric.clone()))
@@ -128,7 +129,7 @@ impl Judge<'_> {
             let context = json!({"vars": self.vars, "prompt": {"raw": self.prompt}, "metadata": self.response.metadata});
             match transform::apply(code, output, context, "output", &self.run.workers).await {
                 Ok(changed) => output = changed,
-                Err(error) => return GradingResult::broken(error.to_string()),
+                Err(error) => return GradingResult::broken(error),
             }
         }
         let text;
@@ -169,27 +170,19 @@ impl Judge<'_> {
     }
 
     /// The value with templates rendered and files loaded; and its text, if rendering changed it.
-    async fn value(&self, assertion: &Assertion) -> Result<(Option<Value>, Option<Value>), String> {
+    async fn value(&self, assertion: &Assertion) -> Result<(Option<Value>, Option<Value>), RowError> {
         let Some(value) = &assertion.value else { return Ok((None, None)) };
         let rendered = match value {
-            Value::String(text) => Value::String(
-                self.run
-                    .templates
-                    .render(text, self.vars)
-                    .map_err(|error| format!("the value cannot be rendered: {error}"))?,
-            ),
+            Value::String(text) => {
+                Value::String(self.run.templates.render(text, self.vars).map_err(RowError::Value)?)
+            }
             Value::Array(items) => {
                 let render = |item: &Value| match item {
                     Value::String(text) => self.run.templates.render(text, self.vars).map(Value::String),
                     other => Ok(other.clone()),
                 };
-                Value::Array(
-                    items
-                        .iter()
-                        .map(render)
-                        .collect::<Result<_, _>>()
-                        .map_err(|error| format!("the value cannot be rendered: {error}"))?,
-                )
+                let rendered: Result<_, _> = items.iter().map(render).collect();
+                Value::Array(rendered.map_err(RowError::Value)?)
             }
             other => other.clone(),
         };
@@ -204,32 +197,28 @@ impl Judge<'_> {
     }
 
     /// The value that a file stands for.
-    async fn file(&self, reference: &str) -> Result<Value, String> {
+    async fn file(&self, reference: &str) -> Result<Value, RowError> {
         let extension = files::extension(reference);
         if extension == "py" || files::is_javascript(&extension) {
             let context = json!({"vars": self.vars, "prompt": self.prompt, "test": *self.plan.case().raw});
             let arguments = vec![self.response.output.clone().unwrap_or_default(), context];
             let invoked = self.run.workers.invoke(reference, &["get_assert"], arguments).await;
-            return match invoked.map_err(|error| error.to_string())? {
-                Value::Bool(_) | Value::Null => {
-                    Err(format!("`{reference}` must give the expected value, not a verdict"))
-                }
+            return match invoked? {
+                Value::Bool(_) | Value::Null => Err(RowError::ValueIsVerdict(reference.to_owned())),
                 value => Ok(value),
             };
         }
         let (path, _) = files::split_name(reference);
         let whole = self.run.workers.base().join(path);
         let text = std::fs::read_to_string(&whole)
-            .map_err(|error| format!("failed to read `{}`: {error}", whole.display()))?;
+            .map_err(|error| RowError::ReadValue { path: whole.clone(), error })?;
         match extension.as_str() {
             "json" | "yaml" | "yml" => {
                 let node = Node::parse(&text, &whole.as_path().into());
-                node.map(|node| node.to_value()).map_err(|finding| finding.to_string())
+                node.map(|node| node.to_value()).map_err(RowError::ParseValue)
             }
             "txt" | "md" | "" => Ok(Value::String(text.trim().to_owned())),
-            other => Err(format!(
-                "unknown file extension `.{other}` of a value; use .json, .yaml, .txt, .md, .py or .js"
-            )),
+            other => Err(RowError::ValueExtension(other.to_owned())),
         }
     }
 
@@ -247,7 +236,7 @@ impl Judge<'_> {
             "threshold": self.plan.case().threshold, "componentResults": result.component_results, "tokensUsed": result.tokens_used,
         });
         let arguments = vec![json!(result.named_scores), context];
-        let outcome = match self.run.workers.invoke(reference, &["get_score"], arguments).await {
+        let outcome = match self.run.workers.invoke(reference, &["func", "get_score"], arguments).await {
             Ok(value) => serde_json::from_value::<GradingResult>(value.clone())
                 .map_err(|_| format!("it must return `pass`, `score` and `reason`, not {value}")),
             Err(error) => Err(error.to_string()),

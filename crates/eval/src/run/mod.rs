@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::calling::answers::Answers;
@@ -124,7 +125,15 @@ impl Run {
 ///
 /// # Errors
 /// When the suite names something that does not exist, or results cannot be stored.
-pub async fn run(mut suite: Suite, mut options: RunOptions, control: Control) -> Result<Outcome, RunError> {
+pub fn run(
+    suite: Suite,
+    options: RunOptions,
+    control: Control,
+) -> BoxFuture<'static, Result<Outcome, RunError>> {
+    Box::pin(run_suite(suite, options, control))
+}
+
+async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) -> Result<Outcome, RunError> {
     let started = Instant::now();
     let hooks = Hooks::new(&suite.extensions, &suite.workers, Arc::clone(&control.observer))?;
     hooks.before_all(&mut suite).await?;
@@ -133,8 +142,12 @@ pub async fn run(mut suite: Suite, mut options: RunOptions, control: Control) ->
     let factory = Factory::new(Arc::clone(&suite.workers), Arc::clone(&suite.sandboxes));
     let models = Models::new(Box::new(factory), Answers::new(options.cache, suite.workers.env()));
     let mut providers = Vec::new();
-    for spec in suite.providers {
+    for mut spec in suite.providers {
         let made = models.make(&spec)?;
+        // Tests named it by the id of the configuration, and were expanded.
+        if let Some(name) = made.shown_as().await {
+            spec.id = name;
+        }
         providers.push((spec, made));
     }
     let created = jiff::Timestamp::now();
@@ -145,7 +158,7 @@ pub async fn run(mut suite: Suite, mut options: RunOptions, control: Control) ->
         config: suite.raw,
         columns: columns.iter().map(|plan| column(plan, &suite.prompts, &providers)).collect(),
         vars,
-        runtime_options: options.shown.clone(),
+        runtime_options: shown_options(&options),
         ..Evaluation::default()
     };
     let compared: BTreeSet<usize> =
@@ -177,7 +190,9 @@ pub async fn run(mut suite: Suite, mut options: RunOptions, control: Control) ->
         End::Finished => compare_rows(&run, compared, &mut rows, &mut tallies).await?,
         End::Paused(_) | End::GivenUp => Vec::new(),
     };
-    totals::add_up(&mut evaluation, &tallies, &suite.derived_metrics);
+    for warning in totals::add_up(&mut evaluation, &tallies, &suite.derived_metrics) {
+        observer.warned(&warning);
+    }
     evaluation.stats.duration_ms = started.elapsed().as_millis() as u64;
     evaluation.stats.evaluation_duration_ms = evaluation.stats.duration_ms;
     store::strip_columns(&mut evaluation.columns);
@@ -188,6 +203,14 @@ pub async fn run(mut suite: Suite, mut options: RunOptions, control: Control) ->
     };
     observer.ended();
     Ok(Outcome { evaluation, rows, end, after })
+}
+
+/// The options that result files show: those of the command line, and how many rows ran at a time.
+fn shown_options(options: &RunOptions) -> Value {
+    let mut shown = options.shown.as_object().cloned().unwrap_or_default();
+    shown.entry("maxConcurrency").or_insert_with(|| json!(options.concurrency));
+    shown.entry("repeat").or_insert_with(|| json!(options.repeat));
+    Value::Object(shown)
 }
 
 /// Rows and columns of a suite before it is run.
@@ -256,7 +279,7 @@ async fn open(
         .each(Which::All, |row| {
             let done = left.remove(&(row.test_idx, row.prompt_idx));
             if let (Some(plan), Some(response)) = (done, &row.response) {
-                memory.keep(&plan, &row.provider.id, &row.prompt_id, &row.prompt.raw, response);
+                memory.keep(&plan, row.provider.name(), &row.prompt_id, &row.prompt.raw, response);
             }
             tallies.insert((row.test_idx, row.prompt_idx), Tally::from(&row));
             Ok::<_, RunError>(())

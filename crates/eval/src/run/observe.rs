@@ -20,6 +20,8 @@ pub trait Observer: Send + Sync {
     fn pausing(&self, _in_flight: usize) {}
     /// All rows are done, or the run has paused.
     fn ended(&self) {}
+    /// Something is not as the suite wants it, without harm to any row.
+    fn warned(&self, _text: &str) {}
     /// A hook has printed text.
     fn hook_printed(&self, _text: &str) {}
 }

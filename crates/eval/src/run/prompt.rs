@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Run;
+use super::error::RowError;
 use super::expand::{Plan, is_code};
 use crate::config::prompts::Source;
 use crate::model::{Object, Row};
@@ -15,7 +16,7 @@ use crate::template::value::to_text;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the variables of a row, with those that are scripts called.
-pub async fn call_vars(run: &Run, plan: &Plan, row: &Row) -> Result<Object, String> {
+pub async fn call_vars(run: &Run, plan: &Plan, row: &Row) -> Result<Object, RowError> {
     let mut vars = (*plan.vars).clone();
     for (name, value) in &*plan.vars {
         let Value::String(reference) = value else { continue };
@@ -27,23 +28,21 @@ pub async fn call_vars(run: &Run, plan: &Plan, row: &Row) -> Result<Object, Stri
             arguments.push(json!(row.provider));
         }
         let invoked = run.workers.invoke(reference, &["get_var"], arguments).await;
-        match invoked.map_err(|error| format!("the variable `{name}`: {error}"))? {
+        match invoked.map_err(|error| RowError::Variable { name: name.clone(), error })? {
             Value::Object(mut map) if map.contains_key("output") => {
                 vars.insert(name.clone(), map.shift_remove("output").unwrap_or_default());
             }
             Value::Object(map) if map.contains_key("error") => {
-                return Err(format!("the variable `{name}`: {}", to_text(&map["error"])));
+                return Err(RowError::VariableRefused { name: name.clone(), error: to_text(&map["error"]) });
             }
-            _ => {
-                return Err(format!("the function of the variable `{name}` must return `output` or `error`"));
-            }
+            _ => return Err(RowError::VariableShape(name.clone())),
         }
     }
     Ok(vars)
 }
 
 /// Returns the prompt before rendering, and the configuration that its function gave.
-pub async fn text(run: &Run, plan: &Plan, vars: &Object) -> Result<(String, Object), String> {
+pub async fn text(run: &Run, plan: &Plan, vars: &Object) -> Result<(String, Object), RowError> {
     let column = run.columns[plan.prompt_idx];
     let text = &run.prompts[column.prompt];
     let spec = &run.providers[column.provider].0;
@@ -63,7 +62,7 @@ pub async fn text(run: &Run, plan: &Plan, vars: &Object) -> Result<(String, Obje
             let entry =
                 EntryPoint::Function { path: path.clone(), name: name.clone(), default: &["default"] };
             let reply = run.workers.call(ScriptCall::new(language, entry, vec![context()])).await;
-            let value = reply.map_err(|error| format!("the prompt function: {error}"))?.value;
+            let value = reply.map_err(RowError::PromptFunction)?.value;
             Ok(match value {
                 Value::Object(mut map) if map.contains_key("prompt") => {
                     let config = map.get("config").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -76,10 +75,10 @@ pub async fn text(run: &Run, plan: &Plan, vars: &Object) -> Result<(String, Obje
 }
 
 /// The prompt that a program prints, which gets the context as its last argument.
-async fn printed(run: &Run, command: &[String], context: Value) -> Result<(String, Object), String> {
+async fn printed(run: &Run, command: &[String], context: Value) -> Result<(String, Object), RowError> {
     let (base, env) = (run.workers.base(), run.workers.env());
     let printed = command::run(command, &[context.to_string()], base, env, TIME_LIMIT).await;
-    Ok((printed.map_err(|error| error.to_string())?, Object::new()))
+    Ok((printed?, Object::new()))
 }
 
 fn as_text(value: Value) -> String {

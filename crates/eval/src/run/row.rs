@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::error::RowError;
 use super::expand::{Plan, SharedTest};
 use super::{Run, grade, prompt as prompts};
 use crate::calling::{Call, Role};
-use crate::config::prompts::Source;
-use crate::grading::aggregate::zero_tokens;
+use crate::grading::aggregate::{add_tokens, zero_usage};
 use crate::model::{
     Failure, GradingResult, Object, PromptText, ProviderName, ProviderResponse, Row, TokenUsage,
 };
+use crate::reading::references;
 use crate::script::transform;
 use crate::template::prompt;
 
@@ -49,7 +50,7 @@ async fn between_hooks(run: &Run, plan: &Plan) -> Row {
     let limit = own.into_iter().chain(left).min().unwrap_or(Duration::from_secs(365 * 86_400));
     match tokio::time::timeout(limit, fill(run, plan, &mut row)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => fail(&mut row, error),
+        Ok(Err(error)) => fail(&mut row, error.to_string()),
         Err(_) if left == Some(limit) => fail(&mut row, LATE.to_owned()),
         Err(_) => fail(&mut row, format!("the row took longer than {} ms", limit.as_millis())),
     }
@@ -70,13 +71,19 @@ fn begin(run: &Run, plan: &Plan) -> Row {
     let mut row = Row {
         id: uuid::Uuid::new_v4().to_string(),
         description: plan.case().description.clone(),
-        prompt: PromptText { raw: text.raw.clone(), label: text.label.clone(), config: text.config.clone() },
+        prompt: PromptText {
+            raw: text.raw.clone(),
+            label: text.label.clone(),
+            config: Some(prompt_config(run, plan)).filter(|config| !config.is_empty()),
+        },
         prompt_id: text.id(),
         prompt_idx: plan.prompt_idx,
         test_idx: plan.test_idx,
         provider: ProviderName { id: spec.id.clone(), label: spec.label.clone().unwrap_or_default() },
         vars: (*plan.vars).clone(),
         test_case: plan.test.raw().clone(),
+        cost: Some(0.0),
+        metadata: plan.case().metadata.clone(),
         ..Row::default()
     };
     row.test_case.insert("vars".to_owned(), Value::Object(row.vars.clone()));
@@ -91,16 +98,16 @@ fn fail(row: &mut Row, error: String) {
 }
 
 /// Fills in a row. The error is the reason why it has no verdict.
-async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), String> {
+async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
     let vars = variables(run, plan, row).await?;
     let (rendered, own) = render(run, plan, &vars).await?;
     row.prompt.raw.clone_from(&rendered);
     let config = configuration(run, plan, &vars, own)?;
     let mut response = answer(run, plan, row, &rendered, &vars, &config).await?;
-    transform_output(run, plan, row, &rendered, &vars, &mut response).await?;
+    transform_output(run, plan, &rendered, &vars, &mut response).await?;
     let column = run.columns[plan.prompt_idx];
     let (spec, text) = (&run.providers[column.provider].0, &run.prompts[column.prompt]);
-    run.memory.keep(plan, &spec.id, &text.id(), &rendered, &response);
+    run.memory.keep(plan, spec.name(), &text.id(), &rendered, &response);
     let verdict = grade::grade(run, plan, row, &rendered, &vars, &response).await;
     if response.provider_transformed_output == response.output {
         response.provider_transformed_output = None;
@@ -110,7 +117,7 @@ async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), String> {
 }
 
 /// The variables that prompt and assertions see: scripts called, transformed, with those of earlier rows, and rendered.
-async fn variables(run: &Run, plan: &Plan, row: &mut Row) -> Result<Object, String> {
+async fn variables(run: &Run, plan: &Plan, row: &mut Row) -> Result<Object, RowError> {
     let column = run.columns[plan.prompt_idx];
     let (spec, text) = (&run.providers[column.provider].0, &run.prompts[column.prompt]);
     let mut vars = prompts::call_vars(run, plan, row).await?;
@@ -118,40 +125,65 @@ async fn variables(run: &Run, plan: &Plan, row: &mut Row) -> Result<Object, Stri
         let context = json!({"prompt": {"label": text.label}, "uuid": row.id});
         let changed =
             transform::apply(code, Value::Object(vars.clone()), context, "vars", &run.workers).await;
-        let Value::Object(changed) = changed.map_err(|error| error.to_string())? else {
-            return Err("`transformVars` must give an object".to_owned());
-        };
+        let Value::Object(changed) = changed? else { return Err(RowError::NoVariables) };
         vars.extend(changed.clone());
         row.vars.extend(changed);
     }
-    run.memory.add_to(&mut vars, plan, &spec.id, &text.id());
+    run.memory.add_to(&mut vars, plan, spec.name(), &text.id());
     Ok(prompt::variables(&run.templates, &vars, run.switches(plan.case())))
 }
 
 /// The rendered prompt, and the configuration that its function gave.
-async fn render(run: &Run, plan: &Plan, vars: &Object) -> Result<(String, Object), String> {
-    let text = &run.prompts[run.columns[plan.prompt_idx].prompt];
+async fn render(run: &Run, plan: &Plan, vars: &Object) -> Result<(String, Object), RowError> {
     let (raw, own) = prompts::text(run, plan, vars).await?;
-    if text.source != Source::Text {
-        return Ok((raw, own));
-    }
-    match prompt::prompt(&run.templates, &raw, vars, run.switches(plan.case())) {
-        Ok(rendered) => Ok((rendered, own)),
-        Err(error) => Err(format!("the prompt cannot be rendered: {error}")),
-    }
+    let rendered = prompt::prompt(&run.templates, &raw, vars, run.switches(plan.case()));
+    Ok((rendered.map_err(RowError::Prompt)?, own))
 }
 
-/// The configuration of the provider, with the prompt's own merged over it.
-fn configuration(run: &Run, plan: &Plan, vars: &Object, mut own: Object) -> Result<Object, String> {
+/// Options of tests that are settings of the evaluator. All others are settings of the provider.
+const OWN_OPTIONS: &[&str] = &[
+    "prefix",
+    "suffix",
+    "transform",
+    "postprocess",
+    "transformVars",
+    "storeOutputAs",
+    "rubricPrompt",
+    "provider",
+    "factuality",
+    "disableVarExpansion",
+    "disableConversationVar",
+    "disableDefaultAsserts",
+    "disableTemplating",
+    "runSerially",
+    "repeat",
+    "timeoutMs",
+];
+
+/// The configuration of the prompt, with the options of the test over it.
+fn prompt_config(run: &Run, plan: &Plan) -> Object {
+    let mut config = run.prompts[run.columns[plan.prompt_idx].prompt].config.clone().unwrap_or_default();
+    config.extend(plan.case().options.clone());
+    config
+}
+
+/// The configuration of the provider, with that of the prompt merged over it, then the options of the test, then what the prompt's
+/// function gave.
+fn configuration(run: &Run, plan: &Plan, vars: &Object, mut own: Object) -> Result<Object, RowError> {
     let column = run.columns[plan.prompt_idx];
     let (spec, provider) = &run.providers[column.provider];
-    let mut merged = Value::Object(spec.config.clone());
+    let mut merged = spec.config.clone();
+    let options = prompt_config(run, plan);
+    merged.extend(options.into_iter().filter(|(key, _)| !OWN_OPTIONS.contains(&key.as_str())));
+    let mut merged = Value::Object(merged);
     if !provider.renders_config() {
-        merged = run.templates.render_value(&merged, vars).map_err(|error| error.to_string())?;
+        merged = run.templates.render_value(&merged, vars)?;
     }
     let Value::Object(mut config) = merged else { return Ok(own) };
-    config.extend(run.prompts[column.prompt].config.clone().unwrap_or_default());
     config.append(&mut own);
+    if provider.is_service() {
+        references::resolve_all(&mut config, &spec.base)?;
+    }
     Ok(config)
 }
 
@@ -163,7 +195,7 @@ async fn answer(
     rendered: &str,
     vars: &Object,
     config: &Object,
-) -> Result<ProviderResponse, String> {
+) -> Result<ProviderResponse, RowError> {
     let (spec, _) = &run.providers[run.columns[plan.prompt_idx].provider];
     let given = plan.case().provider_output.as_ref();
     let (response, latency) = match given {
@@ -173,17 +205,21 @@ async fn answer(
         None => call(run, plan, rendered, vars, config).await,
     };
     row.latency_ms = response.latency_ms.unwrap_or(latency);
-    row.cost = response.cost.filter(|_| response.cached != Some(true)).unwrap_or(0.0);
-    row.metadata = response.metadata.clone().unwrap_or_default();
-    let usage = || TokenUsage { num_requests: Some(1.0), ..zero_tokens() };
-    row.token_usage = Some(response.token_usage.clone().unwrap_or_else(usage));
+    row.cost = response.charge();
+    row.metadata.extend(response.metadata.clone().unwrap_or_default());
+    let mut usage = zero_usage();
+    add_tokens(&mut usage, response.token_usage.as_ref().unwrap_or(&TokenUsage::default()));
+    if response.token_usage.is_none() {
+        usage.num_requests = Some(1.0);
+    }
+    row.token_usage = Some(usage);
     let delay = spec.delay.or(run.options.delay).filter(|delay| *delay > 0.0 && given.is_none());
     if let Some(delay) = delay {
         tokio::time::sleep(Duration::from_secs_f64(delay / 1000.0)).await;
     }
     let error = match (&response.error, &response.output) {
-        (Some(error), _) => error.clone(),
-        (None, None) => "No output".to_owned(),
+        (Some(error), _) => RowError::Answer(error.clone()),
+        (None, None) => RowError::NoOutput,
         (None, Some(_)) => return Ok(response),
     };
     row.response = Some(response);
@@ -194,38 +230,40 @@ async fn answer(
 async fn transform_output(
     run: &Run,
     plan: &Plan,
-    row: &Row,
     rendered: &str,
     vars: &Object,
     response: &mut ProviderResponse,
-) -> Result<(), String> {
+) -> Result<(), RowError> {
     let column = run.columns[plan.prompt_idx];
     let (spec, text) = (&run.providers[column.provider].0, &run.prompts[column.prompt]);
     let options = &plan.case().options;
     let own = options.get("transform").or_else(|| options.get("postprocess"));
+    let metadata = response.metadata.clone().unwrap_or_default();
     let context =
-        || json!({"vars": vars, "prompt": {"raw": rendered, "label": text.label}, "metadata": row.metadata});
+        || json!({"vars": vars, "prompt": {"raw": rendered, "label": text.label}, "metadata": metadata});
     if let Some(code) = &spec.transform {
         let output = response.output.take().unwrap_or_default();
         let changed = transform::apply(code, output, context(), "output", &run.workers).await;
-        response.output = Some(changed.map_err(|error| error.to_string())?);
+        response.output = Some(changed?);
     }
     response.provider_transformed_output.clone_from(&response.output);
     if let Some(code) = own {
         let output = response.output.take().unwrap_or_default();
         let changed = transform::apply(code, output, context(), "output", &run.workers).await;
-        response.output = Some(changed.map_err(|error| error.to_string())?);
+        response.output = Some(changed?);
     }
     Ok(())
 }
 
 /// Takes the verdict over into the row.
-fn settle(row: &mut Row, verdict: GradingResult) -> Result<(), String> {
+fn settle(row: &mut Row, verdict: GradingResult) -> Result<(), RowError> {
     row.success = verdict.pass;
     row.score = verdict.score;
     row.named_scores = verdict.named_scores.clone().unwrap_or_default();
     if let (Some(usage), Some(tokens)) = (&mut row.token_usage, &verdict.tokens_used) {
-        usage.assertions = Some(Box::new(tokens.clone()));
+        let mut spent = zero_usage();
+        add_tokens(&mut spent, tokens);
+        usage.assertions = Some(Box::new(spent));
     }
     let row_error = verdict.row_error.clone();
     if !verdict.pass {
@@ -233,7 +271,7 @@ fn settle(row: &mut Row, verdict: GradingResult) -> Result<(), String> {
         row.error = Some(verdict.reason.clone());
     }
     row.grading_result = Some(verdict);
-    row_error.map_or(Ok(()), Err)
+    row_error.map_or(Ok(()), |error| Err(RowError::Verdict(error)))
 }
 
 async fn call(
@@ -245,7 +283,7 @@ async fn call(
 ) -> (ProviderResponse, f64) {
     let column = run.columns[plan.prompt_idx];
     let provider = &*run.providers[column.provider].1;
-    let text = &run.prompts[column.prompt];
+    let label = &run.prompts[column.prompt].label;
     let step = format!("test-{}-prompt-{}-repeat-{}", plan.test_idx, plan.prompt_idx, plan.repeat);
     let mut vars = vars.clone();
     vars.insert("__evalId".to_owned(), json!(run.id));
@@ -255,7 +293,8 @@ async fn call(
         Value::Null
     } else {
         json!({
-            "vars": vars, "prompt": {"raw": rendered, "label": text.label, "config": text.config}, "test": *plan.test.raw(),
+            "vars": vars, "prompt": {"raw": rendered, "label": label, "config": prompt_config(run, plan)},
+            "test": *plan.test.raw(),
             "evaluationId": run.id, "testIdx": plan.test_idx, "promptIdx": plan.prompt_idx, "repeatIndex": plan.repeat,
         })
     };

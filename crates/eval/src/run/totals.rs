@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::config::DerivedMetric;
-use crate::grading::aggregate::{add, add_tokens, zero_tokens};
-use crate::javascript;
+use crate::expression;
+use crate::grading::aggregate::{add, add_tokens, zero_usage};
 use crate::model::{Column, Evaluation, Failure, Metrics, Object, Row, Stats, TokenUsage, number_value};
 
 /// Returns the names of all variables, in the order they appear.
@@ -27,7 +27,7 @@ pub struct Tally {
     outcome: Failure,
     score: f64,
     latency_ms: f64,
-    cost: f64,
+    cost: Option<f64>,
     token_usage: Option<TokenUsage>,
     asserts_passed: usize,
     asserts_failed: usize,
@@ -86,10 +86,10 @@ impl Tally {
 /// The shares of rows, by test and column.
 pub type Tallies = BTreeMap<(usize, usize), Tally>;
 
-/// Adds rows to their columns and to the whole.
-pub fn add_up(evaluation: &mut Evaluation, tallies: &Tallies, derived: &[DerivedMetric]) {
-    let mut stats = Stats { token_usage: zero_tokens(), ..Stats::default() };
-    stats.token_usage.assertions = Some(Box::new(zero_tokens()));
+/// Adds rows to their columns and to the whole, and returns warnings about derived metrics.
+pub fn add_up(evaluation: &mut Evaluation, tallies: &Tallies, derived: &[DerivedMetric]) -> Vec<String> {
+    let mut stats = Stats { token_usage: zero_usage(), ..Stats::default() };
+    stats.token_usage.assertions = Some(Box::new(zero_usage()));
     for column in &mut evaluation.columns {
         column.metrics = Metrics { token_usage: stats.token_usage.clone(), ..Metrics::default() };
     }
@@ -104,7 +104,8 @@ pub fn add_up(evaluation: &mut Evaluation, tallies: &Tallies, derived: &[Derived
         *all_count += 1;
         metrics.score += tally.score;
         metrics.total_latency_ms += tally.latency_ms;
-        metrics.cost += tally.cost;
+        metrics.cost += tally.cost.unwrap_or(0.0);
+        metrics.unknown_cost_count += usize::from(tally.cost.is_none());
         if let Some(usage) = &tally.token_usage {
             add_tokens(&mut metrics.token_usage, usage);
             add_tokens(&mut stats.token_usage, usage);
@@ -117,11 +118,12 @@ pub fn add_up(evaluation: &mut Evaluation, tallies: &Tallies, derived: &[Derived
             add(&mut metrics.named_scores_count, &named.name, named.count);
         }
     }
-    for column in &mut evaluation.columns {
-        derive(column, derived);
-    }
+    let mut warnings: Vec<String> =
+        evaluation.columns.iter_mut().flat_map(|column| derive(column, derived)).collect();
+    warnings.dedup();
     evaluation.described = tallies.values().any(|tally| tally.described);
     evaluation.stats = stats;
+    warnings
 }
 
 fn contributions(verdict: &crate::model::GradingResult, name: &str) -> f64 {
@@ -132,50 +134,44 @@ fn contributions(verdict: &crate::model::GradingResult, name: &str) -> f64 {
     (verdict.component_results.iter().flatten().filter(of_metric).count() as f64).max(1.0)
 }
 
-fn derive(column: &mut Column, derived: &[DerivedMetric]) {
+/// Computes the derived metrics of a column, and returns what is wrong with those that are 0 because they have no value.
+fn derive(column: &mut Column, derived: &[DerivedMetric]) -> Vec<String> {
     let metrics = &mut column.metrics;
     let count = metrics.test_pass_count + metrics.test_fail_count + metrics.test_error_count;
+    let mut warnings = Vec::new();
     for metric in derived {
-        let mut known: Object = metrics.named_scores.clone();
-        known.insert("__count".to_owned(), json!(count));
-        let value = match evaluate(&metric.value, &known) {
-            Ok(value) => value,
-            Err(error) => {
-                tracing::warn!(metric = %metric.name, %error, "a derived metric is 0: its expression failed");
-                0.0
-            }
+        let scores = &metrics.named_scores;
+        let known = |name: &str| match scores.get(name) {
+            Some(score) => Some(score.as_f64().unwrap_or(f64::NAN)),
+            None => (name == "__count").then_some(count as f64),
         };
+        let value = expression::parse(&metric.value).and_then(|parsed| expression::evaluate(&parsed, &known));
+        let value = value.unwrap_or_else(|error| {
+            warnings.push(format!("the derived metric `{}` is 0: {error}", metric.name));
+            0.0
+        });
         metrics.named_scores.insert(metric.name.clone(), number_value(value));
     }
-}
-
-/// An arithmetic expression over names.
-fn evaluate(expression: &str, known: &Object) -> Result<f64, String> {
-    let code = format!(
-        "function (known) {{ const {{abs, ceil, cbrt, cos, exp, floor, log, log10, log2, max, min, pow, round, sin, sqrt, tan, PI: pi, E: e}} = Math;\
-         const mean = (...all) => all.flat().reduce((a, b) => a + b, 0) / all.flat().length;\
-         const sum = (...all) => all.flat().reduce((a, b) => a + b, 0);\
-         const f = new Function('known', 'abs', 'ceil', 'exp', 'floor', 'log', 'max', 'min', 'pow', 'round', 'sqrt', 'mean', 'sum', 'with (known) {{ return (' + {} + ') }}');\
-         return Number(f(known, abs, ceil, exp, floor, log, max, min, pow, round, sqrt, mean, sum)) }}",
-        json!(expression.replace('^', "**"))
-    );
-    match javascript::call(&code, &[Value::Object(known.clone())]) {
-        Ok(value) => value.as_f64().ok_or_else(|| "it gives no number".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    warnings
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn expressions_are_computed() {
-        let known = json!({"a": 3, "b": 4, "__count": 2});
-        let known = known.as_object().unwrap();
-        assert_eq!(evaluate("sqrt(a^2 + b^2)", known), Ok(5.0));
-        assert_eq!(evaluate("a / __count", known), Ok(1.5));
-        assert_eq!(evaluate("a > b ? 1 : max(a, b)", known), Ok(4.0));
-        assert!(evaluate("missing * 2", known).is_err());
+    fn metrics_are_derived_from_sums_and_from_each_other() {
+        let mut column = Column::default();
+        column.metrics.test_pass_count = 3;
+        column.metrics.named_scores.insert("a".to_owned(), json!(2.5));
+        let derived =
+            [("mean", "round(a / __count, 2)"), ("twice", "mean * 2"), ("odd", "0 / 0"), ("none", "b")];
+        let derived = derived.map(|(name, value)| DerivedMetric { name: name.into(), value: value.into() });
+        let warnings = derive(&mut column, &derived);
+        let scores = Value::Object(column.metrics.named_scores);
+        assert_eq!(scores, json!({"a": 2.5, "mean": 0.83, "twice": 1.66, "odd": null, "none": 0}));
+        assert_eq!(warnings, ["the derived metric `none` is 0: no metric is named `b`"]);
     }
 }

@@ -56,6 +56,8 @@ function main(exports) {
 async function callFunction({ path: file, name, default: defaults, arguments: given }) {
   const exports = await load(file)
   let found = name ? named(exports, name) : main(exports)
+  // A module that is one function answers to any name: `file://hook.js:extensionHook` with `module.exports = extensionHook`.
+  if (name && typeof found !== 'function') found = main(exports)
   if (!name && typeof found !== 'function') {
     const fallback = defaults.map((each) => named(exports, each)).find((each) => typeof each === 'function')
     // A file of nothing but data is its own answer where no function is expected.
@@ -68,30 +70,38 @@ async function callFunction({ path: file, name, default: defaults, arguments: gi
   return found(...given)
 }
 
-async function callProvider({ path: file, name, default: method, options, arguments: given }) {
+/** The object or function that a file provides, made once for its options. */
+async function provided({ path: file, name, default: method, options }) {
   const exports = await load(file)
-  const key = JSON.stringify([file, modules.get(file).version, name ?? null, method, options])
-  let provider = providers.get(key)
-  if (!provider) {
-    let found = name ? named(exports, name) : main(exports)
-    if (!name && typeof found !== 'function' && typeof found?.[method] !== 'function') found = named(exports, method)
-    if (typeof found === 'function' && (/^class\b/.test(String(found)) || found.prototype?.callApi)) found = new found(options)
-    if (typeof found?.[method] === 'function') {
-      provider = (...all) => found[method](...all)
-    } else if (typeof found === 'function' && (method === 'callApi' || found.name === method)) {
-      // `callApi({ prompt, vars })` takes one object, `callApi(prompt, context)` takes them apart.
-      const takesObject = /^(async\s+)?(function\b[^(]*)?\w*\s*\(\s*\{/.test(String(found))
-      provider = takesObject
-        ? (prompt, context, rest) => found({ prompt, vars: context?.vars ?? {}, context, options: { ...options, ...rest } })
-        : found
-    } else {
-      throw new NotFound(`${file} exports no provider: export a class with a method \`${method}\`, or a function \`${method}\``)
-    }
-    providers.set(key, provider)
+  const key = JSON.stringify([file, modules.get(file).version, name ?? null, options])
+  let found = providers.get(key)
+  if (found) return found
+  found = name ? named(exports, name) : main(exports)
+  if (!name && typeof found !== 'function' && typeof found?.[method] !== 'function') found = named(exports, method)
+  if (typeof found === 'function' && (/^class\b/.test(String(found)) || found.prototype?.callApi)) {
+    found = new found(options)
+    providers.set(key, found)
   }
-  const [prompt, context, rest] = given
+  return found
+}
+
+async function callProvider(call) {
+  const { path: file, default: method, options } = call
+  const found = await provided(call)
+  if (method === 'id') return typeof found?.id === 'function' ? found.id() : null
+  const itself = typeof found === 'function' && (method === 'callApi' || found.name === method)
+  const called = typeof found?.[method] === 'function' ? found[method] : itself ? found : undefined
+  if (!called) {
+    throw new NotFound(`${file} exports no provider: export a class with a method \`${method}\`, or a function \`${method}\``)
+  }
+  const [prompt, context, rest] = call.arguments
   if (context && typeof context === 'object') context.logger = { debug() {}, info: console.log, warn: console.warn, error: console.error }
-  return provider(prompt, context, rest)
+  // `callApi({ prompt, vars })` takes one object, `callApi(prompt, context)` takes them apart.
+  const takesObject = /^(async\s+)?(function\b[^(]*)?\w*\s*\(\s*\{/.test(String(called))
+  const given = takesObject
+    ? [{ prompt, vars: context?.vars ?? {}, context, options: { ...options, ...rest } }]
+    : [prompt, context, rest]
+  return called.apply(found, given)
 }
 
 async function callInline({ code, parameters, arguments: given }) {

@@ -28,21 +28,21 @@ pub(super) struct Process {
     child: Child,
     calls: pipe::Sender,
     replies: BufReader<pipe::Receiver>,
-    stdout: Printed,
-    stderr: Printed,
+    stdout: StreamText,
+    stderr: StreamText,
     program: String,
 }
 
 /// A line from the interpreter.
 #[derive(Deserialize)]
-struct Reply {
+struct ReplyLine {
     #[serde(default)]
     value: Value,
-    error: Option<Failure>,
+    error: Option<ReportedError>,
 }
 
 #[derive(Deserialize)]
-struct Failure {
+struct ReportedError {
     kind: String,
     message: String,
     #[serde(default)]
@@ -108,8 +108,8 @@ impl Process {
             child,
             calls: pipe::Sender::from_owned_fd(calls.into())?,
             replies: BufReader::new(pipe::Receiver::from_owned_fd(replies.into())?),
-            stdout: Printed::new(stdout.into())?,
-            stderr: Printed::new(stderr.into())?,
+            stdout: StreamText::new(stdout.into())?,
+            stderr: StreamText::new(stderr.into())?,
             program: program.to_owned(),
         })
     }
@@ -134,7 +134,7 @@ impl Process {
         };
         let stdout = self.stdout.take();
         let stderr = self.stderr.take();
-        let reply: Reply = serde_json::from_str(&answer).map_err(|error| {
+        let reply: ReplyLine = serde_json::from_str(&answer).map_err(|error| {
             ScriptError::Worker(format!("unreadable reply from `{}`: {error}", self.program))
         })?;
         match reply.error {
@@ -181,13 +181,13 @@ impl Process {
 
 /// The text that is printed to one stream.
 #[derive(Debug)]
-struct Printed {
+struct StreamText {
     pipe: pipe::Receiver,
     text: Vec<u8>,
     open: bool,
 }
 
-impl Printed {
+impl StreamText {
     fn new(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self { pipe: pipe::Receiver::from_owned_fd(fd)?, text: Vec::new(), open: true })
     }

@@ -29,7 +29,13 @@ pub async fn apply(
         // A block of one line may say `return`; the variables are also there by name, as the tutorials use them.
         let says_return =
             code.trim_start().strip_prefix("return").is_some_and(|rest| rest.starts_with([' ', '(', '\n']));
-        let body = if says_return { code.clone() } else { inline_body(code) };
+        let body = if says_return {
+            code.clone()
+        } else if is_object(code) {
+            format!("return (\n{code}\n)")
+        } else {
+            inline_body(code)
+        };
         let function = match first {
             "vars" => format!("function (vars, context, env) {{ const process = {{ env }};{body}\n}}"),
             _ => format!(
@@ -46,4 +52,27 @@ pub async fn apply(
         return Err(ScriptError::NoValue(code.clone()));
     }
     Ok(result)
+}
+
+/// Whether code of several lines is an object, and not a block: `{ code: output }`.
+fn is_object(code: &str) -> bool {
+    let code = code.trim();
+    let key = code.strip_prefix('{').map(str::trim_start).unwrap_or_default();
+    let after = key.trim_start_matches(|c: char| c.is_alphanumeric() || "_$'\"".contains(c)).trim_start();
+    code.ends_with('}') && key.len() > after.len() && after.starts_with([':', ',', '}'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_no_blocks() {
+        for code in ["{\n  code: output,\n  n: 1\n}", "{ output, vars }", "{'a': 1}"] {
+            assert!(is_object(code), "{code}");
+        }
+        for code in ["{\n  const x = 1\n  return x\n}", "{}", "output", "{ return output }"] {
+            assert!(!is_object(code), "{code}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::reading::env::is_on;
 const STRIPPED_PROMPT: &str = "[prompt stripped]";
 
 /// The parts of rows that are removed; read once, because every row needs them.
-struct Switches {
+struct RemovedParts {
     prompt: bool,
     output: bool,
     vars: bool,
@@ -18,7 +18,7 @@ struct Switches {
     metadata: bool,
 }
 
-static SWITCHES: LazyLock<Switches> = LazyLock::new(|| Switches {
+static SWITCHES: LazyLock<RemovedParts> = LazyLock::new(|| RemovedParts {
     prompt: is_on("PROMPTFOO_STRIP_PROMPT_TEXT"),
     output: is_on("PROMPTFOO_STRIP_RESPONSE_OUTPUT"),
     vars: is_on("PROMPTFOO_STRIP_TEST_VARS"),
@@ -35,7 +35,7 @@ pub fn columns(columns: &mut [Column]) {
 
 /// Serializes a row without what is not to be stored.
 pub fn text(row: &Row) -> String {
-    let Switches { prompt, output, vars, grading, metadata } = *SWITCHES;
+    let RemovedParts { prompt, output, vars, grading, metadata } = *SWITCHES;
     if !(prompt || output || vars || grading || metadata) {
         return serde_json::to_string(row).unwrap_or_default();
     }

@@ -28,7 +28,7 @@ pub struct Seen {
     pub vars: Object,
     pub named_scores: Object,
     latency_ms: f64,
-    cost: f64,
+    cost: Option<f64>,
     token_usage: Option<TokenUsage>,
     metadata: Object,
     description: Option<String>,
@@ -55,12 +55,12 @@ struct Test {
 struct Verdict {
     reason: Option<String>,
     comment: Option<String>,
-    component_results: Option<Vec<Part>>,
+    component_results: Option<Vec<ComponentResult>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Part {
+struct ComponentResult {
     pass: bool,
     reason: Option<String>,
     assertion: Option<Value>,
@@ -115,7 +115,7 @@ impl Seen {
         })
     }
 
-    fn parts(&self) -> impl Iterator<Item = &Part> {
+    fn parts(&self) -> impl Iterator<Item = &ComponentResult> {
         self.grading_result.iter().flat_map(|verdict| verdict.component_results.iter().flatten())
     }
 
@@ -127,8 +127,10 @@ impl Seen {
         } += 1;
         sums.score += self.score;
         sums.total_latency_ms += self.latency_ms;
-        sums.cost += self.cost;
-        let (passed, failed): (Vec<&Part>, Vec<&Part>) = self.parts().partition(|part| part.pass);
+        sums.cost += self.cost.unwrap_or(0.0);
+        sums.unknown_cost_count += usize::from(self.cost.is_none());
+        let (passed, failed): (Vec<&ComponentResult>, Vec<&ComponentResult>) =
+            self.parts().partition(|part| part.pass);
         sums.assert_pass_count += passed.len();
         sums.assert_fail_count += failed.len();
         if let Some(usage) = &self.token_usage {

@@ -1,0 +1,209 @@
+//! Ollama's own API: chat, completion and embeddings of local models.
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::chat;
+use crate::calling::transport::{self, Request};
+use crate::calling::{Call, CallError, Provider};
+use crate::model::{Object, ProviderResponse, TokenUsage};
+use crate::reading::Env;
+
+/// An endpoint of Ollama.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Endpoint {
+    /// The path `/api/chat`.
+    Chat,
+    /// The path `/api/generate`.
+    Completion,
+    /// The path `/api/embeddings`.
+    Embedding,
+}
+
+/// A model that Ollama runs.
+#[derive(Debug)]
+pub struct Ollama {
+    id: String,
+    endpoint: Endpoint,
+    model: String,
+    env: Env,
+}
+
+/// Settings that are keys of the request. All other settings of models are its `options`.
+const TOP: &[&str] = &["tools", "format", "keep_alive", "think", "raw", "system", "template", "suffix"];
+/// The settings of models.
+const OPTIONS: &[&str] = &[
+    "num_predict",
+    "num_ctx",
+    "num_keep",
+    "num_batch",
+    "num_gpu",
+    "num_thread",
+    "main_gpu",
+    "low_vram",
+    "use_mmap",
+    "use_mlock",
+    "seed",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "tfs_z",
+    "repeat_last_n",
+    "repeat_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "penalize_newline",
+    "stop",
+];
+
+impl Ollama {
+    /// Reads an id like `ollama:chat:llama3.3` or `ollama:llama3.3`, which completes.
+    pub fn parse(id: &str, env: Env) -> Option<Self> {
+        let rest = id.strip_prefix("ollama:")?;
+        let (kind, model) = rest.split_once(':').unwrap_or(("", rest));
+        let (endpoint, model) = match kind {
+            "chat" => (Endpoint::Chat, model),
+            "completion" => (Endpoint::Completion, model),
+            "embedding" | "embeddings" => (Endpoint::Embedding, model),
+            // The colon is that of a tag, as in `llama3.3:70b`.
+            _ => (Endpoint::Completion, rest),
+        };
+        (!model.is_empty()).then(|| Self { id: id.to_owned(), endpoint, model: model.to_owned(), env })
+    }
+
+    fn request(&self, prompt: &str, config: &Object) -> Result<Request, CallError> {
+        let set = config.get("apiBaseUrl").and_then(Value::as_str).map(str::to_owned);
+        let base = set.or_else(|| self.env.get("OLLAMA_BASE_URL"));
+        let base = base.unwrap_or_else(|| "http://localhost:11434".to_owned());
+        let path = match self.endpoint {
+            Endpoint::Chat => "chat",
+            Endpoint::Completion => "generate",
+            Endpoint::Embedding => "embeddings",
+        };
+        let url = format!("{}/api/{path}", base.trim_end_matches('/'));
+        let mut request = Request::json(url, &self.body(prompt, config)?);
+        let key = config.get("apiKey").and_then(Value::as_str).map(str::to_owned);
+        if let Some(key) = key.or_else(|| self.env.get("OLLAMA_API_KEY")).filter(|key| !key.is_empty()) {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        Ok(request)
+    }
+
+    fn body(&self, prompt: &str, config: &Object) -> Result<Value, CallError> {
+        let mut body = Object::new();
+        body.insert("model".to_owned(), json!(self.model));
+        match self.endpoint {
+            Endpoint::Chat => body.insert("messages".to_owned(), Value::Array(chat::messages(prompt)?)),
+            Endpoint::Completion | Endpoint::Embedding => body.insert("prompt".to_owned(), json!(prompt)),
+        };
+        if self.endpoint != Endpoint::Embedding {
+            body.insert("stream".to_owned(), json!(false));
+            let set = |key: &&str| Some(((*key).to_owned(), config.get(*key)?.clone()));
+            body.insert("options".to_owned(), Value::Object(OPTIONS.iter().filter_map(set).collect()));
+            body.extend(TOP.iter().filter_map(set));
+        }
+        body.extend(config.get("passthrough").and_then(Value::as_object).cloned().unwrap_or_default());
+        Ok(Value::Object(body))
+    }
+
+    async fn ask(&self, call: &Call<'_>) -> Result<ProviderResponse, CallError> {
+        let request = self.request(call.prompt, call.config)?;
+        let (value, took) = transport::ask(request, call.config).await?;
+        Ok(ProviderResponse { latency_ms: Some(took), ..read(&value, self.endpoint) })
+    }
+}
+
+impl Provider for Ollama {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn is_service(&self) -> bool {
+        true
+    }
+
+    fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        async move { self.ask(call).await.unwrap_or_else(ProviderResponse::failed) }.boxed()
+    }
+}
+
+fn read(value: &Value, endpoint: Endpoint) -> ProviderResponse {
+    let output = match endpoint {
+        Endpoint::Chat => {
+            let calls = value.pointer("/message/tool_calls").filter(|calls| calls.as_array().is_some());
+            calls.or_else(|| value.pointer("/message/content"))
+        }
+        Endpoint::Completion => value.get("response"),
+        Endpoint::Embedding => value.get("embedding"),
+    };
+    let Some(output) = output else {
+        return ProviderResponse::failed(format!("the answer has no output: {value}"));
+    };
+    let count = |key: &str| value.get(key).and_then(Value::as_f64);
+    let (prompt, completion) = (count("prompt_eval_count"), count("eval_count"));
+    ProviderResponse {
+        output: Some(output.clone()),
+        finish_reason: value.get("done_reason").and_then(Value::as_str).map(str::to_lowercase),
+        cached: Some(false),
+        // A model that runs here has no price.
+        cost: Some(0.0),
+        token_usage: Some(TokenUsage {
+            total: prompt.zip(completion).map(|(prompt, completion)| prompt + completion),
+            prompt,
+            completion,
+            num_requests: Some(1.0),
+            ..TokenUsage::default()
+        }),
+        raw: Some(value.clone()),
+        ..ProviderResponse::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(id: &str) -> Ollama {
+        let env = json!({"OLLAMA_BASE_URL": "http://host:11434/"});
+        Ollama::parse(id, Env::new(env.as_object().unwrap().clone())).unwrap()
+    }
+
+    #[test]
+    fn requests_are_those_of_ollama() {
+        let config =
+            json!({"num_predict": 5, "top_k": 2, "keep_alive": "1m", "label": "x", "passthrough": {"a": 1}});
+        let config = config.as_object().unwrap();
+        let chat = model("ollama:chat:llama3.3:70b").request("hi", config).unwrap();
+        assert_eq!(chat.url, "http://host:11434/api/chat");
+        let expected = json!({
+            "model": "llama3.3:70b", "messages": [{"role": "user", "content": "hi"}], "stream": false,
+            "options": {"num_predict": 5, "top_k": 2}, "keep_alive": "1m", "a": 1,
+        });
+        assert_eq!(serde_json::from_str::<Value>(&chat.body.unwrap()).unwrap(), expected);
+        let completion = model("ollama:llama3.3:70b").request("hi", &Object::new()).unwrap();
+        assert_eq!(completion.url, "http://host:11434/api/generate");
+        let expected = json!({"model": "llama3.3:70b", "prompt": "hi", "stream": false, "options": {}});
+        assert_eq!(serde_json::from_str::<Value>(&completion.body.unwrap()).unwrap(), expected);
+        let embedding = model("ollama:embeddings:nomic").request("hi", config).unwrap();
+        assert_eq!(embedding.url, "http://host:11434/api/embeddings");
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let chat = json!({"message": {"content": "yes"}, "done_reason": "STOP", "prompt_eval_count": 3, "eval_count": 4});
+        let response = read(&chat, Endpoint::Chat);
+        assert_eq!((response.output, response.finish_reason), (Some(json!("yes")), Some("stop".to_owned())));
+        assert_eq!(response.token_usage.unwrap().total, Some(7.0));
+        let calls = json!({"message": {"content": "", "tool_calls": [{"function": {"name": "f"}}]}});
+        assert_eq!(read(&calls, Endpoint::Chat).output, Some(json!([{"function": {"name": "f"}}])));
+        assert_eq!(read(&json!({"response": "r"}), Endpoint::Completion).output, Some(json!("r")));
+        assert_eq!(read(&json!({"embedding": [1]}), Endpoint::Embedding).output, Some(json!([1])));
+        assert!(read(&json!({}), Endpoint::Chat).error.is_some());
+    }
+}
