@@ -42,7 +42,7 @@ pub enum Stop {
 /// A server that is ready to serve.
 pub struct Host {
     app: App,
-    backend: Backend,
+    backend: sandcove_host::Host,
     listener: TcpListener,
     file: ServerFile,
     lock: Arc<Lock>,
@@ -93,6 +93,7 @@ impl Host {
             max_sandboxes: settings.max_sandboxes,
             pool_size_gib: settings.pool_size_gib,
             pooled_sandboxes: settings.spares,
+            log_refused_calls: settings.seccomp_log,
         })
         .await
         .context("failed to prepare this host for sandboxes; `sandcove doctor` shows what is missing")?;
@@ -109,8 +110,7 @@ impl Host {
         listener: TcpListener,
         backend: Backend,
     ) -> Result<Self> {
-        let layers = backend.layer_dir();
-        let (templates, upgrade) = build_templates(settings, &layers).await?;
+        let (templates, upgrade) = build_templates(settings, &backend.layer_dir()).await?;
 
         let url = url(listener.local_addr()?);
         let kept = ServerFile::read(&settings.data_dir)?.map(|file| file.api_key);
@@ -121,15 +121,26 @@ impl Host {
         config.admin_token.clone_from(&settings.admin_token);
         config.max_sandboxes = settings.max_sandboxes;
         config.capacity = settings.max_sandboxes;
+        config.paused_memory_percent = settings.paused_memory;
         config.volume_mib = settings.volume_size_gib << 10;
         config.rate_limit = settings.rate_limit;
         config.private_webhooks = settings.private_webhooks;
+        config.interpreter_token = settings.interpreter_token.into();
+        config.warm_memory = settings.warm_memory;
+        config.registries = settings.builds.registries.clone();
+        if let Some(max) = settings.builds.max_builds {
+            config.max_builds = max.max(1);
+        }
+        if let Some(seconds) = settings.builds.gc_interval {
+            config.gc_interval = Duration::from_secs(seconds.max(1));
+        }
         let wanted = config.api_key.clone();
+        let backend = sandcove_host::Host::here(backend);
         let app = App::start(config, backend.clone()).await?;
         for template in &templates {
             app.templates().upsert_builtin(record(template)?).await?;
         }
-        remove_unused_layers(&app, &layers).await?;
+        remove_unused_layers(&app, &backend).await?;
         let Some(api_key) = wanted.or_else(|| app.new_key().cloned()) else {
             bail!(
                 "the API key of this data directory is unknown; set SANDCOVE_API_KEY to a key of your choice"
@@ -238,12 +249,13 @@ fn room_hint(data_dir: &Path, gib: u64) -> String {
 
 /// Removes layers that no template and no sandbox uses. A server can do without the space, so that only errors of the
 /// database fail the start.
-async fn remove_unused_layers(app: &App, layers: &Path) -> Result<()> {
+async fn remove_unused_layers(app: &App, backend: &sandcove_host::Host) -> Result<()> {
     let Some(used) = app.store().layers_in_use().await? else { return Ok(()) };
-    let store = LayerStore::open(layers)?;
-    match tokio::task::spawn_blocking(move || store.collect(&used)).await? {
+    match backend.collect_layers(used).await {
         Ok(removed) => removed.iter().for_each(|layer| tracing::info!(%layer, "removed an unused layer")),
-        Err(error) => tracing::warn!(%error, "failed to remove unused layers"),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to remove unused layers");
+        }
     }
     Ok(())
 }
@@ -258,6 +270,7 @@ fn record(template: &Template) -> Result<TemplateRecord> {
         env: BTreeMap::new(),
         default_user: template.default_user.to_owned(),
         default_workdir: template.default_workdir.map(str::to_owned),
+        build_env: BTreeMap::new(),
         cpu_count: template.cpu_count,
         memory_mib: template.memory_mib,
         disk_mib: template.disk_mib,

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use sandcove_host::Host;
 use sandcove_image::{Builder, ChrootRunner, Event, LayerStore, Sources, Template};
-use sandcove_isolate::Backend;
 use sandcove_server::App;
 use sandcove_server::domain::template::TemplateRecord;
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,7 @@ pub struct Upgrade {
 
 impl Upgrade {
     /// Builds the layer and switches to the template that has it. A failure is logged and has no other effect.
-    pub async fn run(self, app: App, backend: Backend) {
+    pub async fn run(self, app: App, backend: Host) {
         let data_dir = self.data_dir.clone();
         let state = match self.build_and_switch(&app, &backend).await {
             Ok(()) => State::Ready,
@@ -107,7 +107,7 @@ impl Upgrade {
         state.write(&data_dir);
     }
 
-    async fn build_and_switch(self, app: &App, backend: &Backend) -> Result<()> {
+    async fn build_and_switch(self, app: &App, backend: &Host) -> Result<()> {
         let builder = Builder::new(self.store, ChrootRunner::in_the_background(), self.sources);
         let mut log = |event: Event<'_>| match event {
             Event::Building(layer) => tracing::info!(%layer, "building in the background"),
@@ -116,11 +116,10 @@ impl Upgrade {
         };
         builder.ensure(std::slice::from_ref(&self.full), &mut log).await?;
         // New sandboxes use the old template until the pool has sandboxes of the new one.
-        let layers = backend.layer_dir();
-        let (old, new) = (self.lean.blueprint(&layers), self.record.blueprint(&layers));
+        let (old, new) = (self.lean.blueprint(), self.record.blueprint());
         backend.keep_ready(new.clone());
         let ready = async {
-            while !backend.is_ready(&new) {
+            while !backend.is_ready(&new).await.unwrap_or(false) {
                 tokio::time::sleep(POLL).await;
             }
         };

@@ -15,6 +15,7 @@ mod output;
 mod progress;
 #[cfg(test)]
 mod reference;
+mod registries;
 mod report;
 mod settings;
 mod signals;
@@ -23,7 +24,7 @@ mod terminal;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -84,12 +85,16 @@ enum Command {
     Run(commands::run::RunArgs),
     /// list, use and kill sandboxes
     Sandbox(commands::sandbox::SandboxArgs),
+    /// build, list, publish and delete templates
+    #[command(alias = "tpl")]
+    Template(commands::template::TemplateArgs),
     /// manage the API keys of this machine's server, running or not
     #[command(subcommand)]
     Keys(commands::keys::KeysCommand),
     /// measure the speed of a server
     Bench(bench::BenchArgs),
     /// evaluate prompts, models and the code they write, from a promptfooconfig.yaml
+    #[command(args_override_self = true)]
     Eval(Box<commands::eval::EvalArgs>),
     /// open stored evaluations in a browser
     View(commands::view::ViewArgs),
@@ -101,7 +106,12 @@ enum Command {
     },
     /// parent of all sandboxes; started by the server
     #[command(name = "__spawner", hide = true)]
-    Spawner { pool: PathBuf, libexec: PathBuf },
+    Spawner {
+        pool: PathBuf,
+        libexec: PathBuf,
+        #[arg(long)]
+        log_refused_calls: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -131,15 +141,25 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
     // The spawner forks, so it must stay the only thread of its process: no runtime before this.
-    if let Command::Spawner { pool, libexec } = &cli.command {
-        sandcove_isolate::spawner_main(Path::new(pool), Path::new(libexec)).context("the spawner failed")?;
+    if let Command::Spawner { pool, libexec, log_refused_calls } = &cli.command {
+        sandcove_isolate::spawner_main(pool, libexec, *log_refused_calls).context("the spawner failed")?;
         return Ok(ExitCode::SUCCESS);
     }
-    tokio::runtime::Builder::new_multi_thread()
+    if matches!(cli.command, Command::Serve(_)) {
+        // Before the runtime, whose threads inherit it.
+        sandcove_isolate::take_precedence();
+    }
+    let is_server = matches!(cli.command, Command::Serve(_));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("failed to start the runtime")?
-        .block_on(dispatch(cli, matches))
+        .context("failed to start the runtime")?;
+    let code = runtime.block_on(dispatch(cli, matches));
+    if !is_server {
+        // A command that has ended waits for no thread that writes to a pipe which nobody reads.
+        runtime.shutdown_background();
+    }
+    code
 }
 
 /// Writes the log to standard error, and gives spans to `traces`.
@@ -193,6 +213,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
             commands::run::run(&Settings::resolve(place, &ServerArgs::default())?, &at()?, &args).await
         }
         Command::Sandbox(args) => commands::sandbox::sandbox(at()?, args).await,
+        Command::Template(args) => commands::template::template(at()?, args).await,
         Command::Keys(command) => commands::keys::keys(&place.path()?, command).await,
         Command::Bench(args) => bench::bench(&at()?, &args).await,
         Command::Eval(args) => commands::eval::eval(*args, &at()?).await,

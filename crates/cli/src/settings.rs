@@ -6,8 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use sandcove_image::oci::Mirror;
+use sandcove_server::WarmMemory;
 use sandcove_wire::secret::Secret;
 use serde::Deserialize;
+
+use crate::registries::{BuildArgs, BuildChoices, BuildFile, mirrors_in_file};
 
 /// The data directory unless another one is set.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/sandcove";
@@ -40,6 +44,29 @@ pub enum LanguageChoice {
     AsBuilt,
 }
 
+/// The sandboxes whose code interpreter runs code only for clients with the sandbox's token.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InterpreterToken {
+    /// all sandboxes; current official clients cannot manage contexts then
+    Always,
+    /// sandboxes created with `secure`, unless by a client before 2.0, which cannot send the token
+    #[default]
+    Secure,
+    /// no sandbox
+    Never,
+}
+
+impl From<InterpreterToken> for sandcove_server::InterpreterToken {
+    fn from(setting: InterpreterToken) -> Self {
+        match setting {
+            InterpreterToken::Always => Self::Always,
+            InterpreterToken::Secure => Self::Secure,
+            InterpreterToken::Never => Self::Never,
+        }
+    }
+}
+
 impl LanguageChoice {
     fn from_all(all: bool) -> Self {
         if all { Self::All } else { Self::Lean }
@@ -64,6 +91,9 @@ pub struct ServerArgs {
     /// maximum number of sandboxes at once [default: 1000]
     #[arg(long, env = "SANDCOVE_MAX_SANDBOXES", value_name = "N")]
     max_sandboxes: Option<u32>,
+    /// memory that paused sandboxes may hold, percent of the host's; the oldest lose theirs beyond it [default: 50]
+    #[arg(long, env = "SANDCOVE_PAUSED_MEMORY", value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    paused_memory: Option<u32>,
     /// maximum size of a volume, GiB [default: 10]
     #[arg(long, env = "SANDCOVE_VOLUME_SIZE_GIB", value_name = "GIB")]
     volume_size_gib: Option<u64>,
@@ -73,12 +103,24 @@ pub struct ServerArgs {
     /// deliver webhooks to private networks and to this host too
     #[arg(long, env = "SANDCOVE_PRIVATE_WEBHOOKS", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
     private_webhooks: bool,
+    /// have the kernel log the system calls that sandboxes are refused
+    #[arg(long, env = "SANDCOVE_SECCOMP_LOG", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    seccomp_log: bool,
+    /// sandboxes whose code interpreter demands their token to run code [default: secure]
+    #[arg(long, env = "SANDCOVE_INTERPRETER_TOKEN", value_name = "WHICH", value_enum)]
+    interpreter_token: Option<InterpreterToken>,
     /// size of the storage pool's image when it is created, GiB [default: most of the free space]
     #[arg(long, env = "SANDCOVE_POOL_SIZE_GIB", value_name = "GIB")]
     pool_size_gib: Option<u64>,
     /// sandboxes to pre-create for each template, so that a start does not wait [default: 4]
     #[arg(long, env = "SANDCOVE_SPARES", value_name = "N")]
     spares: Option<usize>,
+    /// memory of the warm interpreters of teams' templates together, MiB; 0 for none [default: 4096]
+    #[arg(long, env = "SANDCOVE_WARM_MEMORY", value_name = "MIB")]
+    warm_memory: Option<u64>,
+    /// memory of the warm interpreters that one team uses, MiB [default: 2048]
+    #[arg(long, env = "SANDCOVE_TEAM_WARM_MEMORY", value_name = "MIB")]
+    team_warm_memory: Option<u64>,
     /// Debian mirror for building templates [default: Debian's]
     #[arg(long, env = "SANDCOVE_DEBIAN_MIRROR", value_name = "URL")]
     debian_mirror: Option<String>,
@@ -88,6 +130,8 @@ pub struct ServerArgs {
     /// languages of the code interpreter; `lean` omits R, Java and Ruby, which are built in the background [default: all]
     #[arg(long, env = "SANDCOVE_LANGUAGES", value_name = "WHICH", value_enum)]
     languages: Option<LanguageChoice>,
+    #[command(flatten)]
+    builds: BuildArgs,
     /// former name of `--languages all`, and with `=false` of `--languages lean`
     #[arg(long, env = "SANDCOVE_ALL_LANGUAGES", hide = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     all_languages: Option<bool>,
@@ -111,17 +155,28 @@ struct File {
     network: Option<String>,
     dns: Option<Vec<IpAddr>>,
     max_sandboxes: Option<u32>,
+    paused_memory: Option<u32>,
     volume_size_gib: Option<u64>,
     rate_limit: Option<u32>,
     private_webhooks: bool,
+    seccomp_log: bool,
+    interpreter_token: Option<InterpreterToken>,
     pool_size_gib: Option<u64>,
     spares: Option<usize>,
+    warm_memory: Option<u64>,
+    team_warm_memory: Option<u64>,
     debian_mirror: Option<String>,
     template_cache: Option<PathBuf>,
     languages: Option<LanguageChoice>,
     all_languages: Option<bool>,
     otlp_endpoint: Option<String>,
     stop_sandboxes: bool,
+    max_builds: Option<usize>,
+    gc_interval: Option<u64>,
+    #[serde(deserialize_with = "mirrors_in_file")]
+    registry_mirrors: Option<Vec<Mirror>>,
+    insecure_registries: Option<Vec<String>>,
+    private_registries: Option<Vec<String>>,
     api_key: Option<Secret>,
     access_token: Option<Secret>,
     admin_token: Option<Secret>,
@@ -136,11 +191,17 @@ pub struct Settings {
     pub network: String,
     pub dns: Option<Vec<IpAddr>>,
     pub max_sandboxes: u32,
+    /// Memory that paused sandboxes may hold, percent of the host's.
+    pub paused_memory: u32,
     pub volume_size_gib: u64,
     pub rate_limit: Option<u32>,
     pub private_webhooks: bool,
+    pub seccomp_log: bool,
+    pub interpreter_token: InterpreterToken,
     pub pool_size_gib: Option<u64>,
     pub spares: usize,
+    /// Memory of warm interpreters.
+    pub warm_memory: WarmMemory,
     pub debian_mirror: Option<String>,
     pub template_cache: Option<PathBuf>,
     /// The languages of the code interpreter.
@@ -148,6 +209,8 @@ pub struct Settings {
     /// Where traces are sent, the whole URL. It may hold a password by mistake, so that it does not show.
     pub traces: Option<Secret>,
     pub stop_sandboxes: bool,
+    /// Settings of template builds.
+    pub builds: BuildChoices,
     pub api_key: Option<Secret>,
     pub access_token: Option<Secret>,
     pub admin_token: Option<Secret>,
@@ -159,6 +222,7 @@ impl Settings {
         let file = read(place.config.as_deref())?;
         let secret = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty()).map(Secret::new);
         let args = args.clone();
+        let warm_memory = WarmMemory::default();
         Ok(Self {
             data_dir: place.data_dir.clone().or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
             listen: args.listen.or(file.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3000))),
@@ -166,11 +230,18 @@ impl Settings {
             network: args.network.or(file.network).unwrap_or_else(|| "10.213.0.0/16".to_owned()),
             dns: args.dns.or(file.dns),
             max_sandboxes: args.max_sandboxes.or(file.max_sandboxes).unwrap_or(1000),
+            paused_memory: args.paused_memory.or(file.paused_memory).unwrap_or(50),
             volume_size_gib: args.volume_size_gib.or(file.volume_size_gib).unwrap_or(10),
             rate_limit: args.rate_limit.or(file.rate_limit),
             private_webhooks: args.private_webhooks || file.private_webhooks,
+            seccomp_log: args.seccomp_log || file.seccomp_log,
+            interpreter_token: args.interpreter_token.or(file.interpreter_token).unwrap_or_default(),
             pool_size_gib: args.pool_size_gib.or(file.pool_size_gib),
             spares: args.spares.or(file.spares).unwrap_or(4),
+            warm_memory: WarmMemory {
+                total_mib: args.warm_memory.or(file.warm_memory).unwrap_or(warm_memory.total_mib),
+                team_mib: args.team_warm_memory.or(file.team_warm_memory).unwrap_or(warm_memory.team_mib),
+            },
             debian_mirror: args.debian_mirror.or(file.debian_mirror),
             template_cache: args.template_cache.or(file.template_cache),
             languages: args
@@ -181,6 +252,16 @@ impl Settings {
                 .unwrap_or(LanguageChoice::All),
             traces: traces_endpoint(args.otlp_endpoint, file.otlp_endpoint, |name| std::env::var(name).ok()),
             stop_sandboxes: args.stop_sandboxes || file.stop_sandboxes,
+            builds: BuildChoices::resolve(
+                args.builds,
+                BuildFile {
+                    max_builds: file.max_builds,
+                    gc_interval: file.gc_interval,
+                    registry_mirrors: file.registry_mirrors,
+                    insecure_registries: file.insecure_registries,
+                    private_registries: file.private_registries,
+                },
+            ),
             api_key: secret("SANDCOVE_API_KEY").or(file.api_key),
             access_token: secret("SANDCOVE_ACCESS_TOKEN").or(file.access_token),
             admin_token: secret("SANDCOVE_ADMIN_TOKEN").or(file.admin_token),
@@ -288,8 +369,11 @@ mod tests {
             ("listen", settings.listen.to_string()),
             ("network", settings.network),
             ("max-sandboxes", settings.max_sandboxes.to_string()),
+            ("paused-memory", settings.paused_memory.to_string()),
             ("volume-size-gib", settings.volume_size_gib.to_string()),
             ("spares", settings.spares.to_string()),
+            ("warm-memory", settings.warm_memory.total_mib.to_string()),
+            ("team-warm-memory", settings.warm_memory.team_mib.to_string()),
         ];
         for (flag, default) in defaults {
             let arg = command.get_arguments().find(|arg| arg.get_long() == Some(flag)).unwrap();

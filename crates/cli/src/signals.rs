@@ -4,6 +4,9 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// Exit status of a program that a closed pipe ended, as shells report it.
+pub const BROKEN_PIPE: u8 = 128 + 13;
+
 /// A signal that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caught {

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use sandcove_dockerfile::quoted;
 
-use super::exec::quoted;
 use super::reach::{Place, Reach};
 use super::serve::not_running;
 use crate::data_dir::ServerFile;

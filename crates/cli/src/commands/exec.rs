@@ -9,20 +9,18 @@ use clap::Args;
 use sandcove_client::{
     Client, Command, CommandEvent, CommandExit, Controls, Input, Process, ProcessEvent, Sandbox,
 };
+use sandcove_dockerfile::quoted;
 use sandcove_wire::id::SandboxId;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::variable;
 use crate::output::{self, note, out};
-use crate::signals::{Caught, Signals};
+use crate::signals::{BROKEN_PIPE, Caught, Signals};
 use crate::terminal::{self, RawMode};
 
 /// How long a signal may take to reach the command before this process gives up.
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Exit status of a program that a closed pipe ended, as shells report it.
-const BROKEN_PIPE: u8 = 128 + 13;
 
 /// Arguments of `exec`.
 #[derive(Debug, Args)]
@@ -242,16 +240,6 @@ struct AbortOnDrop(tokio::task::JoinHandle<()>);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// Quotes a word for a shell.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -13,6 +13,7 @@ pub mod run;
 pub mod sandbox;
 pub mod serve;
 pub mod stored;
+pub mod template;
 pub mod view;
 
 /// Parses `NAME=VALUE`.

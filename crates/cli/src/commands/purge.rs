@@ -11,7 +11,9 @@ use crate::data_dir::Lock;
 use crate::output::note;
 
 /// Files and directories of a server. Nothing else in the data directory is deleted.
-const OWN: [&str; 14] = [
+const OWN: [&str; 16] = [
+    "builds",
+    "file-sets",
     "languages.json",
     ".languages.json",
     "pool",

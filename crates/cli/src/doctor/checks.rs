@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::thread::CapabilitySet;
+
 use super::{Check, Status};
 use crate::data_dir::Lock;
 use crate::languages::State;
@@ -12,6 +14,8 @@ use crate::languages::State;
 const OLDEST_KERNEL: (u32, u32) = (5, 19);
 /// Room that templates and a few sandboxes need, GiB.
 const MIN_SPACE_GIB: u64 = 10;
+/// Number of process ids of a kernel that nobody has configured.
+const DEFAULT_PID_MAX: u64 = 32_768;
 /// `f_type` of btrfs, see statfs(2).
 const BTRFS_MAGIC: u64 = 0x9123_683e;
 
@@ -26,7 +30,7 @@ const CONNECTION_LIMIT: &str = "table inet sandcove_doctor {
 ";
 
 /// Programs started by name, with the Debian package they come in.
-const TOOLS: [(&str, &str); 9] = [
+const TOOLS: [(&str, &str); 10] = [
     ("mmdebstrap", "mmdebstrap"),
     ("mkfs.btrfs", "btrfs-progs"),
     ("btrfs", "btrfs-progs"),
@@ -35,6 +39,7 @@ const TOOLS: [(&str, &str); 9] = [
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
     ("setsid", "util-linux"),
+    ("choom", "util-linux"),
     ("tar", "tar"),
 ];
 
@@ -48,6 +53,9 @@ pub fn all(data_dir: &Path) -> Vec<Check> {
         filesystem("overlayfs", "overlay", "load the module: modprobe overlay"),
         btrfs(data_dir),
         cgroups(),
+        fairness(),
+        precedence(),
+        kernel_settings(),
         nftables(),
         connection_limit(),
         seccomp(),
@@ -179,6 +187,53 @@ fn cgroups() -> Check {
     );
     let hint = "enable the controllers cpu, memory and pids for the server's cgroup";
     Check::when(present.len() == wanted.len(), "cgroups", found, Status::Missing, hint)
+}
+
+/// Optional features of control groups that keep one sandbox from slowing down others.
+fn fairness() -> Check {
+    let root = Path::new("/sys/fs/cgroup");
+    let (sockets, io) = match read(root.join("cgroup.controllers")) {
+        Some(controllers) => (true, controllers.split_whitespace().any(|controller| controller == "io")),
+        // Version 1 does not know on whose behalf it writes to disks.
+        None => (root.join("memory/memory.kmem.tcp.limit_in_bytes").exists(), false),
+    };
+    let found = match (sockets, io) {
+        (true, true) => "limits of socket buffers and of unwritten data",
+        (true, false) => "limits of socket buffers; unwritten data of all sandboxes together",
+        (false, true) => "limits of unwritten data; none of socket buffers",
+        (false, false) => "no limits of socket buffers; unwritten data of all sandboxes together",
+    };
+    let hint = "boot with control groups of version 2, and enable the controller io for the server's cgroup; without them one \
+                sandbox can slow down the disk or the network of others";
+    Check::when(sockets && io, "fairness", found, Status::Warn, hint)
+}
+
+/// Rights to run before sandboxes, and to be killed after them when memory runs out.
+fn precedence() -> Check {
+    let wanted =
+        [(CapabilitySet::SYS_NICE, "CAP_SYS_NICE"), (CapabilitySet::SYS_RESOURCE, "CAP_SYS_RESOURCE")];
+    let held = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    let missing: Vec<&str> =
+        wanted.into_iter().filter(|(right, _)| !held.contains(*right)).map(|(_, name)| name).collect();
+    let found = if missing.is_empty() {
+        "the server runs before sandboxes and is killed after them".to_owned()
+    } else {
+        format!("without {}", missing.join(" and "))
+    };
+    let hint = "start the server with both rights; without them sandboxes slow it down more, or the kernel may kill it when \
+                memory runs out";
+    Check::when(missing.is_empty(), "precedence", found, Status::Warn, hint)
+}
+
+/// Settings that a server changes when it starts.
+fn kernel_settings() -> Check {
+    let number = |path: &str| read(path).and_then(|text| text.trim().parse::<u64>().ok());
+    let pid_max = number("/proc/sys/kernel/pid_max").unwrap_or_default();
+    let dumps = number("/proc/sys/vm/oom_dump_tasks").unwrap_or(1);
+    let found = format!("kernel.pid_max {pid_max}, vm.oom_dump_tasks {dumps}");
+    let hint = "start a server, which changes both; where /proc/sys is read-only: sysctl kernel.pid_max=4194304 \
+                vm.oom_dump_tasks=0";
+    Check::when(pid_max > DEFAULT_PID_MAX && dumps == 0, "kernel settings", found, Status::Warn, hint)
 }
 
 fn nftables() -> Check {

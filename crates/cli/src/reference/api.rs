@@ -67,7 +67,10 @@ fn page() -> String {
         }
         // Versions of one call stand together, whatever order the parser of the description keeps.
         rows.sort_by_key(|[call, ..]| {
-            let path = call.trim_matches('`').split_once(' ').map(|(_, path)| path.replace("/v2/", "/"));
+            let path = call
+                .trim_matches('`')
+                .split_once(' ')
+                .map(|(_, path)| path.replace("/v2/", "/").replace("/v3/", "/"));
             (path, call.clone())
         });
         page += &table(["call", "does", "credentials"], &rows);

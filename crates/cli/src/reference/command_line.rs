@@ -23,7 +23,7 @@ Standard output is data, standard error is for people. Every command that uses a
 | 3 | `status`: no server is running |
 | 100 | `eval`: tests failed |
 | 124 | `run`: stopped after `--timeout` |
-| 128 + N | `run` and `sandbox exec`: ended by signal N |
+| 128 + N | `run`, `sandbox exec` and `template build`: ended by signal N |
 | other | `run` and `sandbox exec`: the exit status of the code or command |
 
 ";

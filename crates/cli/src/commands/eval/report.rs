@@ -97,6 +97,10 @@ impl Observer for Progress {
         }
     }
 
+    fn warned(&self, text: &str) {
+        note!("warning: {text}");
+    }
+
     fn hook_printed(&self, text: &str) {
         note!("{text}");
     }
@@ -195,8 +199,14 @@ fn sums(evaluation: &Evaluation) -> String {
         count(stats.errors, "error")
     ));
     let cost: f64 = evaluation.columns.iter().map(|column| column.metrics.cost).sum();
-    if cost > 0.0 {
-        out.push_str(&format!("Cost: ${cost:.4}\n"));
+    let unknown: usize = evaluation.columns.iter().map(|column| column.metrics.unknown_cost_count).sum();
+    match (cost > 0.0, unknown) {
+        (false, 0) => {}
+        (true, 0) => out.push_str(&format!("Cost: ${cost:.4}\n")),
+        (_, unknown) => {
+            let answers = count(unknown, "answer");
+            out.push_str(&format!("Cost: ${cost:.4}, and {answers} of unknown price\n"));
+        }
     }
     for column in evaluation.columns.iter().filter(|column| !column.metrics.named_scores.is_empty()) {
         let scores: Vec<String> = column
@@ -205,7 +215,7 @@ fn sums(evaluation: &Evaluation) -> String {
             .iter()
             .map(|(name, sum)| {
                 let weight = column.metrics.named_score_weights.get(name).and_then(serde_json::Value::as_f64);
-                let sum = sum.as_f64().unwrap_or(0.0);
+                let sum = sum.as_f64().unwrap_or(f64::NAN);
                 format!(
                     "{name} {}",
                     number::text(

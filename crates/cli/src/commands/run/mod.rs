@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_client::{Client, Command, CommandEvent, Input, NewSandbox, ProcessEvent, Sandbox};
+use sandcove_dockerfile::quoted;
 use sandcove_wire::interpreter::ExecutionRequest;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::exec::{feed, is_gone, quoted};
+use super::exec::{feed, is_gone};
 use super::reach::{Place, Reach};
 use super::variable;
 use crate::data_dir::ServerFile;

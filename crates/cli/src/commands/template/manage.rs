@@ -1,0 +1,220 @@
+//! Listing, inspecting, deleting, publishing and tagging templates, and the logs of their builds.
+
+use std::io::{BufRead, IsTerminal};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use sandcove_client::{BuildEnd, Client};
+use sandcove_wire::api::template::{BuildStatus, Template};
+use serde_json::json;
+
+use super::printer::Printer;
+use crate::commands::count;
+use crate::output::{self, note, out};
+use crate::table::table;
+
+/// Arguments of `logs`.
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// name or id of the template
+    template: String,
+    /// id of the build [default: the newest one]
+    #[arg(short, long)]
+    build: Option<String>,
+    /// wait for the end of the build; the exit status is 1 if it fails
+    #[arg(short, long)]
+    follow: bool,
+    /// print a JSON object for each entry
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `delete`.
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    /// names or ids of templates
+    #[arg(required = true, value_name = "TEMPLATE")]
+    templates: Vec<String>,
+    /// do not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// Arguments of `publish` and `unpublish`.
+#[derive(Debug, Args)]
+pub struct PublishArgs {
+    /// names or ids of templates
+    #[arg(required = true, value_name = "TEMPLATE")]
+    templates: Vec<String>,
+    /// accepted for the E2B CLI; nothing is asked
+    #[arg(short, long, hide = true)]
+    yes: bool,
+}
+
+/// Arguments of `tag`.
+#[derive(Debug, Args)]
+pub struct TagArgs {
+    /// the build that gets the tags: NAME, NAME:TAG or NAME:BUILD
+    target: String,
+    /// tags to assign or remove [default: list the tags of the template]
+    tags: Vec<String>,
+    /// remove the tags from the template
+    #[arg(long, requires = "tags")]
+    remove: bool,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints one line for each template, newest first.
+pub async fn list(client: &Client, as_json: bool) -> Result<ExitCode> {
+    let templates = client.templates().await?;
+    if as_json {
+        out!("{}", json!(templates));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows: Vec<_> = templates.iter().map(row).collect();
+    let header = ["id", "name", "access", "status", "cpus", "memory", "created"];
+    let _ = output::write(table(header, &rows).as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(template: &Template) -> [String; 7] {
+    let mut names = template.aliases.clone();
+    names.sort();
+    [
+        template.template_id.clone(),
+        names.join(" "),
+        if template.public { "public" } else { "private" }.to_owned(),
+        word(template.build_status).to_owned(),
+        template.cpu_count.to_string(),
+        format!("{} MiB", template.memory_mb),
+        format!("{:.0}", template.created_at),
+    ]
+}
+
+fn word(status: BuildStatus) -> &'static str {
+    match status {
+        BuildStatus::Waiting => "waiting",
+        BuildStatus::Building => "building",
+        BuildStatus::Ready => "ready",
+        BuildStatus::Error => "error",
+    }
+}
+
+/// Prints a template with its builds and tags.
+pub async fn inspect(client: &Client, template: &str) -> Result<ExitCode> {
+    let id = resolved(client, template).await?;
+    let mut whole = serde_json::to_value(client.template(&id).await?)?;
+    whole["tags"] = json!(client.tags(&id).await?);
+    out!("{whole:#}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the log of a build, and with `--follow` waits for its end.
+pub async fn logs(client: &Client, args: LogsArgs) -> Result<ExitCode> {
+    let id = resolved(client, &args.template).await?;
+    let build = match args.build {
+        Some(build) => build,
+        None => {
+            let newest = client.template(&id).await?.builds.into_iter().next();
+            newest.with_context(|| format!("template {} has no builds", args.template))?.build_id
+        }
+    };
+    let printer = Printer::new(args.json);
+    if args.follow {
+        return match client.follow_build(&id, &build, |entry| printer.logged(entry)).await? {
+            BuildEnd::Ready => Ok(ExitCode::SUCCESS),
+            BuildEnd::Failed(reason) => bail!("the build failed: {}", reason.message),
+        };
+    }
+    let mut offset = 0;
+    loop {
+        let page = client.build_status(&id, &build, offset).await?.log_entries;
+        if page.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        offset += page.len();
+        page.iter().for_each(|entry| printer.logged(entry));
+    }
+}
+
+/// Deletes templates, after confirmation on a terminal.
+pub async fn delete(client: &Client, args: DeleteArgs) -> Result<ExitCode> {
+    if !args.yes && std::io::stdin().is_terminal() {
+        note!("this deletes {}: {}", count(args.templates.len(), "template"), args.templates.join(", "));
+        output::write_error(b"type `yes` to continue: ");
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer)?;
+        if !matches!(answer.trim(), "yes" | "y") {
+            note!("nothing was changed");
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    let mut code = ExitCode::SUCCESS;
+    for template in &args.templates {
+        let id = match resolved(client, template).await {
+            Ok(id) => id,
+            Err(error) => {
+                note!("error: {error:#}");
+                code = ExitCode::FAILURE;
+                continue;
+            }
+        };
+        match client.delete_template(&id).await {
+            Ok(true) => out!("{id}"),
+            Ok(false) => {
+                note!("error: unknown template {template}");
+                code = ExitCode::FAILURE;
+            }
+            Err(error) => {
+                note!("error: failed to delete template {template}: {error}");
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Publishes templates or takes that back, and prints their names.
+pub async fn set_public(client: &Client, args: PublishArgs, public: bool) -> Result<ExitCode> {
+    for template in &args.templates {
+        let id = resolved(client, template).await?;
+        let names = client.set_public(&id, public).await?;
+        out!("{}", if names.is_empty() { id } else { names.join(" ") });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Gives tags to a build, removes tags, or lists those of a template.
+pub async fn tag(client: &Client, args: TagArgs) -> Result<ExitCode> {
+    if args.tags.is_empty() {
+        let tags = client.tags(&resolved(client, &args.target).await?).await?;
+        if args.json {
+            out!("{}", json!(tags));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let rows: Vec<_> =
+            tags.into_iter().map(|tag| [tag.tag, tag.build_id, format!("{:.0}", tag.created_at)]).collect();
+        let _ = output::write(table(["tag", "build", "assigned"], &rows).as_bytes());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.remove {
+        client.remove_tags(&args.target, &args.tags).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let assigned = client.assign_tags(&args.target, &args.tags).await?;
+    if args.json {
+        out!("{}", json!(assigned));
+    } else {
+        out!("{}", assigned.build_id);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The id of a template that is given by name or id.
+async fn resolved(client: &Client, template: &str) -> Result<String> {
+    let alias = client.template_named(template).await?;
+    Ok(alias.map_or_else(|| template.to_owned(), |alias| alias.template_id))
+}
