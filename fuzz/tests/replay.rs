@@ -43,3 +43,63 @@ fn multipart_bodies_hold() {
 fn paths_hold() {
     replay(env!("CARGO_BIN_EXE_path"), "path");
 }
+
+#[test]
+fn kernel_frames_hold() {
+    replay(env!("CARGO_BIN_EXE_kernel_frames"), "kernel_frames");
+}
+
+#[test]
+fn jupyter_messages_hold() {
+    replay(env!("CARGO_BIN_EXE_jupyter"), "jupyter");
+}
+
+#[test]
+fn execute_requests_hold() {
+    replay(env!("CARGO_BIN_EXE_execute_request"), "execute_request");
+}
+
+#[test]
+fn file_headers_hold() {
+    replay(env!("CARGO_BIN_EXE_file_headers"), "file_headers");
+}
+
+#[test]
+fn paths_of_volumes_hold() {
+    replay(env!("CARGO_BIN_EXE_volume_path"), "volume_path");
+}
+
+#[test]
+fn queries_hold() {
+    replay(env!("CARGO_BIN_EXE_query"), "query");
+}
+
+#[test]
+fn bodies_hold() {
+    replay(env!("CARGO_BIN_EXE_body"), "body");
+}
+
+#[test]
+fn signed_urls_hold() {
+    replay(env!("CARGO_BIN_EXE_signed_url"), "signed_url");
+}
+
+#[test]
+fn volume_tokens_hold() {
+    replay(env!("CARGO_BIN_EXE_volume_token"), "volume_token");
+}
+
+#[test]
+fn archives_hold() {
+    replay(env!("CARGO_BIN_EXE_archive"), "archive");
+}
+
+#[test]
+fn layers_hold() {
+    replay(env!("CARGO_BIN_EXE_layer"), "layer");
+}
+
+#[test]
+fn requests_of_servers_hold() {
+    replay(env!("CARGO_BIN_EXE_requests"), "requests");
+}
