@@ -29,7 +29,7 @@ from e2b import Sandbox  # noqa: E402
 
 from harness.census import descriptors, everything, memory_mib  # noqa: E402
 from harness.load import Keys, Life, all_pages, hold, quietly  # noqa: E402
-from harness.server import Server, host_resources, wait_until  # noqa: E402
+from harness.server import Server, host_resources, snapshot_files, wait_until  # noqa: E402
 
 # How often memory is looked at.
 SAMPLE_S = 15
@@ -182,7 +182,7 @@ class Soak:
                 "run directories": there["run directories"] ^ known,
                 "slots": {Path(group).name for group in there["cgroups"]} ^ {f"s{link.rsplit('-')[-1]}" for link in there["links"]},
                 "sandboxes and slots": set() if len(there["links"]) == len(known) else {len(there["links"]), len(known)},
-                "snapshots": set() if len(os.listdir(self.server.data_dir / "pool/snapshots")) == len(owned) else owned,
+                "snapshots": set() if len(snapshot_files(self.server.data_dir)) == len(owned) else owned,
             }
 
         try:
