@@ -59,6 +59,10 @@ def test_unknown_options_are_usage_errors(evaluate):
     assert code == 1 and "use text, tap or github" in err
 
 
+def test_options_may_be_given_twice(evaluate):
+    assert evaluate("--no-table", "--no-table", "-j", "1", "-j", "2")[0] == 100
+
+
 def test_results_for_other_programs(evaluate):
     code, out, _ = evaluate("--format", "tap")
     assert code == 100
@@ -219,3 +223,14 @@ def test_what_graders_said_is_kept(evaluate, model, tmp_path):
         assert evaluate("-c", "graded.yaml", "-o", "graded.json", *options)[0] == 0
         assert sorted(model.asked) == sorted(asked)
         assert [row["success"] for row in rows(tmp_path / "graded.json")] == [True]
+
+
+def test_configurations_share_prompts_and_the_first_names_the_tags(evaluate, tmp_path):
+    first = {"prompts": ["{{x}}", "also {{x}}"], "providers": ["echo"], "tags": {"a": "1"}, "tests": [{"vars": {"x": "1"}}]}
+    second = {"prompts": ["{{x}}"], "providers": ["echo"], "tags": {"a": "2", "b": "2"}, "tests": [{"vars": {"x": "2"}}]}
+    for name, suite in ("first.yaml", first), ("second.yaml", second):
+        (tmp_path / name).write_text(json.dumps(suite))
+    out = tmp_path / "out.json"
+    assert evaluate("-c", "first.yaml", "-c", "second.yaml", "-o", out)[0] == 0
+    assert sorted((row["testIdx"], row["prompt"]["raw"]) for row in rows(out)) == [(0, "1"), (0, "also 1"), (1, "2"), (1, "also 2")]
+    assert json.loads(out.read_text())["config"]["tags"] == {"a": "1", "b": "2"}

@@ -266,7 +266,7 @@ def test_attempts_of_a_model_share_no_caches(sandcove, tmp_path):
     (tmp_path / "model.py").write_text(model)
     command = "touch -d @1000000000 sums.py && python3 test_sums.py"
     config = {"repository": "sums", "command": command, "provider": "file://model.py", "attempts": 2}
-    suite = {"prompts": ["Repair it."], "providers": [{"id": "patch", "config": config}], "tests": [{}]}
+    suite = {"prompts": ["Repair it."], "providers": [{"id": "patch", "config": config}], "tests": [{"vars": {"round": 1}}]}
     (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
     _, rows = evaluate(sandcove, tmp_path, "-j", "1")
     assert [attempt["pass"] for attempt in rows[0]["response"]["metadata"]["attempts"]] == [False, True]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from pathlib import Path
 
-from .server import Server, open_descriptors, settled_counts
+from .server import Server, open_descriptors, settled_counts, snapshot_files
 
 # What grows with what happened, and is kept for as long as operators say.
 HISTORY = {"events", "team_metrics", "webhook_attempts", "sandbox_logs", "sandbox_readings"}
@@ -60,7 +59,7 @@ def rows(data_dir: Path) -> dict[str, int]:
 
 def everything(server: Server) -> dict[str, int]:
     """All there is of a server that has come to rest, but for descriptors, of which some stay open for a while."""
-    snapshots = len(os.listdir(server.data_dir / "pool/snapshots"))
+    snapshots = len(snapshot_files(server.data_dir))
     return {**settled_counts(server.data_dir), "snapshots": snapshots, **rows(server.data_dir)}
 
 

@@ -21,12 +21,17 @@ from .server import ROOT
 
 TLS = ROOT / "crates/server/tests/tls"
 # The server's end of the line and the world's.
-HOST, UPSTREAM = "198.51.100.2", "198.51.100.1"
+HOST, UPSTREAM = "93.184.215.2", "93.184.215.1"
+# A machine behind the server's host, on a line of its own.
+INNER, INNER_GATEWAY, INNER_NETWORK = "93.184.217.2", "93.184.217.1", "93.184.217.0/24"
 RESOLVER, OTHER_RESOLVER = "9.9.9.9", "8.8.8.8"
 EXAMPLE, WWW, ORG, ELSEWHERE, PRIVATE = "93.184.216.34", "93.184.216.35", "93.184.216.36", "93.184.216.44", "10.0.0.1"
 # One service in every range that sandboxes must not reach, the clouds' metadata among them; and addresses of the host's own.
 METADATA = "169.254.169.254"
-PRIVATE_RANGES = ("10.20.30.40", "100.64.0.1", "169.254.1.1", METADATA, "172.16.0.1", "172.31.255.1", "192.168.0.1", PRIVATE)
+PRIVATE_RANGES = (
+    "10.20.30.40", "100.64.0.1", "169.254.1.1", METADATA, "172.16.0.1", "172.31.255.1", "192.168.0.1", PRIVATE,
+    "192.0.0.10", "192.0.2.10", "198.18.0.1", "198.51.100.1", "203.0.113.1",
+)  # fmt: skip
 HOST_ADDRESSES = ("10.77.0.1", "100.77.0.1", "169.254.77.1", "172.17.0.1", "192.168.77.1")
 NAMES = {
     RESOLVER: {
@@ -47,25 +52,35 @@ WEB, WEB_TLS, BANNER, WHOLE = 80, 443, 22, 8080
 
 class Internet:
     def __init__(self) -> None:
-        self._host, self._world = (f"{side}-{os.getpid()}" for side in ("sandcove-host", "sandcove-world"))
+        names = ("sandcove-host", "sandcove-world", "sandcove-inner")
+        self._host, self._world, self._inner = (f"{name}-{os.getpid()}" for name in names)
         self._programs: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Internet:
         try:
-            for namespace in (self._host, self._world):
+            for namespace in (self._host, self._world, self._inner):
                 ip("netns", "add", namespace)
                 ip("-n", namespace, "link", "set", "lo", "up")
             ip("-n", self._host, "link", "add", "up0", "type", "veth", "peer", "name", "down0", "netns", self._world)
-            for namespace, link, address in ((self._host, "up0", HOST), (self._world, "down0", UPSTREAM)):
+            ip("-n", self._host, "link", "add", "lan0", "type", "veth", "peer", "name", "eth0", "netns", self._inner)
+            for namespace, link, address in (
+                (self._host, "up0", HOST), (self._world, "down0", UPSTREAM), (self._host, "lan0", INNER_GATEWAY), (self._inner, "eth0", INNER),
+            ):  # fmt: skip
                 ip("-n", namespace, "address", "add", f"{address}/24", "dev", link)
                 ip("-n", namespace, "link", "set", link, "up")
+            # A host as it is installed: it forwards nothing, whatever the machine of these tests does. Interfaces are switched off only
+            # when this is changed.
+            subprocess.run([*self.command, "sh", "-c", "cd /proc/sys/net/ipv4; echo 1 > ip_forward; echo 0 > ip_forward"], check=True)
             ip("-n", self._host, "route", "add", "default", "via", UPSTREAM)
+            ip("-n", self._inner, "route", "add", "default", "via", INNER_GATEWAY)
+            # A neighbour who tries.
+            ip("-n", self._world, "route", "add", INNER_NETWORK, "via", HOST)
             for address in (RESOLVER, OTHER_RESOLVER, EXAMPLE, WWW, ORG, ELSEWHERE, *PRIVATE_RANGES):
                 ip("-n", self._world, "address", "add", f"{address}/32", "dev", "lo")
             for address in HOST_ADDRESSES:
                 ip("-n", self._host, "address", "add", f"{address}/32", "dev", "lo")
             # The host has services too, which are nobody's business.
-            for namespace, arguments in ((self._world, ["world"]), (self._host, ["host"])):
+            for namespace, arguments in ((self._world, ["world"]), (self._host, ["host"]), (self._inner, ["inner"])):
                 program = self._start(namespace, arguments, stdout=subprocess.PIPE)
                 assert program.stdout.readline() == b"ready\n", f"the services of {namespace} did not start"
         except BaseException:
@@ -77,13 +92,18 @@ class Internet:
         for program in self._programs:
             program.kill()
             program.wait()
-        for namespace in (self._host, self._world):
+        for namespace in (self._host, self._world, self._inner):
             subprocess.run(["ip", "netns", "delete", namespace], check=False)
 
     @property
     def command(self) -> list[str]:
         """What runs a program where the server is. Only the network is another one."""
         return ["nsenter", f"--net=/run/netns/{self._host}", "--"]
+
+    @property
+    def outside(self) -> list[str]:
+        """What runs a program in the rest of the world."""
+        return ["nsenter", f"--net=/run/netns/{self._world}", "--"]
 
     def forward(self, port: int) -> None:
         """Has this machine's `port` lead to the same one there."""

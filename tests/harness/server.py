@@ -29,6 +29,8 @@ class Server:
         self.binary = Path(os.environ.get("SANDCOVE_BIN", ROOT / "target/release/sandcove"))
         self.data_dir = data_dir
         self.port = port or free_port()
+        # Where tests may have a registry of images without TLS.
+        self.registry_port = int(os.environ.get("SANDCOVE_TEST_REGISTRY_PORT", "0")) or free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.log = data_dir / "test-server.log"
         # A command that starts it in another network.
@@ -45,13 +47,18 @@ class Server:
         """What a user pastes into the shell."""
         return {"E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url, "E2B_VOLUME_API_URL": self.url, "E2B_API_KEY": API_KEY}
 
+    @property
+    def registries(self) -> dict[str, str]:
+        """The setting that lets the server pull from the tests' registry."""
+        return {"SANDCOVE_INSECURE_REGISTRIES": f"127.0.0.1:{self.registry_port}"}
+
     def start(self, deadline_s: float = 900) -> None:
         """Starts it and waits until it answers. The first start of a data directory prepares the templates."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.within, self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
-                env={**os.environ, "SANDCOVE_API_KEY": API_KEY, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN, **self.variables},
+                env={**os.environ, "SANDCOVE_API_KEY": API_KEY, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN, **self.registries, **self.variables},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -112,6 +119,11 @@ def instance_of(data_dir: Path) -> str | None:
     """The number that names of this data directory's resources hold."""
     claims = Path("/run/sandcove").iterdir()
     return next((p.name for p in claims if p.is_file() and p.read_text() == str(data_dir)), None)
+
+
+def snapshot_files(data_dir) -> list[str]:
+    """Names of the files of snapshots and forks. Those of cached build steps, which stay for days, begin with `s-`."""
+    return [name for name in os.listdir(data_dir / "pool/snapshots") if not name.startswith("s-")]
 
 
 def host_resources(data_dir: Path) -> dict[str, set[str]]:

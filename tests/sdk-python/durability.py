@@ -2,10 +2,11 @@
 
 import os
 
+import pytest
 import requests
 from e2b import Sandbox
 
-from harness.server import API_KEY, host_resources, wait_until
+from harness.server import API_KEY, host_counts, host_resources, settled_counts, wait_until
 
 
 def everything_listed():
@@ -68,3 +69,23 @@ def fill(path):
                 size += step
             except OSError:
                 step //= 2
+
+
+@pytest.fixture(scope="module")
+def crash_file(server, tmp_path_factory):
+    """What is written there is the point at which the server dies. All that is left of all that in the end is nothing."""
+    if not hasattr(type(server), "kill9"):
+        pytest.skip("needs a server of its own: unset SANDCOVE_TEST_URL")
+    file = tmp_path_factory.mktemp("crash") / "point"
+    file.touch()
+    os.environ["SANDCOVE_CRASH_FILE"] = str(file)
+    clear(server)
+    server.stop()
+    server.start()
+    before = settled_counts(server.data_dir)
+    yield file
+    del os.environ["SANDCOVE_CRASH_FILE"]
+    clear(server)
+    server.stop()
+    server.start()
+    wait_until(lambda: host_counts(server.data_dir) == before, 60, "everything is given back")

@@ -1,8 +1,13 @@
 """Attacks that are more than one command: on what all sandboxes share, and on the server from the network. Each test is named
 for what it tries."""
 
+import fcntl
+import json
+import os
 import socket
 import threading
+import time
+from pathlib import Path
 
 import pytest
 from e2b import CommandExitException, Sandbox
@@ -22,6 +27,8 @@ for name, *arguments in [
     ("SOCK_PACKET", 2, 10, 0x300), ("SOCK_PACKET without blocking", 2, 10 | 0o4000, 0x300), ("AF_PACKET", 17, 3, 0x300),
     ("AF_VSOCK", 40, 1, 0), ("AF_ALG", 38, 5, 0), ("AF_KEY", 15, 3, 2), ("AF_TIPC", 30, 1, 0), ("SCTP", 2, 1, 132),
     ("DCCP", 2, 6, 33), ("L2TP", 2, 2, 115), ("nftables", 16, 3, 12), ("IPsec", 16, 3, 6), ("kernel crypto", 16, 3, 21),
+    ("MPTCP", 2, 1, 262), ("MPTCP over IPv6", 10, 1, 262), ("UDP-Lite", 2, 2, 136), ("raw ICMP", 2, 3, 1), ("raw IP", 2, 3, 255),
+    ("raw ICMPv6", 10, 3, 58), ("families of modules", 16, 3, 16), ("sockets of others", 16, 3, 4), ("device events", 16, 3, 15),
 ]:
     try:
         socket.socket(*arguments).close()
@@ -37,7 +44,7 @@ def test_sockets_below_the_internet_protocols_are_refused(sandbox):
 
 
 def test_sockets_that_programs_need_still_open(sandbox):
-    code = "import socket\nfor a in [(2, 1), (2, 2), (10, 1), (2, 3, 1), (1, 5), (16, 3, 0), (16, 3, 9)]: socket.socket(*a).close()"
+    code = "import socket\nfor a in [(2, 1), (2, 2), (10, 1), (2, 2, 1), (2, 1, 6), (2, 2, 17), (1, 5), (16, 3, 0), (16, 3, 9)]: socket.socket(*a).close()"
     as_root(sandbox, python(code + "\nsocket.socketpair()"))
 
 
@@ -90,9 +97,55 @@ for descriptor in os.listdir("/proc/1/fd"):
     assert as_root(sandbox, python(code)) == ""
 
 
+# Takes every descriptor of PID 1, and asks by each for what btrfs tells of itself.
+TAKEN = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+first = libc.syscall(434, 1, 0)
+for number in range(64):
+    descriptor = libc.syscall(438, first, number, 0)
+    about = ctypes.create_string_buffer(1024)
+    if descriptor >= 0 and libc.ioctl(descriptor, ctypes.c_ulong(0x8400941F), about) == 0: print("asked by", number)
+    if descriptor >= 0 and libc.fstatfs(descriptor, about) == 0 and int.from_bytes(about[:8], "little") == 0x9123683E:
+        print("a file of the pool:", number)
+"""
+
+
+def test_the_agents_log_asks_the_pool_nothing(sandbox, server):
+    """Root may take the descriptors of its PID 1, and with a file of the host's pool it could have the pool write to disk."""
+    assert as_root(sandbox, python(TAKEN)) == ""
+    record = json.loads((server.data_dir / "run" / sandbox.sandbox_id / "jail.json").read_text())
+    links = {os.readlink(descriptor) for descriptor in Path(f"/proc/{record['pid']}/fd").iterdir()}
+    assert not any(str(server.data_dir) in link or "agent.log" in link for link in links), links
+    assert any("/memfd:log" in link for link in links), "PID 1 has a log"
+    assert not (server.data_dir / "pool/sandboxes" / sandbox.sandbox_id / "agent.log").exists()
+
+
+def test_code_does_not_run_for_whoever_knows_the_id(interpreter, server):
+    """Every shared address of a service contains the id."""
+    import requests
+
+    def execute(**headers):
+        to = {"E2b-Sandbox-Id": interpreter.sandbox_id, "E2b-Sandbox-Port": "49999", **headers}
+        code = {"code": "open('/tmp/ran', 'a').write('x')"}
+        return requests.post(f"{server.url}/execute", json=code, headers=to, timeout=30).status_code
+
+    other = Sandbox.create(timeout=60)
+    try:
+        assert [execute(), execute(**{"X-Access-Token": other._envd_access_token})] == [403, 403]
+    finally:
+        other.kill()
+    assert not interpreter.files.exists("/tmp/ran")
+    assert execute(**{"X-Access-Token": interpreter._envd_access_token}) == 200
+    assert interpreter.files.read("/tmp/ran") == "x"
+    # What the official client does goes on, contexts included.
+    context = interpreter.create_code_context()
+    assert interpreter.run_code("1 + 1", context=context).text == "2"
+
+
 def test_the_boot_message_is_gone_when_code_runs(sandbox):
-    """It holds the access token."""
-    assert as_root(sandbox, "ls -l /proc/*/fd 2>/dev/null | grep -c memfd || true") == "0\n"
+    """It holds the access token. The only file in memory is the log."""
+    assert as_root(sandbox, "ls -l /proc/*/fd 2>/dev/null | grep memfd | grep -vc /memfd:log || true") == "0\n"
     with pytest.raises(CommandExitException):
         sandbox.commands.run("cat /proc/1/mem /proc/1/maps /proc/1/environ", user="user")
 
@@ -222,3 +275,62 @@ def test_no_interpreter_is_left_behind_in_the_hosts_view_of_files(server):
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(seen, range(64))) == {"False True True\n"}
+
+
+@pytest.mark.parametrize("shared", ["/dev/null", "/dev/urandom", "/run/sandcove/sandcove-agent"])
+def test_locks_and_watches_are_not_shared(sandbox, shared):
+    """Files that all sandboxes have: a lock would tell another team something, without any network."""
+    other = Sandbox.create(timeout=120)
+    try:
+        holder = sandbox.commands.run(f"flock --exclusive {shared} -c 'echo held; sleep 600'", user="root", background=True)
+        assert next(iter(holder))[0] == "held\n"
+        assert sandbox.commands.run(f"flock --nonblock {shared} true || echo locked", user="root").stdout == "locked\n"
+        assert other.commands.run(f"flock --nonblock {shared} true || echo locked", user="root").stdout == ""
+        sandbox.commands.run("touch -d 2001-01-01 /dev/null", user="root")
+        assert other.commands.run("stat -c %y /dev/null").stdout[:4] != "2001" and time.gmtime(os.stat("/dev/null").st_mtime)[0] != 2001
+        holder.kill()
+    finally:
+        other.kill()
+
+
+def test_no_ipv6_neighbours_are_made_on_the_host(sandbox):
+    """One table holds the neighbours of the host and of all sandboxes; it has room for a thousand."""
+
+    def entries():
+        return int(Path("/proc/net/stat/ndisc_cache").read_text().splitlines()[1].split()[0], 16)
+
+    flood = """
+import socket
+sender = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+for host in range(200):
+    try: sender.sendto(b"x", (f"fe80::7:{host:x}", 9, 0, socket.if_nametoindex("eth0")))
+    except OSError: pass
+local = socket.create_server(("::1", 0), family=socket.AF_INET6)
+socket.create_connection(local.getsockname()[:2])
+"""
+    before = entries()
+    as_root(sandbox, python(flood))
+    assert entries() < before + 50
+    assert "eth0" not in as_root(sandbox, "cat /proc/net/if_inet6")
+
+
+def owner(namespace):
+    """The user namespace that has rights over a namespace."""
+    NS_GET_USERNS = 0xB701
+    with open(namespace) as opened:
+        descriptor = fcntl.ioctl(opened, NS_GET_USERNS)
+        try:
+            return os.fstat(descriptor).st_ino
+        finally:
+            os.close(descriptor)
+
+
+def test_nobody_inside_has_rights_over_the_network(server, sandbox):
+    record = json.loads((server.data_dir / "run" / sandbox.sandbox_id / "jail.json").read_text())
+    own = os.stat(f"/proc/{record['pid']}/ns/user").st_ino
+    assert owner(f"/proc/{record['pid']}/ns/mnt") == own
+    assert owner(f"/proc/{record['pid']}/ns/net") != own
+    # What this takes from them they have by settings.
+    code = "import socket; socket.create_server(('127.0.0.1', 81)); socket.socket(2, 2, 1)"
+    sandbox.commands.run(f'python3 -c "{code}"', user="user")
+    sandbox.commands.run(f'python3 -c "{code}"', user="root")

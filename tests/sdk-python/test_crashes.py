@@ -1,32 +1,10 @@
 """The server dies at every point of every change: what was acknowledged is there afterwards, and nothing else is."""
 
-import os
-
 import pytest
 from e2b import Sandbox, SandboxNotFoundException
 
-from durability import clear, everything_listed, pause_state, running, stored, told
-from harness.server import host_counts, host_resources, settled_counts, wait_until
-
-
-@pytest.fixture(scope="module")
-def crash_file(server, tmp_path_factory):
-    """What is written there is the point at which the server dies. All that is left of all that in the end is nothing."""
-    if not hasattr(type(server), "kill9"):
-        pytest.skip("needs a server of its own: unset SANDCOVE_TEST_URL")
-    file = tmp_path_factory.mktemp("crash") / "point"
-    file.touch()
-    os.environ["SANDCOVE_CRASH_FILE"] = str(file)
-    clear(server)
-    server.stop()
-    server.start()
-    before = settled_counts(server.data_dir)
-    yield file
-    del os.environ["SANDCOVE_CRASH_FILE"]
-    clear(server)
-    server.stop()
-    server.start()
-    wait_until(lambda: host_counts(server.data_dir) == before, 60, "everything is given back")
+from durability import crash_file, everything_listed, pause_state, running, stored, told  # noqa: F401
+from harness.server import host_resources, snapshot_files, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +116,6 @@ def test_the_server_dies(server, crash_file, bystander, point, before, act, afte
     Sandbox.kill(sandbox.sandbox_id)
     assert told(server, sandbox) == "killed"
     wait_until(lambda: host_resources(server.data_dir)["uppers"] == {bystander.sandbox_id}, 30, "files of others are gone")
-    assert list((server.data_dir / "pool/snapshots").iterdir()) == []
+    assert snapshot_files(server.data_dir) == []
     first = int(bystander.files.read("ticks") or 0)
     wait_until(lambda: int(bystander.files.read("ticks") or 0) > first, what="the bystander goes on")

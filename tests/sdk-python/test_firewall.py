@@ -2,14 +2,18 @@
 tried a service answers: to the host, and to the sandbox once the rule that is tested is taken away."""
 
 import json
+import re
 import shlex
 import subprocess
+import sys
+import urllib.request
 from contextlib import contextmanager
 
 import pytest
 
-from harness.internet import EXAMPLE, HOST, HOST_ADDRESSES, OTHER_RESOLVER, PRIVATE_RANGES
-from harness.server import wait_until
+from durability import clear
+from harness.internet import EXAMPLE, HOST, HOST_ADDRESSES, INNER, OTHER_RESOLVER, PRIVATE_RANGES
+from harness.server import API_KEY, wait_until
 from test_names import get, internet, python, run, sandbox  # noqa: F401: the fixture
 
 # Rules that name the addresses, and rules that have connections go through the server.
@@ -50,7 +54,7 @@ def answering(box, urls):
 
 
 def all_answer(box, urls):
-    """A control. The kernel takes a second or two to find that a link's own IPv6 address is nobody else's, and answers then."""
+    """A control."""
     wait_until(lambda: answering(box, urls) == urls, 20, "everything answers")
 
 
@@ -79,29 +83,25 @@ def test_only_the_rule_keeps_private_networks_away(plain, internet, server):  # 
     assert not answering(plain, urls)
 
 
-def host_urls(box, internet):  # noqa: F811
-    """Every way to say the host: its public address, private ones, the sandbox's gateway and the link between both."""
+def host_urls(box):
+    """Every way to say the host: its public address, private ones, and the sandbox's gateway."""
     gateway = run(box, "ip route | awk '/default/ {print $3}'")
-    links = json.loads(on_the_host(internet, "ip", "--json", "address"))
-    index = int(run(box, "cat /sys/class/net/eth0/iflink"))
-    [link] = [link for link in links if link["ifindex"] == index]
-    [local] = [one["local"] for one in link["addr_info"] if one.get("scope") == "link"]
-    return {f"http://{address}/" for address in (HOST, *HOST_ADDRESSES, gateway)}, f"http://[{local}%25eth0]/"
+    return {f"http://{address}/" for address in (HOST, *HOST_ADDRESSES, gateway)}
 
 
 def test_the_host_does_not_answer(box, internet):  # noqa: F811
-    urls, local = host_urls(box, internet)
+    urls = host_urls(box)
     for url in urls:
         assert answers_the_host(internet, url) in url
-    assert not answering(box, [local, *urls, *(url.replace("http", "https") for url in urls)])
+    assert not answering(box, [*urls, *(url.replace("http", "https") for url in urls)])
     assert run(box, f"ping -c 1 -W 1 {HOST}") is None
 
 
 def test_only_the_rule_keeps_the_host_away(plain, internet, server):  # noqa: F811
-    urls, local = host_urls(plain, internet)
+    urls = host_urls(plain)
     with without(internet, server, ("chain", "input")):
-        all_answer(plain, {local, *urls})
-    assert not answering(plain, {local, *urls})
+        all_answer(plain, urls)
+    assert not answering(plain, urls)
 
 
 def test_other_sandboxes_do_not_answer(plain, internet, server):  # noqa: F811
@@ -117,10 +117,23 @@ def test_other_sandboxes_do_not_answer(plain, internet, server):  # noqa: F811
         assert not answering(plain, urls)
 
 
-def test_the_next_version_of_the_protocol_leads_nowhere(plain):
+def test_the_next_version_of_the_protocol_leads_nowhere(plain, internet):  # noqa: F811
+    index = int(run(plain, "cat /sys/class/net/eth0/iflink"))
+    [link] = [link for link in json.loads(on_the_host(internet, "ip", "--json", "address")) if link["ifindex"] == index]
+    assert [one["family"] for one in link["addr_info"]] == ["inet"], "the host has no other address on the link"
     assert run(plain, "ip -6 route show default") == ""
     assert run(plain, "ip -6 address add fd00::2/64 dev eth0") is None, "it cannot give itself an address"
     assert not answering(plain, ["http://[fd00::1]/", "http://[2001:db8::1]/"])
+
+
+def in_network_of(box, server, code):
+    """A command that runs `code` in the network of a sandbox with rights that nobody inside has: raw sockets."""
+    record = json.loads((server.data_dir / "run" / box.sandbox_id / "jail.json").read_text())
+    return ["nsenter", "--target", str(record["pid"]), "--net", sys.executable, "-uc", code]
+
+
+def python_in_network_of(box, server, code):
+    return subprocess.run(in_network_of(box, server, code), check=True, capture_output=True, text=True, timeout=120).stdout.strip()
 
 
 # Who says that a datagram is prohibited, and where it was going: of the first such message that is about port 7777.
@@ -180,28 +193,126 @@ refusal(lambda: socket.create_connection(('{EXAMPLE}', 80), timeout=30))
         assert said.split() == ["EHOSTUNREACH", "EHOSTUNREACH", "ECONNREFUSED"]
 
 
-def test_answers_tell_nothing_of_the_host(plain):
+def test_answers_tell_nothing_of_the_host(plain, server):
     """Addresses of the host, of other sandboxes and of nobody are the same to who asks."""
     gateway = run(plain, "ip route | awk '/default/ {print $3}'")
     with sandbox(deny=()) as other:
         for address in (HOST, *HOST_ADDRESSES, gateway, run(other, "hostname -I"), "10.99.99.99", *PRIVATE_RANGES[:2]):
             # Refused, where curl would else wait for its time to be up, which is 28.
             assert run(plain, f"curl -s --max-time 20 http://{address}:7777/; echo $?") == "7", address
-            assert python(plain, f"{PROHIBITED}\nprint(*ask('{address}'))") == f"{gateway} {address}"
+            assert python_in_network_of(plain, server, f"{PROHIBITED}\nprint(*ask('{address}'))") == f"{gateway} {address}"
 
 
-def test_nothing_is_answered_to_a_forged_address(plain):
+def test_nothing_is_answered_to_a_forged_address(plain, server):
     """Else a sandbox could have the host send messages to others, in here and out there."""
     with sandbox(deny=()) as victim:
         own, its = run(plain, "hostname -I"), run(victim, "hostname -I")
         # The way it is sent works when the address is its own: the answer comes.
         send = f"prohibited(lambda: datagram('{own}', '10.99.99.98'))"
-        assert python(plain, f"{PROHIBITED}{FORGED}\nprint({send}[1])") == "10.99.99.98"
-        code = f"{PROHIBITED}\nprint('listening', flush=True)\nprint(prohibited(lambda: None)[1])"
-        watch = victim.commands.run(f"python3 - <<'END'\n{code}\nEND", user="root", background=True, timeout=120)
-        lines = iter(watch)
-        assert "listening" in next(lines)[0]
-        assert python(plain, f"{FORGED}\nfor _ in range(3): datagram('{its}', '10.99.99.97')") == ""
-        # The first that it hears of is what it sends itself.
-        run(victim, "echo -n x > /dev/udp/10.99.99.96/7777")
-        assert "".join(out or "" for out, _, _ in lines).split() == ["10.99.99.96"]
+        assert python_in_network_of(plain, server, f"{PROHIBITED}{FORGED}\nprint({send}[1])") == "10.99.99.98"
+        code = f"{PROHIBITED}\nprint('listening')\nprint(prohibited(lambda: None)[1])"
+        with subprocess.Popen(in_network_of(victim, server, code), stdout=subprocess.PIPE, text=True) as watch:
+            assert watch.stdout.readline() == "listening\n"
+            assert python_in_network_of(plain, server, f"{FORGED}\nfor _ in range(3): datagram('{its}', '10.99.99.97')") == ""
+            # The first that it hears of is what it sends itself.
+            run(victim, "echo -n x > /dev/udp/10.99.99.96/7777")
+            assert watch.stdout.readline() == "10.99.99.96\n"
+
+
+def deliveries(server, hook):
+    """What became of the deliveries to a webhook: the status of the receiver, or the class of the error."""
+    found = server_api(server, "GET", f"/events/webhooks/{hook}/deliveries")["data"]
+    attempts = [attempt for delivery in found for attempt in delivery["attempts"]]
+    return {attempt.get("responseHttpStatusCode") or attempt["errorClass"] for attempt in attempts}
+
+
+def server_api(server, method, path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"X-API-Key": API_KEY, "Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(server.url + path, data, headers, method=method), timeout=30) as answer:
+        return json.loads(answer.read() or "null")
+
+
+def test_webhooks_do_not_lead_to_the_host(internet, server):  # noqa: F811
+    """Its address is one of the internet by its form, and a firewall around the host does not see what comes from inside."""
+    assert answers_the_host(internet, f"http://{HOST}/") == HOST
+    hooks = {}
+    for address in (EXAMPLE, HOST):
+        wish = {"name": address, "url": f"http://{address}/", "events": ["sandbox.lifecycle.created"], "signatureSecret": "0123456789"}
+        hooks[address] = server_api(server, "POST", "/events/webhooks", wish)["id"]
+    try:
+        with sandbox(deny=()):
+            for hook in hooks.values():
+                wait_until(lambda hook=hook: deliveries(server, hook), 60, "a delivery is tried")
+        assert deliveries(server, hooks[EXAMPLE]) == {200}
+        assert deliveries(server, hooks[HOST]) == {"transport_error"}
+    finally:
+        for hook in hooks.values():
+            server_api(server, "DELETE", f"/events/webhooks/{hook}")
+
+
+def reached_from_outside(internet):  # noqa: F811
+    """What answers at the address behind the host, to a neighbour of the host."""
+    command = [*internet.outside, "curl", "-s", "--max-time", "3", f"http://{INNER}/"]
+    return subprocess.run(command, capture_output=True, text=True).stdout
+
+
+def forwarding(internet, interface):  # noqa: F811
+    return on_the_host(internet, "cat", f"/proc/sys/net/ipv4/conf/{interface}/forwarding").strip()
+
+
+def test_the_host_does_not_become_a_router(plain, internet):  # noqa: F811
+    """Packets of sandboxes are forwarded, and those of a neighbour are not."""
+    assert answers_the_host(internet, f"http://{INNER}/") == INNER
+    assert get(plain, f"http://{EXAMPLE}") == EXAMPLE and get(plain, f"http://{INNER}") == INNER
+    assert reached_from_outside(internet) == ""
+    # The switch for all is the operator's.
+    assert forwarding(internet, "all") == "0"
+    [table] = [line.split()[2] for line in on_the_host(internet, "nft", "list", "tables").splitlines()]
+    on_the_host(internet, "nft", "flush", "set", "inet", table, "opened")
+    try:
+        assert reached_from_outside(internet) == INNER, "only the rule keeps it away"
+    finally:
+        on_the_host(internet, "nft", "add", "element", "inet", table, "opened", '{ "up0", "lan0" }')
+    assert reached_from_outside(internet) == ""
+
+
+def test_a_restart_knows_what_an_earlier_server_opened(plain, internet, server):  # noqa: F811
+    server.kill9()
+    server.start()
+    assert get(plain, f"http://{EXAMPLE}") == EXAMPLE
+    assert reached_from_outside(internet) == ""
+
+
+def test_forwarding_ends_with_the_last_sandbox(internet, server):  # noqa: F811
+    assert forwarding(internet, "up0") == "1"
+    clear(server)
+    server.stop()
+    try:
+        assert {forwarding(internet, interface) for interface in ("up0", "lan0", "default", "all")} == {"0"}
+    finally:
+        server.start()
+
+
+def test_a_host_that_forwards_is_left_as_it_is(internet, server):  # noqa: F811
+    """As one with containers."""
+    clear(server)
+    server.stop()
+    switch = ["sh", "-c", "echo $0 > /proc/sys/net/ipv4/ip_forward"]
+    on_the_host(internet, *switch, "1")
+    try:
+        server.start()
+        assert reached_from_outside(internet) == INNER
+        server.stop()
+        assert forwarding(internet, "all") == "1" and reached_from_outside(internet) == INNER
+    finally:
+        on_the_host(internet, *switch, "0")
+        server.start()
+
+
+def test_all_sandboxes_together_leave_the_host_connections(internet, server):  # noqa: F811
+    table = on_the_host(internet, "nft", "list", "ruleset")
+    [each] = {int(number) for number in re.findall(r"ct count over (\d+)", table)}
+    size = int(on_the_host(internet, "cat", "/proc/sys/net/netfilter/nf_conntrack_max"))
+    # As many as the server has by default, and those that it makes ahead.
+    assert each * (1000 + 64) <= size * 3 / 4 or each == 64

@@ -11,7 +11,7 @@ from e2b import Sandbox, SandboxNotFoundException
 from e2b.exceptions import ServiceBusyException
 
 from durability import clear, everything_listed, fill, pause_state, running
-from harness.server import Server, host_resources, wait_until
+from harness.server import Server, host_resources, snapshot_files, wait_until
 from test_crashes import CASES, time_up
 
 DATA_DISK_MIB = 96
@@ -153,7 +153,7 @@ def look(tight, sandbox, allowed):
 def clear_all(tight):
     clear(tight)
     wait_until(lambda: not host_resources(tight.data_dir)["uppers"], 30, "all files are gone")
-    assert list((tight.data_dir / "pool/snapshots").iterdir()) == []
+    assert snapshot_files(tight.data_dir) == []
 
 
 def says_so(error) -> bool:

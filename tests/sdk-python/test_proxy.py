@@ -262,3 +262,38 @@ def test_a_killed_sandbox_cuts_what_is_open(server):
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
         answer.read()
     assert ask(server, host=host).json()["message"] == "The sandbox was not found"
+
+
+def test_an_early_answer_reaches_a_client_that_is_still_sending(server, sandbox):
+    """The rest of the request is read: on a connection that is closed under it, a client finds a broken pipe and no answer."""
+    agent = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}
+    token = {"X-Access-Token": sandbox._envd_access_token or ""}
+    start = {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1"}
+    nobody = {"Authorization": "Basic " + base64.b64encode(b"nobody-here:").decode()}
+    refused = [
+        ("/sandboxes", {"Content-Type": "application/json"}, 401),
+        # An error of a stream is in its body.
+        ("/process.Process/Start", {**agent, **token, **start, **nobody}, 200),
+        ("/process.Process/Start", {**agent, **start, "E2b-Sandbox-Id": "i" + "0" * 19}, 502),
+        ("/files?path=/tmp/x", {**agent, **token, **nobody}, 401),
+    ]
+    for path, headers, status in refused:
+        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        client.putrequest("POST", path)
+        for name, value in {**headers, "Transfer-Encoding": "chunked"}.items():
+            client.putheader(name, value)
+        client.endheaders()
+        sock = client.sock
+        sock.sendall(b"5\r\nbegin\r\n")
+        answer = http.client.HTTPResponse(sock, method="POST")
+        answer.begin()
+        assert (path, answer.status) == (path, status)
+        answer.read()
+        # The client learns of the answer only now; its connection is as good as before.
+        for _ in range(50):
+            sock.sendall(b"1000\r\n" + b"x" * 0x1000 + b"\r\n")
+        sock.sendall(b"0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        again = http.client.HTTPResponse(sock, method="GET")
+        again.begin()
+        assert (path, again.status) == (path, 200)
+        client.close()

@@ -1,8 +1,14 @@
 // The same few steps for every JavaScript release; says on one line what worked. Releases before 2.7 find the server by name:
 // `node --import ./by_name.mjs smoke.mjs`.
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
-import { Sandbox } from 'e2b'
+import { randomUUID } from 'node:crypto'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import * as e2b from 'e2b'
+
+// The first ones cannot build templates.
+const { Sandbox, Template } = e2b
 
 const steps = []
 
@@ -13,6 +19,26 @@ async function listed() {
 
 // Up to 1.5 ids have the client's behind them, though not in lists.
 const isSame = (one, other) => one.split('-')[0] === other.split('-')[0]
+
+// A template with a file, twice: the second time from the cache. And one that fails.
+async function build() {
+  const alias = `smoke-${randomUUID().slice(0, 12)}`
+  const context = mkdtempSync(join(tmpdir(), 'smoke-'))
+  writeFileSync(join(context, 'a.txt'), alias)
+  const template = () => Template({ fileContextPath: context }).fromTemplate('base').copy('a.txt', '/opt/').runCmd('cat /opt/a.txt > note')
+  try {
+    const lines = []
+    for (let i = 0; i < 2; i++) await Template.build(template(), { alias, onBuildLogs: (entry) => lines.push(entry.message) })
+    assert.ok(lines.some((line) => line?.startsWith('CACHED [builder 2/2] RUN')), lines.join('\n'))
+    const made = await Sandbox.create(alias, { timeoutMs: 60_000 })
+    assert.equal((await made.commands.run('cat note')).stdout, alias)
+    await made.kill()
+    await assert.rejects(Template.build(template().runCmd('exit 3'), { alias }), /exit status 3/)
+  } finally {
+    rmSync(context, { recursive: true })
+    await fetch(`${process.env.E2B_API_URL}/templates/${alias}`, { method: 'DELETE', headers: { 'X-API-Key': process.env.E2B_API_KEY } })
+  }
+}
 
 const sandbox = await Sandbox.create({ timeoutMs: 60_000 })
 let killed, running
@@ -77,5 +103,9 @@ steps.push('cut')
 assert.equal(killed ?? true, true) // releases before 2.30 say nothing
 assert.equal(await sandbox.isRunning(), false)
 steps.push('kill')
+if (Template) {
+  await build()
+  steps.push('template')
+}
 console.log('ok:', steps.join(' '))
 process.exit(0)

@@ -1,8 +1,13 @@
 """The same few steps for every Python release; says on one line what worked. Releases before 2.7 find the server `--by-name`."""
 
 import inspect
+import os
 import sys
+import tempfile
+import urllib.request
+import uuid
 from importlib.metadata import version
+from pathlib import Path
 
 if "--by-name" in sys.argv:
     import by_name  # noqa: F401 -- before the release itself
@@ -14,7 +19,39 @@ try:
 except ImportError:  # its first home
     from e2b.sandbox.commands.command_handle import CommandExitException
 
+try:
+    from e2b import Template
+except ImportError:  # those that cannot build
+    Template = None
+
 steps = []
+
+
+def build() -> None:
+    """A template with a file, twice: the second time from the cache. And one that fails."""
+    name, lines = f"smoke-{uuid.uuid4().hex[:12]}", []
+    with tempfile.TemporaryDirectory() as context:
+        Path(context, "a.txt").write_text(name)
+
+        def template():
+            return Template(file_context_path=context).from_template("base").copy("a.txt", "/opt/").run_cmd("cat /opt/a.txt > note")
+
+        try:
+            for _ in range(2):
+                Template.build(template(), alias=name, on_build_logs=lambda entry: lines.append(entry.message))
+            assert any(line.startswith("CACHED [builder 2/2] RUN") for line in lines), lines
+            made = create(name, timeout=60)
+            assert made.commands.run("cat note").stdout == name
+            made.kill()
+            try:
+                Template.build(template().run_cmd("exit 3"), alias=name)
+                raise AssertionError("a failed build did not raise")
+            except Exception as error:
+                assert "exit status 3" in str(error), error
+        finally:
+            url = f"{os.environ['E2B_API_URL']}/templates/{name}"
+            delete = urllib.request.Request(url, headers={"X-API-Key": os.environ["E2B_API_KEY"]}, method="DELETE")
+            urllib.request.urlopen(delete, timeout=60).close()
 
 
 def listed(**wishes) -> list[str]:
@@ -97,4 +134,7 @@ steps.append("cut")
 assert killed in (True, None)
 assert not sandbox.is_running()
 steps.append("kill")
+if Template:
+    build()
+    steps.append("template")
 print("ok:", " ".join(steps))

@@ -1,0 +1,2 @@
+def func(scores, context):
+    return {"pass": False, "score": 0.25, "reason": "own"}

@@ -1,0 +1,124 @@
+"""An accountant outside of the server: what the host holds for a team, read from the kernel, the pool and the database."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.pool import Pool
+from harness.server import instance_of
+from harness.teams import Team
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass
+class Slot:
+    """A sandbox with processes."""
+
+    sandbox: str
+    memory: int
+    is_frozen: bool
+
+
+def slots(data_dir: Path) -> dict[int, Slot]:
+    """The sandboxes with processes by slot, without those that the server makes ahead."""
+    found = {}
+    for record in (data_dir / "run").glob("*/jail.json"):
+        if record.parent.name.startswith(("warm", "spare")):
+            continue
+        try:
+            slot = json.loads(record.read_text())["slot"]
+        except (OSError, ValueError):
+            continue
+        group = f"sandcove{instance_of(data_dir)}/s{slot}"
+        found[slot] = Slot(record.parent.name, memory_of(group), is_frozen(group))
+    return found
+
+
+def memory_of(group: str) -> int:
+    for path in [CGROUPS / "memory" / group / "memory.usage_in_bytes", CGROUPS / group / "memory.current"]:
+        try:
+            return int(path.read_text())
+        except OSError:
+            continue
+    return 0
+
+
+def is_frozen(group: str) -> bool:
+    for path, frozen in [(CGROUPS / "freezer" / group / "freezer.state", "FROZEN"), (CGROUPS / group / "cgroup.freeze", "1")]:
+        try:
+            return path.read_text().strip() == frozen
+        except OSError:
+            continue
+    return False
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmRSS:"))
+
+
+@dataclass
+class Books:
+    """What the host holds for a team at one moment."""
+
+    rows: dict[str, int]
+    states: dict[str, int]
+    snapshots: int
+    volumes: dict[str, int]
+    frozen: list[int] = field(default_factory=list)
+    running: list[int] = field(default_factory=list)
+    account: int = 0
+    disk: int = 0
+    descriptors: int = 0
+    memory: int = 0
+    database: int = 0
+
+
+class Accountant:
+    """Reads what the host holds for a team."""
+
+    TABLES = ["sandboxes", "volumes", "api_keys", "webhooks", "idempotency_keys", "events"]
+
+    def __init__(self, server, team: Team) -> None:
+        self.server, self.team = server, team
+        self.pool = Pool(server.data_dir)
+        self.first = self.books()
+
+    def query(self, sql: str) -> list[tuple]:
+        database = sqlite3.connect(f"file:{self.server.data_dir}/sandcove.db?mode=ro", uri=True)
+        try:
+            return database.execute(sql, {"team": self.team.id}).fetchall()
+        finally:
+            database.close()
+
+    def books(self) -> Books:
+        count = "SELECT COUNT(*) FROM {} WHERE team_id = :team"
+        rows = {table: self.query(count.format(table))[0][0] for table in self.TABLES}
+        states = dict(self.query("SELECT state, COUNT(*) FROM sandboxes WHERE team_id = :team GROUP BY state"))
+        own = {row[0] for row in self.query("SELECT id FROM sandboxes WHERE team_id = :team")}
+        files = self.query(
+            "SELECT b.id FROM templates t JOIN template_builds b ON b.template_id = t.id WHERE t.team_id = :team"
+        )
+        groups = self.pool.groups()
+        volumes = {}
+        for (volume,) in self.query("SELECT id FROM volumes WHERE team_id = :team"):
+            path = self.pool.root / "volumes" / volume
+            volumes[volume] = groups.get(f"1/{self.pool.number(path)}", 0)
+        books = Books(rows=rows, states=states, snapshots=len(files), volumes=volumes)
+        for slot in slots(self.server.data_dir).values():
+            if slot.sandbox in own:
+                (books.frozen if slot.is_frozen else books.running).append(slot.memory)
+        books.account = groups.get(self.team.account, 0)
+        books.disk = self.pool.used()
+        books.descriptors = len(os.listdir(f"/proc/{self.server.pid}/fd"))
+        books.memory = resident(self.server.pid)
+        books.database = sum(
+            path.stat().st_size for path in self.server.data_dir.glob("sandcove.db*") if path.exists()
+        )
+        return books

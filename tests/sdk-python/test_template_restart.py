@@ -1,0 +1,148 @@
+"""The server dies during a build: afterwards the build is ready or has failed, and goes on where it was."""
+
+import threading
+
+import pytest
+import requests
+
+from builds import Builds, mark, step, until_runs
+from durability import crash_file  # noqa: F401
+from harness.server import host_resources, wait_until
+
+
+@pytest.fixture
+def builds(server, crash_file):
+    builds = Builds(server)
+    yield builds
+    builds.clear()
+
+
+def log_of(builds, ids) -> str:
+    messages, path = [], f"/templates/{ids[0]}/builds/{ids[1]}/status"
+    while page := builds.call("GET", f"{path}?logsOffset={len(messages)}").json()["logEntries"]:
+        messages += [entry["message"] for entry in page]
+    return "\n".join(messages)
+
+
+def begun(builds, *steps, **members):
+    ids = builds.begin()
+    assert builds.go(*ids, *steps, **members).status_code == 202
+    return ids
+
+
+def test_a_build_goes_on_after_the_server_was_killed(builds, server):
+    note = mark()
+    # The second step is slow the first time only: the file system of a step that did not end is not kept.
+    ids = begun(builds, step("RUN", f"echo {note} > first"), step("RUN", f"echo half > half; echo waiting-{note}; sleep 4; cat half > second"), step("RUN", "cat first second > third"))
+    wait_until(lambda: log_of(builds, ids).count(f"[stdout]: waiting-{note}") == 1, 30, "the second step runs")
+    server.kill9()
+    server.start()
+    assert builds.told(*ids)["status"] == "ready"
+    assert builds.run(ids[0], "cat third") == f"{note}\nhalf\n"
+    log = log_of(builds, ids)
+    assert "CACHED [builder 1/3]" in log, "what had ended is not done again"
+    assert log.count(f"[stdout]: waiting-{note}") >= 1
+
+
+def test_a_build_goes_on_after_a_normal_stop(builds, server):
+    note = mark()
+    ids = begun(builds, step("RUN", f"echo {note} > first"), step("RUN", f"echo waiting-{note}; sleep 3; echo done > second"))
+    wait_until(lambda: f"[stdout]: waiting-{note}" in log_of(builds, ids), 30, "the second step runs")
+    server.stop()
+    server.start()
+    assert builds.told(*ids)["status"] == "ready"
+    assert builds.run(ids[0], "cat first second") == f"{note}\ndone\n"
+
+
+def test_a_step_that_hangs_does_not_hold_up_a_stop(builds, server):
+    """Neither does one that ignores signals, or forks, nor a ready command; a harness that waits no longer than that kills the server."""
+    hang = "trap '' TERM INT HUP; (trap '' TERM; while true; do sleep 1000; done) & echo hanging; while true; do sleep 1000; done"
+    first, second = begun(builds, step("RUN", f": {mark()}; {hang}")), begun(builds, startCmd="sleep 1000", readyCmd=f": {mark()}; false")
+    wait_until(lambda: "[stdout]: hanging" in log_of(builds, first) and "Waiting for template" in log_of(builds, second), 60, "both hang")
+    process = server.process
+    server.stop()
+    assert process.returncode == 0, "it ended by itself"
+    server.start()
+    wait_until(lambda: log_of(builds, first).count("[stdout]: hanging") == 2, 60, "the build begins again")
+    for template, build in (first, second):
+        assert builds.delete(template).status_code == 204
+
+
+def test_what_was_ready_and_reserved_is_kept(builds, server):
+    name, note = builds.name(), mark()
+    built = builds.build(builds.base().run_cmd(f"echo {note} > note").set_start_cmd("sleep 1000", "true"), f"{name}:v1", tags=["x"])
+    waiting = builds.begin()
+    log = log_of(builds, (built.template_id, built.build_id))
+    server.kill9()
+    server.start()
+    assert builds.run(f"{name}:x", f"cat note; {until_runs('^sleep')}; pgrep -x sleep | wc -l") == f"{note}\n1\n"
+    assert log_of(builds, (built.template_id, built.build_id)) == log
+    assert builds.build(builds.base().run_cmd(f"echo {note} > note"), name).cached == [1]
+    assert builds.call("GET", f"/templates/{waiting[0]}/builds/{waiting[1]}/status").json()["status"] == "waiting"
+    assert builds.go(*waiting, step("RUN", "true")).status_code == 202
+    assert builds.told(*waiting)["status"] == "ready"
+
+
+def test_sandboxes_of_a_template_outlive_the_server(builds, server):
+    built = builds.build(builds.base().set_user("app").set_workdir("/srv/app").run_cmd("echo kept > kept"))
+    box, paused = builds.box(built), builds.box(built)
+    paused.pause()
+    server.kill9()
+    server.start()
+    assert box.commands.run("cat kept; id -un").stdout == "kept\napp\n"
+    paused.connect(timeout=60)
+    assert paused.commands.run("cat kept; id -un").stdout == "kept\napp\n"
+
+
+# Where the server dies, and how often that point is passed before it.
+POINTS = ["build.begun", "build.snapshot", "build.cached", "build.published", "build.built", "build.finished"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_the_server_dies_at(builds, server, crash_file, point):
+    name, note = builds.name(), mark()
+    old = builds.build(builds.base().run_cmd(f"echo {note} > old"), name)
+    ids = builds.begin(name)
+    crash_file.write_text(point)
+    try:
+        answer = builds.go(*ids, step("RUN", f"echo {note} >> new"), step("RUN", "cat new new > twice"), startCmd="sleep 1000", readyCmd="true")
+        acknowledged = answer.status_code == 202
+    except requests.ConnectionError:
+        acknowledged = False
+    wait_until(lambda: server.process.poll() is not None, 30, f"death at {point}")
+    crash_file.write_text("")
+    server.start()
+    status = builds.call("GET", f"/templates/{ids[0]}/builds/{ids[1]}/status").json()["status"]
+    if acknowledged or status != "waiting":
+        assert builds.told(*ids)["status"] == "ready"
+        assert builds.run(name, "cat new twice") == f"{note}\n" * 3, "no step was done twice on the same files"
+    assert builds.run(f"{name}:{old.build_id}", "cat old") == f"{note}\n"
+    # The next build finds everything in order.
+    assert builds.build(builds.base().run_cmd(f"echo {note} >> new").run_cmd("cat new new > twice"), name).text
+    assert builds.run(name, "cat new twice") == f"{note}\n" * 3
+
+
+def test_the_server_dies_at_any_moment(builds, server):
+    """Whatever a build was doing, it ends, and what it says is true."""
+    note = mark()
+    for moment in (0.05, 0.2, 0.4, 0.7, 1.1):
+        ids = begun(builds, step("RUN", f"echo {note}-{moment} > a"), step("COPY") if moment == 0.7 else step("ENV", "A", "1"), step("RUN", "cp a b"))
+        # A moment, and not a condition: each is another one.
+        threading.Event().wait(moment)
+        server.kill9()
+        server.start()
+        status = builds.told(*ids)
+        assert status["status"] == ("error" if moment == 0.7 else "ready")
+        if status["status"] == "ready":
+            assert builds.run(ids[0], "cat b") == f"{note}-{moment}\n"
+
+
+def test_nothing_of_builds_stays_after_deaths(builds, server):
+    """Sandboxes in which steps ran are gone with the server that started them, or are taken over."""
+    ids = begun(builds, step("RUN", f": {mark()}; echo working; sleep 30"))
+    wait_until(lambda: "[stdout]: working" in log_of(builds, ids), 30, "the step runs")
+    server.kill9()
+    server.start()
+    assert builds.delete(ids[0]).status_code == 204
+    wait_until(lambda: not host_resources(server.data_dir)["run directories"], 30, "the sandbox of the build is gone")
+    assert not [path for path in (server.data_dir / "pool/layers").iterdir() if path.name.startswith(".") and path.is_dir()]
