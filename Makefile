@@ -21,7 +21,7 @@ PACKAGES := --workspace $(if $(filter dev,$(PROFILE)),,--exclude xtask --exclude
 TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
   make:make tar:tar debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: up down install build test check fmt docs reference bench clean tools
+.PHONY: up down install build test check advisories fmt docs reference bench clean tools
 
 up: install
 	@$(SANDCOVE) up
@@ -82,7 +82,13 @@ check:
 	cargo xtask words
 	cargo xtask codegen-check
 	@if command -v cargo-deny >/dev/null; then cargo deny --log-level error check; \
-	else echo "cargo-deny is not installed: advisories were not checked"; fi
+	else echo "cargo-deny is not installed: advisories were not checked; \`make advisories\` installs it"; fi
+
+# RustSec's advisories on all dependencies. The database is a git repository at github.com, so this is no part of CI.
+advisories: export PATH := $(PATH):$(TARGET)/tools/bin
+advisories:
+	@command -v cargo-deny >/dev/null || cargo install --quiet --locked --root $(TARGET)/tools cargo-deny
+	@cargo deny --log-level error check advisories
 
 fmt:
 	cargo fmt --all
