@@ -1,5 +1,6 @@
 //! The pool's image: a btrfs in a sparse file, for hosts whose data directory is on another file system.
 
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,6 +14,11 @@ use crate::{Error, Result};
 const MAX_DEFAULT_GIB: u64 = 256;
 
 const FLAGS: MountFlags = MountFlags::NOATIME.union(MountFlags::NODEV).union(MountFlags::NOSUID);
+
+/// Mount options. The first files take all room that is not yet for data or metadata, unless every ninth part is kept for metadata: in
+/// a full pool, nothing could then be created for a minute after files were deleted, because parts without files are only given back
+/// in the background.
+const OPTIONS: &CStr = c"metadata_ratio=8";
 
 /// Whether `data_dir` has an image.
 pub(super) fn exists(data_dir: &Path) -> bool {
@@ -49,12 +55,12 @@ fn image(data_dir: &Path) -> PathBuf {
 fn attach(image: &Path, root: &Path) -> Result<()> {
     // An exiting spawner may hold the mount: a file system must not be mounted from two devices.
     if let Some(device) = sys::loop_of(image)
-        && mount_fs(&device, root, "btrfs", FLAGS, None).is_ok()
+        && mount_fs(&device, root, "btrfs", FLAGS, OPTIONS).is_ok()
     {
         return Ok(());
     }
     let (device, open) = sys::attach_loop(image).map_err(at("attach", image))?;
-    mount_fs(&device, root, "btrfs", FLAGS, None).map_err(|error| {
+    mount_fs(&device, root, "btrfs", FLAGS, OPTIONS).map_err(|error| {
         let _ = sys::detach_loop(&open);
         Error::Path { action: "mount", path: image.to_owned(), source: error.into() }
     })
@@ -80,4 +86,38 @@ fn make(data_dir: &Path, image: &Path, size_gib: Option<u64>) -> Result<()> {
     }
     file.sync_all().map_err(at("sync", &fresh))?;
     std::fs::rename(&fresh, image).map_err(at("rename", &fresh))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{FallocateFlags, fallocate};
+
+    use super::*;
+
+    #[test]
+    fn files_can_be_created_as_soon_as_a_full_pool_has_room() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let data_dir = tempfile::tempdir().unwrap();
+        let root = data_dir.path().join("pool");
+        std::fs::create_dir(&root).unwrap();
+        mount(data_dir.path(), &root, Some(4)).unwrap();
+        let filler = std::fs::File::create(root.join("filler")).unwrap();
+        let (mut size, mut step) = (0, 1 << 30);
+        while step >= 1 << 12 {
+            match fallocate(&filler, FallocateFlags::empty(), size, step) {
+                Ok(()) => size += step,
+                Err(_) => step /= 2,
+            }
+        }
+        drop(filler);
+        std::fs::remove_file(root.join("filler")).unwrap();
+        let created =
+            (0..10_000).try_for_each(|number| std::fs::write(root.join(number.to_string()), [0; 1500]));
+        unmount(&root).unwrap();
+        assert!(size > 2 << 30, "{size}");
+        created.unwrap();
+    }
 }
