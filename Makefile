@@ -17,13 +17,24 @@ SANDCOVE := $(BUILT)/sandcove
 PREFIX ?= /usr/local
 # A development build is of the whole workspace, as that of the tests is: what both need is then built once.
 PACKAGES := --workspace $(if $(filter dev,$(PROFILE)),,--exclude xtask --exclude sandcove-fuzz)
+# Builds what both sides of the wall are made of, and the programs for the inside of sandboxes.
+CARGO_GUESTS = cargo build --locked --profile $(PROFILE) $(PACKAGES) --exclude sandcove-cli
+DATA_DIR := $(or $(SANDCOVE_DATA_DIR),/var/lib/sandcove)
 
 TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
   make:make tar:tar debian-archive-keyring.gpg:debian-archive-keyring
 
 .PHONY: up down install build test check advisories fmt docs reference bench clean tools
 
-up: install
+# On the first build, the templates are built while the compiler works.
+up: tools
+	@if [ ! -e $(SANDCOVE) ] && [ "$$(id -u)" -eq 0 ] && [ -z "$${SANDCOVE_TEMPLATE_CACHE:-}" ] && [ ! -e $(DATA_DIR) ]; then \
+	  $(CARGO_GUESTS) --bin sandcove-layers; \
+	  $(BUILT)/sandcove-layers $(DATA_DIR) & \
+	  trap "kill $$! 2>/dev/null || true" EXIT; \
+	  $(MAKE) --no-print-directory install; \
+	  wait $$! || true; \
+	else $(MAKE) --no-print-directory install; fi
 	@$(SANDCOVE) up
 
 down:
@@ -59,7 +70,7 @@ tools:
 # The same packages are named in both steps but for the command's: features are then the same, and nothing is compiled twice.
 build: tools
 	@[ -e $(SANDCOVE) ] || echo "building Sandcove (README.md says how long it takes)" >&2
-	@cargo build --locked --profile $(PROFILE) $(PACKAGES) --exclude sandcove-cli
+	@$(CARGO_GUESTS)
 	@mkdir -p $(SANDCOVE_GUEST_DIR)/python
 	@for program in sandcove-agent sandcove-interpreter; do \
 	  cmp --silent $(BUILT)/$$program $(SANDCOVE_GUEST_DIR)/$$program || \

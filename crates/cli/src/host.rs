@@ -205,7 +205,12 @@ async fn build_templates(settings: &Settings, layers: &Path) -> Result<([Templat
         LanguageChoice::AsBuilt => Languages::Lean,
     };
     let templates = templates(&certificates, languages);
-    let sources = Sources { cache: settings.template_cache.clone(), mirror: settings.debian_mirror.clone() };
+    let ahead = settings.data_dir.join(LayerStore::AHEAD);
+    let sources = Sources {
+        cache: settings.template_cache.clone(),
+        mirror: settings.debian_mirror.clone(),
+        ahead: Some(ahead.clone()),
+    };
     let builder = Builder::new(store.clone(), ChrootRunner::default(), sources.clone());
     let progress = Progress::new();
     builder.ensure(&templates, &mut |event| progress.show(&event)).await.map_err(|error| match error {
@@ -215,6 +220,13 @@ async fn build_templates(settings: &Settings, layers: &Path) -> Result<([Templat
         ),
         error => error.into(),
     })?;
+    // Nothing waits for it, and the next start removes what stays.
+    tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&ahead) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(path = %ahead.display(), %error, "failed to remove layers that were built ahead");
+        }
+        _ => {}
+    });
     let data_dir = settings.data_dir.clone();
     match languages {
         Languages::Lean if settings.languages == LanguageChoice::AsBuilt => {}

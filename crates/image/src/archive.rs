@@ -1,4 +1,4 @@
-//! A cache of layers as tarballs in a directory of the operator: a layer in the cache is unpacked and not built.
+//! Layers that need not be built: as tarballs in a directory of the operator, or as trees of another file system.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,19 @@ pub(crate) async fn unpack(cache: &Path, id: &LayerId, tree: &Path) -> Result<bo
     let mut command = contained::bound("tar");
     command.args(KEEP).arg("--extract").arg("--preserve-permissions").arg("--file").arg(&file);
     command.arg("--directory").arg(tree);
-    tar(command, id).await?;
+    run(command, "tar", id).await?;
+    Ok(true)
+}
+
+/// Copies the layer from the layer directory `ahead` into `tree`; returns false when it is not there.
+pub(crate) async fn copy(ahead: &Path, id: &LayerId, tree: &Path) -> Result<bool> {
+    let from = ahead.join(id.as_str());
+    if !from.is_dir() {
+        return Ok(false);
+    }
+    let mut command = contained::bound("cp");
+    command.arg("--archive").arg("--reflink=auto").arg("--no-target-directory").arg(&from).arg(tree);
+    run(command, "cp", id).await?;
     Ok(true)
 }
 
@@ -35,7 +47,7 @@ pub(crate) async fn pack(cache: &Path, id: &LayerId, tree: &Path) -> Result<()> 
     let unfinished = cache.join(format!(".{id}.{}", std::process::id()));
     let mut command = contained::bound("tar");
     command.args(KEEP).arg("--create").arg("--file").arg(&unfinished).arg("--directory").arg(tree).arg(".");
-    if let Err(error) = tar(command, id).await {
+    if let Err(error) = run(command, "tar", id).await {
         // The error is reported whether or not the unfinished tarball can be deleted.
         let _ = std::fs::remove_file(&unfinished);
         return Err(error);
@@ -43,17 +55,17 @@ pub(crate) async fn pack(cache: &Path, id: &LayerId, tree: &Path) -> Result<()> 
     std::fs::rename(&unfinished, &file).map_err(Error::path("publish", &file))
 }
 
-async fn tar(mut command: Command, id: &LayerId) -> Result<()> {
+async fn run(mut command: Command, program: &str, id: &LayerId) -> Result<()> {
     let mut last = Tail::default();
     let status = lines::run(&mut command, &mut |line| last.push(line))
         .await
-        .map_err(|source| Error::Tool { program: "tar".to_owned(), source })?;
+        .map_err(|source| Error::Tool { program: program.to_owned(), source })?;
     if status.success() {
         return Ok(());
     }
     Err(Error::Failed {
         layer: id.to_string(),
-        what: "tar".to_owned(),
+        what: program.to_owned(),
         status: status.to_string(),
         output: last.text(),
     })
@@ -78,10 +90,19 @@ mod tests {
         std::fs::set_permissions(tree.join("a/tool"), PermissionsExt::from_mode(0o4755)).unwrap();
         std::os::unix::fs::symlink("/usr/bin/x", tree.join("link")).unwrap();
 
+        let layers = dir.path().join("layers");
+        std::fs::create_dir(&layers).unwrap();
+        assert!(!copy(&layers, &id, &back).await.unwrap());
         assert!(!unpack(&cache, &id, &back).await.unwrap());
         pack(&cache, &id, &tree).await.unwrap();
         assert!(unpack(&cache, &id, &back).await.unwrap());
-        assert_eq!(std::fs::metadata(back.join("a/tool")).unwrap().mode() & 0o7777, 0o4755);
-        assert_eq!(std::fs::read_link(back.join("link")).unwrap(), Path::new("/usr/bin/x"));
+        std::fs::rename(&tree, layers.join(id.as_str())).unwrap();
+        let copied = dir.path().join("copied");
+        std::fs::create_dir(&copied).unwrap();
+        assert!(copy(&layers, &id, &copied).await.unwrap());
+        for back in [back, copied] {
+            assert_eq!(std::fs::metadata(back.join("a/tool")).unwrap().mode() & 0o7777, 0o4755);
+            assert_eq!(std::fs::read_link(back.join("link")).unwrap(), Path::new("/usr/bin/x"));
+        }
     }
 }

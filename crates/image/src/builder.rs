@@ -22,6 +22,8 @@ pub struct Sources {
     pub mirror: Option<String>,
     /// Directory of finished layers as tarballs, read before a build and filled after it.
     pub cache: Option<PathBuf>,
+    /// Directory of layers that were built before there was a storage pool; they are copied.
+    pub ahead: Option<PathBuf>,
 }
 
 /// Progress of a build.
@@ -93,6 +95,11 @@ impl<R: StepRunner> Builder<R> {
         progress: &mut (dyn FnMut(Event<'_>) + Send),
     ) -> Result<()> {
         let staging = self.store.stage(&layer.id)?;
+        if let Some(ahead) = &self.sources.ahead
+            && archive::copy(ahead, &layer.id, &staging.tree).await?
+        {
+            return self.store.publish(staging, &layer.id);
+        }
         if let Some(cache) = &self.sources.cache
             && archive::unpack(cache, &layer.id, &staging.tree).await?
         {

@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use sandcove_image::LayerStore;
 
 use super::daemon;
 use crate::data_dir::Lock;
 use crate::output::note;
 
 /// Files and directories of a server. Nothing else in the data directory is deleted.
-const OWN: [&str; 16] = [
+const OWN: [&str; 17] = [
     "builds",
     "file-sets",
     "languages.json",
+    LayerStore::AHEAD,
     ".languages.json",
     "pool",
     "pool.img",

@@ -26,6 +26,8 @@ impl LayerStore {
     /// Start of the names of layers that sandboxes have written. They are copies of snapshots, which the storage pool creates
     /// and deletes.
     pub const WRITTEN_PREFIX: &str = "t-";
+    /// Name of the directory, in a data directory, of layers that were built before there was a storage pool.
+    pub const AHEAD: &str = "layers-ahead";
 
     /// Opens `directory`; creates it when it is missing. Only root may enter it: the trees hold set-user-id programs and
     /// world-writable directories, which are meant for the inside of a sandbox.
