@@ -117,3 +117,67 @@ def test_mounts_reach_nothing_of_the_host(trap, mount):
     if done.returncode:
         assert "Dockerfile:2: " in done.stderr, done.stderr
     assert trap.server.healthy()
+
+
+@pytest.fixture(scope="module")
+def source(trap):
+    """A template whose files have the names of this machine's, and links to the trap."""
+    mark, outside = f"of-the-template-{uuid.uuid4().hex}", trap.directory.parent / "outside"
+    trap.dockerfile(
+        f"FROM template://base\nRUN echo {mark} > /etc/shadow && echo {mark} > /etc/debian_version\n"
+        f"RUN mkdir -p /srv/links && ln -s /etc/shadow /srv/links/inside && ln -s {outside}/secret /srv/links/outside && ln -s / /srv/links/root\n"
+    )
+    name, done = trap.build()
+    assert done.returncode == 0, done.stderr
+    return name, mark
+
+
+@pytest.mark.parametrize("path", ["/etc/shadow", "etc/shadow", "/etc/debian_version", "/srv/links/inside", "/srv/links/root/etc/shadow", "/../../../etc/shadow"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RUN --mount=type=bind,from=template://{name},source={path},target=/m/file cp /m/file /srv/seen",
+        "COPY --from=template://{name} {path} /srv/seen",
+    ],
+    ids=["mount", "copy"],
+)
+def test_paths_of_a_template_are_those_of_its_files(trap, source, line, path):
+    """Whatever this machine has at the same path."""
+    name, mark = source
+    trap.dockerfile(f"FROM template://base\n{line.format(name=name, path=path)}\n")
+    built, done = trap.build()
+    assert done.returncode == 0, done.stderr
+    with Sandbox.create(built, timeout=60) as sandbox:
+        assert sandbox.commands.run("cat /srv/seen", user="root").stdout == f"{mark}\n"
+
+
+def test_paths_of_this_machine_are_not_in_a_template(trap, source):
+    """A mount and a copy of what only this machine has fail with their line, and so does what a link names."""
+    name, _ = source
+    outside = trap.directory.parent / "outside"
+    for path in (f"{outside}/secret", "/srv/links/outside", "/etc/no-such-file"):
+        for line in (f"RUN --mount=from=template://{name},source={path},target=/m/file cat /m/file", f"COPY --from=template://{name} {path} /srv/"):
+            trap.dockerfile(f"FROM template://base\n{line}\n")
+            _, done = trap.build()
+            assert done.returncode == 1 and f"Dockerfile:2: no files match `{path}`" in done.stderr and SECRET not in done.stderr, done.stderr
+
+
+def test_a_template_to_copy_from_is_looked_up_at_each_build(trap, source):
+    """Its files are those of its newest build, a template that does not exist is named, and nothing is left of it."""
+    name, _ = source
+    trap.dockerfile(f"FROM template://{name}\nRUN echo first > /srv/word\n")
+    copied, done = trap.build()
+    assert done.returncode == 0, done.stderr
+    seen = []
+    for word in ("first", "second"):
+        trap.dockerfile(f"FROM template://{name}\nRUN echo {word} > /srv/word\n")
+        assert trap.build(name=copied)[1].returncode == 0
+        trap.dockerfile(f"FROM template://base\nCOPY --from=template://{copied} /srv/word /srv/seen\n")
+        built, done = trap.build()
+        assert done.returncode == 0, done.stderr
+        with Sandbox.create(built, timeout=60) as sandbox:
+            seen.append(run(sandbox, "cat /srv/seen"))
+    assert seen == ["first", "second"]
+    trap.dockerfile("FROM template://base\nCOPY --from=template://no-such-template /a /b\n")
+    _, done = trap.build()
+    assert done.returncode == 1 and "Dockerfile:2: " in done.stderr and "no-such-template" in done.stderr and "internal error" not in done.stderr, done.stderr

@@ -1,7 +1,7 @@
 //! `COPY` and `ADD`.
 
 use super::scope::{Scope, expand, malformed};
-use super::{Copy, Origin, Source, Unpack};
+use super::{Copy, Origin, Source, TEMPLATE, Unpack};
 use crate::error::{Error, Result};
 use crate::flags::{Flags, Kind};
 use crate::heredoc;
@@ -116,7 +116,10 @@ pub(super) fn origin(at: &Instruction, name: &str, place: &Place<'_>) -> Result<
         let message = format!("`{} --from={name}` names no earlier stage", at.name);
         return Err(Error::at(at.line, message).hint("stages are numbered from 0"));
     }
-    Ok(Origin::Image(name.to_owned()))
+    Ok(match name.strip_prefix(TEMPLATE) {
+        Some(template) => Origin::Template(template.to_owned()),
+        None => Origin::Image(name.to_owned()),
+    })
 }
 
 fn inline(at: &Instruction, doc: &heredoc::Heredoc, place: &Place<'_>) -> Result<Source> {

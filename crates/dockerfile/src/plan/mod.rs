@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 use crate::error::{Error, Notice, Result};
 use crate::source::Dockerfile;
 
+/// Start of a reference that names a template of the server instead of an image.
+const TEMPLATE: &str = "template://";
+
 /// Choices of the user about a build.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -76,7 +79,7 @@ pub struct Step {
 /// A mount of a `RUN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mount {
-    /// Files of the context, of another stage or of an image.
+    /// Files of the context, of another stage, of an image or of a template.
     Bind {
         /// Where the source is.
         from: Origin,
@@ -151,6 +154,8 @@ pub enum Origin {
     Stage(usize),
     /// An image.
     Image(String),
+    /// A template of the server.
+    Template(String),
 }
 
 /// A source of copied files.
@@ -189,7 +194,7 @@ impl Plan {
         stage::evaluate(file, options)
     }
 
-    /// The stages and images that a stage copies from, in order of their first use.
+    /// The stages, images and templates that a stage copies from, in order of their first use.
     pub fn sources_of(&self, stage: usize) -> Vec<&Origin> {
         let mut found: Vec<&Origin> = Vec::new();
         for step in self.stages.get(stage).into_iter().flat_map(|stage| &stage.steps) {

@@ -6,7 +6,7 @@ use super::run;
 use super::scope::{Globals, PREDEFINED, Scope, expand, malformed, platform};
 use super::start::Start;
 use super::state::{State, ignored, is_system};
-use super::{Base, Mount, Options, Plan, Stage, Step, StepKind, missing};
+use super::{Base, Mount, Options, Plan, Stage, Step, StepKind, TEMPLATE, missing};
 use crate::error::{Error, Notice, Result};
 use crate::flags::{Flags, Kind};
 use crate::lex::{Lex, Lookup, Variables};
@@ -145,7 +145,7 @@ impl Evaluation<'_> {
         }
         let base = match image.as_str() {
             "scratch" => Base::Scratch,
-            image => match image.strip_prefix("template://") {
+            image => match image.strip_prefix(TEMPLATE) {
                 Some(template) => Base::Template(template.to_owned()),
                 None => Base::Image(image.to_owned()),
             },

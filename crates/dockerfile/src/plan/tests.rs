@@ -225,6 +225,13 @@ fn stages_are_inherited_and_copied_from() {
     let inherited: Vec<_> = plan.stages[1].steps.iter().map(|step| step.line).collect();
     assert_eq!(inherited, [0, 0, 2, 3, 5, 0]);
     assert_eq!(plan.sources_of(2), [&Origin::Stage(0), &Origin::Image("nginx:1".into())]);
+    let of_template = self::plan(
+        "FROM x\nCOPY --from=template://mine:v1 /y /z\nRUN --mount=target=/m,from=template://ns/other a",
+    );
+    assert_eq!(
+        of_template.sources_of(0),
+        [&Origin::Template("mine:v1".into()), &Origin::Template("ns/other".into())]
+    );
     assert!(failure("FROM x AS a\nFROM y AS A").contains("the stage `a` is duplicated; line 1 has it too"));
     assert!(failure("FROM x\nCOPY --from=0 a b\nFROM y").contains("names no earlier stage"));
     assert!(

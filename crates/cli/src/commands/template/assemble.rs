@@ -13,12 +13,15 @@ use sha2::{Digest, Sha256};
 
 use super::download;
 use super::extract::Extraction;
+use super::pinned::Pinned;
 
 /// A stage that can be built.
 #[derive(Debug)]
 pub struct Assembled {
     /// The request that starts the build, without credentials.
     pub start: StartBuild,
+    /// Build of the template that the stage begins with.
+    pub base_build: Option<String>,
     /// File sets by hash.
     pub files: Vec<(String, Files)>,
     /// Where each step comes from.
@@ -30,7 +33,7 @@ pub struct Assembled {
 pub enum Files {
     /// Files of this machine.
     Here(FileSet),
-    /// Another stage or image.
+    /// Another stage, image or template.
     There(Extraction),
 }
 
@@ -63,6 +66,8 @@ pub struct Sources<'s> {
     pub context: &'s Context,
     /// Directory for downloads.
     pub downloads: &'s Path,
+    /// Builds of the templates that the Dockerfile names.
+    pub pinned: &'s Pinned,
 }
 
 impl Sources<'_> {
@@ -104,7 +109,9 @@ impl Sources<'_> {
         }
         let base = start.from_image.as_ref().or(start.from_template.as_ref()).map_or("", String::as_str);
         let base = Some((stage.line, format!("FROM {base}")));
-        let mut all = Assembled { start, files: Vec::new(), lines: Lines { base, steps: Vec::new() } };
+        let base_build = start.from_template.as_ref().and_then(|name| self.pinned.get(name).cloned());
+        let lines = Lines { base, steps: Vec::new() };
+        let mut all = Assembled { start, base_build, files: Vec::new(), lines };
         for step in &stage.steps {
             match &step.kind {
                 StepKind::Run(command) => {
@@ -160,13 +167,17 @@ impl Sources<'_> {
                     (hash, arguments, Files::Here(set))
                 }
                 (origin, Source::Path(path)) => {
-                    let extraction = Extraction::new(origin, path, copy)
+                    let extraction = Extraction::new(step.line, origin, path, copy)
                         .map_err(|error| self.located(&error, step.line))?;
                     let definition = match origin {
                         Origin::Stage(stage) => {
                             earlier.get(stage).map(Assembled::definition).unwrap_or_default()
                         }
                         Origin::Image(image) => image.clone(),
+                        Origin::Template(template) => {
+                            let build = self.pinned.get(template).map_or("", String::as_str);
+                            format!("template://{template} {build}")
+                        }
                         Origin::Context => String::new(),
                     };
                     let arguments = [extraction.root.clone(), extraction.destination.clone()];
@@ -295,6 +306,7 @@ impl Assembled {
             self.start.from_image.clone().unwrap_or_default(),
             self.start.from_template.clone().unwrap_or_default(),
         ];
+        parts.extend(self.base_build.clone());
         for step in &self.start.steps {
             parts.push(step.kind.clone());
             parts.push(step.args.len().to_string());
@@ -321,60 +333,4 @@ pub fn digest(parts: &[&str]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use sandcove_dockerfile::plan::Options;
-    use sandcove_dockerfile::{Ignore, source};
-
-    use super::*;
-
-    async fn assembled(text: &str, files: &[&str]) -> Result<BTreeMap<usize, Assembled>> {
-        let dir = tempfile::tempdir()?;
-        for name in files {
-            std::fs::write(dir.path().join(name), name)?;
-        }
-        let plan = Plan::new(&source::parse(text)?, &Options::default())?;
-        let context = Context::new(dir.path(), Ignore::default())?;
-        let downloads = dir.path();
-        Sources { plan: &plan, file: "Dockerfile", context: &context, downloads }.assemble().await
-    }
-
-    #[tokio::test]
-    async fn steps_have_arguments_hashes_and_lines() {
-        let text = "FROM x\nENV A=1\nCOPY --chmod=755 a b /d/\nRUN c\nCMD [\"r\"]";
-        let all = assembled(text, &["a", "b"]).await.unwrap();
-        let stage = &all[&0];
-        let kinds: Vec<_> = stage.start.steps.iter().map(|step| step.kind.as_str()).collect();
-        assert_eq!(kinds, ["USER", "WORKDIR", "ENV", "COPY", "COPY", "RUN", "USER", "WORKDIR"]);
-        assert_eq!(stage.start.steps[3].args, ["a", "/d/", "", "0755"]);
-        assert!(stage.start.steps[3].files_hash.as_ref().is_some_and(|hash| hash.len() == 64));
-        assert_eq!((stage.files.len(), stage.start.start_cmd.as_deref()), (2, Some("r")));
-        assert_eq!(stage.lines.of("5"), Some((3, "COPY --chmod=755 a b /d/")));
-        assert_eq!(
-            (stage.lines.of("base"), stage.lines.of("1"), stage.lines.of("99")),
-            (Some((1, "FROM x")), None, None)
-        );
-    }
-
-    #[tokio::test]
-    async fn a_stage_is_named_by_what_it_is_built_from() {
-        let text = |command: &str| {
-            format!(
-                "FROM x AS a\nRUN {command}\nFROM y AS unused\nCOPY none /\nFROM z\nCOPY --from=a /out /in"
-            )
-        };
-        let hash = async |text: String| {
-            let all = assembled(&text, &[]).await.unwrap();
-            assert_eq!(all.keys().copied().collect::<Vec<_>>(), [0, 2], "an unused stage is not built");
-            all[&2].files[0].0.clone()
-        };
-        let (one, same, other) = (hash(text("c")).await, hash(text("c")).await, hash(text("d")).await);
-        assert_eq!(one, same);
-        assert_ne!(one, other);
-    }
-
-    #[tokio::test]
-    async fn errors_name_the_line() {
-        let error = assembled("FROM x\n\nCOPY none /d", &[]).await.unwrap_err().to_string();
-        assert!(error.starts_with("Dockerfile:3: no files match `none`"), "{error}");
-    }
-}
+mod tests;

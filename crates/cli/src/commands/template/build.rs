@@ -20,6 +20,8 @@ use tokio::fs::File;
 use super::assemble::{Assembled, Files, Lines, Sources, digest};
 use super::builtin::Builtin;
 use super::continues;
+use super::extract::Extraction;
+use super::pinned::pinned;
 use super::printer::{Failure, Printer};
 use super::project::{Project, checked_name};
 use super::registry;
@@ -201,7 +203,9 @@ async fn run(client: &Client, args: &BuildArgs, printer: &Printer, progress: &Pr
     let ignore = Ignore::of(directory, &path).map_err(located)?;
     let context = Context::new(directory, ignore).map_err(located)?;
     let downloads = tempfile::tempdir().context("failed to create a temporary directory")?;
-    let sources = Sources { plan: &plan, file: &file, context: &context, downloads: downloads.path() };
+    let pinned = pinned(client, &plan).await;
+    let sources =
+        Sources { plan: &plan, file: &file, context: &context, downloads: downloads.path(), pinned: &pinned };
     let mut stages = sources.assemble().await?;
     let Some(mut target) = stages.remove(&plan.target) else { bail!("the Dockerfile has no stage to build") };
     if let Some(cmd) = options.cmd.as_ref().or(project.start_cmd.as_ref()) {
@@ -304,16 +308,17 @@ impl Builder<'_> {
                     File::from_std(archive.map_err(|error| anyhow!(error.located(&self.file)))?)
                 }
                 Files::There(extraction) => {
-                    let known = sandboxes.iter().position(|(origin, _)| *origin == extraction.origin);
-                    let at = match known {
-                        Some(at) => at,
+                    let known = sandboxes.iter().find(|(origin, _)| *origin == extraction.origin);
+                    let sandbox = match known {
+                        Some((_, sandbox)) => sandbox.clone(),
                         None => {
-                            let sandbox = Box::pin(self.sandbox(&extraction.origin)).await?;
-                            sandboxes.push((extraction.origin.clone(), sandbox));
-                            sandboxes.len() - 1
+                            let sandbox = Box::pin(self.sandbox(extraction)).await?;
+                            sandboxes.push((extraction.origin.clone(), sandbox.clone()));
+                            sandbox
                         }
                     };
-                    extraction.archive(&sandboxes[at].1, self.scratch).await?
+                    let archive = extraction.archive(&sandbox, self.scratch).await;
+                    archive.map_err(|error| self.located(extraction, &error))?
                 }
             };
             let size = archive.metadata().await?.len();
@@ -335,8 +340,28 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Builds a stage or image as a template of its own, and starts a sandbox of it.
-    async fn sandbox(&self, origin: &Origin) -> Result<Sandbox> {
+    /// Starts a sandbox that files are copied from.
+    async fn sandbox(&self, extraction: &Extraction) -> Result<Sandbox> {
+        let template = match &extraction.origin {
+            Origin::Template(template) => {
+                self.printer.local(&format!("starting a sandbox of {template}, which files are copied from"));
+                template.clone()
+            }
+            origin => self.source(origin).await?,
+        };
+        let new = NewSandbox { template, timeout: STAGE_TIMEOUT, ..NewSandbox::default() };
+        let sandbox = self.client.create(&new).await;
+        let sandbox = sandbox.map_err(|error| self.located(extraction, &error.into()))?;
+        self.progress.made().sandboxes.push(sandbox.id().clone());
+        Ok(sandbox)
+    }
+
+    fn located(&self, extraction: &Extraction, error: &anyhow::Error) -> anyhow::Error {
+        anyhow!("{}:{}: {error:#}", self.file, extraction.line)
+    }
+
+    /// Builds a stage or image as a template of its own, and returns the id.
+    async fn source(&self, origin: &Origin) -> Result<String> {
         let image;
         let (stage, what) = match origin {
             Origin::Stage(index) => {
@@ -345,10 +370,10 @@ impl Builder<'_> {
             }
             Origin::Image(reference) => {
                 let start = StartBuild { from_image: Some(reference.clone()), ..StartBuild::default() };
-                image = Assembled { start, files: Vec::new(), lines: Lines::default() };
+                image = Assembled { start, base_build: None, files: Vec::new(), lines: Lines::default() };
                 (&image, reference.clone())
             }
-            Origin::Context => bail!("the build context is no stage"),
+            Origin::Context | Origin::Template(_) => bail!("nothing has to be built to copy from there"),
         };
         self.printer.local(&format!("building {what}, which files are copied from"));
         let digest = digest(&[&stage.definition()]);
@@ -358,11 +383,7 @@ impl Builder<'_> {
         // A stage is a source of files: nothing is to run in it.
         let start = StartBuild { start_cmd: None, ready_cmd: None, ..stage.start.clone() };
         let job = Job { start, files: &stage.files, lines: &stage.lines, is_target: false };
-        let build = self.build(&new, &job).await?;
-        let new = NewSandbox { template: build.template_id, timeout: STAGE_TIMEOUT, ..NewSandbox::default() };
-        let sandbox = self.client.create(&new).await?;
-        self.progress.made().sandboxes.push(sandbox.id().clone());
-        Ok(sandbox)
+        Ok(self.build(&new, &job).await?.template_id)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Files of another stage or image (`COPY --from`): that stage is built as a template, and the files are taken out of a sandbox of it.
+//! Files of another stage, image or template (`COPY --from`): a stage or an image is built as a template, and the files are taken out of
+//! a sandbox of it.
 
 use std::path::Path;
 
@@ -24,6 +25,8 @@ const NO_FILES: i32 = 91;
 /// relative to a destination that is right in all cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extraction {
+    /// Line of the instruction that needs them first.
+    pub line: usize,
     /// Where the files are.
     pub origin: Origin,
     /// Absolute path or pattern in the stage.
@@ -38,7 +41,7 @@ pub struct Extraction {
 
 impl Extraction {
     /// The extraction for a source of a `COPY --from`.
-    pub fn new(origin: &Origin, source: &str, copy: &Copy) -> Result<Self, Error> {
+    pub fn new(line: usize, origin: &Origin, source: &str, copy: &Copy) -> Result<Self, Error> {
         let refused = |what: &str, hint: &str| {
             Err(Error::new(format!("{what} is not available with `--from`")).hint(hint))
         };
@@ -53,7 +56,9 @@ impl Extraction {
         }
         let from = match origin {
             Origin::Stage(stage) => format!("stage-{stage}"),
-            Origin::Image(image) => image.rsplit('/').next().unwrap_or(image).replace([':', '@'], "-"),
+            Origin::Image(name) | Origin::Template(name) => {
+                name.rsplit('/').next().unwrap_or(name).replace([':', '@'], "-")
+            }
             Origin::Context => String::new(),
         };
         let plain: String = source.chars().map(|c| if "*?[]\\".contains(c) { '_' } else { c }).collect();
@@ -67,7 +72,7 @@ impl Extraction {
             },
         };
         let source = format!("/{}", source.trim_start_matches('/'));
-        Ok(Self { origin: origin.clone(), source, root, destination, name })
+        Ok(Self { line, origin: origin.clone(), source, root, destination, name })
     }
 
     /// The archive of the files, from a sandbox of the stage.
@@ -211,7 +216,7 @@ mod tests {
             StepKind::Copy(copy) => Some(copy.clone()),
             _ => None,
         });
-        Extraction::new(&Origin::Stage(0), "out/app", &copy.unwrap())
+        Extraction::new(3, &Origin::Stage(0), "out/app", &copy.unwrap())
     }
 
     #[test]
@@ -236,6 +241,7 @@ mod tests {
         std::os::unix::fs::symlink("one.txt", at("two.txt")).unwrap();
         let listed = |source: &str, name: Option<&str>| {
             let extraction = Extraction {
+                line: 1,
                 origin: Origin::Stage(0),
                 source: at(source).to_str().unwrap().to_owned(),
                 root: "stage-0/x".to_owned(),

@@ -8,6 +8,7 @@ mod download;
 mod extract;
 mod init;
 mod manage;
+mod pinned;
 mod printer;
 mod project;
 mod registry;
