@@ -262,3 +262,48 @@ def test_nothing_that_is_used_is_deleted(often, tmp_path):
     # By hand the caches, and by schedule the layers of deleted templates.
     wait_until(lambda: team.call("POST", "/templates/gc", {"dryRun": False}).status_code == 200, 30, "a deletion by hand")
     wait_until(lambda: layers_of(often) <= before, 60, f"all layers of the walk are deleted: {layers_of(often) - before}")
+
+
+def test_a_host_that_always_builds_is_collected(often):
+    """Beside builds that never pause, what nothing uses goes, and a build keeps what only it knows: a base that was deleted."""
+    team = Team(often.url)
+    builds, ended, failures = RawBuilds(team), threading.Event(), []
+
+    def always() -> None:
+        while not ended.is_set():
+            status = builds.run(step("RUN", f"sleep 2; echo {mark()}"), deadline_s=180)
+            if status["status"] != "ready":
+                failures.append(status)
+                return
+
+    note = mark()
+    parent = builds.run(step("RUN", f"echo {note} > /opt/note", "root"))
+    before = layers_of(often)
+    other = builds.run(step("RUN", f"echo {mark()} > /opt/note", "root"))
+    assert parent["status"] == other["status"] == "ready", (parent, other)
+    unused = layers_of(often) - before
+    assert len(unused) == 1
+    clients = [threading.Thread(target=always) for _ in range(3)]
+    try:
+        for client in clients:
+            client.start()
+            time.sleep(0.7)
+        ids = builds.begin()
+        steps = [step("RUN", "echo begun; sleep 20", "root"), step("RUN", "cp /opt/note /srv/copied", "root")]
+        assert team.call("POST", f"/v2/templates/{ids[0]}/builds/{ids[1]}", {"steps": steps, "fromTemplate": parent["templateID"]}).status_code == 202
+        log = lambda: team.call("GET", f"/templates/{ids[0]}/builds/{ids[1]}/status").text  # noqa: E731
+        wait_until(lambda: "[stdout]: begun" in log(), 120, "the first step")
+        for template in (parent, other):
+            assert team.call("DELETE", f"/templates/{template['templateID']}").status_code == 204
+        wait_until(lambda: not unused & layers_of(often), 120, "the layer of a deleted template is deleted")
+        child = builds.told(ids, deadline_s=180)
+        assert child["status"] == "ready", child["reason"]
+        box = Sandbox.create(ids[0], timeout=60, api_key=team.key)
+        assert box.commands.run("cat /opt/note /srv/copied").stdout == f"{note}\n{note}\n"
+        box.kill()
+    finally:
+        ended.set()
+        for client in clients:
+            client.join()
+        builds.clear()
+    assert not failures, failures

@@ -81,9 +81,9 @@ impl Menu {
         if name.starts_with(LayerStore::WRITTEN_PREFIX) {
             return Ok(self.backend.remove_layer(&name).await.map(done)?);
         }
-        let mut kept: HashSet<String> = self.backend.layer_names().into_iter().collect();
-        kept.remove(&name);
-        self.collect(kept).await.map(|_| Answer::Done.into())
+        let directory = self.backend.layer_dir();
+        let remove = move || LayerStore::open(&directory)?.remove(&name);
+        blocking(move || remove().map_err(io::Error::other)).await.map(done)
     }
 
     async fn collect(&self, used: HashSet<String>) -> Result<Vec<String>> {

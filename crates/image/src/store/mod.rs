@@ -92,16 +92,37 @@ impl LayerStore {
         let _lock = self.lock()?;
         let mut removed = Vec::new();
         for name in names.into_iter().filter(is_unused) {
-            let Some(_exclusive) = importing::try_own(&self.directory.join(&name))? else { continue };
-            // Renamed first: a partly deleted layer must never be taken for a complete one.
-            let (path, hidden) =
-                (self.directory.join(&name), self.directory.join(format!("{REMOVING_PREFIX}{name}")));
-            std::fs::rename(&path, &hidden).map_err(Error::path("remove", &path))?;
-            self.sync()?;
-            std::fs::remove_dir_all(&hidden).map_err(Error::path("remove", &hidden))?;
-            removed.push(name);
+            if self.remove_unleased(&name)? {
+                removed.push(name);
+            }
         }
         Ok(removed)
+    }
+
+    /// Removes the layer of this name, a plain file name, unless it is leased. A missing one is no error. Others are not touched, not even
+    /// those that appear meanwhile, and neither are layers whose names start with [`LayerStore::WRITTEN_PREFIX`].
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process is building here; another error when the layer cannot be removed.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let is_plain = !name.is_empty() && !name.starts_with('.') && !name.contains('/');
+        if !is_plain || name.starts_with(Self::WRITTEN_PREFIX) || !self.directory.join(name).is_dir() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        self.remove_unleased(name).map(|_| ())
+    }
+
+    /// Removes a layer of a locked store. False if it is leased or missing.
+    fn remove_unleased(&self, name: &str) -> Result<bool> {
+        let Some(_exclusive) = importing::try_own(&self.directory.join(name))? else { return Ok(false) };
+        // Renamed first: a partly deleted layer must never be taken for a complete one.
+        let (path, hidden) =
+            (self.directory.join(name), self.directory.join(format!("{REMOVING_PREFIX}{name}")));
+        std::fs::rename(&path, &hidden).map_err(Error::path("remove", &path))?;
+        self.sync()?;
+        std::fs::remove_dir_all(&hidden).map_err(Error::path("remove", &hidden))?;
+        Ok(true)
     }
 
     /// Free space for layers, MiB.
@@ -225,6 +246,24 @@ mod tests {
         left.sort();
         assert_eq!(left, [".lock", "base-2", "t-1"]);
         assert!(store.collect(&used).unwrap().is_empty());
+    }
+
+    #[test]
+    fn one_layer_is_removed_and_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LayerStore::open(&dir.path().join("layers")).unwrap();
+        for name in ["oci-1", "oci-2", "t-1", "../outside"] {
+            std::fs::create_dir(dir.path().join("layers").join(name)).unwrap();
+        }
+        for name in ["oci-1", "t-1", "oci-3", ".", "", "../outside"] {
+            store.remove(name).unwrap();
+        }
+        let mut left = store.names().unwrap();
+        left.sort();
+        assert_eq!(left, [".lock", "oci-2", "t-1"]);
+        assert!(dir.path().join("outside").exists());
+        let _lock = store.lock().unwrap();
+        assert!(matches!(store.remove("oci-2"), Err(Error::Busy { .. })));
     }
 
     #[test]

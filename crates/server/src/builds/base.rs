@@ -57,7 +57,9 @@ impl Engine<'_> {
         let (base, text, cached) = match &self.job.order.spec.from {
             BuildBase::Image(reference) => match own_template(reference) {
                 Some(name) => {
+                    let look = self.job.uses.look().await;
                     let template = self.shared.templates.builtin(name).await?;
+                    look.keep(template.layers.iter().map(String::as_str));
                     (self.of_template(template), format!("FROM {reference}"), true)
                 }
                 None => {
@@ -77,10 +79,14 @@ impl Engine<'_> {
                 let parsed: Reference = reference
                     .parse()
                     .map_err(|_| Failure::new(format!("template '{reference}' not found")))?;
+                let look = self.job.uses.look().await;
                 let template = self.shared.templates.resolve(team, &parsed).await?;
+                look.keep(template.build.layers.iter().map(String::as_str));
                 (self.of_template(template.build), format!("FROM TEMPLATE {reference}"), true)
             }
         };
+        // Layers of images are leased until the end of the build's work.
+        self.job.uses.keep(base.layers.iter().map(String::as_str));
         let cached = if cached { "CACHED " } else { "" };
         log.write(LogLevel::Info, Some(BASE), format!("{cached}[base] {text} [{}]", base.key));
         for layer in &base.layers {

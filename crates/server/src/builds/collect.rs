@@ -1,5 +1,5 @@
-//! Deleting what builds no longer use: cached steps, layers, uploaded files and logs. It happens only while no build is in
-//! progress, so that a build keeps what it has looked up.
+//! Deleting what builds no longer use: cached steps, layers, uploaded files and logs. By schedule it happens beside builds, and what they have
+//! looked up stays (see [`super::in_use`]). By hand it takes all that a team has cached, and happens only while no build is in progress.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -37,16 +37,23 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 async fn collect(shared: &Arc<Shared>) -> Result<()> {
     shared.store.expire_builds().await?;
-    let Ok(_guard) = shared.collecting.try_write() else { return Ok(()) };
-    let mut snapshots = shared.store.expire_steps(None, clock::now() - UNUSED_TIME).await?;
+    let mut large = Vec::new();
     for team in shared.store.teams_with_steps().await? {
         if is_large(shared, team).await? {
-            snapshots
-                .extend(shared.store.expire_steps(Some(team), clock::now() - UNUSED_TIME_WHEN_LARGE).await?);
+            large.push(team);
         }
     }
+    let deleting = shared.in_use.deleting().await;
+    let in_use = deleting.in_use();
+    let mut snapshots = shared.store.expire_steps(None, clock::now() - UNUSED_TIME, &in_use).await?;
+    for team in large {
+        let since = clock::now() - UNUSED_TIME_WHEN_LARGE;
+        snapshots.extend(shared.store.expire_steps(Some(team), since, &in_use).await?);
+    }
+    delete_layers(shared, &in_use).await?;
+    drop(deleting);
+    // No row names them any more, so that no build can look them up.
     delete_snapshots(shared, snapshots).await;
-    delete_layers(shared).await?;
     for build in log::builds(&shared.logs) {
         if shared.store.build_row(build).await?.is_none() {
             // Deleted meanwhile, or tried again later.
@@ -85,15 +92,16 @@ impl Builds {
 }
 
 async fn by_hand(shared: &Arc<Shared>, team: Uuid, is_dry: bool) -> Result<Garbage> {
-    let guard = tokio::time::timeout(PATIENCE, shared.collecting.write());
+    let guard = tokio::time::timeout(PATIENCE, shared.busy.write());
     let _guard = guard.await.map_err(|_| Error::BuildsInProgress)?;
+    let _deleting = shared.in_use.deleting().await;
     let snapshots = shared.store.step_snapshots_of(team).await?;
     let unused = unused_layers(shared, Some(team)).await?;
     let garbage = measure(shared, team, snapshots, &unused, is_dry).await;
     if is_dry {
         return Ok(garbage);
     }
-    let expired = shared.store.expire_steps(Some(team), clock::now()).await?;
+    let expired = shared.store.expire_steps(Some(team), clock::now(), &HashSet::new()).await?;
     delete_snapshots(shared, expired).await;
     if unused.is_empty() {
         return Ok(garbage);
@@ -140,8 +148,8 @@ pub(super) async fn delete_snapshots(shared: &Shared, names: impl IntoIterator<I
 }
 
 /// Deletes layers that were not in use the last time either: a sandbox of a deleted template may be starting.
-async fn delete_layers(shared: &Shared) -> Result<()> {
-    let unused = unused_layers(shared, None).await?;
+async fn delete_layers(shared: &Shared, in_use: &HashSet<String>) -> Result<()> {
+    let unused = &unused_layers(shared, None).await? - in_use;
     let before = {
         let mut unused_layers = shared.unused_layers.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *unused_layers, unused.clone())

@@ -199,6 +199,7 @@ impl<'a> Engine<'a> {
     async fn cached(&self, base: &Base, phases: &[Phase]) -> Result<(State, usize), Failure> {
         let team = self.job.order.team.id;
         let usable = phases.iter().take_while(|phase| phase.may_be_cached).count();
+        let look = self.job.uses.look().await;
         for index in (0..usable).rev() {
             let Some(found) = self.shared.store.cached_step(team, &phases[index].key.to_string()).await?
             else {
@@ -210,6 +211,7 @@ impl<'a> Engine<'a> {
             let mut state = base.state();
             state.context = found.context;
             if let Some(snapshot) = found.snapshot {
+                look.keep([snapshot.as_str()]);
                 state.name.clone_from(&snapshot);
                 state.files = Files::Snapshot(snapshot);
             }
@@ -223,6 +225,7 @@ impl<'a> Engine<'a> {
         if wrote {
             let snapshot = format!("s-{}", Uuid::new_v4().simple());
             self.snapshot(&snapshot).await?;
+            self.job.uses.keep([snapshot.as_str()]);
             state.name.clone_from(&snapshot);
             state.files = Files::Snapshot(snapshot);
             crash::point("build.snapshot");

@@ -29,8 +29,9 @@ impl Builds {
         let image = Archived::image(record, name);
         let (sender, pieces) = mpsc::channel(WAITING);
         let shared = self.shared.clone();
-        // Nothing is deleted while this is held.
-        let used = shared.collecting.clone().read_owned().await;
+        let busy = shared.busy.clone().read_owned().await;
+        let uses = shared.in_use.uses();
+        uses.look().await.keep(record.layers.iter().map(String::as_str));
         let opened = shared.backend.open_files(&record.layers, &record.files()).await;
         let failed = |source| Error::Export { build: record.build_id, source };
         let opened = opened.map_err(failed)?;
@@ -47,7 +48,7 @@ impl Builds {
                 );
                 let _ = sender.send(Err(error)).await;
             }
-            drop(used);
+            drop((busy, uses));
         });
         Ok(pieces)
     }

@@ -34,7 +34,10 @@ impl Engine<'_> {
             key = key.then(["interpreter"].into_iter().chain(env));
         }
         let layer = format!("{}{}", LayerStore::WRITTEN_PREFIX, key.short());
+        let look = self.job.uses.look().await;
+        look.keep([layer.as_str()]);
         let is_there = self.shared.backend.has_layer(&path(&layer)).await?;
+        drop(look);
         self.note(if is_there { "CACHED " } else { "" }, &format!("Finalizing template build [{key}]"));
         if !is_there {
             self.publish(&layer, &state).await?;

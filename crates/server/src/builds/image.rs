@@ -52,10 +52,12 @@ pub(super) async fn pull(shared: &Shared, job: &Job<'_>, reference: &str) -> Res
     };
     let is_lost = job.order.is_resumed && matches!(error, oci::Error::Denied(_));
     let may_be_old = is_lost || (matches!(error, oci::Error::Unreachable { .. }) && !job.order.spec.force);
+    let look = job.uses.look().await;
     if may_be_old
         && let Some(image) = shared.store.cached_image(team, reference).await?
         && shared.backend.has_layer(&image.layer).await?
     {
+        look.keep([image.layer.as_str()]);
         let text = format!("[base] {error}: the image is used that was pulled before");
         job.log.write(LogLevel::Warn, Some(BASE), text);
         return Ok(Pulled { image, archived: None, was_there: true, lease: None });

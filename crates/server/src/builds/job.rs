@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::engine::{Engine, Finished};
 use super::failure::Failure;
+use super::in_use::Uses;
 use super::log::BuildLog;
 use super::{Active, Shared};
 use crate::domain::build::{BuildSecrets, BuildSpec, LogLevel, RegistryCredentials};
@@ -42,6 +43,8 @@ pub(super) struct Job<'a> {
     pub memory_mib: u64,
     pub disk_mib: u64,
     pub log: &'a BuildLog,
+    /// Layers and snapshots that the build has looked up, until a row names them.
+    pub uses: Uses,
 }
 
 /// Runs a build to its end, or until the server stops.
@@ -66,7 +69,7 @@ async fn try_run(shared: &Shared, order: &Order, active: &Active) -> Result<()> 
         finished = in_turn(shared, &job) => finished,
     };
     match finished {
-        Ok((finished, _used)) => finish(shared, &job, finished, began).await,
+        Ok((finished, _busy)) => finish(shared, &job, finished, began).await,
         Err(failure) => {
             let reason = failure.reason(order.build);
             let text = format!("Build failed: {}", reason.message);
@@ -89,10 +92,11 @@ async fn job<'a>(shared: &Shared, order: &'a Order, active: &'a Active) -> Resul
         memory_mib: row.memory_mib,
         disk_mib: row.disk_mib,
         log: &active.log,
+        uses: shared.in_use.uses(),
     })
 }
 
-/// Waits for the turn of a build, and builds. The guard keeps the layers until a row names them.
+/// Waits for the turn of a build, and builds. The guard keeps off deletions by hand until a row names the layers.
 async fn in_turn<'s>(
     shared: &'s Shared,
     job: &Job<'_>,
@@ -114,10 +118,10 @@ async fn in_turn<'s>(
         job.log.write(LogLevel::Info, None, format!("Waiting for {others} other {builds} of this server"));
     }
     place.turn().await;
-    let used = shared.collecting.read().await;
+    let busy = shared.busy.read().await;
     crash::point("build.begun");
     let built = tokio::time::timeout(shared.settings.timeout, Engine::new(shared, job).run()).await;
-    built.unwrap_or_else(|_| Err(Failure::new(TIMED_OUT))).map(|finished| (finished, used))
+    built.unwrap_or_else(|_| Err(Failure::new(TIMED_OUT))).map(|finished| (finished, busy))
 }
 
 async fn finish(shared: &Shared, job: &Job<'_>, finished: Finished, began: Instant) -> Result<()> {

@@ -6,7 +6,7 @@
 //! | a build from its start to its end | `job`, `turns`, `recover`, `limits`, `failure` |
 //! | its phases | `engine`, `base`, `image`, `archived`, `provision`, `interpreter`, `finish` |
 //! | its steps | `steps`, `execute`, `mounts`, `variables`, `keys`, `guest` |
-//! | what is kept | `log`, `file_sets`, `collect` |
+//! | what is kept | `log`, `file_sets`, `in_use`, `collect` |
 //! | a template as an archive | `export`, `archived` |
 
 mod archived;
@@ -20,6 +20,7 @@ mod file_sets;
 mod finish;
 mod guest;
 mod image;
+mod in_use;
 mod interpreter;
 mod job;
 mod keys;
@@ -50,6 +51,7 @@ use crate::{Error, Result};
 
 pub use collect::Garbage;
 pub use file_sets::FileSets;
+use in_use::InUse;
 pub use limits::BuildSettings;
 use log::BuildLog;
 use turns::Turns;
@@ -69,8 +71,10 @@ struct Shared {
     logs: PathBuf,
     file_sets: FileSets,
     turns: Turns,
-    /// Read by builds in progress; written while unused things are deleted.
-    collecting: Arc<RwLock<()>>,
+    /// Read by builds and exports in progress; written by a deletion by hand, which takes cached steps that builds may need.
+    busy: Arc<RwLock<()>>,
+    /// What builds and exports in progress use.
+    in_use: Arc<InUse>,
     active: Mutex<HashMap<Uuid, Arc<Active>>>,
     /// Layers that nothing used when unused things were last deleted.
     unused_layers: Mutex<HashSet<String>>,
@@ -101,7 +105,8 @@ impl Builds {
             backend,
             templates,
             settings,
-            collecting: Arc::default(),
+            busy: Arc::default(),
+            in_use: Arc::default(),
             active: Mutex::default(),
             unused_layers: Mutex::default(),
             tasks: TaskTracker::new(),

@@ -81,16 +81,23 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes the steps and images, of one team or of all, that were last used before `time`. Returns the snapshots that no
-    /// row names any more.
-    pub(crate) async fn expire_steps(&self, team: Option<Uuid>, time: Timestamp) -> Result<Vec<String>> {
+    /// Deletes the steps and images, of one team or of all, that were last used before `time`, but for steps whose snapshots are among
+    /// `kept`. Returns the snapshots that no row names any more.
+    pub(crate) async fn expire_steps(
+        &self,
+        team: Option<Uuid>,
+        time: Timestamp,
+        kept: &HashSet<String>,
+    ) -> Result<Vec<String>> {
         let team = team.map(|team| team.to_string());
         let mut transaction = self.write.begin().await?;
         let expired = sqlx::query(
-            "DELETE FROM step_cache WHERE used_at < $1 AND ($2 IS NULL OR team_id = $2) RETURNING snapshot",
+            "DELETE FROM step_cache WHERE used_at < $1 AND ($2 IS NULL OR team_id = $2) \
+             AND (snapshot IS NULL OR snapshot NOT IN (SELECT value FROM json_each($3))) RETURNING snapshot",
         )
         .bind(time.as_microsecond())
         .bind(&team)
+        .bind(json(kept)?)
         .fetch_all(&mut *transaction)
         .await?;
         sqlx::query("DELETE FROM image_cache WHERE used_at < $1 AND ($2 IS NULL OR team_id = $2)")
@@ -245,8 +252,13 @@ mod tests {
         assert_eq!(store.insert_step(team, &step("b", Some("s-2"))).await.unwrap(), ["s-1"]);
         assert_eq!(store.step_snapshots().await.unwrap(), HashSet::from(["s-2".to_owned()]));
         let later = clock::now() + Duration::from_secs(1);
-        assert!(store.expire_steps(Some(Uuid::new_v4()), later).await.unwrap().is_empty());
-        assert_eq!(store.expire_steps(None, later).await.unwrap(), ["s-2"]);
+        let (none, used) = (HashSet::new(), HashSet::from(["s-2".to_owned(), "t-1".to_owned()]));
+        assert!(store.expire_steps(Some(Uuid::new_v4()), later, &none).await.unwrap().is_empty());
+        assert!(store.expire_steps(None, later, &used).await.unwrap().is_empty());
+        assert!(store.cached_step(team, "a").await.unwrap().is_some(), "its snapshot is in use");
+        assert!(store.cached_step(team, "c").await.unwrap().is_none(), "it has no snapshot");
+        let later = clock::now() + Duration::from_secs(1);
+        assert_eq!(store.expire_steps(None, later, &none).await.unwrap(), ["s-2"]);
         assert!(store.cached_step(team, "a").await.unwrap().is_none());
     }
 

@@ -13,18 +13,21 @@ use sandcove_isolate::fake::Operation;
 use sandcove_wire::boot::AGENT_PORT;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::support::{Server, wait_until};
 
 /// Commands that the double of the agent was asked to run, in order.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Agent {
     commands: Arc<Mutex<Vec<String>>>,
+    /// Has a permit once `hold` may end.
+    held: Arc<Semaphore>,
 }
 
 impl Agent {
     async fn start(server: &Server) -> Self {
-        let agent = Self::default();
+        let agent = Self { commands: Arc::default(), held: Arc::new(Semaphore::new(0)) };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         server.fake.listen(AGENT_PORT, listener.local_addr().unwrap());
         let router = Router::new()
@@ -44,7 +47,8 @@ impl Agent {
     }
 }
 
-/// Answers as a program would: `exit N` ends with N, `say X` writes X, `wait` never ends; steps of the agent succeed.
+/// Answers as a program would: `exit N` ends with N, `say X` writes X, `wait` never ends, `hold` ends when the test says so; steps of the
+/// agent succeed.
 async fn run(State(agent): State<Agent>, body: Bytes) -> Body {
     let request: Value = serde_json::from_slice(&body[5..]).unwrap();
     let process = &request["process"];
@@ -65,6 +69,9 @@ async fn run(State(agent): State<Agent>, body: Bytes) -> Body {
     envelope(&mut text, 2, &json!({}));
     if last == "wait" {
         std::future::pending::<()>().await;
+    }
+    if last == "hold" {
+        let _permit = agent.held.acquire().await.unwrap();
     }
     Body::from(text)
 }
@@ -272,4 +279,39 @@ async fn builds_wait_for_their_turn_and_say_so() {
     assert_eq!(server.app.builds().cancel(&[first.parse().unwrap()], "build was cancelled"), 1);
     assert_eq!(ended(&server, &template, &second).await["status"], "ready");
     assert_eq!(ended(&server, &third.0, &third.1).await["status"], "ready");
+}
+
+/// The layers that builds have made.
+fn layers(server: &Server) -> Vec<String> {
+    server.fake.layer_names()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unused_layers_are_deleted_beside_a_build_that_keeps_its_own() {
+    let server = Server::with(|config| config.gc_interval = Duration::from_millis(20)).await;
+    let agent = Agent::start(&server).await;
+    let spec = |from: &str, command: &str| json!({ "fromTemplate": from, "steps": [run_step(command)] });
+    assert_eq!(build(&server, "parent", spec("base", "say parent")).await["status"], "ready");
+    let [parent] = layers(&server).try_into().unwrap();
+    assert_eq!(build(&server, "other", spec("base", "say other")).await["status"], "ready");
+    let other = layers(&server).into_iter().find(|layer| *layer != parent).unwrap();
+    let (template, child) = begin(&server, "child", spec("parent", "hold")).await;
+    wait_until("the command runs", || agent.commands().contains(&"hold".to_owned())).await;
+    // From now on only the build knows the layer of its base.
+    for name in ["parent", "other"] {
+        assert_eq!(server.call("DELETE", &format!("/templates/{name}"), json!({})).await.status, 204);
+    }
+    wait_until("the layer that nothing uses is deleted", || !layers(&server).contains(&other)).await;
+    assert!(layers(&server).contains(&parent), "the build has looked it up");
+    assert_eq!(status(&server, &template, &child).await["status"], "building");
+    agent.held.add_permits(1);
+    assert_eq!(ended(&server, &template, &child).await["status"], "ready");
+    let id = server.id(json!({ "templateID": "child" })).await;
+    let used = server.fake.spec(&id.parse().unwrap()).unwrap().blueprint.layers.clone();
+    assert!(used.iter().any(|path| path.to_string_lossy().contains(&parent)), "{used:?}");
+    assert!(layers(&server).contains(&parent), "the template needs it");
+    assert_eq!(server.call("DELETE", &format!("/sandboxes/{id}"), json!({})).await.status, 204);
+    assert_eq!(server.call("DELETE", "/templates/child", json!({})).await.status, 204);
+    // The step that the build has cached begins with the layer of its base.
+    wait_until("the layer of the template is deleted", || layers(&server) == [parent.as_str()]).await;
 }
