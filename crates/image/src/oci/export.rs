@@ -1,5 +1,7 @@
 //! Writes a tree as an archive of an OCI layout with one layer, for [`import_archive`](super::import_archive) and other readers of OCI
-//! images. The digest of a layer stands before its data, so the tree is read twice: once to compute the digest, once to write.
+//! images. The name of a layer is its digest and stands before its data, so the tree is read twice: once to compute the digest, once to
+//! write. One pass would need a copy of the layer on disk, or the data under another name first and a link to it: readers that take an
+//! archive as a stream, such as containerd, ignore links.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, CString};
