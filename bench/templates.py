@@ -5,7 +5,7 @@
 
 Starts a server of its own. The import needs Debian's `docker-registry`, `skopeo` and `umoci`: they serve, and unpack in turn with the
 server, an image of 2 GB of files of this machine's /usr in four layers. Each time the configuration is another, so that nothing is there
-already. What the others write is on the same file system and synced, as the server's is. Prints Markdown.
+already, and the two take turns at going first. What the others write is on the same file system and synced, as the server's is. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from harness.images import directory, program, symlink, tarball  # noqa: E402
+from harness.memory import agent_of, peak_mib, reset_peak, status_mib  # noqa: E402
 from harness.pool import btrfs  # noqa: E402
 from harness.real_images import RealRegistry, run  # noqa: E402
 from harness.server import Server  # noqa: E402
@@ -29,12 +31,6 @@ from harness.server import Server  # noqa: E402
 DATA_DIR = Path(os.environ.get("SANDCOVE_BENCH_DATA_DIR", "/var/lib/sandcove-bench"))
 LAYERS, LAYER_BYTES, ROUNDS = 4, 512 << 20, 3
 SANDBOXES, TEMPLATES = 100, 20
-
-
-def resident(server: Server) -> tuple[int, int]:
-    """MiB of the server's process, now and at most."""
-    lines = dict(line.split(":", 1) for line in Path(f"/proc/{server.pid}/status").read_text().splitlines())
-    return tuple(int(lines[name].split()[0]) >> 10 for name in ("VmRSS", "VmHWM"))
 
 
 def used(server: Server) -> int:
@@ -45,9 +41,14 @@ def used(server: Server) -> int:
 
 
 def large_image(layout: Path, scratch: Path) -> int:
-    """Files of /usr, in layers; the size of the files."""
+    """Files of /usr, in layers, and BusyBox in one below, so that a sandbox can read them; the size of the files."""
     run("umoci", "init", "--layout", layout)
     run("umoci", "new", "--image", f"{layout}:base")
+    programs = scratch / "programs.tar"
+    busybox = Path(shutil.which("busybox") or "").read_bytes()
+    links = [symlink(f"bin/{name}", "busybox") for name in ("sh", "find", "cat", "wc")]
+    programs.write_bytes(tarball(directory("bin"), program("bin/busybox", busybox), *links))
+    run("umoci", "raw", "add-layer", "--image", f"{layout}:base", programs)
     paths = (Path(top) / name for top, _, names in sorted(os.walk("/usr")) for name in sorted(names))
     total = 0
     for number in range(LAYERS):
@@ -66,44 +67,70 @@ def large_image(layout: Path, scratch: Path) -> int:
 
 
 def imports(server: Server) -> None:
-    from e2b import Template
-
-    with tempfile.TemporaryDirectory(dir=DATA_DIR) as directory, RealRegistry(server.registry_port, Path(directory) / "registry") as registry:
-        scratch, peer = Path(directory), server.data_dir / "pool/bench"
+    with tempfile.TemporaryDirectory(dir=DATA_DIR) as place, RealRegistry(server.registry_port, Path(place) / "registry") as registry:
+        scratch, peer = Path(place), server.data_dir / "pool/bench"
         size = large_image(scratch / "layout", scratch)
-        before = resident(server)
+        before = reset_peak(server.pid)
         print(f"\nImport of {size / 1e9:.2f} GB of files in {LAYERS} layers, seconds, load {os.getloadavg()[0]:.1f} at the begin:\n")
-        print("| round | Sandcove | skopeo copy | umoci unpack | sync | skopeo + umoci + sync |\n| --- | ---: | ---: | ---: | ---: | ---: |")
-        ours, theirs = [], []
+        print("| round | Sandcove | skopeo copy | umoci unpack | sync | skopeo + umoci + sync | load |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+        ours, theirs, rows = [], [], []
         for number in range(ROUNDS):
             tag = f"round{number}"
             run("umoci", "config", "--image", f"{scratch}/layout:base", "--tag", tag, "--config.label", f"round={number}")
             reference = f"{registry.host}/large:{tag}"
             run("skopeo", "--insecure-policy", "copy", "-q", "--dest-tls-verify=false", f"oci:{scratch}/layout:{tag}", f"docker://{reference}")
-            times = {}
-
-            def note(entry) -> None:
-                if "Pulling image" in entry.message:
-                    times["begin"] = entry.timestamp
-                elif "builder" in entry.message or "DEFAULT USER" in entry.message or "FROM " in entry.message:
-                    times.setdefault("end", entry.timestamp)
-
-            Template.build(Template().from_image(reference), f"large-{number}", on_build_logs=note)
-            ours.append((times["end"] - times["begin"]).total_seconds())
-            peer.mkdir()
-            began = time.monotonic()
-            run("skopeo", "--insecure-policy", "copy", "-q", "--src-tls-verify=false", f"docker://{reference}", f"oci:{peer}/layout:{tag}")
-            copied = time.monotonic()
-            run("umoci", "unpack", "--image", f"{peer}/layout:{tag}", peer / "bundle")
-            unpacked = time.monotonic()
-            run("sync", "-f", peer)
-            synced = time.monotonic()
-            shutil.rmtree(peer)
-            theirs.append(synced - began)
-            print(f"| {number + 1} | {ours[-1]:.1f} | {copied - began:.1f} | {unpacked - copied:.1f} | {synced - unpacked:.1f} | {theirs[-1]:.1f} |", flush=True)
+            # The second one finds the registry's files in the page cache: they take turns.
+            sides = {"sandcove": lambda: ours.append(import_seconds(reference, number)), "others": lambda: rows.append(others(reference, tag, peer))}
+            for side in sorted(sides, reverse=number % 2 == 0):
+                sides[side]()
+            copied, unpacked, synced = rows[-1]
+            theirs.append(sum(rows[-1]))
+            print(f"| {number + 1} | {ours[-1]:.1f} | {copied:.1f} | {unpacked:.1f} | {synced:.1f} | {theirs[-1]:.1f} | {os.getloadavg()[0]:.1f} |", flush=True)
         mine, other = statistics.median(ours), statistics.median(theirs)
         print(f"\nMedian {mine:.1f} s ({size / mine / 1e6:.0f} MB/s) and {other:.1f} s: {other / mine:.1f} times as fast.")
-        print(f"Resident memory of the server: {before[0]} MiB before, {resident(server)[0]} MiB after, {resident(server)[1]} MiB at most.")
+        peak, after = peak_mib(server.pid), status_mib(server.pid, "VmRSS")
+        print(f"Resident memory of the server: {before} MiB before, {peak} MiB at most, {after} MiB after {ROUNDS} imports.")
+        agents = {name: agent_peak(server, name) for name in ("base", f"large-{ROUNDS - 1}")}
+        print(f"Resident memory of agents, at most, once a command has read every file: {', '.join(f'{name} {mib} MiB' for name, mib in agents.items())}.")
+
+
+def import_seconds(reference: str, number: int) -> float:
+    """The time from the begin of the import in the log of a build to its end."""
+    from e2b import Template
+
+    times = {}
+
+    def note(entry) -> None:
+        if "Pulling image" in entry.message:
+            times["begin"] = entry.timestamp
+        elif "builder" in entry.message or "DEFAULT USER" in entry.message or "FROM " in entry.message:
+            times.setdefault("end", entry.timestamp)
+
+    Template.build(Template().from_image(reference), f"large-{number}", on_build_logs=note)
+    return (times["end"] - times["begin"]).total_seconds()
+
+
+def others(reference: str, tag: str, peer: Path) -> tuple[float, float, float]:
+    """Seconds of `skopeo copy`, `umoci unpack` and a sync, on the file system of the server."""
+    peer.mkdir()
+    began = time.monotonic()
+    run("skopeo", "--insecure-policy", "copy", "-q", "--src-tls-verify=false", f"docker://{reference}", f"oci:{peer}/layout:{tag}")
+    copied = time.monotonic()
+    run("umoci", "unpack", "--image", f"{peer}/layout:{tag}", peer / "bundle")
+    unpacked = time.monotonic()
+    run("sync", "-f", peer)
+    synced = time.monotonic()
+    shutil.rmtree(peer)
+    return copied - began, unpacked - copied, synced - unpacked
+
+
+def agent_peak(server: Server, template: str) -> int:
+    """The largest resident size of the agent of a sandbox that has read all its data, MiB."""
+    from e2b import Sandbox
+
+    with Sandbox.create(template, timeout=600) as box:
+        box.commands.run("find /data -type f -exec cat {} + 2>/dev/null | wc -c", user="root", timeout=600)
+        return peak_mib(agent_of(server, box))
 
 
 def creates(server: Server) -> None:

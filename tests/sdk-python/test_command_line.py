@@ -44,9 +44,9 @@ def command_line(server, *arguments: str) -> list[str]:
     return [BINARY, "--data-dir", str(server.data_dir), *arguments]
 
 
-def sandcove(server, *arguments: str, stdin: str = "", **options) -> subprocess.CompletedProcess[str]:
+def sandcove(server, *arguments: str, stdin: str = "", timeout: float = 120, **options) -> subprocess.CompletedProcess[str]:
     command = command_line(server, *arguments)
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, **options)
 
 
 def without_a_word(**variables: str) -> dict[str, str]:

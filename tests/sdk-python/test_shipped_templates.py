@@ -130,7 +130,8 @@ def test_an_unknown_server_fails_the_build_that_adds_it(gateway):
 @pytest.mark.skipif("SANDCOVE_TEST_DESKTOP" not in os.environ, reason="SANDCOVE_TEST_DESKTOP is not set")
 def test_a_desktop_has_what_its_package_calls(server):
     """The commands of `e2b-desktop` 2.7.2, whose `create` and `stream` need them."""
-    built = sandcove(server, "template", "build", "--builtin", "desktop")
+    # Some 300 MB of packages.
+    built = sandcove(server, "template", "build", "--builtin", "desktop", timeout=1800)
     assert built.returncode == 0, built.stderr
     with Sandbox.create("desktop", envs={"DISPLAY": ":0"}, timeout=300) as sandbox:
         run = sandbox.commands.run
