@@ -8,7 +8,7 @@ import {
   AuthenticationError, CommandExitError, InvalidArgumentError, NotFoundError, Sandbox, SandboxError, TimeoutError,
 } from 'e2b'
 
-async function until(condition, what, deadlineMs = 10_000) {
+async function until(condition, what, deadlineMs = 60_000) {
   const end = Date.now() + deadlineMs
   while (!(await condition())) {
     assert.ok(Date.now() < end, `${what} did not come true`)
@@ -25,7 +25,7 @@ const exits = (exitCode, more = {}) => (error) => {
 
 describe('commands', () => {
   let box
-  before(async () => { box = await Sandbox.create({ timeoutMs: 300_000 }) })
+  before(async () => { box = await Sandbox.create({ timeoutMs: 1_200_000 }) })
   after(() => box.kill())
 
   test('output, exit code and callbacks', async () => {
@@ -61,7 +61,7 @@ describe('commands', () => {
     const seen = createHash('sha256')
     let length = 0
     const take = (piece) => { seen.update(piece); length += piece.length }
-    await box.commands.run(`yes '${line.trim()}' | head -c ${size}`, { onStdout: take, timeoutMs: 120_000 })
+    await box.commands.run(`yes '${line.trim()}' | head -c ${size}`, { onStdout: take, timeoutMs: 600_000 })
     const expected = createHash('sha256')
     const block = line.repeat((1 << 20) / line.length)
     for (let i = 0; i < 100; i++) expected.update(block)
@@ -75,7 +75,7 @@ describe('commands', () => {
     await command.sendStdin(Buffer.from('two\n'))
     await command.closeStdin()
     assert.equal((await command.wait()).stdout, 'öne\ntwo\n')
-    assert.equal((await box.commands.run('cat; echo end', { timeoutMs: 10_000 })).stdout, 'end\n')
+    assert.equal((await box.commands.run('cat; echo end', { timeoutMs: 60_000 })).stdout, 'end\n')
   })
 
   test('list, kill and connect', async () => {
@@ -87,7 +87,7 @@ describe('commands', () => {
     const joined = await box.commands.connect(command.pid)
     await box.commands.sendStdin(command.pid, 'said\n')
     for (const handle of [joined, command]) await assert.rejects(handle.wait(), exits(5, { stdout: 'said\n' }))
-    const sleeper = await box.commands.run('sleep 30', { background: true })
+    const sleeper = await box.commands.run('sleep 600', { background: true })
     assert.equal(await sleeper.kill(), true)
     await assert.rejects(sleeper.wait(), exits(-1, { error: 'signal: killed' }))
     assert.equal(await box.commands.kill(sleeper.pid), false)
@@ -112,7 +112,7 @@ describe('commands', () => {
   })
 
   test('a timeout ends the command', async () => {
-    await assert.rejects(box.commands.run('echo $$ > /tmp/timed; exec sleep 600', { timeoutMs: 1000 }), TimeoutError)
+    await assert.rejects(box.commands.run('echo $$ > /tmp/timed; exec sleep 600', { timeoutMs: 5000 }), TimeoutError)
     const pid = (await box.files.read('/tmp/timed')).trim()
     await until(async () => !(await box.files.exists(`/proc/${pid}/stat`)), 'the end of the command')
   })
@@ -126,7 +126,8 @@ describe('commands', () => {
 
   test('two hundred streams at once', async () => {
     await Promise.all(Array.from({ length: 200 }, async (_, number) => {
-      const { stdout } = await box.commands.run(`for i in 1 2 3; do echo ${number}-$i; sleep 0.2; done`)
+      const patient = { timeoutMs: 300_000, requestTimeoutMs: 300_000 }
+      const { stdout } = await box.commands.run(`for i in 1 2 3; do echo ${number}-$i; sleep 0.2; done`, patient)
       assert.equal(stdout, [1, 2, 3].map((i) => `${number}-${i}\n`).join(''))
     }))
     assert.deepEqual(await box.commands.list(), [])
@@ -136,7 +137,7 @@ describe('commands', () => {
     let said = ''
     const says = (text) => until(() => said.includes(text), `${text} in ${JSON.stringify(said)}`)
     const onData = (data) => { said += Buffer.from(data).toString() }
-    const terminal = await box.pty.create({ cols: 80, rows: 24, onData, envs: { HELLO: 'there' }, cwd: '/tmp' })
+    const terminal = await box.pty.create({ cols: 80, rows: 24, onData, envs: { HELLO: 'there' }, cwd: '/tmp', timeoutMs: 300_000 })
     const type = (text) => box.pty.sendInput(terminal.pid, Buffer.from(text))
     await type('echo $(stty size)-$HELLO-$PWD\n')
     await says('24 80-there-/tmp')
@@ -144,7 +145,7 @@ describe('commands', () => {
     await type('stty size\n')
     await says('50 132')
     let alsoSaid = ''
-    const joined = await box.pty.connect(terminal.pid, { onData: (data) => { alsoSaid += Buffer.from(data) } })
+    const joined = await box.pty.connect(terminal.pid, { onData: (data) => { alsoSaid += Buffer.from(data) }, timeoutMs: 300_000 })
     await type('echo both-$((3 * 7)); exit 4\n')
     await assert.rejects(terminal.wait(), exits(4))
     await assert.rejects(joined.wait(), exits(4))
@@ -162,8 +163,8 @@ describe('commands', () => {
 })
 
 test('a killed sandbox ends its commands', async () => {
-  const box = await Sandbox.create({ timeoutMs: 60_000 })
-  const command = await box.commands.run('sleep 60', { background: true })
+  const box = await Sandbox.create({ timeoutMs: 300_000 })
+  const command = await box.commands.run('sleep 600', { background: true, timeoutMs: 300_000 })
   const ended = assert.rejects(command.wait(), (error) => {
     assert.ok(error instanceof TimeoutError, String(error))
     assert.match(error.message, /killed or reached its/)

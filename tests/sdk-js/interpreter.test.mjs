@@ -1,18 +1,20 @@
 // The code interpreter through the JavaScript package: every method, callback and kind of result.
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 import { Sandbox } from '@e2b/code-interpreter'
 import { InvalidArgumentError, NotFoundError, SandboxError, TimeoutError } from 'e2b'
 
 let sandbox
 before(async () => {
-  sandbox = await Sandbox.create({ timeoutMs: 300_000 })
+  sandbox = await Sandbox.create({ timeoutMs: 1_200_000 })
 })
 after(() => sandbox.kill())
 
-// The package leaves its timers running after a failure, and the test process with them: a minute, unless told otherwise.
-const run = (code, options) => sandbox.runCode(code, { timeoutMs: 15_000, requestTimeoutMs: 10_000, ...options })
+// The package leaves the second of these timers running after a failure, and the test process with it.
+const patient = { timeoutMs: 120_000, requestTimeoutMs: 60_000 }
+const run = (code, options) => sandbox.runCode(code, { ...patient, ...options })
 
 async function only(code, options) {
   const execution = await run(code, options)
@@ -30,8 +32,24 @@ async function withContext(options, body) {
   }
 }
 
+// Resolves when the next answer begins: that of an execution does when its code is in the queue.
+const nextAnswerBegins = () =>
+  new Promise((resolve, reject) => {
+    const { fetch } = globalThis
+    globalThis.fetch = (...request) => {
+      globalThis.fetch = fetch
+      const answer = fetch(...request)
+      answer.then(resolve, reject)
+      return answer
+    }
+  })
+
 const waitFor = async (path) => {
-  for (let tries = 0; !(await sandbox.files.exists(path)); tries++) assert.ok(tries < 200, `${path} did not come`)
+  const end = Date.now() + 60_000
+  while (!(await sandbox.files.exists(path))) {
+    assert.ok(Date.now() < end, `${path} did not come`)
+    await sleep(20)
+  }
 }
 
 describe('executions', () => {
@@ -46,9 +64,15 @@ describe('executions', () => {
 
   test('callbacks get everything as it comes', async () => {
     const seen = []
+    // A line may come in pieces.
+    const said = (kind) => (message) => {
+      const last = seen.at(-1)
+      if (last?.[0] === kind && last[2] === message.error) last[1] += message.line
+      else seen.push([kind, message.line, message.error])
+    }
     const execution = await run("import sys\nprint('out')\nprint('err', file=sys.stderr)\ndisplay(5)\n1/0", {
-      onStdout: (message) => seen.push(['out', message.line, message.error]),
-      onStderr: (message) => seen.push(['err', message.line, message.error]),
+      onStdout: said('out'),
+      onStderr: said('err'),
       onResult: (result) => seen.push(['result', result.text]),
       onError: (error) => seen.push(['error', error.name, error.value]),
     })
@@ -59,7 +83,7 @@ describe('executions', () => {
       ['error', 'ZeroDivisionError', 'division by zero'],
     ])
     assert.match(execution.error.traceback, /ZeroDivisionError/)
-    assert.deepEqual(execution.logs, { stdout: ['out\n'], stderr: ['err\n'] })
+    assert.deepEqual([execution.logs.stdout.join(''), execution.logs.stderr.join('')], ['out\n', 'err\n'])
   })
 
   test('text arrives unchanged, whatever it holds', async () => {
@@ -75,7 +99,7 @@ describe('executions', () => {
   })
 
   test('magics, shell lines and awaits', async () => {
-    assert.deepEqual((await run('!echo hello')).logs.stdout, ['hello\r\n'])
+    assert.equal((await run('!echo hello')).logs.stdout.join(''), 'hello\r\n')
     assert.equal((await run('%%bash\necho $((6 * 7))')).logs.stdout.join(''), '42\n')
     assert.equal((await run("import asyncio\nawait asyncio.sleep(0.01, 'slept')")).text, 'slept')
   })
@@ -110,12 +134,8 @@ describe('limits and deaths', () => {
     }))
 
   test('a killed sandbox ends its execution', async () => {
-    const doomed = await Sandbox.create({ timeoutMs: 60_000 })
-    const execution = doomed.runCode("print('on', flush=True)\nimport time; time.sleep(60)", {
-      onStdout: () => doomed.kill(),
-      timeoutMs: 15_000,
-      requestTimeoutMs: 10_000,
-    })
+    const doomed = await Sandbox.create({ timeoutMs: 300_000 })
+    const execution = doomed.runCode("print('on', flush=True)\nimport time; time.sleep(600)", { onStdout: () => doomed.kill(), ...patient })
     await assert.rejects(execution, (error) => {
       assert.ok(error instanceof TimeoutError, String(error))
       assert.match(error.message, /sandbox was killed while the request was in progress/)
@@ -149,7 +169,7 @@ describe('contexts', () => {
 
   test('removed while running, end what runs', async () => {
     const context = await sandbox.createCodeContext()
-    const execution = run("open('/tmp/on', 'w').close()\nimport time; time.sleep(30)", { context })
+    const execution = run("open('/tmp/on', 'w').close()\nimport time; time.sleep(600)", { context })
     await waitFor('/tmp/on')
     await sandbox.removeCodeContext(context)
     assert.equal((await execution).error.name, 'UnexpectedEndOfExecution')
@@ -159,7 +179,7 @@ describe('contexts', () => {
     withContext({}, (one) =>
       withContext({}, async (two) => {
         const meet = (me, other) =>
-          `import os, time\nx = ${me}\nopen('/tmp/js-${me}', 'w').close()\nend = time.monotonic() + 10\n` +
+          `import os, time\nx = ${me}\nopen('/tmp/js-${me}', 'w').close()\nend = time.monotonic() + 100\n` +
           `while not os.path.exists('/tmp/js-${other}') and time.monotonic() < end: time.sleep(0.01)\n` +
           `[x, os.path.exists('/tmp/js-${other}')]`
         const met = await Promise.all([run(meet(1, 2), { context: one }), run(meet(2, 1), { context: two })])
@@ -172,8 +192,9 @@ describe('contexts', () => {
       await run('log = []', { context })
       const submitted = []
       for (let number = 0; number < 5; number++) {
+        const queued = nextAnswerBegins()
         submitted.push(run(`import time; log.append(${number}); time.sleep(0.2)`, { context }))
-        await new Promise((done) => setTimeout(done, 50))
+        await Promise.race([queued, submitted.at(-1)])
       }
       await Promise.all(submitted)
       assert.equal((await run('log', { context })).text, '[0, 1, 2, 3, 4]')
@@ -199,13 +220,13 @@ describe('environment variables', () => {
   }
   let coloured
   before(async () => {
-    coloured = await Sandbox.create({ timeoutMs: 120_000, envs: { COLOUR: 'sandbox' } })
+    coloured = await Sandbox.create({ timeoutMs: 1_200_000, envs: { COLOUR: 'sandbox' } })
   })
   after(() => coloured.kill())
 
   for (const [language, program] of Object.entries(read)) {
     test(`of a call win in ${language}, and are gone after it`, async () => {
-      const value = async (name, envs) => (await coloured.runCode(program(name), { language, envs })).logs.stdout.join('').trim()
+      const value = async (name, envs) => (await coloured.runCode(program(name), { language, envs, ...patient })).logs.stdout.join('').trim()
       assert.equal(await value('COLOUR'), 'sandbox')
       assert.equal(await value('COLOUR', { COLOUR: `it's "blå"` }), `it's "blå"`)
       assert.equal(await value('COLOUR'), 'sandbox')
@@ -298,7 +319,7 @@ describe('other languages', () => {
   })
 
   test('bash', async () => {
-    assert.deepEqual((await run('x=5; echo $x; echo err >&2', { language: 'bash' })).logs.stdout, ['5\nerr\n'])
+    assert.equal((await run('x=5; echo $x; echo err >&2', { language: 'bash' })).logs.stdout.join(''), '5\nerr\n')
     const { error } = await run('exit_with() { return 3; }; exit_with', { language: 'bash' })
     assert.deepEqual([error.name, error.value, error.traceback], ['', '3', ''])
   })

@@ -17,7 +17,7 @@ test('the program of the README prints what it says', async () => {
     const file = new URL('./readme.example.mjs', import.meta.url)
     await writeFile(file, program)
     try {
-      const { stdout } = await promisify(execFile)(process.execPath, [file.pathname], { timeout: 60_000 })
+      const { stdout } = await promisify(execFile)(process.execPath, [file.pathname], { timeout: 180_000 })
       assert.deepEqual(stdout.trim().split('\n'), promised)
     } finally {
       await rm(file)

@@ -22,7 +22,7 @@ const call = (method, path, body) =>
     body: body && JSON.stringify(body),
   })
 const box = async (reference, options = {}) => {
-  boxes.push(await Sandbox.create(reference, { timeoutMs: 120_000, ...options }))
+  boxes.push(await Sandbox.create(reference, { timeoutMs: 600_000, ...options }))
   return boxes.at(-1)
 }
 const run = async (reference, command) => (await (await box(reference)).commands.run(command)).stdout
@@ -123,11 +123,11 @@ test('a failure has the text of the server and the line of the step', async () =
 })
 
 test('a build in the background is polled', async () => {
-  const info = await Template.buildInBackground(Template().fromTemplate('base').runCmd(`: ${mark()}; echo working; sleep 1`), free())
+  const info = await Template.buildInBackground(Template().fromTemplate('base').runCmd(`: ${mark()}; echo working; sleep 5`), free())
   const first = await Template.getBuildStatus(info)
   assert.ok(['waiting', 'building'].includes(first.status))
   let status
-  const deadline = Date.now() + 30_000
+  const deadline = Date.now() + 120_000
   do {
     status = await Template.getBuildStatus(info)
     await new Promise((resolve) => setTimeout(resolve, 50))

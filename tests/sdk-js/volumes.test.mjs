@@ -23,7 +23,7 @@ test('files are kept without any sandbox', async () => {
 
 test('a sandbox sees what was written, and leaves what it writes', async () => {
   await volume.writeFile('/greeting', 'hello')
-  const box = await Sandbox.create({ timeoutMs: 120_000, volumeMounts: { '/data': volume } })
+  const box = await Sandbox.create({ timeoutMs: 600_000, volumeMounts: { '/data': volume } })
   try {
     assert.equal((await box.commands.run('cat /data/greeting')).stdout, 'hello')
     await box.files.write('/data/answer', 'hi')
