@@ -18,7 +18,10 @@ impl Registry {
         // In this order, an entry that is being stored is found twice rather than not at all.
         let pending = self.known(team, id).map(|entry| entry.log.pending()).unwrap_or_default();
         let mut entries = self.shared.store.log_entries(team.id, id).await?;
-        let newest = entries.len().saturating_sub(pending.len());
+        // Others may have been stored after those that were pending.
+        let oldest = pending.first().map(|entry| entry.timestamp);
+        let newest =
+            oldest.map_or(entries.len(), |oldest| entries.partition_point(|one| one.timestamp < oldest));
         let new: Vec<LogEntry> = pending.into_iter().filter(|one| !entries[newest..].contains(one)).collect();
         entries.extend(new);
         Ok(entries)
