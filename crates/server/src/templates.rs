@@ -363,6 +363,8 @@ pub(crate) fn tags_to_set(tags: &[String]) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use sandcove_isolate::Limits;
 
     use super::*;
@@ -370,13 +372,16 @@ mod tests {
 
     const MEMORY: WarmMemory = WarmMemory { total_mib: 1000, team_mib: 600 };
 
+    /// Ages are counted back from one moment, so that their order does not depend on how fast the test is.
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
     /// A template that `team` used `age` seconds ago.
     fn used(layer: &str, team: u128, age: u64) -> Pooled {
         let limits = Limits { memory_mib: 512, cpus: 1, pids: 1, disk_mib: 1 };
         let boot = boot(&"rki5dems9wqfm4r03t7g".parse().unwrap());
         Pooled {
             blueprint: Blueprint { layers: vec![layer.into()], limits, boot },
-            used: Instant::now().checked_sub(Duration::from_secs(age)).unwrap(),
+            used: START.checked_sub(Duration::from_secs(age)).unwrap(),
             team: Uuid::from_u128(team),
         }
     }

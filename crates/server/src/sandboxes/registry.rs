@@ -1,5 +1,6 @@
 //! All sandboxes of this server, by id.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use futures_util::{StreamExt, stream};
@@ -159,6 +160,11 @@ impl Registry {
     /// The sandbox of any team that `matches`.
     pub(crate) fn find_by(&self, matches: impl Fn(&Details) -> bool) -> Option<Arc<Entry>> {
         self.shared.all().into_iter().find(|entry| matches(&entry.details))
+    }
+
+    /// Commands to the sandbox `id` that were sent and not answered yet.
+    pub fn unanswered(&self, id: &SandboxId) -> usize {
+        self.find(id).map_or(0, |entry| entry.unanswered.load(Ordering::Relaxed))
     }
 
     /// Every visible sandbox of every team.

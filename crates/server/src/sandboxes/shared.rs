@@ -1,6 +1,7 @@
 //! The state that the registry, the drivers and the background tasks share.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -48,6 +49,24 @@ pub(crate) struct Entry {
     pub(crate) samples: Samples,
     pub(super) view: watch::Receiver<View>,
     pub(super) commands: mpsc::Sender<QueuedCommand>,
+    /// Commands that were sent and not answered yet.
+    pub(super) unanswered: AtomicUsize,
+}
+
+/// Counts a command as unanswered while it lives.
+struct Unanswered<'a>(&'a AtomicUsize);
+
+impl<'a> Unanswered<'a> {
+    fn count(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Entry {
@@ -72,6 +91,7 @@ impl Entry {
         let (reply, answer) = oneshot::channel();
         let queued = QueuedCommand { command, reply, sent_at: Instant::now(), span: Span::current() };
         self.commands.send(queued).await.map_err(|_| gone())?;
+        let _unanswered = Unanswered::count(&self.unanswered);
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 }

@@ -35,7 +35,7 @@ async fn an_operator_makes_limits_blocks_and_bans_teams() {
     assert_eq!(admin(&server, "POST", "/admin/teams", json!({ "name": "my team" })).await.code(), 400);
 
     // A sandbox gets no more than its team may give it.
-    let create = json!({ "templateID": "base" });
+    let create = json!({ "templateID": "base", "timeout": 600 });
     let made = server.call_as(&key, "POST", "/sandboxes", create.clone()).await;
     let sandbox = made.json()["sandboxID"].as_str().unwrap().to_owned();
     let spec = server.fake.spec(&sandbox_id(&sandbox)).unwrap();
@@ -88,7 +88,8 @@ async fn an_operator_counts_and_kills_a_teams_sandboxes() {
     let (id, key) = team(&server, json!({ "name": "a" })).await;
     let kept = server.id(json!({})).await;
     for _ in 0..3 {
-        server.call_as(&key, "POST", "/sandboxes", json!({ "templateID": "base" })).await;
+        let create = json!({ "templateID": "base", "timeout": 600 });
+        assert_eq!(server.call_as(&key, "POST", "/sandboxes", create).await.code(), 201);
     }
     let default = server.app.store().default_team().await.unwrap().id.to_string();
     let counts = admin(&server, "GET", "/admin/sandboxes/running-counts", Value::Null).await.json();
@@ -210,7 +211,7 @@ async fn prometheus_reads_numbers_with_the_operators_token() {
 async fn starts_beyond_what_the_host_takes_wait_for_their_turn() {
     let server = Server::with(|config| {
         config.capacity = 1;
-        config.start_timeout = Duration::from_secs(20);
+        config.start_timeout = crate::support::WAIT;
     })
     .await;
     let first = server.id(json!({})).await;

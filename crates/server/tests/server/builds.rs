@@ -150,7 +150,8 @@ async fn a_build_runs_its_steps_and_becomes_a_template() {
     assert_eq!(layers.len(), 3, "{layers:?}");
     assert!(layers[0].contains("/t-") && layers[0].ends_with("/upper"), "{layers:?}");
     assert!(!spec.settings.env_vars.as_ref().unwrap().contains_key("A"));
-    assert!(server.fake.is_pooled(&spec.blueprint.layers));
+    // After the build is ready, not before.
+    wait_until("its sandboxes are pooled", || server.fake.is_pooled(&spec.blueprint.layers)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,6 +257,20 @@ async fn a_fault_of_the_host_is_not_shown() {
     assert_eq!(build(&server, "mine", spec).await["status"], "ready");
 }
 
+/// Waits until a build says that it waits for `others`.
+async fn waits(server: &Server, template: &str, build: &str, others: &str) {
+    let text = format!("Waiting for {others} of this server");
+    let deadline = tokio::time::Instant::now() + crate::support::WAIT;
+    loop {
+        let waiting = log(&status(server, template, build).await);
+        if waiting.contains(&text) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "it does not say that it waits: {waiting:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn builds_wait_for_their_turn_and_say_so() {
     let server = Server::with(|config| config.max_builds = 1).await;
@@ -264,17 +279,10 @@ async fn builds_wait_for_their_turn_and_say_so() {
     let (_, first) = begin(&server, "one", spec("wait")).await;
     wait_until("the command runs", || agent.commands().contains(&"wait".to_owned())).await;
     let (template, second) = begin(&server, "two", spec("say two")).await;
-    let (third, mut waiting) = (begin(&server, "three", spec("say three")).await, Vec::new());
-    for (template, build, others) in
-        [(&template, &second, "1 other build"), (&third.0, &third.1, "2 other builds")]
-    {
-        let text = format!("Waiting for {others} of this server");
-        let deadline = tokio::time::Instant::now() + crate::support::WAIT;
-        while !waiting.contains(&text) {
-            assert!(tokio::time::Instant::now() < deadline, "it does not say that it waits: {waiting:?}");
-            waiting = log(&status(&server, template, build).await);
-        }
-    }
+    // Each is a task of its own: the third is begun once the second is in the queue.
+    waits(&server, &template, &second, "1 other build").await;
+    let third = begin(&server, "three", spec("say three")).await;
+    waits(&server, &third.0, &third.1, "2 other builds").await;
     assert_eq!(agent.commands(), ["wait"]);
     assert_eq!(server.app.builds().cancel(&[first.parse().unwrap()], "build was cancelled"), 1);
     assert_eq!(ended(&server, &template, &second).await["status"], "ready");

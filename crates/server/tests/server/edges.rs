@@ -12,14 +12,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::proxy::{echo, raw, read_to_end, read_until};
-use crate::support::{KEY, Server, wait_until};
+use crate::support::{KEY, Server, WAIT, wait_until};
 
 const AGENT: u16 = 49983;
 const INTERPRETER: u16 = 49999;
 
 #[tokio::test]
 async fn half_requests_do_not_stay_and_slow_streams_do() {
-    let server = Server::with(|config| config.header_timeout = Duration::from_millis(500)).await;
+    let server = Server::with(|config| config.header_timeout = Duration::from_secs(3)).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     server.fake.listen(8080, listener.local_addr().unwrap());
     let id = server.id(json!({})).await;
@@ -88,7 +88,7 @@ async fn keeps_connections() -> (SocketAddr, Arc<AtomicUsize>) {
 async fn idle_connections_to_many_ports_are_few_and_expire() {
     let server = Server::start().await;
     let (address, open) = keeps_connections().await;
-    let id = server.id(json!({})).await;
+    let id = server.id(json!({ "timeout": 3600 })).await;
     for port in 10_000..10_300 {
         server.fake.listen(port, address);
         let reply = server.send("GET", "/", &[("host", &format!("{port}-{id}.localhost"))], "").await;
@@ -114,7 +114,7 @@ async fn visitors_of_a_service_leave_room_for_its_owner() {
             held.push(stream);
         }
     });
-    let id = server.id(json!({})).await;
+    let id = server.id(json!({ "timeout": 3600 })).await;
     let mut held: Vec<TcpStream> = Vec::new();
     let refused = loop {
         assert!(held.len() < MORE_THAN_ENOUGH, "nothing is refused");
@@ -132,11 +132,14 @@ async fn visitors_of_a_service_leave_room_for_its_owner() {
     // What ends makes room.
     drop(held);
     let host = format!("8080-{id}.localhost");
+    let deadline = tokio::time::Instant::now() + WAIT;
     loop {
         let mut stream = raw(&server, &format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n")).await;
-        if read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 200") {
+        let answer = read_until(&mut stream, "\r\n\r\n").await;
+        if answer.starts_with("HTTP/1.1 200") {
             break;
         }
+        assert!(tokio::time::Instant::now() < deadline, "no room is made: {answer}");
     }
 }
 

@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 use sandcove_server::events::signature;
 use sandcove_wire::secret::Secret;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::support::{Server, sandbox_id, wait_until};
 
@@ -225,10 +225,10 @@ async fn receivers_are_told_in_order_and_can_check_who_tells() {
 async fn what_was_not_told_is_told_after_a_restart() {
     let server = local().await;
     let receiver = Receiver::start().await;
-    // Nobody listens yet.
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Nobody listens, and the port stays taken so that nobody else does.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let url = format!("http://{}/", closed.local_addr().unwrap());
-    drop(closed);
     let id = hook(&server, &url, &all()).await;
     server.id(json!({})).await;
     let path = format!("/events/webhooks/{id}/deliveries");
@@ -246,11 +246,7 @@ async fn what_was_not_told_is_told_after_a_restart() {
     let moved = json!({ "url": receiver.url });
     assert_eq!(server.call("PATCH", &format!("/events/webhooks/{id}"), moved).await.code(), 200);
     let server = server.restart_as(|config| config.private_webhooks = true).await;
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    while receiver.count() == 0 {
-        assert!(tokio::time::Instant::now() < deadline);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until("the event is delivered", || receiver.count() > 0).await;
     assert_eq!(receiver.labels(), ["create"]);
     assert_eq!(server.get("/events/webhooks").await.json()[0]["id"], id);
 }

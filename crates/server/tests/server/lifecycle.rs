@@ -65,14 +65,23 @@ async fn paused_sandboxes_come_back_as_they_were() {
 async fn requests_at_once_share_one_change() {
     let server = Server::start().await;
     let id = server.id(json!({})).await;
-    let pauses = join_all((0..5).map(|_| post(&server, &id, "pause", Value::Null))).await;
+    let hold = server.fake.hold(Operation::Pause);
+    let (pauses, ()) =
+        tokio::join!(join_all((0..5).map(|_| post(&server, &id, "pause", Value::Null))), async {
+            server.wait_for_commands(&id, 5).await;
+            drop(hold);
+        });
     assert_eq!(pauses, [204; 5]);
     assert_eq!(server.state(&id).await.as_deref(), Some("paused"));
+    let hold = server.fake.hold(Operation::Resume);
     let resumes = join_all((0..5).map(|_| async {
         let code = post(&server, &id, "resume", Value::Null).await;
         (code, server.state(&id).await)
-    }))
-    .await;
+    }));
+    let (resumes, ()) = tokio::join!(resumes, async {
+        server.wait_for_commands(&id, 5).await;
+        drop(hold);
+    });
     assert_eq!(resumes, vec![(201, Some("running".to_owned())); 5]);
     assert_eq!(post(&server, &id, "pause", Value::Null).await, 204);
     let connects = join_all((0..5).map(|_| async {
@@ -117,6 +126,10 @@ async fn a_change_under_way_is_waited_for_or_told() {
         let mut resume = std::pin::pin!(post(&server, &id, "resume", Value::Null));
         let early = tokio::time::timeout(Duration::from_millis(50), &mut resume).await;
         assert!(early.is_err(), "the pause was not waited for");
+        tokio::select! {
+            _ = &mut resume => panic!("the pause was not waited for"),
+            () = server.wait_for_commands(&id, 2) => {}
+        }
         drop(hold);
         (state, timeout, resume.await)
     });
@@ -129,6 +142,10 @@ async fn a_change_under_way_is_waited_for_or_told() {
         let mut second = std::pin::pin!(server.call("DELETE", &path, Value::Null));
         let early = tokio::time::timeout(Duration::from_millis(50), &mut second).await;
         assert!(early.is_err(), "the end was not waited for");
+        tokio::select! {
+            _ = &mut second => panic!("the end was not waited for"),
+            () = server.wait_for_commands(&id, 2) => {}
+        }
         drop(hold);
         (second.await, seen)
     });
@@ -166,7 +183,8 @@ async fn timeouts_move_the_end_both_ways_and_refreshes_only_later() {
     assert!(second > first);
     assert_eq!(post(&server, &id, "refreshes", json!({ "duration": 30 })).await, 204);
     assert_eq!(end_at(&server, &id).await, second);
-    assert_eq!(post(&server, &id, "timeout", json!({ "timeout": 5 })).await, 204);
+    // Sooner than the refresh below extends to, and still far enough for the calls until then.
+    assert_eq!(post(&server, &id, "timeout", json!({ "timeout": 14 })).await, 204);
     let third = end_at(&server, &id).await;
     assert!(third < first);
     assert_eq!(post(&server, &id, "refreshes", Value::Null).await, 204);
@@ -205,9 +223,18 @@ async fn time_up_means_killed_or_paused() {
 #[tokio::test]
 async fn a_short_life_ends_by_itself() {
     let server = Server::start().await;
+    let begun = jiff::Timestamp::now();
     let id = server.id(json!({ "timeout": 1 })).await;
-    assert_eq!(server.state(&id).await.as_deref(), Some("running"));
     server.wait_for_state(&id, None).await;
+    // It is not looked at while it runs, which on a busy machine comes too late: the events say how long it lived.
+    server.wait_for(&format!("/events/sandboxes/{id}"), "/0/eventLabel", "kill".into()).await;
+    let events = server.get(&format!("/events/sandboxes/{id}?orderAsc=true")).await.json();
+    let labels: Vec<_> = events.as_array().unwrap().iter().map(|event| &event["eventLabel"]).collect();
+    assert_eq!(labels, ["create", "kill"]);
+    assert_eq!(events[1]["eventData"]["kill_reason"], "timeout");
+    let killed: jiff::Timestamp = events[1]["timestamp"].as_str().unwrap().parse().unwrap();
+    let lived = killed.duration_since(begun).as_secs_f64();
+    assert!(lived >= 0.999, "it lived {lived} s");
 }
 
 #[tokio::test]

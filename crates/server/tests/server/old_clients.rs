@@ -25,9 +25,18 @@ fn demands_token(server: &Server, id: &str) -> bool {
     server.fake.spec(&sandbox_id(id)).unwrap().settings.token_required != Some(false)
 }
 
-fn seconds_left(detail: &Value) -> i64 {
+/// When a sandbox ends, in seconds from `start`.
+fn ends_after(detail: &Value, start: jiff::Timestamp) -> f64 {
     let end: jiff::Timestamp = detail["endAt"].as_str().unwrap().parse().unwrap();
-    end.as_second() - jiff::Timestamp::now().as_second()
+    end.duration_since(start).as_secs_f64()
+}
+
+/// Whether a sandbox ends `seconds` after a call that began at `start` and is over now.
+fn is_extended(detail: &Value, start: jiff::Timestamp, seconds: f64) -> bool {
+    // The server's clock counts microseconds.
+    let (least, most) =
+        (seconds - 0.001, seconds + jiff::Timestamp::now().duration_since(start).as_secs_f64());
+    (least..=most).contains(&ends_after(detail, start))
 }
 
 /// The generation before 1.0 would wait a minute for an agent that is not there. Of the answer, Python shows the body and
@@ -114,10 +123,11 @@ async fn releases_1_5_to_1_13() {
         let id = made["sandboxID"].as_str().unwrap();
         let id = if glued { format!("{id}-6532622b") } else { id.to_owned() };
         let path = format!("/sandboxes/{id}");
+        let start = jiff::Timestamp::now();
         let timeout = ask(&server, "POST", &format!("{path}/timeout"), json!({ "timeout": 90 }), token).await;
         assert_eq!(timeout.code(), 204);
         let detail = ask(&server, "GET", &path, Value::Null, token).await.json();
-        assert!((80..=90).contains(&seconds_left(&detail)));
+        assert!(is_extended(&detail, start, 90.0), "{start}: {detail}");
         assert_eq!(detail["envdAccessToken"].as_str(), token);
         for required in [
             "sandboxID",
@@ -156,6 +166,7 @@ async fn releases_2_0_to_2_5() {
             assert_eq!(ask(&server, "POST", &format!("{path}/pause"), Value::Null, None).await.code(), 204);
             assert_eq!(ask(&server, "POST", &format!("{path}/pause"), Value::Null, None).await.code(), 409);
             assert_eq!(set().await, 404, "else it would never be resumed");
+            let start = jiff::Timestamp::now();
             let resumed = ask(&server, "POST", &format!("{path}/resume"), resume.clone(), None).await;
             assert_eq!(resumed.code(), 201);
             assert_eq!(resumed.json()["envdAccessToken"], made["envdAccessToken"]);
@@ -165,7 +176,7 @@ async fn releases_2_0_to_2_5() {
                 (&detail["state"], &detail["envdAccessToken"]),
                 (&json!("running"), &made["envdAccessToken"])
             );
-            assert!((290..=300).contains(&seconds_left(&detail)));
+            assert!(is_extended(&detail, start, 300.0), "{start}: {detail}");
         }
         let listed = ask(&server, "GET", "/v2/sandboxes", Value::Null, None).await;
         assert_eq!(listed.json()[0]["sandboxID"], id);
@@ -178,20 +189,37 @@ async fn releases_2_0_to_2_5() {
 #[tokio::test]
 async fn refreshes_of_generated_clients() {
     let server = Server::start().await;
-    let made = ask(&server, "POST", "/sandboxes", json!({ "templateID": "base", "timeout": 40 }), None).await;
+    // Each finds the end of the one before: as long as it lasts, unless the refresh is for longer.
+    let made =
+        ask(&server, "POST", "/sandboxes", json!({ "templateID": "base", "timeout": 400 }), None).await;
     let path = format!("/sandboxes/{}-6532622b", made.json()["sandboxID"].as_str().unwrap());
-    let left = async || seconds_left(&ask(&server, "GET", &path, Value::Null, None).await.json());
-    for (body, expected) in [
-        (json!({ "duration": 15 }), 30..=40),
-        (json!({ "duration": 0 }), 30..=40),
-        (json!({}), 30..=40),
-        (Value::Null, 30..=40),
-        (json!({ "duration": 100 }), 90..=100),
-        (json!({ "duration": 20 }), 80..=100),
+    let detail = async || ask(&server, "GET", &path, Value::Null, None).await.json();
+    for (body, extended) in [
+        (json!({ "duration": 15 }), None),
+        (json!({ "duration": 0 }), None),
+        (json!({}), None),
+        (Value::Null, None),
+        (json!({ "duration": 1000 }), Some(1000.0)),
+        (json!({ "duration": 20 }), None),
     ] {
+        let (before, start) = (detail().await, jiff::Timestamp::now());
         let refreshed = ask(&server, "POST", &format!("{path}/refreshes"), body.clone(), None).await;
         assert_eq!(refreshed.code(), 204, "{body}");
-        assert!(expected.contains(&left().await), "{body}: {}", left().await);
+        let after = detail().await;
+        match extended {
+            Some(seconds) => assert!(is_extended(&after, start, seconds), "{body}, {start}: {after}"),
+            None => assert_eq!(after["endAt"], before["endAt"], "{body}"),
+        }
+    }
+    // By fifteen seconds at least: the session ends in fourteen, or sooner on a busy machine.
+    for body in [json!({ "duration": 0 }), Value::Null] {
+        let short = ask(&server, "POST", &format!("{path}/timeout"), json!({ "timeout": 14 }), None).await;
+        assert_eq!(short.code(), 204);
+        let start = jiff::Timestamp::now();
+        let refreshed = ask(&server, "POST", &format!("{path}/refreshes"), body.clone(), None).await;
+        assert_eq!(refreshed.code(), 204, "{body}");
+        let after = detail().await;
+        assert!(is_extended(&after, start, 15.0), "{body}, {start}: {after}");
     }
     for body in [json!({ "duration": -1 }), json!({ "duration": 3601 }), json!({ "duration": "15" })] {
         assert_eq!(

@@ -158,7 +158,10 @@ async fn the_number_of_sandboxes_in_memory_is_limited_for_each_team() {
     let server = Server::start().await;
     limit(&server, json!({ "pausedInMemory": 1 })).await;
     let key = server.other_team().await;
-    let others = server.call_as(key, "POST", "/sandboxes", json!({ "templateID": "base" })).await.json();
+    let others = server
+        .call_as(key, "POST", "/sandboxes", json!({ "templateID": "base", "timeout": 600 }))
+        .await
+        .json();
     let other = others["sandboxID"].as_str().unwrap();
     assert_eq!(
         server.call_as(key, "POST", &format!("/sandboxes/{other}/pause"), Value::Null).await.code(),
@@ -184,7 +187,10 @@ async fn on_a_full_host_the_team_with_most_memory_gives_way() {
     let total_kib: u64 = meminfo.split_whitespace().nth(1).unwrap().parse().unwrap();
     let hundredth_mib = total_kib / 1024 / 100;
     let key = server.other_team().await;
-    let others = server.call_as(key, "POST", "/sandboxes", json!({ "templateID": "base" })).await.json();
+    let others = server
+        .call_as(key, "POST", "/sandboxes", json!({ "templateID": "base", "timeout": 600 }))
+        .await
+        .json();
     let other = others["sandboxID"].as_str().unwrap();
     let small = Usage { memory_bytes: hundredth_mib * MIB / 4, ..Usage::default() };
     server.fake.set_usage(&sandbox_id(other), small);

@@ -293,7 +293,10 @@ async fn forks_have_limits_and_each_its_own_error() {
 
     let key = server.other_team().await;
     assert_eq!(server.call_as(key, "POST", &path, json!({})).await.code(), 404);
-    let made = server.call_as(key, "POST", "/sandboxes", json!({ "templateID": "base" })).await.json();
+    let made = server
+        .call_as(key, "POST", "/sandboxes", json!({ "templateID": "base", "timeout": 600 }))
+        .await
+        .json();
     let own = format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap());
     let fork = async |count: u32| {
         server.call_as(key, "POST", &format!("{own}/fork"), json!({ "count": count })).await

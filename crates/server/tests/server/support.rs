@@ -233,6 +233,12 @@ impl Server {
         }
     }
 
+    /// Waits until `count` commands to a sandbox were sent and not answered.
+    pub async fn wait_for_commands(&self, id: &str, count: usize) {
+        let id = sandbox_id(id);
+        wait_until("the commands have come", || self.app.sandboxes().unanswered(&id) == count).await;
+    }
+
     pub async fn wait_for_state(&self, id: &str, wanted: Option<&str>) {
         let deadline = tokio::time::Instant::now() + WAIT;
         loop {

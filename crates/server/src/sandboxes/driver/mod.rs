@@ -8,6 +8,7 @@ mod change;
 use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -122,6 +123,7 @@ impl Driver {
             samples: Samples::default(),
             view: watched,
             commands: sender,
+            unanswered: AtomicUsize::new(0),
         });
         Self {
             shared: shared.clone(),
