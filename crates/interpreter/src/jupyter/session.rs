@@ -28,7 +28,7 @@ const SUBSCRIBE_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the kernel may take to publish that it is idle, after its reply and after anything it still publishes.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long published messages are still read when one of the sockets of a kernel has ended.
-const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Dials a kernel that may still be starting, and waits until it answers and its published messages arrive. This may take
 /// for ever.

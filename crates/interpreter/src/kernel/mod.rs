@@ -35,7 +35,7 @@ use transport::Transport;
 pub use transport::{Session, SessionEnds};
 
 /// How long frames are still read after a kernel's death: a child of it may hold its socket open for ever.
-const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Limit on what the error of a failed start shows of the kernel's output, in bytes.
 const MAX_START_OUTPUT: usize = 4 << 10;
 
