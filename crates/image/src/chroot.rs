@@ -156,11 +156,13 @@ mod tests {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let root = root(dir.path());
         let (sender, mut seen) = tokio::sync::mpsc::unbounded_channel();
+        // A number by which no other process of this machine is found.
+        let seconds = format!("3941.{}", std::process::id());
         {
-            let script = "echo started; exec sleep 3941";
+            let script = format!("echo started; exec sleep {seconds}");
             let mut output = |line: &str| sender.send(line.to_owned()).unwrap();
             let runner = ChrootRunner::default();
-            let mut running = std::pin::pin!(runner.run(&root, script, &mut output));
+            let mut running = std::pin::pin!(runner.run(&root, &script, &mut output));
             tokio::select! {
                 ended = &mut running => panic!("ended early: {ended:?}"),
                 line = seen.recv() => assert_eq!(line.as_deref(), Some("started")),
@@ -169,16 +171,14 @@ mod tests {
         let alive = || {
             std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
                 std::fs::read(entry.path().join("cmdline"))
-                    .is_ok_and(|line| line.starts_with(b"sleep\x003941"))
+                    .is_ok_and(|line| line.starts_with(format!("sleep\0{seconds}").as_bytes()))
             })
         };
-        for _ in 0..100 {
-            if !alive() {
-                return;
-            }
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+        while alive() {
+            assert!(tokio::time::Instant::now() < deadline, "the step outlived its caller");
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
-        panic!("the step outlived its caller");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::LayerStore;
+use super::held::Held;
 use crate::{Error, LayerId, Result};
 
 const PREFIX: &str = ".importing-";
@@ -22,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Keeps a layer from being removed by [`LayerStore::collect`] for as long as it exists.
 #[derive(Debug, Clone)]
 pub struct Lease {
-    _directory: Arc<File>,
+    _directory: Arc<Held>,
 }
 
 /// The result of waiting for a turn to import a layer.
@@ -39,7 +40,7 @@ pub(crate) enum Turn {
 pub(crate) struct Importing {
     store: LayerStore,
     directory: PathBuf,
-    lock: Option<File>,
+    lock: Option<Held>,
     /// Tree that becomes the layer.
     pub tree: PathBuf,
 }
@@ -49,30 +50,28 @@ pub(super) fn is_import(name: &str) -> bool {
 }
 
 /// Locks the directory `path` exclusively. `None` if another process or task has locked it, or if it does not exist any more.
-pub(super) fn try_own(path: &Path) -> Result<Option<File>> {
+pub(super) fn try_own(path: &Path) -> Result<Option<Held>> {
     locked(path, File::try_lock)
 }
 
 fn locked(
     path: &Path,
     lock: impl Fn(&File) -> std::result::Result<(), TryLockError>,
-) -> Result<Option<File>> {
+) -> Result<Option<Held>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::path("open", path)(error)),
     };
-    match lock(&file) {
-        Ok(()) => {}
+    let held = match Held::take(file, lock) {
+        Ok(held) => held,
         Err(TryLockError::WouldBlock) => return Ok(None),
         Err(TryLockError::Error(error)) => return Err(Error::path("lock", path)(error)),
-    }
+    };
     // The directory may have been removed, and another one created, before the lock was taken.
-    let is_same = file
-        .metadata()
-        .map(|held| std::fs::symlink_metadata(path).is_ok_and(|found| found.ino() == held.ino()))
-        .map_err(Error::path("inspect", path))?;
-    Ok(is_same.then_some(file))
+    let own = held.file().metadata().map_err(Error::path("inspect", path))?;
+    let is_same = std::fs::symlink_metadata(path).is_ok_and(|found| found.ino() == own.ino());
+    Ok(is_same.then_some(held))
 }
 
 impl LayerStore {
@@ -81,8 +80,8 @@ impl LayerStore {
     /// # Errors
     /// When its directory cannot be opened or locked.
     pub fn lease(&self, id: &LayerId) -> Result<Option<Lease>> {
-        let file = locked(&self.path(id), File::try_lock_shared)?;
-        Ok(file.map(|file| Lease { _directory: Arc::new(file) }))
+        let held = locked(&self.path(id), File::try_lock_shared)?;
+        Ok(held.map(|held| Lease { _directory: Arc::new(held) }))
     }
 
     /// Creates an empty file without a name on the disk of the layers, for what is downloaded or decompressed on the way.
@@ -160,15 +159,15 @@ impl Importing {
         let tree = File::open(&self.tree).map_err(Error::path("open", &self.tree))?;
         rustix::fs::syncfs(&tree).map_err(|error| Error::path("sync", &self.tree)(error.into()))?;
         // The lease is taken before the layer is visible, so that nothing removes it in between.
-        match tree.try_lock_shared() {
-            Ok(()) => {}
+        let held = match Held::take(tree, File::try_lock_shared) {
+            Ok(held) => held,
             Err(TryLockError::WouldBlock) => return Err(Error::Busy { path: self.tree.clone() }),
             Err(TryLockError::Error(error)) => return Err(Error::path("lock", &self.tree)(error)),
-        }
+        };
         let path = self.store.path(id);
         std::fs::rename(&self.tree, &path).map_err(Error::path("publish", &path))?;
         self.store.sync()?;
-        Ok(Lease { _directory: Arc::new(tree) })
+        Ok(Lease { _directory: Arc::new(held) })
     }
 }
 

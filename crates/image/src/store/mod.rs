@@ -1,6 +1,7 @@
 //! The directory of layers. A layer is added atomically, by a rename after its files are on disk, and removed
 //! atomically, by a rename before its files are deleted.
 
+mod held;
 mod importing;
 
 use std::collections::HashSet;
@@ -9,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, LayerId, Result};
+use held::Held;
 
 pub use importing::Lease;
 pub(crate) use importing::{Importing, Turn};
@@ -62,17 +64,17 @@ impl LayerStore {
     pub(crate) fn lock(&self) -> Result<StoreLock> {
         let path = self.directory.join(".lock");
         let file = File::create(&path).map_err(Error::path("create", &path))?;
-        match file.try_lock() {
-            Ok(()) => {}
+        let held = match Held::take(file, File::try_lock) {
+            Ok(held) => held,
             Err(TryLockError::WouldBlock) => return Err(Error::Busy { path }),
             Err(TryLockError::Error(error)) => return Err(Error::path("lock", &path)(error)),
-        }
+        };
         for name in self.names()?.iter().filter(|name| is_leftover(name)) {
             let path = self.directory.join(name);
             std::fs::remove_dir_all(&path).map_err(Error::path("remove", &path))?;
         }
         self.sweep_imports()?;
-        Ok(StoreLock { _file: file })
+        Ok(StoreLock { _held: held })
     }
 
     /// Removes the layers that are neither in `used` nor leased, and the leftovers of killed builds, imports and removals.
@@ -183,7 +185,7 @@ fn is_leftover(name: &str) -> bool {
 /// Lock of the store, held while layers are written.
 #[derive(Debug)]
 pub(crate) struct StoreLock {
-    _file: File,
+    _held: Held,
 }
 
 /// An unfinished layer. The next [`LayerStore::lock`] deletes it unless it has been published.

@@ -357,7 +357,8 @@ impl Place {
             names.sort();
             names
         };
-        for _ in 0..100 {
+        // Up to a minute: what is left of an import is removed by a thread of its own.
+        for _ in 0..3000 {
             if names().iter().all(|name| !name.starts_with(".importing")) {
                 break;
             }
