@@ -150,7 +150,14 @@ impl Lock {
     /// Whether a server holds the lock.
     pub fn is_held(data_dir: &Path) -> bool {
         match File::open(data_dir.join("server.lock")) {
-            Ok(file) => matches!(file.try_lock(), Err(TryLockError::WouldBlock)),
+            Ok(file) => match file.try_lock_shared() {
+                Ok(()) => {
+                    // For every copy of the descriptor, as in the drop of the lock.
+                    let _ = file.unlock();
+                    false
+                }
+                Err(error) => matches!(error, TryLockError::WouldBlock),
+            },
             Err(_) => false,
         }
     }
