@@ -8,7 +8,7 @@ use sandcove_client::{Client, Command, CommandEvent, Error, NewSandbox, Sandbox}
 use sandcove_wire::interpreter::{Event, ExecutionRequest};
 use sandcove_wire::secret::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 type Requests = Arc<Mutex<Vec<String>>>;
 
@@ -21,9 +21,8 @@ async fn server(answers: Vec<Vec<u8>>) -> (Client, Requests) {
     tokio::spawn(async move {
         for answer in answers {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = vec![0; 64 * 1024];
-            let length = stream.read(&mut request).await.unwrap();
-            seen.lock().unwrap().push(String::from_utf8_lossy(&request[..length]).into_owned());
+            let request = read_request(&mut stream).await;
+            seen.lock().unwrap().push(request);
             for piece in answer.chunks(7) {
                 stream.write_all(piece).await.unwrap();
                 stream.flush().await.unwrap();
@@ -32,6 +31,28 @@ async fn server(answers: Vec<Vec<u8>>) -> (Client, Requests) {
         }
     });
     (Client::new(&url, &Secret::new("e2b_00")).unwrap(), requests)
+}
+
+/// A whole request, which may come in pieces.
+async fn read_request(stream: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let head = head.to_ascii_lowercase();
+            let header =
+                |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+            let is_whole = match (header("content-length"), header("transfer-encoding")) {
+                (Some(length), _) => body.len() >= length.parse::<usize>().unwrap(),
+                (None, Some(_)) => body.ends_with("0\r\n\r\n"),
+                (None, None) => true,
+            };
+            if is_whole {
+                return text;
+            }
+        }
+        assert!(stream.read_buf(&mut request).await.unwrap() > 0, "closed after {text:?}");
+    }
 }
 
 fn answer(status: &str, body: &[u8]) -> Vec<u8> {

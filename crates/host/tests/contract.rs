@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 const NEVER: Duration = Duration::from_millis(50);
 
 /// A host side at the other end of a socket, and the task that serves it.
