@@ -30,7 +30,7 @@ async function build() {
     const lines = []
     for (let i = 0; i < 2; i++) await Template.build(template(), { alias, onBuildLogs: (entry) => lines.push(entry.message) })
     assert.ok(lines.some((line) => line?.startsWith('CACHED [builder 2/2] RUN')), lines.join('\n'))
-    const made = await Sandbox.create(alias, { timeoutMs: 60_000 })
+    const made = await Sandbox.create(alias, { timeoutMs: 300_000 })
     assert.equal((await made.commands.run('cat note')).stdout, alias)
     await made.kill()
     await assert.rejects(Template.build(template().runCmd('exit 3'), { alias }), /exit status 3/)
@@ -40,7 +40,7 @@ async function build() {
   }
 }
 
-const sandbox = await Sandbox.create({ timeoutMs: 60_000 })
+const sandbox = await Sandbox.create({ timeoutMs: 300_000 })
 let killed, running
 try {
   steps.push('create')
@@ -60,7 +60,7 @@ try {
   const events = []
   const watch = await sandbox.files.watchDir('.', (event) => events.push(event))
   await sandbox.files.write('watched', '1')
-  for (let i = 0; i < 100 && events.length === 0; i++) await new Promise((resolve) => setTimeout(resolve, 20))
+  for (let i = 0; i < 3000 && events.length === 0; i++) await new Promise((resolve) => setTimeout(resolve, 20))
   assert.ok(events.length > 0)
   await watch.stop()
   steps.push('watch')

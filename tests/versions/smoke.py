@@ -40,7 +40,7 @@ def build() -> None:
             for _ in range(2):
                 Template.build(template(), alias=name, on_build_logs=lambda entry: lines.append(entry.message))
             assert any(line.startswith("CACHED [builder 2/2] RUN") for line in lines), lines
-            made = create(name, timeout=60)
+            made = create(name, timeout=300)
             assert made.commands.run("cat note").stdout == name
             made.kill()
             try:
@@ -65,7 +65,7 @@ def is_same(one: str, other: str) -> bool:
 
 
 create = getattr(Sandbox, "create", None)
-sandbox = create(timeout=60) if create else Sandbox(timeout=60)
+sandbox = create(timeout=300) if create else Sandbox(timeout=300)
 try:
     steps.append("create")
     assert sandbox.commands.run("echo hi").stdout == "hi\n"

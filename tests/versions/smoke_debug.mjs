@@ -25,7 +25,7 @@ steps.push('files')
 const events = []
 const watch = await sandbox.files.watchDir('.', (event) => events.push(event))
 await sandbox.files.write('watched', '1')
-for (let i = 0; i < 100 && events.length === 0; i++) await new Promise((resolve) => setTimeout(resolve, 20))
+for (let i = 0; i < 3000 && events.length === 0; i++) await new Promise((resolve) => setTimeout(resolve, 20))
 assert.ok(events.length > 0)
 await watch.stop()
 steps.push('watch')

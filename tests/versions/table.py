@@ -16,7 +16,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,27 +36,54 @@ def run(command, **options):
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
-def install(command) -> subprocess.CompletedProcess[str]:
-    """Runs an installer, again when it hangs: npm at times waits for ever, with no connection open."""
-    for _ in range(2):
+def patiently(command, attempts=4) -> subprocess.CompletedProcess[str]:
+    """Asks a registry, again when it fails or hangs: npm at times waits for ever, with no connection open."""
+    for attempt in range(attempts):
+        if attempt:
+            time.sleep(5 * attempt)
         try:
-            return run(command, timeout=180)
-        except subprocess.TimeoutExpired:
-            pass
-    return run(command, timeout=180)
+            done = run(command, timeout=180)
+        except subprocess.TimeoutExpired as error:
+            done = subprocess.CompletedProcess(command, 1, "", f"`{' '.join(command)}` took longer than {error.timeout} s")
+        if done.returncode == 0:
+            break
+    return done
+
+
+# A release is tried in several ways at once, and installed by the first.
+PLACES: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+FINDING = threading.Lock()
+
+
+def install(place: Path, command) -> subprocess.CompletedProcess[str] | None:
+    """Installs a release at a place, unless it is there; what went wrong."""
+    with FINDING:
+        lock = PLACES[place]
+    with lock:
+        if (place / "done").exists():
+            return None
+        place.mkdir(parents=True, exist_ok=True)
+        made = patiently(command)
+        if made.returncode:
+            return made
+        (place / "done").touch()
+    return None
 
 
 def released(language: str) -> list[tuple[int, ...]]:
     if language == "python":
-        out = run([sys.executable, "-m", "pip", "index", "versions", "e2b", "--json"])
+        out = run([sys.executable, "-m", "pip", "index", "versions", "e2b", "--json"], timeout=180)
         names = json.loads(out.stdout)["versions"] if out.returncode == 0 else listed_by_pip()
     else:
-        names = json.loads(run(["npm", "view", "e2b", "versions", "--json"]).stdout)
+        out = patiently(["npm", "view", "e2b", "versions", "--json"])
+        assert out.returncode == 0, out.stdout + out.stderr
+        names = json.loads(out.stdout)
     return sorted(tuple(map(int, name.split("."))) for name in names if name.replace(".", "").isdigit())
 
 
 def listed_by_pip() -> list[str]:
-    out = run([sys.executable, "-m", "pip", "index", "versions", "e2b"])
+    out = patiently([sys.executable, "-m", "pip", "index", "versions", "e2b"])
+    assert out.returncode == 0, out.stdout + out.stderr
     line = next(line for line in out.stdout.splitlines() if line.startswith("Available versions:"))
     return [name.strip() for name in line.split(":", 1)[1].split(",")]
 
@@ -85,60 +115,59 @@ def ask_api(method: str, path: str, body: object = None) -> bytes:
 @contextlib.contextmanager
 def forwarded_sandbox():
     """A sandbox at the ports that clients in their debug mode use."""
-    wish = {"templateID": "code-interpreter-v1", "timeout": 600, "secure": False}
+    wish = {"templateID": "code-interpreter-v1", "timeout": 7200, "secure": False}
     sandbox = json.loads(ask_api("POST", "/sandboxes", wish))["sandboxID"]
     command = [BIN, "sandbox", "--url", os.environ["E2B_API_URL"], "forward", sandbox, "49983", "49999"]
     try:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forward:
-            try:
-                for line in forward.stdout:
-                    if line.startswith("127.0.0.1:49999 "):
-                        break
-                else:
-                    raise RuntimeError("the ports could not be forwarded")
-                yield
-            finally:
-                forward.terminate()
+        deadline = time.monotonic() + 120
+        while True:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forward:
+                try:
+                    if any(line.startswith("127.0.0.1:49999 ") for line in forward.stdout):
+                        yield
+                        return
+                finally:
+                    forward.terminate()
+            # A connection of another program may have one of them for a moment.
+            if time.monotonic() > deadline:
+                raise RuntimeError("the ports could not be forwarded")
+            time.sleep(1)
     finally:
         ask_api("DELETE", f"/sandboxes/{sandbox}")
 
 
 def python_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     place = CACHE / f"python-{version}"
-    if not (place / "done").exists():
-        made = install([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), f"e2b=={version}"])
-        if made.returncode:
-            return made
-        (place / "done").touch()
+    # What an earlier attempt has left is replaced.
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--retries=5", "--upgrade", "--target", str(place)]
+    if failed := install(place, [*pip, f"e2b=={version}"]):
+        return failed
     smoke = [str(HERE / ("smoke_debug.py" if way == "debug" else "smoke.py"))] + ["--by-name"] * (way == "name")
-    return run([sys.executable, *smoke], env={**os.environ, "PYTHONPATH": str(place)}, timeout=120)
+    return run([sys.executable, *smoke], env={**os.environ, "PYTHONPATH": str(place)}, timeout=600)
 
 
 def js_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     place = CACHE / f"js-{version}"
-    if not (place / "done").exists():
-        place.mkdir(parents=True, exist_ok=True)
-        made = install(["npm", "install", "--silent", "--no-save", "--prefix", str(place), f"e2b@{version}"])
-        if made.returncode:
-            return made
-        (place / "done").touch()
+    npm = ["npm", "install", "--loglevel=error", "--fetch-retries=5", "--no-save", "--prefix", str(place)]
+    if failed := install(place, [*npm, f"e2b@{version}"]):
+        return failed
     smoke = "smoke_debug.mjs" if way == "debug" else "smoke.mjs"
     names = ["--import", str(HERE / "by_name.mjs")] * (way == "name")
     # Modules are looked for beside the file that imports them.
     (place / smoke).write_text((HERE / smoke).read_text())
-    return run(["node", *names, str(place / smoke)], timeout=120)
+    return run(["node", *names, str(place / smoke)], timeout=600)
 
 
 def result(job: tuple[str, str, str]) -> tuple[bool, str]:
     language, version, way = job
     try:
         done = SMOKES[language](version, way)
-    except subprocess.TimeoutExpired:
-        return False, "timed out"
+    except subprocess.TimeoutExpired as error:
+        said = [text if isinstance(text, str) else (text or b"").decode(errors="replace") for text in (error.stdout, error.stderr)]
+        return False, "\n".join([f"took longer than {error.timeout} s:", *said])
     if done.returncode == 0:
         return True, done.stdout.strip()
-    said = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
-    return False, " | ".join(said[-3:])
+    return False, f"failed:\n{done.stdout}{done.stderr}"
 
 
 SMOKES = {"python": python_smoke, "js": js_smoke}
