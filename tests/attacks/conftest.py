@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.server import ADMIN_TOKEN, API_KEY, Server  # noqa: E402
 
 import programs  # noqa: E402
-from witness import Witness  # noqa: E402
+from witness import Witness, is_up  # noqa: E402
 
 DATA_DIR = Path(os.environ.get("SANDCOVE_TEST_DATA_DIR", "/var/lib/sandcove-test"))
 
@@ -49,7 +49,7 @@ def server():
 def _server_runs(server):
     """Every test needs the server and its environment, whether it names it or not."""
     yield
-    assert server.healthy(), "the server does not answer after this attack"
+    assert is_up(server), "the server does not answer after this attack"
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +59,7 @@ def admin(server):
 
     def call(method, path, body=None):
         headers = {"X-Admin-Token": os.environ.get("SANDCOVE_ADMIN_TOKEN", ADMIN_TOKEN)}
-        return requests.request(method, server.url + path, json=body, headers=headers, timeout=30)
+        return requests.request(method, server.url + path, json=body, headers=headers, timeout=300)
 
     return call
 
@@ -69,7 +69,7 @@ def box(server):
     """One sandbox for all attacks of a file."""
     from e2b import Sandbox
 
-    box = Sandbox.create(timeout=600)
+    box = Sandbox.create(timeout=7200)
     yield box
     box.kill()
 
@@ -99,7 +99,7 @@ class Attacker:
             self.box.commands.run(f"chmod 0755 /tmp/attack-{group}", user="root")
             self._there.add(group)
         command = f"cd /tmp && ulimit -c 0 && exec /tmp/attack-{group} {name}"
-        process = self.box.commands.run(command, user=user, background=True, stdin=True, timeout=60)
+        process = self.box.commands.run(command, user=user, background=True, stdin=True, timeout=600)
         said, errors = "", ""
         for out, error, _ in process:
             said, errors = said + (out or ""), errors + (error or "")

@@ -9,14 +9,14 @@ from e2b import CommandExitException, Sandbox
 
 @pytest.fixture(scope="module")
 def other(server):
-    other = Sandbox.create(timeout=600)
+    other = Sandbox.create(timeout=7200)
     yield other
     other.kill()
 
 
 def run(box, command, user="root"):
     try:
-        return box.commands.run(command, user=user, timeout=60).stdout
+        return box.commands.run(command, user=user, timeout=600).stdout
     except CommandExitException as failed:
         return failed.stdout + failed.stderr
 
@@ -38,7 +38,7 @@ SHARED_FILES = ["/usr/bin/env", "/etc/passwd", "/run/sandcove/sandcove-agent", "
 
 @pytest.mark.parametrize("path", SHARED_FILES)
 def test_a_lock_is_felt_by_no_other(box, other, path):
-    holder = starts(box, f'import fcntl, time; f = open("{path}"); fcntl.flock(f, fcntl.LOCK_EX); print("ready"); time.sleep(600)')
+    holder = starts(box, f'import fcntl, time; f = open("{path}"); fcntl.flock(f, fcntl.LOCK_EX); print("ready"); time.sleep(6000)')
     try:
         assert python(box, LOCKED.format(path)) == "locked\n", "the control"
         assert python(other, LOCKED.format(path)) == "free\n"
@@ -63,7 +63,7 @@ def test_a_watch_sees_nothing_of_another(box, other, path):
     use = f"head -c 1 {path} >/dev/null 2>&1; (: <{path}) 2>/dev/null; true"
     for user_of_it, expected in [(box, "True"), (other, "False")]:
         run(box, "rm -f /tmp/watching /tmp/done")
-        watcher = box.commands.run(f"python3 - <<'END'\n{WATCHED.format(path)}\nEND", user="root", background=True)
+        watcher = box.commands.run(f"python3 - <<'END'\n{WATCHED.format(path)}\nEND", user="root", background=True, timeout=600)
         run(box, "until test -e /tmp/watching; do sleep 0.02; done")
         run(user_of_it, use)
         run(box, "touch /tmp/done")
@@ -72,7 +72,7 @@ def test_a_watch_sees_nothing_of_another(box, other, path):
 
 def test_a_lease_holds_up_no_other(box, other):
     """Who opens a file with a lease waits until its holder gives it back."""
-    lease = 'import fcntl, signal, time; signal.signal(signal.SIGIO, signal.SIG_IGN); f = open("/usr/bin/env"); fcntl.fcntl(f, 1024, 0); print("ready"); time.sleep(600)'
+    lease = 'import fcntl, signal, time; signal.signal(signal.SIGIO, signal.SIG_IGN); f = open("/usr/bin/env"); fcntl.fcntl(f, 1024, 0); print("ready"); time.sleep(6000)'
     holder = starts(box, lease)
     try:
         opened = "import os\ntry: os.open('/usr/bin/env', os.O_RDWR | os.O_NONBLOCK); print('opened')\nexcept BlockingIOError: print('waits')"
@@ -117,7 +117,7 @@ def test_nothing_is_left_for_another(box, other, leave, look):
 
 
 def test_an_abstract_socket_is_heard_by_no_other(box, other):
-    listener = starts(box, 'import socket, time; s = socket.socket(socket.AF_UNIX); s.bind("\\0here"); s.listen(); print("ready"); time.sleep(600)')
+    listener = starts(box, 'import socket, time; s = socket.socket(socket.AF_UNIX); s.bind("\\0here"); s.listen(); print("ready"); time.sleep(6000)')
     try:
         reach = "import socket\ntry: socket.socket(socket.AF_UNIX).connect('\\0here'); print('heard')\nexcept OSError: print('nobody')"
         assert python(box, reach) == "heard\n", "the control"
@@ -147,7 +147,7 @@ def address(box):
 def test_no_datagram_arrives_at_another(box, other, kind):
     received = other.commands.run(
         "exec python3 -u -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((\"\", 4444)); print(\"ready\"); print(s.recv(99)); print(s.recv(99))'",
-        user="root", background=True, timeout=60,
+        user="root", background=True, timeout=600,
     )  # fmt: skip
     next(out for out, _, _ in received if out and "ready" in out)
     target = {"datagram": address(other), "broadcast": "255.255.255.255", "multicast": "224.0.0.1"}[kind]
@@ -164,7 +164,7 @@ def test_no_datagram_arrives_at_another(box, other, kind):
 @pytest.mark.parametrize("command", ["ping -c 1 -W 1 {}", "ping -c 1 -W 1 -r -I eth0 {}", "ping -6 -c 1 -W 1 fe80::1%eth0"], ids=["routed", "on the link", "v6"])
 def test_another_answers_no_ping(box, other, command):
     """Every sandbox has a link of its own, to the host alone."""
-    assert "bytes from" in run(other, "ping -c 1 -W 1 127.0.0.1"), "the control"
+    assert "bytes from" in run(other, "ping -c 1 -W 60 127.0.0.1"), "the control"
     assert "bytes from" not in run(box, command.format(address(other)))
 
 
@@ -174,7 +174,7 @@ def test_no_neighbour_can_be_forged(box, other):
 
 
 def test_processes_of_another_are_not_reached_by_number(box, other):
-    victim = other.commands.run("exec sleep 600", background=True, timeout=0)
+    victim = other.commands.run("exec sleep 6000", background=True, timeout=0)
     try:
         run(box, "kill -9 -1")
     except Exception:  # noqa: BLE001: it may have killed what reports for it

@@ -24,7 +24,6 @@ SETTINGS = (
     "/proc/sys/net/ipv4/ip_forward",
     "/proc/sys/net/ipv4/ping_group_range",
     "/proc/sys/user/max_user_namespaces",
-    "/proc/swaps",
     "/proc/irq/default_smp_affinity",
     "/sys/kernel/uevent_helper",
     "/sys/kernel/mm/ksm/run",
@@ -46,10 +45,22 @@ def of_the_host() -> dict[str, object]:
     """What no sandbox may change."""
     return {
         **{path: read(path) for path in SETTINGS},
+        # Without how much of them is used, which changes by itself.
+        "swaps": [line.split()[:3] for line in read("/proc/swaps").splitlines()],
         # Those of the system: servers of other tests mount pools meanwhile.
         "mounts": [line for line in read("/proc/self/mountinfo").splitlines() if SYSTEM.match(line.split()[4])],
         "formats": sorted(os.listdir("/proc/sys/fs/binfmt_misc")) if os.path.isdir("/proc/sys/fs/binfmt_misc") else [],
     }
+
+
+def is_up(server) -> bool:
+    """Whether the server answers, for which a busy machine may need a while."""
+    deadline = time.monotonic() + 60
+    while not server.healthy():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def clock() -> float:
@@ -112,10 +123,21 @@ class Witness:
         """What is wrong with the sandbox's processes."""
         return [f"{pid}: {wrong}" for pid in self.processes() for wrong in self._wrong_with(pid)]
 
+    @staticmethod
+    def _stat(pid: int) -> list[str]:
+        """The fields of a process after its name; none if it has ended."""
+        fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        return fields if len(fields) > 39 else []
+
+    def _is_ending(self, pid: int) -> bool:
+        exiting = 0x4  # PF_EXITING
+        stat = self._stat(pid)
+        return not stat or stat[0] in "ZX" or int(stat[6]) & exiting != 0
+
     def _wrong_with(self, pid: int):
         status = dict(line.split(":\t", 1) for line in read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
-        stat = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        if "Uid" not in status or stat[0] in "ZX":
+        stat = self._stat(pid)
+        if "Seccomp" not in status or not stat or stat[0] in "ZX":
             return
         for kind, expected in self.namespaces.items():
             if (seen := self._namespace(pid, kind)) not in ("", expected):
@@ -133,12 +155,14 @@ class Witness:
             yield f"runs with nice {nice} and policy {policy}"
         if pid != self.init and int(read(f"/proc/{pid}/oom_score_adj")) < 0:
             yield "is spared when memory runs out"
-        for line in read(f"/proc/{pid}/cgroup").splitlines():
-            controllers, path = line.split(":", 2)[1:]
+        # None of a process that has ended meanwhile.
+        groups = [line.split(":", 2) for line in read(f"/proc/{pid}/cgroup").splitlines() if line.count(":") >= 2]
+        for _, controllers, path in groups:
             if controllers and not re.search(r"/sandcove\w*/.*s\d+", path) and "sandcove" in read(f"/proc/{self.init}/cgroup"):
                 init = next((one for one in read(f"/proc/{self.init}/cgroup").splitlines() if f":{controllers}:" in one), "")
-                if not init.endswith(path):
-                    yield f"left its control group: {line}"
+                # One that is ending has none any more.
+                if not init.endswith(path) and not self._is_ending(pid):
+                    yield f"left its control group: {controllers}:{path}"
         try:
             descriptors = os.listdir(f"/proc/{pid}/fd")
         except OSError:
