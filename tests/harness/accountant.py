@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness import volatile
 from harness.pool import Pool
-from harness.server import instance_of
+from harness.server import instance_of, open_descriptors
 from harness.teams import Team
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -26,41 +25,35 @@ class Slot:
 
 def slots(data_dir: Path) -> dict[int, Slot]:
     """The sandboxes with processes by slot, without those that the server makes ahead."""
-    found = {}
-    for record in (data_dir / "run").glob("*/jail.json"):
-        if record.parent.name.startswith(("warm", "spare")):
-            continue
-        try:
-            slot = json.loads(record.read_text())["slot"]
-        except (OSError, ValueError):
-            continue
-        group = f"sandcove{instance_of(data_dir)}/s{slot}"
-        found[slot] = Slot(record.parent.name, memory_of(group), is_frozen(group))
+    found, instance = {}, instance_of(data_dir)
+    for path in volatile.matching(data_dir / "run", "*/jail.json"):
+        record = None if path.parent.name.startswith(("warm", "spare")) else volatile.record(path)
+        if record:
+            group = f"sandcove{instance}/s{record['slot']}"
+            found[record["slot"]] = Slot(path.parent.name, memory_of(group), is_frozen(group))
     return found
 
 
 def memory_of(group: str) -> int:
     for path in [CGROUPS / "memory" / group / "memory.usage_in_bytes", CGROUPS / group / "memory.current"]:
-        try:
-            return int(path.read_text())
-        except OSError:
-            continue
+        if (held := volatile.text(path)) is not None:
+            return int(held)
     return 0
 
 
 def is_frozen(group: str) -> bool:
     for path, frozen in [(CGROUPS / "freezer" / group / "freezer.state", "FROZEN"), (CGROUPS / group / "cgroup.freeze", "1")]:
-        try:
-            return path.read_text().strip() == frozen
-        except OSError:
-            continue
+        if (state := volatile.text(path)) is not None:
+            return state.strip() == frozen
     return False
 
 
-def resident(pid: int) -> int:
-    """Bytes of memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmRSS:"))
+def size_of(path: Path) -> int:
+    """Bytes of a file; none when it is gone."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 @dataclass
@@ -91,7 +84,7 @@ class Accountant:
         self.first = self.books()
 
     def query(self, sql: str) -> list[tuple]:
-        database = sqlite3.connect(f"file:{self.server.data_dir}/sandcove.db?mode=ro", uri=True)
+        database = sqlite3.connect(f"file:{self.server.data_dir}/sandcove.db?mode=ro", uri=True, timeout=120)
         try:
             return database.execute(sql, {"team": self.team.id}).fetchall()
         finally:
@@ -116,9 +109,7 @@ class Accountant:
                 (books.frozen if slot.is_frozen else books.running).append(slot.memory)
         books.account = groups.get(self.team.account, 0)
         books.disk = self.pool.used()
-        books.descriptors = len(os.listdir(f"/proc/{self.server.pid}/fd"))
-        books.memory = resident(self.server.pid)
-        books.database = sum(
-            path.stat().st_size for path in self.server.data_dir.glob("sandcove.db*") if path.exists()
-        )
+        books.descriptors = open_descriptors(self.server.pid)
+        books.memory = volatile.resident_bytes(self.server.pid) or 0
+        books.database = sum(map(size_of, volatile.matching(self.server.data_dir, "sandcove.db*")))
         return books

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from pathlib import Path
 
-from .server import Server, open_descriptors, settled_counts, snapshot_files
+from . import volatile
+from .server import Server, settled_counts, snapshot_files
 
 # What grows with what happened, and is kept for as long as operators say.
 HISTORY = {"events", "team_metrics", "webhook_attempts", "sandbox_logs", "sandbox_readings"}
@@ -16,36 +16,34 @@ def programs(server: Server) -> dict[str, int]:
     """The processes of the server itself, by what they are."""
     found = {"server": server.pid}
     for child in children(server.pid):
-        if b"__spawner" in Path(f"/proc/{child}/cmdline").read_bytes():
+        if "__spawner" in (volatile.text(f"/proc/{child}/cmdline") or ""):
             found["spawner"] = child
-    for record in server.data_dir.glob("run/warm*/jail.json"):
-        found["warm"] = json.loads(record.read_text())["pid"]
+    for path in volatile.matching(server.data_dir, "run/warm*/jail.json"):
+        if record := volatile.record(path):
+            found["warm"] = record["pid"]
     return found
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    lists = volatile.matching(f"/proc/{pid}/task", "*/children")
+    return [int(child) for listed in lists for child in (volatile.text(listed) or "").split()]
 
 
 def resident_mib(pid: int) -> float:
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) / 1024
+    size = volatile.resident_bytes(pid)
+    assert size is not None, f"process {pid} has ended"
+    return size / (1 << 20)
 
 
 def memory_mib(server: Server) -> dict[str, float]:
     """Resident sizes of the server's own processes; one that has just been replaced is left out."""
-    sizes = {}
-    for name, pid in programs(server).items():
-        try:
-            sizes[name] = round(resident_mib(pid), 1)
-        except (OSError, StopIteration):
-            continue
-    return sizes
+    sizes = {name: volatile.resident_bytes(pid) for name, pid in programs(server).items()}
+    return {name: round(size / (1 << 20), 1) for name, size in sizes.items() if size is not None}
 
 
 def rows(data_dir: Path) -> dict[str, int]:
     """Rows of every table that is no history."""
-    database = sqlite3.connect(f"file:{data_dir}/sandcove.db?mode=ro", uri=True, timeout=30)
+    database = sqlite3.connect(f"file:{data_dir}/sandcove.db?mode=ro", uri=True, timeout=120)
     try:
         tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         return {
@@ -64,5 +62,5 @@ def everything(server: Server) -> dict[str, int]:
 
 
 def descriptors(server: Server) -> dict[str, int]:
-    """Open ones of the server's own processes."""
-    return {name: open_descriptors(pid) for name, pid in programs(server).items()}
+    """Open ones of the server's own processes; one that has just been replaced has none."""
+    return {name: len(volatile.names(f"/proc/{pid}/fd")) for name, pid in programs(server).items()}

@@ -167,7 +167,7 @@ def unleash(sandbox: Sandbox, name: str) -> None:
 def hog(name: str, template: str = "base"):
     """A sandbox with a hog in it."""
     # Ended by the server, should this process be.
-    sandbox = Sandbox.create(template, timeout=120)
+    sandbox = Sandbox.create(template, timeout=1800)
     try:
         unleash(sandbox, name)
         yield sandbox
@@ -181,7 +181,7 @@ class Neighbour:
     def __init__(self, url: str, key: str) -> None:
         self.sandbox = Sandbox.create("code-interpreter-v1", timeout=3600)
         address = urlsplit(url)
-        self.code, self.api = (http.client.HTTPConnection(address.hostname, address.port, timeout=60) for _ in range(2))
+        self.code, self.api = (http.client.HTTPConnection(address.hostname, address.port, timeout=300) for _ in range(2))
         self.key = {"X-API-Key": key}
         token = self.sandbox._envd_access_token
         self.headers = {

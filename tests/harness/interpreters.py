@@ -68,7 +68,7 @@ class Clients:
         self._thread.start()
 
     def create(self, **options: Any) -> Any:
-        options = {"timeout": 300, **options}
+        options = {"timeout": 3600, **options}
         if self.kind == "sync":
             sandbox = Sandbox.create(**options)
         else:

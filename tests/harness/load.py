@@ -181,7 +181,7 @@ class Life:
         if self.ticker.value is not None:
             ticks = self.count_ticks()
             hold(ticks >= self.ticks, f"ticks of {self} went from {self.ticks} back to {ticks}")
-            wait_until(lambda: self.count_ticks() > ticks, 60, f"a tick of {self}")
+            wait_until(lambda: self.count_ticks() > ticks, what=f"a tick of {self}")
             self.ticks = ticks + 1
         if self.interpreter:
             execution = self.sandbox.run_code("globals().get('total')")
@@ -248,7 +248,7 @@ class Life:
         self.forget_snapshot()
         with self.there.becoming(False):
             self.sandbox.set_timeout(0)
-            wait_until(lambda: is_gone(self.sandbox), 60, f"the end of {self}")
+            wait_until(lambda: is_gone(self.sandbox), what=f"the end of {self}")
 
     # What is held to be true after the server died.
 
@@ -287,13 +287,13 @@ class Keys:
 
     def __init__(self, url: str) -> None:
         self.url, self.keys = url, {}
-        answer = requests.get(f"{url}/admin/teams", headers={"X-Admin-Token": ADMIN_TOKEN}, timeout=60)
+        answer = requests.get(f"{url}/admin/teams", headers={"X-Admin-Token": ADMIN_TOKEN}, timeout=300)
         self.team = answer.json()[0]["id"]
         self.of_team = f"{url}/admin/teams/{self.team}/api-keys"
 
     def step(self) -> None:
         """Makes one, and deletes the oldest of several."""
-        admin = {"headers": {"X-Admin-Token": ADMIN_TOKEN}, "timeout": 60}
+        admin = {"headers": {"X-Admin-Token": ADMIN_TOKEN}, "timeout": 300}
         answer = requests.post(self.of_team, json={"name": f"load {uuid.uuid4().hex}"}, **admin)
         hold(answer.status_code == 201, f"a key was not made: {answer.text}")
         self.keys[answer.json()["id"]] = (answer.json()["key"], Promise(True))
@@ -305,14 +305,14 @@ class Keys:
 
     def verify(self) -> None:
         for number, (key, promise) in list(self.keys.items()):
-            status = requests.get(f"{self.url}/v2/sandboxes", headers={"X-API-Key": key}, timeout=60).status_code
+            status = requests.get(f"{self.url}/v2/sandboxes", headers={"X-API-Key": key}, timeout=300).status_code
             promise.check({200: True, 401: False}.get(status, status), f"key {number} working")
             if promise.value is False:
                 del self.keys[number]
 
     def end(self) -> None:
         """Deletes all that were made, also those whose creation was never acknowledged."""
-        admin = {"headers": {"X-Admin-Token": ADMIN_TOKEN, "X-Team-ID": self.team}, "timeout": 60}
+        admin = {"headers": {"X-Admin-Token": ADMIN_TOKEN, "X-Team-ID": self.team}, "timeout": 300}
         for key in requests.get(f"{self.url}/api-keys", **admin).json():
             if key["name"].startswith("load "):
                 requests.delete(f"{self.of_team}/{key['id']}", **admin)

@@ -32,7 +32,7 @@ class RawBuilds:
         self._templates.add(ids[0])
         return ids
 
-    def run(self, *steps: dict, deadline_s: float = 90, **members) -> dict:
+    def run(self, *steps: dict, deadline_s: float = 600, **members) -> dict:
         """Builds, on the built-in base unless it says otherwise; returns the last status."""
         ids = self.begin()
         if not any(key.startswith("from") for key in members):
@@ -44,7 +44,7 @@ class RawBuilds:
             return {"status": "refused", "templateID": ids[0], "reason": answer.json()}
         return self.told(ids, deadline_s)
 
-    def told(self, ids: tuple[str, str], deadline_s: float = 90) -> dict:
+    def told(self, ids: tuple[str, str], deadline_s: float = 600) -> dict:
         answers = []
 
         def is_over() -> bool:
@@ -64,7 +64,7 @@ class RawBuilds:
         """Uploads an archive; returns the hash it has, and the status of the upload."""
         digest = digest or hashlib.sha256(data + uuid.uuid4().bytes).hexdigest()
         link = self.link(digest)
-        answer = requests.put(link["url"], data=data, headers=link.get("headers") or {}, timeout=120)
+        answer = requests.put(link["url"], data=data, headers=link.get("headers") or {}, timeout=300)
         return digest, answer.status_code
 
     def copy(self, data: bytes, source: str = "src", target: str = "/opt/target", **options) -> dict:

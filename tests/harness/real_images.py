@@ -33,8 +33,10 @@ def tools() -> None:
     missing = [package for name, package in NEEDS.items() if shutil.which(name) is None]
     if missing:
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "DEBCONF_NOWARNINGS": "yes"}
-        run("apt-get", "-qq", "update", env=environment)
-        run("apt-get", "-qq", "--yes", "--no-install-recommends", "install", *missing, env=environment)
+        # A mirror may fail once, and another run of tests may be installing.
+        patient = ["-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=600"]
+        run("apt-get", "-qq", *patient, "update", env=environment)
+        run("apt-get", "-qq", *patient, "--yes", "--no-install-recommends", "install", *missing, env=environment)
 
 
 class RealRegistry:
@@ -57,7 +59,7 @@ class RealRegistry:
         config.write_text(json.dumps(settings))
         with (self.storage / "log").open("wb") as log:
             self.process = subprocess.Popen(["docker-registry", "serve", config], stdout=log, stderr=log)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while not self.answers():
             assert self.process.poll() is None and time.monotonic() < end, (self.storage / "log").read_text()
             time.sleep(0.05)
@@ -69,7 +71,7 @@ class RealRegistry:
 
     def answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{self.host}/v2/", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.host}/v2/", timeout=60) as answer:
                 return answer.status == 200
         except OSError:
             return False
@@ -105,7 +107,7 @@ def bootstrapped(cache: Path) -> bytes:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
             unfinished = Path(scratch) / "root.tar"
-            run("mmdebstrap", "--quiet", "--variant=minbase", "bookworm", unfinished, env={**os.environ, "SOURCE_DATE_EPOCH": "0"})
+            run("mmdebstrap", "--quiet", "--variant=minbase", '--aptopt=Acquire::Retries "5"', "bookworm", unfinished, env={**os.environ, "SOURCE_DATE_EPOCH": "0"})
             unfinished.rename(archive)
     return archive.read_bytes()
 

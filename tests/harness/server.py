@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -13,18 +15,45 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from harness import volatile
+
 ROOT = Path(__file__).resolve().parents[2]
 API_KEY = "e2b_" + "5a" * 20
 ADMIN_TOKEN = "admin-of-the-tests"
 
 
+# No condition is given up earlier: a machine that is busy is ten times as slow as one that is not.
+MIN_DEADLINE_S = 120
+# Names of ports that were given out, held for as long as this process lives.
+RESERVED: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on, and that no other run of tests on this host is given.
+
+    The kernel gives outgoing connections none of these, so that a server that stops and starts again finds its port free.
+    """
+    outgoing, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = range(max(outgoing - 10_000, 1024), outgoing) if outgoing > 2048 else range(61_000, 65_536)
+    for port in random.SystemRandom().sample(ports, len(ports)):
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            # An address without a file, which goes with the process.
+            name.bind(f"\0sandcove-test-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            name.close()
+            continue
+        RESERVED.append(name)
+        return port
+    raise AssertionError("no port is free")
 
 
 class Server:
+    # Those that were started, for the report of a test that fails.
+    started: list[Server] = []
+
     def __init__(self, data_dir: Path, port: int | None = None) -> None:
         self.binary = Path(os.environ.get("SANDCOVE_BIN", ROOT / "target/release/sandcove"))
         self.data_dir = data_dir
@@ -55,6 +84,8 @@ class Server:
     def start(self, deadline_s: float = 900) -> None:
         """Starts it and waits until it answers. The first start of a data directory prepares the templates."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        if self not in Server.started:
+            Server.started.append(self)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.within, self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
@@ -79,9 +110,9 @@ class Server:
 
     def healthy(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=60) as answer:
                 return answer.status == 200
-        except (urllib.error.URLError, OSError):
+        except (urllib.error.URLError, http.client.HTTPException, OSError):
             return False
 
     def kill9(self) -> None:
@@ -93,10 +124,16 @@ class Server:
         """A normal stop: sandboxes stay."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=180)
 
     def tail(self, lines: int = 40) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        """The end of its log."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 64 * 1024))
+                return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+        except OSError as error:
+            return f"no log: {error}"
 
     @property
     def pid(self) -> int:
@@ -117,8 +154,8 @@ def wait_for_languages(data_dir: Path, deadline_s: float = 1200) -> None:
 
 def instance_of(data_dir: Path) -> str | None:
     """The number that names of this data directory's resources hold."""
-    claims = Path("/run/sandcove").iterdir()
-    return next((p.name for p in claims if p.is_file() and p.read_text() == str(data_dir)), None)
+    claims = volatile.matching("/run/sandcove", "*")
+    return next((claim.name for claim in claims if volatile.text(claim) == str(data_dir)), None)
 
 
 def snapshot_files(data_dir) -> list[str]:
@@ -126,75 +163,69 @@ def snapshot_files(data_dir) -> list[str]:
     return [name for name in os.listdir(data_dir / "pool/snapshots") if not name.startswith("s-")]
 
 
+def slots_of_the_server(data_dir: Path) -> set[int]:
+    """Slots of warm interpreters of templates and of sandboxes that are made ahead: they are the server's own, and come and go
+    when it likes.
+    """
+    run = data_dir / "run"
+    records = [volatile.record(path) for path in volatile.matching(run, "warm*/jail.json")]
+    return {record["slot"] for record in records if record} | {
+        int(path.name.split("x")[1]) for path in volatile.matching(run, "spare*x*")
+    }
+
+
 def host_resources(data_dir: Path) -> dict[str, set[str]]:
     """Everything on this host that a sandbox of this data directory could leave behind."""
     instance = instance_of(data_dir)
-    # The warm interpreters of templates are the server's own, and so are the sandboxes that it makes ahead: they stay, and come
-    # and go when it likes.
     own = ("warm", "spare")
-    run = data_dir / "run"
-    not_ours = {json.loads(p.read_text())["slot"] for p in run.glob("warm*/jail.json")}
-    not_ours |= {int(p.name.split("x")[1]) for p in run.glob("spare*x*")}
-    agents, namespaces = set(), set()
-    for stat in Path("/proc").glob("[0-9]*/status"):
-        try:
-            text = stat.read_text()
-        except OSError:
-            continue
-        # Any process whose user id lies in this instance's id ranges belongs to one of its sandboxes.
-        uid = int(re.search(r"^Uid:\t(\d+)", text, re.M).group(1))
-        first = 1_000_000_000 + int(instance or 0) * 2048 * 65536
-        if first <= uid < first + 2048 * 65536 and (uid - first) // 65536 not in not_ours:
-            agents.add(stat.parent.name)
-            namespaces |= namespaces_of(stat.parent)
+    not_ours = slots_of_the_server(data_dir)
+    processes = processes_of(instance)
     # Walked and not globbed: groups of this and other servers vanish meanwhile.
     cgroups = {
-        f"{above}/{name}"
+        f"{above}/{name}": int(name[1:])
         for above, names, _ in os.walk("/sys/fs/cgroup")
         if above.endswith(f"/sandcove{instance}")
         for name in names
-        if name.startswith("s") and int(name[1:]) not in not_ours
+        if name.startswith("s")
     }
-    links = {
-        p.name
-        for p in Path("/sys/class/net").glob(f"scv{instance}-*")
-        if int(p.name.rsplit("-", 1)[1]) not in not_ours
-    }
+    links = {path.name: int(path.name.rsplit("-", 1)[1]) for path in volatile.matching("/sys/class/net", f"scv{instance}-*")}
     # With the slash: another data directory's name may begin like this one's.
     inside = f"{data_dir}/"
     mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if inside in line}
-    loops = set()
-    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-        try:
-            if inside in backing.read_text():
-                loops.add(str(backing))
-        except OSError:
-            continue
+    loops = volatile.matching("/sys/block", "loop*/loop/backing_file")
+    uppers, run = volatile.names(data_dir / "pool/sandboxes"), data_dir / "run"
+    # Those made while all this was read, too.
+    not_ours |= slots_of_the_server(data_dir)
+    ours = {process for process, slot in processes.items() if slot not in not_ours}
     return {
-        "processes": agents,
-        "namespaces": namespaces,
-        "cgroups": cgroups,
-        "links": links,
+        "processes": {process.name for process in ours},
+        "namespaces": set().union(*(namespaces_of(process) for process in ours)),
+        "cgroups": {group for group, slot in cgroups.items() if slot not in not_ours},
+        "links": {link for link, slot in links.items() if slot not in not_ours},
         "mounts": mounts,
-        "loop devices": loops,
+        "loop devices": {str(loop) for loop in loops if inside in (volatile.text(loop) or "")},
         # A pool that is not mounted holds nothing.
-        "uppers": {p.name for p in (data_dir / "pool/sandboxes").glob("*") if not p.name.startswith(own)},
-        "run directories": {
-            p.name for p in run.iterdir() if p.is_dir() and not p.name.startswith(own)
-        },
+        "uppers": {name for name in uppers if not name.startswith(own)},
+        "run directories": {name for name in volatile.names(run) if not name.startswith(own) and (run / name).is_dir()},
     }
+
+
+def processes_of(instance: str | None) -> dict[Path, int]:
+    """Processes whose user id lies in the id ranges of an instance, which are those of its sandboxes, and their slots."""
+    first = 1_000_000_000 + int(instance or 0) * 2048 * 65536
+    found = {}
+    for process in volatile.processes():
+        uid = re.search(r"^Uid:\t(\d+)", volatile.text(process / "status") or "", re.M)
+        if uid and first <= int(uid[1]) < first + 2048 * 65536:
+            found[process] = (int(uid[1]) - first) // 65536
+    return found
 
 
 def namespaces_of(process: Path) -> set[str]:
     """Those that are not the host's own."""
-    found = set()
-    for kind in ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"]:
-        try:
-            found.add(os.readlink(process / "ns" / kind))
-            found.discard(os.readlink(f"/proc/1/ns/{kind}"))
-        except OSError:
-            continue
-    return found
+    kinds = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"]
+    found = {volatile.link(process / "ns" / kind) for kind in kinds}
+    return {one for one in found if one} - {volatile.link(f"/proc/1/ns/{kind}") for kind in kinds}
 
 
 def host_counts(data_dir: Path) -> dict[str, int]:
@@ -202,7 +233,7 @@ def host_counts(data_dir: Path) -> dict[str, int]:
     return {kind: len(things) for kind, things in host_resources(data_dir).items()}
 
 
-def settled_counts(data_dir: Path, deadline_s: float = 60) -> dict[str, int]:
+def settled_counts(data_dir: Path, deadline_s: float = 180) -> dict[str, int]:
     """The counts once they have not changed for two seconds."""
     end = time.monotonic() + deadline_s
     last, since = host_counts(data_dir), time.monotonic()
@@ -218,10 +249,13 @@ def open_descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def wait_until(condition, deadline_s: float = 15, what: str = "condition") -> None:
+def wait_until(condition, deadline_s: float = MIN_DEADLINE_S, what: str = "condition") -> None:
     """Polls `condition` until it holds; never a bare sleep."""
-    end = time.monotonic() + deadline_s
+    deadline_s = max(deadline_s, MIN_DEADLINE_S)
+    begin = time.monotonic()
     while not condition():
-        if time.monotonic() > end:
+        waited = time.monotonic() - begin
+        if waited > deadline_s:
             raise AssertionError(f"{what} did not come true within {deadline_s} s")
-        time.sleep(0.02)
+        # What takes its time is not asked so often: the machine has other things to do.
+        time.sleep(0.02 if waited < 5 else 0.2)

@@ -30,14 +30,14 @@ class Team:
 
     def admin(self, method: str, path: str, body: Any = None) -> requests.Response:
         headers = {"X-Admin-Token": ADMIN_TOKEN}
-        return self.session.request(method, f"{self.url}{path}", json=body, headers=headers, timeout=120)
+        return self.session.request(method, f"{self.url}{path}", json=body, headers=headers, timeout=300)
 
     def limit(self, **limits: int) -> None:
         assert self.admin("PATCH", f"/admin/teams/{self.id}", {"limits": limits}).status_code == 200
 
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> requests.Response:
         headers = {"X-API-Key": self.key, **options.pop("headers", {})}
-        return self.session.request(method, f"{self.url}{path}", json=body, headers=headers, timeout=120, **options)
+        return self.session.request(method, f"{self.url}{path}", json=body, headers=headers, timeout=300, **options)
 
     def create(self, **members: Any) -> str:
         answer = self.call("POST", "/sandboxes", {"templateID": "base", "timeout": 600, **members})
