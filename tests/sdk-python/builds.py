@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 import requests
-from e2b import AsyncTemplate, Sandbox, Template
+from e2b import AsyncTemplate, BuildException, Sandbox, Template
 
 from flavours import LOOP
 from harness.server import API_KEY, wait_until
@@ -85,7 +85,12 @@ class Builds:
     def build(self, template, name: str | None = None, **options) -> Built:
         """Builds and waits. `on_build_logs` is our own."""
         logs: list = []
-        info = self.ask("build", template, name or self.name(), on_build_logs=logs.append, **options)
+        try:
+            info = self.ask("build", template, name or self.name(), on_build_logs=logs.append, **options)
+        except BuildException as failed:
+            # Why it failed is in its log, of which the exception has only the last line.
+            failed.add_note("\n".join(["the end of the build's log:", *(entry.message for entry in logs[-60:])]))
+            raise
         return Built(info.template_id, info.build_id, info.tags, logs)
 
     def start(self, template, name: str | None = None, **options):
@@ -95,7 +100,7 @@ class Builds:
     def status(self, info, offset: int | None = None):
         return self.ask("get_build_status", info, logs_offset=offset)
 
-    def ended(self, info, deadline_s: float = 60):
+    def ended(self, info, deadline_s: float = 600):
         """The status of a build once it is `ready` or `error`."""
         seen = []
 
@@ -109,7 +114,7 @@ class Builds:
     def box(self, template, **options) -> Sandbox:
         """A sandbox made from a template, by name, id or object."""
         reference = getattr(template, "template_id", template)
-        box = Sandbox.create(reference, timeout=120, api_key=self.key, **options)
+        box = Sandbox.create(reference, timeout=3600, api_key=self.key, **options)
         self._boxes.append(box)
         return box
 
@@ -120,7 +125,7 @@ class Builds:
     def call(self, method: str, path: str, body=None, **options) -> requests.Response:
         """A call without the SDK."""
         headers = {"X-API-Key": self.key, **options.pop("headers", {})}
-        return requests.request(method, f"{self.server.url}{path}", json=body, headers=headers, timeout=60, **options)
+        return requests.request(method, f"{self.server.url}{path}", json=body, headers=headers, timeout=300, **options)
 
     def begin(self, name: str | None = None, **members) -> tuple[str, str]:
         """Reserves a build; returns the ids of template and build."""
@@ -135,7 +140,7 @@ class Builds:
         body = {"steps": list(steps), "force": False, **members}
         return self.call("POST", f"/v2/templates/{template_id}/builds/{build_id}", body)
 
-    def told(self, template_id: str, build_id: str, deadline_s: float = 60) -> dict:
+    def told(self, template_id: str, build_id: str, deadline_s: float = 600) -> dict:
         """As the server says it, the end of a build."""
         path, answers = f"/templates/{template_id}/builds/{build_id}/status", []
 

@@ -1,4 +1,7 @@
-"""One server for the whole run; the official SDK is pointed at it by nothing but its own environment variables."""
+"""One server for the whole run; the official SDK is pointed at it by nothing but its own environment variables.
+
+A test that fails shows what the server has logged last.
+"""
 
 import os
 import sys
@@ -11,6 +14,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.server import API_KEY, Server  # noqa: E402
 
 DATA_DIR = Path(os.environ.get("SANDCOVE_TEST_DATA_DIR", "/var/lib/sandcove-test"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        for server in Server.started:
+            report.sections.append((f"end of {server.log}", server.tail(40)))
+    return report
 
 
 class RunningServer:
@@ -51,7 +63,7 @@ def _server_runs(server):
 def sandbox(server):
     from e2b import Sandbox
 
-    sandbox = Sandbox.create(timeout=120)
+    sandbox = Sandbox.create(timeout=1800)
     yield sandbox
     sandbox.kill()
 
@@ -60,7 +72,7 @@ def sandbox(server):
 def interpreter(server):
     from e2b_code_interpreter import Sandbox
 
-    sandbox = Sandbox.create(timeout=120)
+    sandbox = Sandbox.create(timeout=1800)
     yield sandbox
     sandbox.kill()
 
@@ -76,6 +88,6 @@ def box(flavour):
     """One sandbox for a whole file, of either flavour: for tests that leave it as they found it."""
     from flavours import create
 
-    box = create(flavour, timeout=600)
+    box = create(flavour, timeout=7200)
     yield box
     box.kill()

@@ -23,12 +23,12 @@ def clear(server):
     while snapshots := Sandbox.list_snapshots().next_items():
         for one in snapshots:
             Sandbox.delete_snapshot(one.snapshot_id)
-    wait_until(lambda: not host_resources(server.data_dir)["run directories"], 30, "earlier sandboxes are gone")
+    wait_until(lambda: not host_resources(server.data_dir)["run directories"], what="earlier sandboxes are gone")
 
 
 def running(**options):
     """One with a file to know it by."""
-    sandbox = Sandbox.create(timeout=600, **options)
+    sandbox = Sandbox.create(timeout=1800, **options)
     sandbox.files.write("kept", sandbox.sandbox_id)
     return sandbox
 
@@ -88,4 +88,4 @@ def crash_file(server, tmp_path_factory):
     clear(server)
     server.stop()
     server.start()
-    wait_until(lambda: host_counts(server.data_dir) == before, 60, "everything is given back")
+    wait_until(lambda: host_counts(server.data_dir) == before, what="everything is given back")

@@ -24,7 +24,7 @@ class Loop:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
-    def run(self, coroutine, timeout_s: float = 120):
+    def run(self, coroutine, timeout_s: float = 1800):
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout_s)
 
 
@@ -130,13 +130,16 @@ class Terminal:
     def type(self, text: str) -> None:
         self.sandbox.pty.send_stdin(self.pid, text.encode())
 
-    def says(self, text: str, deadline_s: float = 15) -> None:
-        wait_until(lambda: text in self.said, deadline_s, f"{text!r} in {self.said!r}")
+    def says(self, text: str) -> None:
+        try:
+            wait_until(lambda: text in self.said)
+        except AssertionError as late:
+            raise AssertionError(f"{text!r} is not in {self.said!r}: {late}") from None
 
     def wait(self):
         if is_async(self.sandbox):
             return self.handle.wait()
-        self._reader.join(30)
+        self._reader.join(300)
         assert self._result, "the terminal did not end"
         if isinstance(self._result[0], Exception):
             raise self._result[0]

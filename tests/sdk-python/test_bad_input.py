@@ -18,7 +18,7 @@ from harness.server import API_KEY
 
 def post(server, path, body=None, key=API_KEY, data=None):
     headers = {"X-API-Key": key} if key else {}
-    return requests.post(server.url + path, json=body, data=data, headers=headers, timeout=30)
+    return requests.post(server.url + path, json=body, data=data, headers=headers, timeout=120)
 
 
 def assert_error(answer, status):
@@ -55,9 +55,9 @@ def test_wrong_key(server):
 def test_unknown_id(server):
     with pytest.raises(NotFoundException):
         Sandbox.connect("iaaaaaaaaaaaaaaaaaaaa")
-    answer = requests.get(f"{server.url}/sandboxes/iaaaaaaaaaaaaaaaaaaaa", headers={"X-API-Key": API_KEY}, timeout=30)
+    answer = requests.get(f"{server.url}/sandboxes/iaaaaaaaaaaaaaaaaaaaa", headers={"X-API-Key": API_KEY}, timeout=120)
     assert "doesn't exist or you don't have access to it" in assert_error(answer, 404)
-    answer = requests.get(f"{server.url}/sandboxes/a-b-c", headers={"X-API-Key": API_KEY}, timeout=30)
+    answer = requests.get(f"{server.url}/sandboxes/a-b-c", headers={"X-API-Key": API_KEY}, timeout=120)
     assert "Invalid sandbox ID" in assert_error(answer, 400)
 
 
@@ -68,7 +68,7 @@ def test_timeouts_out_of_range(server, timeout):
 
 def test_more_than_the_disk_limit(server):
     """A sandbox's disk is full; the sandbox, its earlier files and its neighbours go on."""
-    sandbox, neighbour = Sandbox.create(timeout=300), Sandbox.create(timeout=300)
+    sandbox, neighbour = Sandbox.create(timeout=1800), Sandbox.create(timeout=1800)
     try:
         sandbox.files.write("kept", "before")
         # All but 512 MB of the limit is taken without writing it.
@@ -79,7 +79,7 @@ def test_more_than_the_disk_limit(server):
         assert status == 507, body
         assert not sandbox.files.exists("big")
         with pytest.raises(NotEnoughSpaceException):
-            sandbox.files.write("more", b"x" * (600 << 20))
+            sandbox.files.write("more", b"x" * (600 << 20), request_timeout=1200)
         assert sandbox.files.read("kept") == "before"
         sandbox.files.remove("fill")
         sandbox.files.write("again", "after")
@@ -92,7 +92,7 @@ def test_more_than_the_disk_limit(server):
 
 
 def sandbox_disk_mib(server, sandbox_id):
-    answer = requests.get(f"{server.url}/sandboxes/{sandbox_id}", headers={"X-API-Key": API_KEY}, timeout=30)
+    answer = requests.get(f"{server.url}/sandboxes/{sandbox_id}", headers={"X-API-Key": API_KEY}, timeout=120)
     return answer.json()["diskSizeMB"]
 
 
@@ -100,7 +100,7 @@ def upload(server, sandbox, path, chunks):
     """A chunked upload by hand: a client library would hide an answer that comes before the body is through."""
     token = sandbox._SandboxBase__envd_access_token if hasattr(sandbox, "_SandboxBase__envd_access_token") else None
     token = token or sandbox._envd_access_token
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=1200)
     connection.putrequest("POST", f"/files?path={path}")
     for name, value in {
         "E2b-Sandbox-Id": sandbox.sandbox_id,
@@ -130,16 +130,16 @@ def test_a_bad_user_and_a_bad_directory(sandbox):
 
 def test_the_api_is_told_apart_from_sandboxes(server, sandbox):
     for path in ["/no/such/route", "/instances", "/envs/x"]:
-        answer = requests.get(server.url + path, headers={"X-API-Key": API_KEY}, timeout=30)
+        answer = requests.get(server.url + path, headers={"X-API-Key": API_KEY}, timeout=120)
         assert answer.status_code == 404 or "deprecated" in answer.text
         assert answer.json()["message"]
     gone = requests.get(
-        f"{server.url}/health", headers={"E2b-Sandbox-Id": "iaaaaaaaaaaaaaaaaaaaa", "E2b-Sandbox-Port": "49983"}, timeout=30
+        f"{server.url}/health", headers={"E2b-Sandbox-Id": "iaaaaaaaaaaaaaaaaaaaa", "E2b-Sandbox-Port": "49983"}, timeout=120
     )
     assert gone.status_code == 502 and "was not found" in gone.json()["message"]
-    closed = requests.get(f"{server.url}/", headers={"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "8123"}, timeout=30)
+    closed = requests.get(f"{server.url}/", headers={"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "8123"}, timeout=120)
     assert closed.status_code == 502 and "port is not open" in closed.json()["message"]
     control = requests.post(
-        f"{server.url}/init", headers={"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}, timeout=30
+        f"{server.url}/init", headers={"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}, timeout=120
     )
     assert control.status_code == 404 and "reserved for the E2B control plane" in control.json()["message"]

@@ -57,7 +57,7 @@ class Project:
     def sandbox(self, *arguments: str) -> Sandbox:
         name, done = self.build(*arguments)
         assert done.returncode == 0, done.stderr
-        return Sandbox.create(name, timeout=120)
+        return Sandbox.create(name, timeout=1800)
 
     def close(self) -> None:
         for name in self.names:
@@ -132,7 +132,7 @@ def test_stages_are_built_and_removed(project):
     name, done = project.build()
     assert done.returncode == 0, done.stderr
     assert "building stage 0" in done.stderr
-    with Sandbox.create(name, timeout=120) as sandbox:
+    with Sandbox.create(name, timeout=1800) as sandbox:
         assert run(sandbox, "cat /srv/out/sub/file; readlink /srv/out/link") == f"{mark}\nsub/file"
         assert sandbox.commands.run("stat -c '%a %U' /srv/one; ls /srv/many", user="root").stdout == "700 root\none\n"
     listed = sandcove(project.server, "template", "list").stdout
@@ -177,7 +177,7 @@ def test_an_interrupt_ends_the_command_and_not_the_build(project):
         if "RUN sleep" in line:
             break
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=30)
+    _, rest = process.communicate(timeout=300)
     assert process.returncode == 130 and "continues on the server" in rest
     followed = sandcove(project.server, "template", "logs", "--follow", name)
     assert followed.returncode == 0 and "Build finished" in followed.stdout, followed.stderr
@@ -247,7 +247,7 @@ def test_mounts_are_there_for_one_step(project):
     )
     name, done = project.build()
     assert done.returncode == 0, done.stderr
-    with Sandbox.create(name, timeout=120) as sandbox:
+    with Sandbox.create(name, timeout=1800) as sandbox:
         assert run(sandbox, "cat /srv/seen") == f"{mark}oneone{mark}\n{mark}"
         assert run(sandbox, "cat /srv/after; ls -A /work; ls -d /deep /tools 2>/dev/null; true") == ""
     _, again = project.build(name=name)
@@ -269,7 +269,7 @@ def test_what_is_under_a_mount_comes_back(project):
     )
     name, done = project.build()
     assert done.returncode == 0, done.stderr
-    with Sandbox.create(name, timeout=120) as sandbox:
+    with Sandbox.create(name, timeout=1800) as sandbox:
         assert run(sandbox, "cat /srv/seen") == f"{mark}\n{mark}\na.txt"
         after = run(sandbox, "cat /srv/after; ls -A /app")
         assert after.startswith("own\nbelow\n640 root\n") and ".sandcove" not in after and after.endswith("a.txt\ndeep")
@@ -293,7 +293,7 @@ def test_secrets_stay_outside(project, monkeypatch):
     assert secret not in done.stderr and other not in done.stderr
     _, again = project.build(name=name)
     assert again.returncode == 0 and "CACHED [builder" in again.stderr, again.stderr
-    with Sandbox.create(name, timeout=120) as sandbox:
+    with Sandbox.create(name, timeout=1800) as sandbox:
         assert run(sandbox, "cat /srv/sum").split()[0] == hashlib.sha256(f"{other}\n".encode()).hexdigest()
         assert secret not in run(sandbox, "cat /run/secrets/a ~/.netrc 2>/dev/null; env")
     if hasattr(type(project.server), "kill9"):
@@ -324,7 +324,7 @@ def test_urls_are_downloaded_and_checked(project, pages):
     project.dockerfile(f"FROM template://base\nADD {url}/file.txt /srv/\nADD --checksum=sha256:{right} --chmod=644 {url}/file.txt /srv/other\n")
     name, done = project.build()
     assert done.returncode == 0, done.stderr
-    with Sandbox.create(name, timeout=120) as sandbox:
+    with Sandbox.create(name, timeout=1800) as sandbox:
         assert sandbox.commands.run("cat /srv/file.txt /srv/other; stat -c '%a %U' /srv/file.txt /srv/other", user="root").stdout == "downloadeddownloaded600 root\n644 root\n"
     _, again = project.build(name=name)
     assert again.returncode == 0 and "uploading" not in again.stderr and "CACHED" in again.stderr
@@ -352,5 +352,5 @@ def test_files_come_from_an_image(project):
         )
         name, done = project.build()
     assert done.returncode == 0, done.stderr
-    with Sandbox.create(name, timeout=120) as sandbox:
+    with Sandbox.create(name, timeout=1800) as sandbox:
         assert run(sandbox, "cat /usr/local/bin/tool; stat -c %a /usr/local/bin/tool; cat /srv/seen") == f"{mark}755\n{mark}"

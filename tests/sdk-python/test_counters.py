@@ -55,7 +55,7 @@ except OSError: pass
 KINDS = {"watches": WATCHES, "instances": INSTANCES, "signals": SIGNALS, "queues": QUEUES}
 # What a working program may need; a tenth of that for the host, where others may have taken some already.
 ENOUGH = {"instances": 100, "watches": 10_000, "signals": 1000, "queues": 2}
-HOLD = "\nimport time\nprint(taken, flush=True)\ntime.sleep(600)"
+HOLD = "\nimport time\nprint(taken, flush=True)\ntime.sleep(7200)"
 
 
 def program(kind: str, most: int) -> str:
@@ -74,18 +74,18 @@ def is_forked(server, sandbox) -> bool:
 @pytest.fixture(scope="module", params=["base", "code-interpreter-v1"])
 def greedy(request, server):
     """A sandbox in which processes of two users hold all that these can get, and how much that is."""
-    sandbox = Sandbox.create(request.param, timeout=300)
+    sandbox = Sandbox.create(request.param, timeout=7200)
 
     def shares_a_process() -> bool:
         nonlocal sandbox
         if not is_forked(server, sandbox):
             # Made before the process to fork from was warm.
             sandbox.kill()
-            sandbox = Sandbox.create(request.param, timeout=300)
+            sandbox = Sandbox.create(request.param, timeout=7200)
         return is_forked(server, sandbox)
 
     if request.param != "base":
-        wait_until(shares_a_process, 90, "a sandbox with a forked interpreter")
+        wait_until(shares_a_process, what="a sandbox with a forked interpreter")
     held = {}
     for kind, code in KINDS.items():
         held[kind] = 0
@@ -106,7 +106,7 @@ def greedy(request, server):
 def test_one_sandbox_leaves_enough_for_another(greedy, kind):
     template, held = greedy
     assert held[kind] > 0, "the attack takes something"
-    other = Sandbox.create(template, timeout=60)
+    other = Sandbox.create(template, timeout=1800)
     try:
         other.files.write("/tmp/take.py", program(kind, ENOUGH[kind]))
         taken = other.commands.run("python3 /tmp/take.py", user="root").stdout
@@ -122,7 +122,7 @@ def test_one_sandbox_leaves_enough_for_another(greedy, kind):
 @pytest.mark.parametrize("kind", ["instances", "watches", "signals"])
 def test_one_sandbox_leaves_enough_for_the_host(greedy, kind, server):
     most = ENOUGH[kind] // 10
-    done = subprocess.run([sys.executable, "-c", program(kind, most)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program(kind, most)], capture_output=True, text=True, timeout=1200)
     assert done.stdout == f"{most}\n", f"{greedy}: {done.stderr}"
     assert server.healthy()
 

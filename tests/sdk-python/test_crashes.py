@@ -33,7 +33,7 @@ def pausing_at_end():
 
 
 def connect(sandbox):
-    sandbox.connect(timeout=600)
+    sandbox.connect(timeout=1800)
 
 
 def pause_files(sandbox):
@@ -41,7 +41,7 @@ def pause_files(sandbox):
 
 
 def reboot(sandbox):
-    sandbox.connect(timeout=600, on_resume="reboot")
+    sandbox.connect(timeout=1800, on_resume="reboot")
 
 
 # Where it dies, what there is before, what is asked for, and what there is afterwards.
@@ -98,7 +98,7 @@ def test_the_server_dies(server, crash_file, bystander, point, before, act, afte
     else:
         assert pause_state(server, sandbox) == after
         assert told(server, sandbox) == ("running" if after == "running" else "paused")
-        sandbox.connect(timeout=600)
+        sandbox.connect(timeout=1800)
         assert sandbox.files.read("kept") == sandbox.sandbox_id
     # Other objects were never acknowledged; they may exist, and then they are whole.
     for one in everything_listed():
@@ -109,13 +109,13 @@ def test_the_server_dies(server, crash_file, bystander, point, before, act, afte
     taken = Sandbox.list_snapshots(sandbox_id=sandbox.sandbox_id).next_items()
     assert len(taken) - snapshots == (point == "snapshot.recorded")
     for one in taken:
-        copy = Sandbox.create(one.snapshot_id, timeout=60)
+        copy = Sandbox.create(one.snapshot_id, timeout=1800)
         assert copy.files.read("kept") == sandbox.sandbox_id
         copy.kill()
         assert Sandbox.delete_snapshot(one.snapshot_id)
     Sandbox.kill(sandbox.sandbox_id)
     assert told(server, sandbox) == "killed"
-    wait_until(lambda: host_resources(server.data_dir)["uppers"] == {bystander.sandbox_id}, 30, "files of others are gone")
+    wait_until(lambda: host_resources(server.data_dir)["uppers"] == {bystander.sandbox_id}, what="files of others are gone")
     assert snapshot_files(server.data_dir) == []
     first = int(bystander.files.read("ticks") or 0)
     wait_until(lambda: int(bystander.files.read("ticks") or 0) > first, what="the bystander goes on")

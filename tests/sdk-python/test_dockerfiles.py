@@ -58,7 +58,7 @@ def test_a_dockerfile_is_built_once(server, tmp_path, request, name):
             steps = re.findall(r"^ *[\d.]+s (CACHED )?\[builder \d+/\d+\] [A-Z]", built.stderr, re.M)
             assert steps, built.stderr
             assert build == "first" or all(steps), built.stderr
-        with Sandbox.create(template, timeout=120) as sandbox:
+        with Sandbox.create(template, timeout=1800) as sandbox:
             printed = sandbox.commands.run(command).stdout.strip()
         assert printed == expected
     finally:

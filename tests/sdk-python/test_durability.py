@@ -20,13 +20,13 @@ from harness.server import host_counts, host_resources, instance_of, open_descri
 
 @pytest.mark.parametrize("how", ["kill9", "stop"])
 def test_a_restarted_server_finds_its_sandboxes(server, how):
-    interpreter = Interpreter.create(timeout=300)
-    plain = Sandbox.create(timeout=300)
+    interpreter = Interpreter.create(timeout=1800)
+    plain = Sandbox.create(timeout=1800)
     short = Sandbox.create(timeout=8)
     deadline = time.monotonic() + 8
     interpreter.run_code("kept = 'in memory'")
     interpreter.files.write("kept", "on disk")
-    ticker = plain.commands.run("i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done", background=True)
+    ticker = plain.commands.run("i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done", background=True, timeout=0)
     before = plain.commands.list()[-1]
 
     getattr(server, how)()
@@ -42,15 +42,15 @@ def test_a_restarted_server_finds_its_sandboxes(server, how):
         again.commands.connect(ticker.pid, timeout=2).wait(on_stdout=ticks.append)
     assert ticks, "the command goes on and can be listened to"
 
-    wait_until(lambda: time.monotonic() > deadline, 20, "the short timeout")
-    wait_until(lambda: not short.is_running(), 10, "the timeout is still kept")
+    wait_until(lambda: time.monotonic() > deadline, what="the short timeout")
+    wait_until(lambda: not short.is_running(), what="the timeout is still kept")
     with pytest.raises(SandboxNotFoundException):
         short.get_info()
     assert interpreter.kill() and plain.kill()
 
 
 def test_a_sandbox_killed_while_the_server_was_down_is_gone(server):
-    sandbox = Sandbox.create(timeout=300)
+    sandbox = Sandbox.create(timeout=1800)
     before = host_resources(server.data_dir)
     server.kill9()
     for pid in before["processes"]:
@@ -70,7 +70,7 @@ def test_fifty_at_once_leave_nothing(server):
     descriptors = open_descriptors(server.pid)
 
     def live(_):
-        sandbox = Sandbox.create(timeout=120)
+        sandbox = Sandbox.create(timeout=1800)
         try:
             return sandbox.commands.run("echo $((6 * 7))").stdout
         finally:
@@ -78,15 +78,15 @@ def test_fifty_at_once_leave_nothing(server):
 
     with ThreadPoolExecutor(50) as pool:
         assert list(pool.map(live, range(50))) == ["42\n"] * 50
-    wait_until(lambda: host_counts(server.data_dir) == before, 60, "everything is given back")
-    wait_until(lambda: open_descriptors(server.pid) <= descriptors + 60, 30, "descriptors are closed")
+    wait_until(lambda: host_counts(server.data_dir) == before, what="everything is given back")
+    wait_until(lambda: open_descriptors(server.pid) <= descriptors + 60, what="descriptors are closed")
     assert [s for s in Sandbox.list().next_items()] == []
 
 
 def test_dead_spares_are_not_missed(server):
     """Sandboxes made ahead may die like any process; a start then makes its own."""
     spares = (server.data_dir / "run").glob
-    wait_until(lambda: any(spares("spare*x*")), 60, "there are spares")
+    wait_until(lambda: any(spares("spare*x*")), what="there are spares")
     settle(server)
     slots = {path.name.split("x")[1] for path in spares("spare*x*")}
     groups = Path("/sys/fs/cgroup").glob(f"**/sandcove{instance_of(server.data_dir)}/s*/cgroup.procs")
@@ -98,7 +98,7 @@ def test_dead_spares_are_not_missed(server):
         except ProcessLookupError:
             pass
     for _ in range(3):
-        with Interpreter.create(timeout=60) as interpreter:
+        with Interpreter.create(timeout=1800) as interpreter:
             assert interpreter.run_code("40 + 2").text == "42"
     settle(server)
 
@@ -110,7 +110,7 @@ def test_a_crashed_creation_leaves_nothing(server):
 
     def create(_):
         try:
-            acknowledged.append(Sandbox.create(timeout=300, request_timeout=20))
+            acknowledged.append(Sandbox.create(timeout=1800, request_timeout=300))
         except Exception:
             pass
 
@@ -127,13 +127,13 @@ def test_a_crashed_creation_leaves_nothing(server):
     assert {sandbox.sandbox_id for sandbox in acknowledged} <= listed
     for sandbox_id in listed:
         Sandbox.kill(sandbox_id)
-    wait_until(lambda: host_counts(server.data_dir) == before, 60, "everything is given back")
+    wait_until(lambda: host_counts(server.data_dir) == before, what="everything is given back")
 
 
 def test_a_normal_stop_leaves_only_what_sandboxes_need(server):
     settle(server)
     instance = instance_of(server.data_dir)
-    sandbox = Sandbox.create(timeout=300)
+    sandbox = Sandbox.create(timeout=1800)
     sandbox.files.write("kept", "on disk")
     server.stop()
     slots, left = what_is_left(server)
@@ -154,7 +154,7 @@ def test_a_normal_stop_leaves_only_what_sandboxes_need(server):
     assert not list(Path("/sys/fs/cgroup").glob(f"**/sandcove{instance}"))
     assert f"table inet sandcove{instance}" not in tables()
     server.start()
-    assert Sandbox.create(timeout=60).kill()
+    assert Sandbox.create(timeout=1800).kill()
 
 
 def what_is_left(server):
@@ -171,7 +171,7 @@ def tables():
 def settle(server):
     for one in Sandbox.list().next_items():
         Sandbox.kill(one.sandbox_id)
-    wait_until(lambda: not host_resources(server.data_dir)["run directories"], 30, "earlier sandboxes are gone")
+    wait_until(lambda: not host_resources(server.data_dir)["run directories"], what="earlier sandboxes are gone")
     return settled_counts(server.data_dir)
 
 
@@ -185,7 +185,7 @@ def test_paused_sandboxes_survive_the_server_and_the_host(server):
     server.kill9()
     server.start()
     assert (pause_state(server, full), pause_state(server, files)) == ("full", "filesystem")
-    full.connect(timeout=600)
+    full.connect(timeout=1800)
     assert full.commands.run("sha256sum /dev/shm/memory").stdout == memory
     full.pause()
 
@@ -194,7 +194,7 @@ def test_paused_sandboxes_survive_the_server_and_the_host(server):
     server.start()
     for sandbox in [full, files]:
         assert pause_state(server, sandbox) == "filesystem"
-        sandbox.connect(timeout=600)
+        sandbox.connect(timeout=1800)
         assert sandbox.files.read("kept") == sandbox.sandbox_id
     assert full.get_info().metadata == {"a": "b"}
     assert full.commands.run("ls /dev/shm").stdout == "", "memory is gone, and the API says so"
@@ -208,7 +208,7 @@ def test_a_paused_sandbox_that_loses_its_processes_keeps_its_files(server):
     os.kill(record["pid"], signal.SIGKILL)
     thaw(record["slot"], server)
     wait_until(lambda: pause_state(server, sandbox) == "filesystem", what="the loss is noticed")
-    sandbox.connect(timeout=60)
+    sandbox.connect(timeout=1800)
     assert sandbox.files.read("kept") == sandbox.sandbox_id
     assert sandbox.kill()
 
@@ -294,7 +294,7 @@ def test_many_paused_sandboxes_survive_a_restart(server):
     print(f"{many} paused sandboxes found again in {time.monotonic() - began:.2f} s")
     assert {one.sandbox_id: one.state for one in everything_listed()} == {one.sandbox_id: "paused" for one in sandboxes}
     for sandbox in sandboxes[:2] + sandboxes[-2:]:
-        sandbox.connect(timeout=60)
+        sandbox.connect(timeout=1800)
         assert sandbox.files.read("kept") == sandbox.sandbox_id
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(lambda sandbox: sandbox.kill(), sandboxes))
@@ -314,10 +314,10 @@ def test_a_full_disk_is_an_error_and_tears_nothing(server):
         for act in [
             sandbox.create_snapshot,
             lambda: sandbox.pause(),
-            lambda: sandbox.connect(timeout=600),
-            lambda: files.connect(timeout=600),
-            lambda: sandbox.fork(timeout=60),
-            lambda: Sandbox.create(snapshot.snapshot_id, timeout=60).files.read("content", format="bytes"),
+            lambda: sandbox.connect(timeout=1800),
+            lambda: files.connect(timeout=1800),
+            lambda: sandbox.fork(timeout=1800),
+            lambda: Sandbox.create(snapshot.snapshot_id, timeout=1800).files.read("content", format="bytes"),
         ]:
             try:
                 act()
@@ -328,9 +328,9 @@ def test_a_full_disk_is_an_error_and_tears_nothing(server):
     finally:
         filler.unlink(missing_ok=True)
     for one in [sandbox, files]:
-        one.connect(timeout=600)
+        one.connect(timeout=1800)
         assert one.files.read("kept") == one.sandbox_id
     assert bytes(sandbox.files.read("content", format="bytes")) == content
-    copy = Sandbox.create(sandbox.create_snapshot(name=f"full-{uuid.uuid4().hex[:8]}").snapshot_id, timeout=60)
+    copy = Sandbox.create(sandbox.create_snapshot(name=f"full-{uuid.uuid4().hex[:8]}").snapshot_id, timeout=1800)
     assert bytes(copy.files.read("content", format="bytes")) == content
     clear(server)

@@ -214,7 +214,7 @@ def test_odd_things_in_a_directory_do_not_disturb(box, directory):
     names = [entry.name for entry in box.files.list(directory)]
     assert "fine" in names and "pipe" not in names
     with pytest.raises(SandboxException):
-        box.files.read(f"{directory}/pipe", request_timeout=10)
+        box.files.read(f"{directory}/pipe", request_timeout=300)
 
 
 def test_exists(box, directory):
@@ -285,7 +285,7 @@ def test_no_space_left(box, octets):
     """/dev/shm is small, so it is soon full; what was there before stays."""
     box.files.write("/dev/shm/kept", "before")
     with pytest.raises(NotEnoughSpaceException):
-        box.files.write("/dev/shm/big", b"x" * (300 << 20), use_octet_stream=octets, request_timeout=60)
+        box.files.write("/dev/shm/big", b"x" * (300 << 20), use_octet_stream=octets, request_timeout=600)
     assert box.files.read("/dev/shm/kept") == "before"
     box.commands.run("rm -f /dev/shm/*")
     box.files.write("/dev/shm/after", "x")
@@ -361,7 +361,7 @@ def test_sixty_megabytes_both_ways(box, directory):
 
 
 def test_a_killed_sandbox(flavour):
-    box = create(flavour, timeout=60)
+    box = create(flavour, timeout=1800)
     box.kill()
     for call in [
         lambda: box.files.read("x"),

@@ -55,7 +55,7 @@ def answering(box, urls):
 
 def all_answer(box, urls):
     """A control."""
-    wait_until(lambda: answering(box, urls) == urls, 20, "everything answers")
+    wait_until(lambda: answering(box, urls) == urls, what="everything answers")
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def in_network_of(box, server, code):
 
 
 def python_in_network_of(box, server, code):
-    return subprocess.run(in_network_of(box, server, code), check=True, capture_output=True, text=True, timeout=120).stdout.strip()
+    return subprocess.run(in_network_of(box, server, code), check=True, capture_output=True, text=True, timeout=1200).stdout.strip()
 
 
 # Who says that a datagram is prohibited, and where it was going: of the first such message that is about port 7777.
@@ -229,7 +229,7 @@ def deliveries(server, hook):
 def server_api(server, method, path, body=None):
     data = None if body is None else json.dumps(body).encode()
     headers = {"X-API-Key": API_KEY, "Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(server.url + path, data, headers, method=method), timeout=30) as answer:
+    with urllib.request.urlopen(urllib.request.Request(server.url + path, data, headers, method=method), timeout=120) as answer:
         return json.loads(answer.read() or "null")
 
 
@@ -243,7 +243,7 @@ def test_webhooks_do_not_lead_to_the_host(internet, server):  # noqa: F811
     try:
         with sandbox(deny=()):
             for hook in hooks.values():
-                wait_until(lambda hook=hook: deliveries(server, hook), 60, "a delivery is tried")
+                wait_until(lambda hook=hook: deliveries(server, hook), what="a delivery is tried")
         assert deliveries(server, hooks[EXAMPLE]) == {200}
         assert deliveries(server, hooks[HOST]) == {"transport_error"}
     finally:

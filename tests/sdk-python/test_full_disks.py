@@ -28,7 +28,8 @@ def tight(server, tmp_path_factory):
     image, point = scratch / "image", scratch / "point"
     point.touch()
     data_dir = server.data_dir.with_name(server.data_dir.name + "-tight")
-    data_dir.mkdir()
+    # One of a run that was killed may be there.
+    data_dir.mkdir(exist_ok=True)
     with image.open("wb") as file:
         file.truncate(DATA_DISK_MIB << 20)
     run("mkfs.ext4", "-q", "-m", "0", image)
@@ -74,7 +75,7 @@ class Disk:
     def __enter__(self):
         if self.database is not None:
             # What SQLite writes next needs room, not what it has in its journal already.
-            connection = sqlite3.connect(self.database, timeout=30)
+            connection = sqlite3.connect(self.database, timeout=120)
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.close()
         fill(self.filler)
@@ -122,37 +123,37 @@ def change_on(tight, disk, point, before, act, after):
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(act, sandbox)
         try:
-            wait_until(lambda: tight.point.read_text() == "there", 30, f"arrival at {point}")
+            wait_until(lambda: tight.point.read_text() == "there", what=f"arrival at {point}")
             with disk:
                 tight.point.write_text("")
-                error = done.exception(timeout=90)
+                error = done.exception(timeout=600)
                 if act is time_up:
                     # Acknowledged before it began; what was written by then decides.
-                    wait_until(lambda: state_of(tight, sandbox) == after, 30, f"being {after}")
+                    wait_until(lambda: state_of(tight, sandbox) == after, what=f"being {after}")
         finally:
             tight.point.write_text("")
     if error is not None:
         assert says_so(error), repr(error)
     elif act is not time_up:
         allowed = {wanted}
-    wait_until(lambda: state_of(tight, sandbox) in allowed, 30, f"one of {allowed}")
+    wait_until(lambda: state_of(tight, sandbox) in allowed, what=f"one of {allowed}")
     return sandbox, allowed
 
 
 def look(tight, sandbox, allowed):
-    wait_until(lambda: state_of(tight, sandbox) in allowed, 30, f"one of {allowed}")
+    wait_until(lambda: state_of(tight, sandbox) in allowed, what=f"one of {allowed}")
     if state_of(tight, sandbox) is not None:
-        sandbox.connect(timeout=600)
+        sandbox.connect(timeout=1800)
         assert sandbox.files.read("kept") == sandbox.sandbox_id
     for one in everything_listed():
         assert Sandbox.connect(one.sandbox_id).commands.run("echo whole").stdout == "whole\n"
     for one in Sandbox.list_snapshots().next_items():
-        assert Sandbox.create(one.snapshot_id, timeout=60).files.read("kept") == sandbox.sandbox_id
+        assert Sandbox.create(one.snapshot_id, timeout=1800).files.read("kept") == sandbox.sandbox_id
 
 
 def clear_all(tight):
     clear(tight)
-    wait_until(lambda: not host_resources(tight.data_dir)["uppers"], 30, "all files are gone")
+    wait_until(lambda: not host_resources(tight.data_dir)["uppers"], what="all files are gone")
     assert snapshot_files(tight.data_dir) == []
 
 

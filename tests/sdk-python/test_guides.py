@@ -63,7 +63,7 @@ class Page:
         done = subprocess.run(
             ["bash", "-euc", f'{text}\npwd > "{at}"'],
             cwd=at.read_text().strip() if at.exists() else self.directory,
-            env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
+            env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200,
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -196,14 +196,14 @@ def told(hostile):
 
     def is_forked():
         # Until the warm process is ready, interpreters start without it, and in ignorance.
-        sandbox = hostile.box(timeout=300)
+        sandbox = hostile.box(timeout=1800)
         ran = sandbox.run_code("import builtins, json; print(json.dumps(getattr(builtins, 'HOSTILE', None)))")
         assert ran.error is None, ran.error.traceback
         found = json.loads("".join(ran.logs.stdout))
         kept.append((sandbox, found)) if found else sandbox.kill()
         return bool(found)
 
-    wait_until(is_forked, 120, "a fork of the warm process")
+    wait_until(is_forked, what="a fork of the warm process")
     yield kept[0]
     kept[0][0].kill()
 
@@ -277,13 +277,13 @@ def test_the_file_system_of_the_host_is_not_there(place):
 
 def test_sandboxes_outlive_their_warm_process(hostile):
     """Their PID namespaces are made in that of the warm process, whose first process is another."""
-    sandbox = hostile.box(timeout=120)
+    sandbox = hostile.box(timeout=1800)
     try:
         sandbox.run_code("kept = 7")
         warm = list(hostile.data_dir.glob("run/warm*/jail.json"))
         for process in warm:
             os.kill(json.loads(process.read_text())["pid"], signal.SIGKILL)
-        wait_until(lambda: not any(process.exists() for process in warm), 60, "the warm processes are replaced")
+        wait_until(lambda: not any(process.exists() for process in warm), what="the warm processes are replaced")
         assert sandbox.run_code("kept").text == "7"
     finally:
         sandbox.kill()
@@ -327,8 +327,8 @@ def test_a_warm_up_that_takes_all_memory_hurts_nobody(server, monkeypatch):
         def interpreter() -> dict:
             return builds.call("GET", f"/templates/{built.template_id}").json()["interpreter"]
 
-        wait_until(lambda: interpreter()["state"] == "failed", 120, "the warm process is given up")
-        sandbox = Sandbox.create(built.template_id, timeout=120)
+        wait_until(lambda: interpreter()["state"] == "failed", what="the warm process is given up")
+        sandbox = Sandbox.create(built.template_id, timeout=1800)
         try:
             assert sandbox.run_code("1 + 1").text == "2"
         finally:

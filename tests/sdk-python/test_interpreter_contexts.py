@@ -114,7 +114,7 @@ def test_the_end_of_a_context_ends_what_runs_in_it(code, end):
 
     def stop():
         code.run_code("1")
-        wait_until(lambda: "running" in code.commands.run("cat /tmp/marker 2>/dev/null || true").stdout, 60, "the cell")
+        wait_until(lambda: "running" in code.commands.run("cat /tmp/marker 2>/dev/null || true").stdout, what="the cell")
         getattr(code, end)(made)
 
     run = "open('/tmp/marker', 'w').write('running')\nimport time\nwhile True: time.sleep(0.1)"

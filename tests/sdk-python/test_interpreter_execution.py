@@ -60,12 +60,12 @@ def test_output_arrives_while_the_cell_runs(code):
     def acknowledge():
         lines = []
         for i in range(3):
-            lines.append(heard.get(timeout=60))
+            lines.append(heard.get(timeout=600))
             code.files.write(f"/tmp/heard-{i}", "", user="root")
         return lines
 
     _, lines = together(
-        lambda: code.run_code(program, on_stdout=lambda message: heard.put(message.line), timeout=60), acknowledge
+        lambda: code.run_code(program, on_stdout=lambda message: heard.put(message.line), timeout=600), acknowledge
     )
     assert lines == ["0\n", "1\n", "2\n"]
 
@@ -126,7 +126,7 @@ def test_fifty_megabytes_of_output_are_complete(clients):
         "    block = (f'{i:015d}\\n' * 65536)\n    digest.update(block.encode()); sys.stdout.write(block)\n"
         "digest.hexdigest()"
     )
-    execution = sandbox.run_code(program, timeout=100)
+    execution = sandbox.run_code(program, timeout=1200)
     whole = "".join(execution.logs.stdout).encode()
     assert len(whole) == 50 * 1024 * 1024
     assert hashlib.sha256(whole).hexdigest() == execution.text
@@ -253,7 +253,7 @@ def test_help_is_printed(code):
 
 
 def test_packages_are_installed_from_a_cell(code):
-    execution = code.run_code("%pip install --quiet six\nimport six\nsix.__name__", timeout=100)
+    execution = code.run_code("%pip install --quiet --retries 10 --timeout 60 six\nimport six\nsix.__name__", timeout=1200)
     assert (execution.error, execution.text) == (None, "six")
 
 
@@ -263,7 +263,7 @@ def test_programs_in_several_processes(code):
         "context = multiprocessing.get_context('fork')\n"
         "with ProcessPoolExecutor(2, mp_context=context) as pool: total = sum(pool.map(math.factorial, range(5)))\ntotal"
     )
-    assert code.run_code(program, timeout=30).text == "34"
+    assert code.run_code(program, timeout=600).text == "34"
 
 
 def test_code_runs_as_root_in_the_home_of_the_user(clients):
@@ -305,7 +305,7 @@ def test_a_long_traceback_costs_no_more_than_in_plain_ipython(code, context, pro
     assert code.run_code(program, context=context).error.name == "RecursionError"
     ours = float(code.run_code(clock, context=context).text) - before
     code.files.write("/tmp/plain.py", PLAIN)
-    plain = float(code.commands.run(f"python3 /tmp/plain.py {shlex.quote(program)}", timeout=100).stdout)
+    plain = float(code.commands.run(f"python3 /tmp/plain.py {shlex.quote(program)}", timeout=1200).stdout)
     # It is a tenth and less; our other two cells are counted too.
     assert ours < plain
 
@@ -339,7 +339,7 @@ def test_whatever_runs_can_be_interrupted(code, busy):
     code.run_code("x = 1", context=made)
     with pytest.raises(TimeoutException):
         code.run_code(busy, context=made, timeout=0.5)
-    assert code.run_code("x", context=made, timeout=60).text == "1"
+    assert code.run_code("x", context=made, timeout=600).text == "1"
     code.remove_code_context(made)
 
 
@@ -347,7 +347,7 @@ def test_javascript_starts_again_after_an_interrupt(code):
     made = code.create_code_context(language="javascript")
     with pytest.raises(TimeoutException):
         code.run_code("while (true) {}", context=made, timeout=0.5)
-    assert code.run_code("1 + 1", context=made, timeout=60).text == "2"
+    assert code.run_code("1 + 1", context=made, timeout=600).text == "2"
     code.remove_code_context(made)
 
 
@@ -355,7 +355,7 @@ def test_bash_goes_on_after_an_interrupt(code):
     made = code.create_code_context(language="bash")
     with pytest.raises(TimeoutException):
         code.run_code("sleep 6000", context=made, timeout=0.5)
-    assert code.run_code("echo on", context=made, timeout=60).logs.stdout == ["on\n"]
+    assert code.run_code("echo on", context=made, timeout=600).logs.stdout == ["on\n"]
     code.remove_code_context(made)
 
 
@@ -409,15 +409,15 @@ def test_a_killed_sandbox_ends_its_execution(clients):
 
     def run():
         try:
-            sandbox.run_code("print('on', flush=True)\nimport time; time.sleep(60)", on_stdout=lambda _: started.set())
+            sandbox.run_code("print('on', flush=True)\nimport time; time.sleep(6000)", on_stdout=lambda _: started.set())
         except Exception as error:
             caught.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(300)
     sandbox.kill()
-    thread.join(10)
+    thread.join(300)
     assert not thread.is_alive()
     assert isinstance(caught[0], TimeoutException)
     assert "sandbox was killed while the request was in progress" in str(caught[0])

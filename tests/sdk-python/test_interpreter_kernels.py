@@ -20,7 +20,7 @@ def clients(server):
 
 @pytest.fixture(scope="module")
 def code(clients):
-    return clients.create(timeout=600)
+    return clients.create(timeout=7200)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def complete(clients):
     made = []
 
     def is_there():
-        made[:] = [clients.create(timeout=600)]
+        made[:] = [clients.create(timeout=7200)]
         try:
             made[0].create_code_context(language="r")
             return True
@@ -115,7 +115,7 @@ def test_an_installed_kernel_is_interrupted_and_goes_on(notebook):
     notebook("kept = 'kept'")
     with pytest.raises(TimeoutException):
         notebook("import time; time.sleep(600)", timeout=1)
-    assert notebook("kept", timeout=30).text == "kept"
+    assert notebook("kept", timeout=600).text == "kept"
 
 
 def test_an_installed_kernel_that_dies_is_replaced(notebook):
@@ -154,7 +154,7 @@ def test_failures_of_r(r):
     r("kept <- 5")
     with pytest.raises(TimeoutException):
         r("Sys.sleep(600)", timeout=1)
-    assert r("kept", timeout=30).results[0].text == "[1] 5"
+    assert r("kept", timeout=600).results[0].text == "[1] 5"
 
 
 def test_variables_and_directories_of_r(complete, r):
@@ -181,7 +181,7 @@ def test_failures_of_java(java):
     java("int kept = 5;")
     with pytest.raises(TimeoutException):
         java("while (true) Thread.sleep(10);", timeout=2)
-    assert java("kept", timeout=60).text == "5"
+    assert java("kept", timeout=600).text == "5"
 
 
 def test_variables_and_directories_of_java(complete, java):
@@ -216,10 +216,10 @@ def test_failures_of_ruby(ruby):
     for busy in ("loop {}", "sleep 600", "system('sleep 600')"):
         with pytest.raises(TimeoutException):
             ruby(busy, timeout=1)
-    assert ruby("kept", timeout=30).text == "5"
+    assert ruby("kept", timeout=600).text == "5"
     with pytest.raises(TimeoutException):
         ruby("begin\n  loop {}\nrescue Exception\n  retry\nend", timeout=1)
-    assert ruby("1 + 1", timeout=30).text == "2"
+    assert ruby("1 + 1", timeout=600).text == "2"
     assert ruby("exit").error is None
     assert ruby("defined?(kept)").execution_count == 1
 
@@ -283,7 +283,7 @@ def test_failures_of_cpp(cpp):
     for busy in ("while (true);", 'std::system("sleep 600");\nwhile (true);'):
         with pytest.raises(TimeoutException):
             cpp(busy, timeout=5)
-    assert cpp("kept", timeout=30).text == "(int) 5"
+    assert cpp("kept", timeout=600).text == "(int) 5"
 
 
 def test_variables_and_directories_of_cpp(code, cpp):
@@ -298,7 +298,7 @@ def test_variables_and_directories_of_cpp(code, cpp):
 def test_compilers_of_the_shell_work(server):
     from e2b import Sandbox
 
-    sandbox = Sandbox.create("base", timeout=600)
+    sandbox = Sandbox.create("base", timeout=1800)
     try:
         sandbox.files.write("hello.cpp", "#include <iostream>\nint main() { std::cout << \"hello\"; }\n")
         assert sandbox.commands.run("g++ -o hello hello.cpp && ./hello").stdout == "hello"

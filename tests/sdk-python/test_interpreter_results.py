@@ -184,7 +184,7 @@ def test_seaborn_and_pandas_draw(code):
         "import pandas as pd\npd.DataFrame({'a': [1, 3]}).plot.bar(); None",
         "import seaborn\nseaborn.scatterplot(x=[1, 2], y=[3, 4]); None",
     ):
-        assert [bool(result.png) for result in code.run_code(program, timeout=60).results] == [True]
+        assert [bool(result.png) for result in code.run_code(program, timeout=600).results] == [True]
 
 
 def test_pil_pictures(code):
@@ -204,7 +204,7 @@ def test_plotly_figures(code):
     program = "import plotly.graph_objects as go\nfigure = go.Figure(go.Bar(x=['a'], y=[2]))\n"
     for last in ("figure", "figure.show()"):
         # The first figure is preceded by the library that draws it.
-        result = code.run_code(program + last, timeout=60).results[-1]
+        result = code.run_code(program + last, timeout=600).results[-1]
         plot = result.extra["application/vnd.plotly.v1+json"]
         assert plot["data"][0]["type"] == "bar"
         assert "plotly" in result.html
@@ -212,7 +212,7 @@ def test_plotly_figures(code):
 
 
 def test_sympy_formulas(code):
-    result = only(code.run_code("import sympy\nx = sympy.Symbol('x')\nsympy.Integral(sympy.sqrt(1 / x), x)", timeout=60))
+    result = only(code.run_code("import sympy\nx = sympy.Symbol('x')\nsympy.Integral(sympy.sqrt(1 / x), x)", timeout=600))
     assert result.latex == r"$\displaystyle \int \sqrt{\frac{1}{x}}\, dx$"
     assert result.text == "Integral(sqrt(1/x), x)"
 

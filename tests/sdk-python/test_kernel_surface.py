@@ -36,7 +36,7 @@ room = (ctypes.c_char * 4096)()
 def run(sandbox, code, user="root"):
     """Runs Python in the sandbox; what it printed."""
     sandbox.files.write("/tmp/attack.py", PRELUDE + code)
-    return sandbox.commands.run("python3 /tmp/attack.py", user=user, timeout=120).stdout
+    return sandbox.commands.run("python3 /tmp/attack.py", user=user, timeout=600).stdout
 
 
 def errors(sandbox, setup, attempts, user="root"):
@@ -48,7 +48,7 @@ def errors(sandbox, setup, attempts, user="root"):
 @pytest.fixture(scope="module")
 def box(server):
     """A sandbox for the whole file, for tests that leave it as they found it."""
-    box = Sandbox.create(timeout=900)
+    box = Sandbox.create(timeout=7200)
     yield box
     box.kill()
 
@@ -67,7 +67,7 @@ def setting(path, value):
 def test_a_volume_takes_no_requests_of_its_file_system(server):
     """A subvolume that a sandbox makes in a volume would have no limit, and would outlive the volume."""
     volume = Volume.create(f"surface-{uuid.uuid4()}")
-    sandbox = Sandbox.create(timeout=120, volume_mounts={"/data": volume})
+    sandbox = Sandbox.create(timeout=1800, volume_mounts={"/data": volume})
     try:
         sandbox.commands.run("head -c 1000000 /dev/urandom > /data/one && sync -f /data", user="root")
         found = errors(
@@ -275,7 +275,7 @@ def test_no_dump_of_a_sandbox_is_piped_to_a_helper_of_the_host(box, tmp_path):
         with setting("/proc/sys/kernel/core_pattern", f"|{helper} %u"):
             assert run(box, CRASHES) == "0 [] (1, 1)\n"
             crash_outside(tmp_path)
-            wait_until(lambda: "1999999999" in seen.read_text(), 15, "the helper runs for a process outside")
+            wait_until(lambda: "1999999999" in seen.read_text(), what="the helper runs for a process outside")
         ours = [int(uid) for uid in seen.read_text().split() if int(uid) != 1999999999]
         assert not [uid for uid in ours if uid >= 1_000_000_000]
     finally:
@@ -309,11 +309,11 @@ time.sleep(600)
 
 
 def test_one_sandbox_does_not_take_all_terminals(server):
-    greedy, other = Sandbox.create(timeout=120), Sandbox.create(timeout=120)
+    greedy, other = Sandbox.create(timeout=1800), Sandbox.create(timeout=1800)
     try:
         greedy.files.write("/tmp/terminals.py", PRELUDE + TERMINALS)
         said = []
-        hog = greedy.commands.run("python3 /tmp/terminals.py", user="root", background=True)
+        hog = greedy.commands.run("python3 /tmp/terminals.py", user="root", background=True, timeout=0)
         for stdout, _, _ in hog:
             said.append(stdout)
             break
@@ -365,7 +365,7 @@ def test_disks_and_devices_of_the_host_have_no_name_inside(box, server):
     facts = facts_of_the_host()
     assert len(facts) > 3, facts
     box.files.write("/tmp/everything.py", EVERYTHING)
-    output = box.commands.run("python3 /tmp/everything.py", user="root", timeout=300).stdout
+    output = box.commands.run("python3 /tmp/everything.py", user="root", timeout=1200).stdout
     assert "/proc/cpuinfo" in output and "/sys/class/net/eth0" in output, "it reads something"
     found = {fact for fact in facts if re.search(rf"(?<![\w.-]){re.escape(fact)}(?![\w.-])", output)}
     assert not found
@@ -411,7 +411,7 @@ def test_tools_that_read_the_kernels_files_work(box, command):
 
 def test_ss_lists_sockets_by_files(box):
     """Its other way loads modules of protocols."""
-    service = box.commands.run("python3 -m http.server 8765 --bind 127.0.0.1", background=True)
+    service = box.commands.run("python3 -m http.server 8765 --bind 127.0.0.1", background=True, timeout=0)
     box.commands.run("until (exec 3<>/dev/tcp/127.0.0.1/8765) 2>/dev/null; do sleep 0.05; done")
     try:
         assert "127.0.0.1:8765" in box.commands.run("ss -ltn").stdout
@@ -483,7 +483,7 @@ def test_refused_calls_are_logged_if_the_operator_asks_for_it(server, is_on):
     server.stop()
     server.variables = {"SANDCOVE_SECCOMP_LOG": "1" if is_on else "0"}
     server.start()
-    sandbox = Sandbox.create(timeout=120)
+    sandbox = Sandbox.create(timeout=7200)
     try:
         added = kernel_log()
         seen = []
@@ -495,7 +495,7 @@ def test_refused_calls_are_logged_if_the_operator_asks_for_it(server, is_on):
             return {425, 272} <= set(seen)
 
         if is_on:
-            wait_until(refused_calls_are_in_the_log, 30, f"the refused calls in the kernel's log, not only {set(seen)}")
+            wait_until(refused_calls_are_in_the_log, what=f"the refused calls in the kernel's log, not only {set(seen)}")
         else:
             assert not refused_calls_are_in_the_log() and not set(seen) & {425, 272}
     finally:

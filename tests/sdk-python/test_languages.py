@@ -56,7 +56,7 @@ def layers(server) -> list[str]:
 
 
 def sandcove(server, *arguments) -> str:
-    done = subprocess.run([server.binary, *arguments, "--data-dir", server.data_dir], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([server.binary, *arguments, "--data-dir", server.data_dir], capture_output=True, text=True, timeout=1200)
     return done.stdout
 
 
@@ -64,12 +64,12 @@ def test_a_build_that_fails_is_reported_and_hurts_nothing(server, bare):
     _, tarball = bare
     tarball.write_bytes(b"this is no archive")
     server.start()
-    wait_until(lambda: languages_of(server.data_dir)["state"] == "failed", 60, "the failure of the build")
+    wait_until(lambda: languages_of(server.data_dir)["state"] == "failed", what="the failure of the build")
     assert "tar" in languages_of(server.data_dir)["reason"]
     assert "the next start tries again" in sandcove(server, "status")
     doctor = {check["name"]: check for check in json.loads(sandcove(server, "doctor", "--json"))}
     assert doctor["languages"]["status"] == "warn" and doctor["languages"]["hint"]
-    with Sandbox.create(timeout=300) as sandbox:
+    with Sandbox.create(timeout=1800) as sandbox:
         assert sandbox.run_code("1 + 1").text == "2"
         assert sandbox.run_code("1 + 1", language="cpp").text == "(int) 2"
         for language in ("r", "java", "ruby"):
@@ -84,18 +84,18 @@ def test_a_build_that_is_killed_is_done_again(server, bare, whole):
     name, tarball = bare
     tarball.write_bytes(b"this is no archive")
     server.start()
-    lean = Sandbox.create(timeout=600)
+    lean = Sandbox.create(timeout=1800)
     server.stop()
     shutil.copy(whole, tarball)
     server.start()
-    wait_until(lambda: any(layer.startswith(".building") for layer in layers(server)), 60, "the build")
+    wait_until(lambda: any(layer.startswith(".building") for layer in layers(server)), what="the build")
     server.kill9()
     assert name not in layers(server)
 
     server.start()
     wait_for_languages(server.data_dir)
     assert layers(server) == [name]
-    with Sandbox.create(timeout=300) as sandbox:
+    with Sandbox.create(timeout=1800) as sandbox:
         assert sandbox.run_code("[1, 2].sum", language="ruby").text == "3"
     # One that was created before goes on as it was.
     assert lean.run_code("1 + 1").text == "2"
@@ -108,7 +108,7 @@ def test_nothing_is_built_for_lean_servers(server, bare, monkeypatch):
     monkeypatch.setenv("SANDCOVE_LANGUAGES", "lean")
     server.start()
     assert languages_of(server.data_dir) == {"state": "off"}
-    with Sandbox.create(timeout=300) as sandbox:
+    with Sandbox.create(timeout=1800) as sandbox:
         with pytest.raises(SandboxException, match="400.*no kernel for language `ruby`.*--languages all"):
             sandbox.run_code("1", language="ruby")
     assert layers(server) == []

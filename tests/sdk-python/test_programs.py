@@ -21,17 +21,17 @@ UNREACHABLE = re.compile(
 
 @pytest.fixture(scope="module")
 def box(server):
-    box = Sandbox.create(timeout=1800)
+    box = Sandbox.create(timeout=7200)
     yield box
     box.kill()
 
 
-def run(box, command, user="user", timeout=300):
+def run(box, command, user="user", timeout=1200):
     # A directory that every user may enter.
     return box.commands.run(command, user=user, cwd="/tmp", timeout=timeout).stdout
 
 
-def install(box, registry, command, timeout=600):
+def install(box, registry, command, timeout=1800):
     """Runs an installer; a registry that does not answer is no failure of ours."""
     try:
         return box.commands.run(command, user="root", timeout=timeout).stdout

@@ -68,7 +68,7 @@ def serve(sandbox, address: str, port: int, *certificate: str) -> None:
 
 @pytest.fixture(scope="module")
 def box(server):
-    box = Sandbox.create(timeout=300)
+    box = Sandbox.create(timeout=7200)
     for address, port in ADDRESSES.items():
         serve(box, address, port)
     yield box
@@ -85,7 +85,7 @@ class Answer:
 
 def ask(server, method="GET", path="/", body=None, host=None, **headers) -> Answer:
     """A request to the server's own port with a Host of our choice: sandbox names need no DNS here."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=15)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     headers = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body, {"Host": host or f"127.0.0.1:{server.port}", **headers})
     answer = Answer(connection.getresponse())
@@ -121,7 +121,7 @@ def test_the_agent_by_host(box, server):
 
 
 def test_answers_are_not_held_back(box, server):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     connection.request("POST", "/slow", headers={"Host": box.get_host(8001)})
     answer = connection.getresponse()
     for piece in [b"one", b"two"]:
@@ -138,7 +138,7 @@ def frame(text: bytes) -> bytes:
 
 def test_websockets(box, server):
     key = base64.b64encode(os.urandom(16)).decode()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as client:
         client.sendall(
             f"GET /chat HTTP/1.1\r\nHost: {box.get_host(8001)}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
@@ -209,7 +209,7 @@ def test_bad_addresses(box, server):
 
 def test_ports_that_speak_tls(server):
     """With a certificate that no authority has made."""
-    box = Sandbox.create(timeout=60, network={"https_ports": [8001]})
+    box = Sandbox.create(timeout=1800, network={"https_ports": [8001]})
     try:
         name, subject = ("/tmp/key.pem", "/tmp/certificate.pem"), "-subj /CN=anybody"
         box.commands.run(f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {name[0]} -out {name[1]} {subject}")
@@ -225,7 +225,7 @@ def test_ports_that_speak_tls(server):
 
 
 def test_private_traffic_needs_its_token(server):
-    box = Sandbox.create(timeout=60, network={"allow_public_traffic": False})
+    box = Sandbox.create(timeout=1800, network={"allow_public_traffic": False})
     try:
         token = box.traffic_access_token
         assert token
@@ -251,10 +251,10 @@ def test_private_traffic_needs_its_token(server):
 
 
 def test_a_killed_sandbox_cuts_what_is_open(server):
-    box = Sandbox.create(timeout=60)
+    box = Sandbox.create(timeout=1800)
     serve(box, "127.0.0.1", 8001)
     host = box.get_host(8001)
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     connection.request("POST", "/slow", headers={"Host": host})
     answer = connection.getresponse()
     answer.read(3)
@@ -278,7 +278,7 @@ def test_an_early_answer_reaches_a_client_that_is_still_sending(server, sandbox)
         ("/files?path=/tmp/x", {**agent, **token, **nobody}, 401),
     ]
     for path, headers, status in refused:
-        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
         client.putrequest("POST", path)
         for name, value in {**headers, "Transfer-Encoding": "chunked"}.items():
             client.putheader(name, value)

@@ -121,7 +121,7 @@ def test_errors(box):
         Terminal(box, user="nobody-here")
     with pytest.raises(SandboxException):
         Terminal(box, cwd="/no/such/directory")
-    command = box.commands.run("sleep 20", background=True)
+    command = box.commands.run("sleep 20", background=True, timeout=0)
     for call in [
         lambda: box.pty.send_stdin(command.pid, b"x"),
         lambda: box.pty.resize(command.pid, PtySize(rows=1, cols=1)),
@@ -142,7 +142,7 @@ def test_twenty_at_once(box):
 
 
 def test_a_killed_sandbox_ends_its_terminals(flavour):
-    box = create(flavour, timeout=60)
+    box = create(flavour, timeout=1800)
     terminal = Terminal(box)
     terminal.says("$")
     box.kill()

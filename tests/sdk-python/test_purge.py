@@ -44,7 +44,7 @@ def new_traces(before, directory: Path) -> dict[str, set[str]]:
 
 
 def sandcove(binary, *arguments, **options):
-    return subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=180, **options)
+    return subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=1200, **options)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_everything_ends(server, directory, monkeypatch, database):
     assert not directory.exists()
     assert not new_traces(before, directory)
     if other.process.poll() is None:
-        other.process.wait(30)
+        other.process.wait(300)
 
 
 def test_down_all_ends_the_sandboxes_of_every_team(server, directory, monkeypatch):
@@ -137,11 +137,11 @@ def test_down_all_ends_the_sandboxes_of_every_team(server, directory, monkeypatc
     key = requests.post(
         f"{other.url}/admin/teams/{answer.json()['id']}/api-keys", headers={"X-Admin-Token": ADMIN_TOKEN}, json={"name": "k"}
     ).json()["key"]
-    assert Sandbox.create(timeout=600, api_key=key).is_running()
+    assert Sandbox.create(timeout=1800, api_key=key).is_running()
     (directory / "server.json").exists() or pytest.fail("the server says how it is reached")
     stopped = sandcove(other.binary, "down", "--all", "--data-dir", directory)
     assert stopped.returncode == 0, stopped.stderr
-    assert other.process.wait(10) == 0
+    assert other.process.wait(300) == 0
     left = new_traces(before, directory)
     assert left.pop("claims") and not left
     other.start()

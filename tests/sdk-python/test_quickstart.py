@@ -103,7 +103,7 @@ def test_sudo_and_root(sandbox):
 
 
 def test_a_killed_sandbox_is_not_found():
-    sandbox = Sandbox.create(timeout=60)
+    sandbox = Sandbox.create(timeout=1800)
     assert sandbox.is_running()
     assert sandbox.kill() is True
     assert sandbox.kill() is False
@@ -122,7 +122,7 @@ def test_info_and_lists_show_the_sandbox(sandbox):
 
 
 def test_environment_and_metadata_are_kept():
-    sandbox = Sandbox.create(timeout=60, envs={"COLOUR": "blå"}, metadata={"user id": "a&b=c"})
+    sandbox = Sandbox.create(timeout=1800, envs={"COLOUR": "blå"}, metadata={"user id": "a&b=c"})
     try:
         assert sandbox.commands.run("echo $COLOUR").stdout == "blå\n"
         assert sandbox.commands.run("echo $COLOUR", envs={"COLOUR": "red"}).stdout == "red\n"
@@ -132,7 +132,7 @@ def test_environment_and_metadata_are_kept():
 
 
 async def test_the_async_client_does_the_same():
-    sandbox = await AsyncInterpreter.create(timeout=120)
+    sandbox = await AsyncInterpreter.create(timeout=1800)
     try:
         await sandbox.run_code("x = 41")
         assert (await sandbox.run_code("x + 1")).text == "42"

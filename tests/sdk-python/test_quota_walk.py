@@ -241,12 +241,12 @@ def test_no_sequence_of_calls_goes_beyond_the_limits(server):
             step = f"seed {seed}, step {number}: {walk.step()}"
             check(accountant, step)
             if not settled(accountant):
-                wait_until(lambda: settled(accountant), 10, f"{step}: memory of paused sandboxes within its limits")
+                wait_until(lambda: settled(accountant), what=f"{step}: memory of paused sandboxes within its limits")
         print(number + 1, "steps", dict(walk.answers), dict(walk.refusals), accountant.books(), sep="\n")
         # A walk that met no limit has shown nothing.
         if seed_is_random := "SANDCOVE_WALK_SEED" not in os.environ:
             assert number > 40 and sum(walk.refusals.values()) > 5, (seed_is_random, walk.refusals)
     finally:
         team.clear()
-    wait_until(lambda: Pool(server.data_dir).groups().get(team.account, 0) < MIB, 60, "all that the team had is gone")
+    wait_until(lambda: Pool(server.data_dir).groups().get(team.account, 0) < MIB, what="all that the team had is gone")
     assert accountant.query("SELECT COUNT(*) FROM sandboxes WHERE team_id = :team") == [(0,)]

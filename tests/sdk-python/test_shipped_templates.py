@@ -72,7 +72,7 @@ class Client:
             self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def post(self, message: dict) -> requests.Response:
-        return requests.post(self.url, json=message, headers=self.headers, timeout=60)
+        return requests.post(self.url, json=message, headers=self.headers, timeout=120)
 
     def call(self, method: str, **params) -> dict:
         answer = self.post({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
@@ -84,7 +84,7 @@ class Client:
 def test_the_gateway_serves_the_servers_of_the_configuration(server, gateway):
     own = {"run_cmd": f"{PYTHON} server.py", "install_cmd": "touch installed", "envs": {"MARK": "mark"}}
     twin = {"runCmd": f"{PYTHON} /srv/some/one/server.py"}
-    with Sandbox.create("mcp-gateway-with-repository", mcp={"github/some/one": own, "twin": twin}, timeout=120) as sandbox:
+    with Sandbox.create("mcp-gateway-with-repository", mcp={"github/some/one": own, "twin": twin}, timeout=1800) as sandbox:
         assert sandbox.get_mcp_url() == f"https://{sandbox.get_host(50005)}/mcp"
         client = Client(server, sandbox)
         assert client.opening.ok, client.opening.text
@@ -118,7 +118,7 @@ def test_the_gateway_serves_the_servers_of_the_configuration(server, gateway):
 )
 def test_what_cannot_be_started_is_reported(gateway, servers, text):
     with pytest.raises(SandboxException, match="Failed to start MCP gateway") as failure:
-        Sandbox.create(mcp=servers, timeout=60)
+        Sandbox.create(mcp=servers, timeout=600)
     assert text in str(failure.value)
 
 
@@ -133,7 +133,7 @@ def test_a_desktop_has_what_its_package_calls(server):
     # Some 300 MB of packages.
     built = sandcove(server, "template", "build", "--builtin", "desktop", timeout=1800)
     assert built.returncode == 0, built.stderr
-    with Sandbox.create("desktop", envs={"DISPLAY": ":0"}, timeout=300) as sandbox:
+    with Sandbox.create("desktop", envs={"DISPLAY": ":0"}, timeout=1800) as sandbox:
         run = sandbox.commands.run
         run("Xvfb :0 -ac -screen 0 1024x768x24 -retro -dpi 96 -nolisten tcp -nolisten unix", background=True, timeout=0)
         run("until xdpyinfo -display :0; do sleep 0.2; done")
@@ -142,7 +142,7 @@ def test_a_desktop_has_what_its_package_calls(server):
         run("x11vnc -bg -display :0 -forever -wait 50 -shared -rfbport 5900 -nopw 2>/tmp/x11vnc_stderr.log")
         run("cd /opt/noVNC/utils && ./novnc_proxy --vnc localhost:5900 --listen 6080 --web /opt/noVNC", background=True, timeout=0)
         run('until netstat -tuln | grep ":6080 "; do sleep 0.2; done')
-        page = requests.get(f"{server.url}/vnc.html", headers={"Host": sandbox.get_host(6080)}, timeout=60)
+        page = requests.get(f"{server.url}/vnc.html", headers={"Host": sandbox.get_host(6080)}, timeout=120)
         assert page.ok and "noVNC" in page.text
         run("gtk-launch xfce4-terminal", background=True, timeout=0)
         run("until xdotool search --onlyvisible --class xfce4-terminal; do sleep 0.2; done")

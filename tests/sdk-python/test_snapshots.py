@@ -52,13 +52,13 @@ def test_a_snapshot_has_every_kind_of_file_as_it_was(sandbox, made):
     snapshot = made.snapshot(sandbox.create_snapshot())
     sandbox.commands.run("rm -rf tree; touch /etc/motd", user="root", cwd="/home/user")
 
-    other = made.sandbox(Sandbox.create(snapshot.snapshot_id, timeout=120))
+    other = made.sandbox(Sandbox.create(snapshot.snapshot_id, timeout=1800))
     assert everything(other) == before
     gone = other.commands.run("ls -d /etc/motd /etc/issue /usr/share/man 2>/dev/null; ls /usr/share/doc; stat -c %a /srv; tail -n1 /etc/hosts.allow; ls -d /usr/share/men")
     assert gone.stdout == "own\n700\n# more\n/usr/share/men\n"
     # It is its own: writing, removing and renaming work on all of it, and the snapshot stays as it is.
     other.commands.run("echo changed > tree/a/file; rm tree/hard; mv tree/a tree/b")
-    third = made.sandbox(Sandbox.create(snapshot.snapshot_id, timeout=120))
+    third = made.sandbox(Sandbox.create(snapshot.snapshot_id, timeout=1800))
     assert everything(third) == before
     assert third.get_info().template_id == snapshot.snapshot_id.split(":")[0]
 
@@ -66,13 +66,13 @@ def test_a_snapshot_has_every_kind_of_file_as_it_was(sandbox, made):
 def test_new_files_are_told_apart_from_those_of_the_snapshot(sandbox, made):
     """Two files of one device must not have one number: cp and mv refuse to work on what looks like one file."""
     sandbox.commands.run("for i in $(seq 50); do echo $i > old$i; done")
-    other = made.sandbox(Sandbox.create(made.snapshot(sandbox.create_snapshot()).snapshot_id, timeout=120))
+    other = made.sandbox(Sandbox.create(made.snapshot(sandbox.create_snapshot()).snapshot_id, timeout=1800))
     other.commands.run("for i in $(seq 50); do echo $i > new$i; done")
     assert other.commands.run("stat -c %i old* new* | sort | uniq -d").stdout == ""
 
 
 def test_processes_go_on_while_a_snapshot_is_taken(sandbox, made):
-    ticker = sandbox.commands.run("i=0; while true; do i=$((i+1)); echo $i; sleep 0.02; done", background=True)
+    ticker = sandbox.commands.run("i=0; while true; do i=$((i+1)); echo $i; sleep 0.02; done", background=True, timeout=0)
     seen = []
     stream = sandbox.commands.connect(ticker.pid)
     for _ in range(3):
@@ -100,10 +100,10 @@ def test_a_snapshot_is_of_one_moment_however_much_is_written(sandbox, made):
         "    if big.write(piece) and big.tell() > 100 << 20: big.seek(0)\n"
     )
     sandbox.files.write("/home/user/writer.py", writer)
-    sandbox.commands.run("python3 /home/user/writer.py", background=True)
+    sandbox.commands.run("python3 /home/user/writer.py", background=True, timeout=0)
     sandbox.commands.run("while [ ! -e second ]; do sleep 0.01; done")
     for _ in range(3):
-        other = made.sandbox(Sandbox.create(made.snapshot(sandbox.create_snapshot()).snapshot_id, timeout=120))
+        other = made.sandbox(Sandbox.create(made.snapshot(sandbox.create_snapshot()).snapshot_id, timeout=1800))
         first, second = (int(other.files.read(f"/home/user/{name}")) for name in ("first", "second"))
         assert first - second in (0, 1)
 
@@ -116,7 +116,7 @@ def test_names_lists_and_deletion(sandbox, made):
     sandbox.files.write("later", "written between")
     again = sandbox.create_snapshot(name=name)
     assert (again.snapshot_id, again.names) == (first.snapshot_id, first.names)
-    assert made.sandbox(Sandbox.create(name, timeout=60)).files.read("later") == "written between"
+    assert made.sandbox(Sandbox.create(name, timeout=1800)).files.read("later") == "written between"
     unnamed = made.snapshot(sandbox.create_snapshot())
     assert unnamed.names == []
 
@@ -142,7 +142,7 @@ def test_names_lists_and_deletion(sandbox, made):
 def test_an_interpreter_comes_from_a_snapshot(interpreter, made):
     interpreter.run_code("x = 1; open('/home/user/data.txt', 'w').write('kept')")
     snapshot = made.snapshot(interpreter.create_snapshot())
-    other = made.sandbox(Interpreter.create(snapshot.snapshot_id, timeout=120))
+    other = made.sandbox(Interpreter.create(snapshot.snapshot_id, timeout=1800))
     assert other.run_code("open('/home/user/data.txt').read()").text == "kept"
     assert other.run_code("x").error.name == "NameError", "memory is not in it"
     assert interpreter.run_code("x").text == "1"
@@ -154,14 +154,14 @@ def test_an_interpreter_sees_the_packages_of_its_snapshot(interpreter, made):
         "file=$(python3 -c 'import numpy; print(numpy.__file__)'); echo '__version__ = \"replaced\"' >> $file", user="root"
     )
     snapshot = made.snapshot(interpreter.create_snapshot())
-    other = made.sandbox(Interpreter.create(snapshot.snapshot_id, timeout=120))
+    other = made.sandbox(Interpreter.create(snapshot.snapshot_id, timeout=1800))
     assert other.run_code("import numpy; numpy.__version__").text == "replaced"
 
 
 def test_forks_begin_with_the_files(sandbox, made):
     sandbox.files.write("kept", "by all")
     end = sandbox.get_info().end_at
-    forks = [made.sandbox(fork) for fork in sandbox.fork(timeout=120, count=3)]
+    forks = [made.sandbox(fork) for fork in sandbox.fork(timeout=1800, count=3)]
     assert len({fork.sandbox_id for fork in forks} | {sandbox.sandbox_id}) == 4
     for number, fork in enumerate(forks):
         assert fork.files.read("kept") == "by all"
@@ -180,10 +180,10 @@ def boot_id(sandbox) -> str:
 
 def test_a_pause_that_keeps_only_files(made):
     sandbox = made.sandbox(
-        Sandbox.create(timeout=120, metadata={"a": "b"}, envs={"FROM_CREATE": "1"}, allow_internet_access=False)
+        Sandbox.create(timeout=1800, metadata={"a": "b"}, envs={"FROM_CREATE": "1"}, allow_internet_access=False)
     )
     sandbox.files.write("kept", "on disk")
-    server = sandbox.commands.run("sleep 1000", background=True)
+    server = sandbox.commands.run("sleep 1000", background=True, timeout=0)
     before = boot_id(sandbox)
     assert sandbox.pause(mode="filesystem") is True
     assert sandbox.pause(mode="filesystem") is False
@@ -191,7 +191,7 @@ def test_a_pause_that_keeps_only_files(made):
     assert info.state == "paused" and info.metadata == {"a": "b"}
     assert not sandbox.is_running()
 
-    again = Sandbox.connect(sandbox.sandbox_id, timeout=120)
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=1800)
     assert again.files.read("kept") == "on disk"
     assert boot_id(again) != before
     assert server.pid not in [process.pid for process in again.commands.list()]
@@ -205,13 +205,13 @@ def test_a_pause_that_keeps_only_files(made):
 
 def test_time_up_may_keep_only_files(made):
     lifecycle = {"on_timeout": {"action": "pause", "mode": "filesystem"}}
-    sandbox = made.sandbox(Sandbox.create(timeout=120, lifecycle=lifecycle))
+    sandbox = made.sandbox(Sandbox.create(timeout=1800, lifecycle=lifecycle))
     boots = {boot_id(sandbox)}
     for content in ["first", "second"]:
         sandbox.files.write("kept", content)
         sandbox.set_timeout(0)
         wait_until(lambda: sandbox.get_info().state == "paused", what="the pause")
-        sandbox.connect(timeout=120)
+        sandbox.connect(timeout=1800)
         assert sandbox.files.read("kept") == content
         boots.add(boot_id(sandbox))
     assert len(boots) == 3
@@ -220,35 +220,35 @@ def test_time_up_may_keep_only_files(made):
 def test_a_reboot_gives_up_memory_and_keeps_files(interpreter):
     interpreter.run_code("x = 1; open('kept', 'w').write('on disk')")
     interpreter.pause()
-    interpreter.connect(timeout=120)
+    interpreter.connect(timeout=1800)
     assert interpreter.run_code("x").text == "1"
     interpreter.pause()
-    interpreter.connect(timeout=120, on_resume="reboot")
+    interpreter.connect(timeout=1800, on_resume="reboot")
     assert interpreter.run_code("open('kept').read()").text == "on disk"
     assert interpreter.run_code("x").error.name == "NameError"
 
 
 def test_clock_and_network_are_right_at_once_after_a_pause(sandbox):
-    sandbox.commands.run("python3 -m http.server 8080 --bind 127.0.0.1", background=True)
+    sandbox.commands.run("python3 -m http.server 8080 --bind 127.0.0.1", background=True, timeout=0)
     sandbox.commands.run("until python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8080))'; do sleep 0.1; done 2>/dev/null")
     script = "python3 -c 'import time, urllib.request as u; u.urlopen(\"http://127.0.0.1:8080\").read(); print(time.time())'"
     import time
 
     for mode in ["full", "full"]:
         sandbox.pause(mode=mode)
-        sandbox.connect(timeout=120)
+        sandbox.connect(timeout=1800)
         before = time.time()
         inside = float(sandbox.commands.run(script).stdout)
         assert before <= inside <= time.time(), "the clock did not stand still"
 
 
 async def test_the_async_flavour_does_the_same(made):
-    sandbox = made.sandbox(await AsyncSandbox.create(timeout=120))
+    sandbox = made.sandbox(await AsyncSandbox.create(timeout=1800))
     await sandbox.files.write("kept", "a")
     snapshot = made.snapshot(await sandbox.create_snapshot())
-    other = made.sandbox(await AsyncSandbox.create(snapshot.snapshot_id, timeout=120))
+    other = made.sandbox(await AsyncSandbox.create(snapshot.snapshot_id, timeout=1800))
     assert await other.files.read("kept") == "a"
-    (fork,) = await sandbox.fork(timeout=120)
+    (fork,) = await sandbox.fork(timeout=1800)
     assert await made.sandbox(fork).files.read("kept") == "a"
     assert [one.snapshot_id for one in await sandbox.list_snapshots().next_items()] == [snapshot.snapshot_id]
     assert await AsyncSandbox.delete_snapshot(snapshot.snapshot_id) is True

@@ -72,7 +72,7 @@ def test_a_template_comes_back(builds, server, import_, tmp_path):  # noqa: F811
     # The same template is the same archive, which standard output takes too. Others read it.
     twice = target / "twice.tar"
     with twice.open("wb") as out:
-        subprocess.run(command_line(server, "template", "export", built.template_id, "-"), stdout=out, check=True, timeout=120)
+        subprocess.run(command_line(server, "template", "export", built.template_id, "-"), stdout=out, check=True, timeout=1200)
     assert twice.read_bytes() == archive.read_bytes()
     real_images.tools()
     seen = subprocess.run(["skopeo", "inspect", "--config", f"oci-archive:{archive}"], capture_output=True, text=True)
@@ -146,7 +146,7 @@ def test_another_team_exports_nothing(builds, server, tmp_path):  # noqa: F811
     team = Team(server.url)
     import requests
 
-    answer = requests.get(f"{server.url}/templates/{built.template_id}/export", headers={"X-API-Key": team.key}, timeout=60)
+    answer = requests.get(f"{server.url}/templates/{built.template_id}/export", headers={"X-API-Key": team.key}, timeout=120)
     assert answer.status_code in (403, 404)
     assert builds.call("GET", "/templates/no-such-template/export").status_code == 404
     template, build = builds.begin()
@@ -185,13 +185,13 @@ def test_garbage(builds, server):  # noqa: F811
     assert (again["steps"], again["layers"]) == ([], [])
     assert box.commands.run("cat note; wc -c < big").stdout == f"{note}\n{20 << 20}\n"
     assert builds.run(kept, "cat note") == f"{note}\n"
-    assert Sandbox.create("base", timeout=60).kill()
+    assert Sandbox.create("base", timeout=1800).kill()
     assert builds.build(builds.base().run_cmd(write)).ran == [1], "steps run again"
     assert gone.template_id
     busy = builds.start(builds.base().run_cmd(f"echo {mark()}; sleep 20"))
     status = lambda: builds.status(busy).status.value  # noqa: E731
     from harness.server import wait_until
 
-    wait_until(lambda: builds.status(busy).log_entries, 60, "the begin of a build")
+    wait_until(lambda: builds.status(busy).log_entries, what="the begin of a build")
     done = sandcove(server, "template", "gc")
     assert done.returncode == 1 and "builds or exports are in progress" in done.stderr or status() != "building"

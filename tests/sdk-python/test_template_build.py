@@ -188,7 +188,7 @@ def test_sandboxes_have_the_user_and_directory_and_not_the_variables(both):  # n
     identity = box.commands.run("cat /.e2b; stat -c %a /code /usr/local").stdout
     assert f"TEMPLATE_ID={built.template_id}" in identity and f"BUILD_ID={built.build_id}" in identity
     assert identity.endswith("777\n777\n")
-    assert Sandbox.connect(box.sandbox_id, timeout=60).commands.run("id -un; pwd").stdout == "runner\n/srv/app\n"
+    assert Sandbox.connect(box.sandbox_id, timeout=1800).commands.run("id -un; pwd").stdout == "runner\n/srv/app\n"
 
 
 def test_resources_are_those_of_the_build(both):  # noqa: F811
@@ -205,7 +205,7 @@ def test_resources_are_those_of_the_build(both):  # noqa: F811
         return listed
 
     # Sandboxes are counted behind the back of those who create them.
-    wait_until(lambda: told()["spawnCount"] == 2, 60, "both sandboxes are counted")
+    wait_until(lambda: told()["spawnCount"] == 2, what="both sandboxes are counted")
     listed = told()
     assert (listed["cpuCount"], listed["memoryMB"], listed["buildID"], listed["buildCount"]) == (1, 512, second.build_id, 2)
     assert listed["buildStatus"] == "ready"
@@ -293,10 +293,10 @@ def test_a_start_command_is_not_run_again_in_a_copy(builds):  # noqa: F811
     box = builds.box(built)
     before = box.commands.run(f"{until_runs('^sleep')}; pgrep -x sleep").stdout
     box.pause()
-    box.connect(timeout=120)
+    box.connect(timeout=1800)
     assert box.commands.run("pgrep -x sleep; cat runs").stdout == f"{before}run\n"
     box.pause(mode="filesystem")
-    box.connect(timeout=120)
+    box.connect(timeout=1800)
     assert box.commands.run(f"{until_runs('^sleep')}; pgrep -x sleep | wc -l; cat runs").stdout == "1\nrun\nrun\n"
 
 
@@ -306,7 +306,7 @@ def test_the_layer_is_shared_and_sandboxes_are_apart(builds):  # noqa: F811
     one.commands.run("echo own > kept; rm large")
     assert other.commands.run("cat kept; stat -c %s large").stdout == f"template\n{20 << 20}\n"
     one.pause(mode="filesystem")
-    one.connect(timeout=120)
+    one.connect(timeout=1800)
     assert one.commands.run("cat kept; ls").stdout == "own\nkept\n"
     snapshot = one.create_snapshot()
     try:

@@ -210,7 +210,7 @@ def test_a_newer_build_ends_an_older_one(both):  # noqa: F811
     name = both.name()
     old = both.start(both.base().run_cmd(f": {mark()}; echo working; sleep 100"), f"{name}:v1")
     other = both.start(both.base().run_cmd(f": {mark()}; sleep 2"), f"{name}:v2")
-    wait_until(lambda: any("working" in entry.message for entry in both.status(old).log_entries), 30, "the command runs")
+    wait_until(lambda: any("working" in entry.message for entry in both.status(old).log_entries), what="the command runs")
     new = both.build(both.base().run_cmd("true"), f"{name}:v1")
     ended = both.ended(old, 10)
     assert (ended.status.value, ended.reason.message) == ("error", "build was cancelled")
@@ -311,7 +311,7 @@ def test_the_pool_fills_up_while_a_step_writes(builds, server):  # noqa: F811
     ids = builds.begin()
     builds.go(*ids, step("RUN", command))
     status = f"/templates/{ids[0]}/builds/{ids[1]}/status"
-    wait_until(lambda: "wrote" in builds.call("GET", status).text, 60, "the step writes")
+    wait_until(lambda: "wrote" in builds.call("GET", status).text, what="the step writes")
     try:
         fill(filler)
         ended = builds.told(*ids)
@@ -319,7 +319,7 @@ def test_the_pool_fills_up_while_a_step_writes(builds, server):  # noqa: F811
         filler.unlink()
     assert ended["status"] == "error", "it writes 200 MB"
     assert "exit status 77" in ended["reason"]["message"] or "too full" in ended["reason"]["message"], ended["reason"]
-    wait_until(lambda: host_counts(server.data_dir) == before, 60, "everything of the build is cleaned up")
+    wait_until(lambda: host_counts(server.data_dir) == before, what="everything of the build is cleaned up")
     ids = builds.begin()
     builds.go(*ids, step("RUN", command.replace("seq 400", "seq 2")))
     assert builds.told(*ids)["status"] == "ready"
@@ -384,5 +384,5 @@ def test_nothing_of_failed_builds_stays(builds, server):  # noqa: F811
     infos = [builds.start(builds.base().run_cmd(f": {mark()}; exit {n}")) for n in (1, 2)]
     infos.append(builds.start(builds.base().set_start_cmd("exit 1", "false")))
     assert {builds.ended(info).status.value for info in infos} == {"error"}
-    wait_until(lambda: host_counts(server.data_dir) == before, 30, "everything of the builds is cleaned up")
+    wait_until(lambda: host_counts(server.data_dir) == before, what="everything of the builds is cleaned up")
     assert len(list((server.data_dir / "pool/snapshots").iterdir())) <= snapshots

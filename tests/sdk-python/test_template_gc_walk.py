@@ -105,7 +105,7 @@ class Walk:
             step("RUN", f"head -c 300000 /dev/urandom > /opt/part{part}; sync", "root"),
             step("RUN", f"echo {note} > /opt/mark; cd /opt; sha256sum part* mark > sums", "root"),
         ]
-        status = self.builds.run(*steps, deadline_s=180, **base)
+        status = self.builds.run(*steps, deadline_s=900, **base)
         if status["status"] == "ready":
             self.note("build")
             with self.lock:
@@ -116,7 +116,7 @@ class Walk:
 
     def create(self, built: Built) -> Sandbox | None:
         try:
-            box = Sandbox.create(built.template, timeout=900, api_key=self.team.key)
+            box = Sandbox.create(built.template, timeout=1800, api_key=self.team.key)
         except SandboxException as error:
             assert not self.is_there(built), f"{built}: {error}"
             self.note("create from what was deleted")
@@ -129,7 +129,7 @@ class Walk:
         return box
 
     def check(self, box: Sandbox, built: Built) -> None:
-        seen = box.commands.run("cat /opt/mark; cd /opt && sha256sum -c -s sums && echo whole", timeout=60).stdout
+        seen = box.commands.run("cat /opt/mark; cd /opt && sha256sum -c -s sums && echo whole", timeout=600).stdout
         assert seen == f"{built.mark}\nwhole\n", f"{built}: {seen!r}"
 
     def use(self, chance) -> None:
@@ -176,7 +176,7 @@ class Walk:
             return
         path = self.directory / f"{mark()}.tar"
         url = f"{self.server.url}/templates/{built.template}/export"
-        with requests.get(url, headers={"X-API-Key": self.team.key}, stream=True, timeout=120) as answer:
+        with requests.get(url, headers={"X-API-Key": self.team.key}, stream=True, timeout=600) as answer:
             if answer.status_code == 404:
                 assert not self.is_there(built), answer.text
                 return self.note("export of what was deleted")
@@ -201,7 +201,7 @@ class Walk:
         path, built = found
         digest, status = self.builds.upload(path.read_bytes())
         assert status < 300
-        status = self.builds.run(fromArchive={"filesHash": digest}, deadline_s=180)
+        status = self.builds.run(fromArchive={"filesHash": digest}, deadline_s=900)
         assert status["status"] == "ready", status["reason"]
         self.note("import")
         with self.lock:
@@ -260,8 +260,8 @@ def test_nothing_that_is_used_is_deleted(often, tmp_path):
             team.admin("POST", f"/admin/teams/{team.id}/sandboxes/kill")
             walk.builds.clear()
     # By hand the caches, and by schedule the layers of deleted templates.
-    wait_until(lambda: team.call("POST", "/templates/gc", {"dryRun": False}).status_code == 200, 30, "a deletion by hand")
-    wait_until(lambda: layers_of(often) <= before, 60, f"all layers of the walk are deleted: {layers_of(often) - before}")
+    wait_until(lambda: team.call("POST", "/templates/gc", {"dryRun": False}).status_code == 200, what="a deletion by hand")
+    wait_until(lambda: layers_of(often) <= before, what=f"all layers of the walk are deleted: {layers_of(often) - before}")
 
 
 def test_a_host_that_always_builds_is_collected(often):
@@ -271,7 +271,7 @@ def test_a_host_that_always_builds_is_collected(often):
 
     def always() -> None:
         while not ended.is_set():
-            status = builds.run(step("RUN", f"sleep 2; echo {mark()}"), deadline_s=180)
+            status = builds.run(step("RUN", f"sleep 2; echo {mark()}"), deadline_s=600)
             if status["status"] != "ready":
                 failures.append(status)
                 return
@@ -292,13 +292,13 @@ def test_a_host_that_always_builds_is_collected(often):
         steps = [step("RUN", "echo begun; sleep 20", "root"), step("RUN", "cp /opt/note /srv/copied", "root")]
         assert team.call("POST", f"/v2/templates/{ids[0]}/builds/{ids[1]}", {"steps": steps, "fromTemplate": parent["templateID"]}).status_code == 202
         log = lambda: team.call("GET", f"/templates/{ids[0]}/builds/{ids[1]}/status").text  # noqa: E731
-        wait_until(lambda: "[stdout]: begun" in log(), 120, "the first step")
+        wait_until(lambda: "[stdout]: begun" in log(), what="the first step")
         for template in (parent, other):
             assert team.call("DELETE", f"/templates/{template['templateID']}").status_code == 204
-        wait_until(lambda: not unused & layers_of(often), 120, "the layer of a deleted template is deleted")
-        child = builds.told(ids, deadline_s=180)
+        wait_until(lambda: not unused & layers_of(often), what="the layer of a deleted template is deleted")
+        child = builds.told(ids, deadline_s=600)
         assert child["status"] == "ready", child["reason"]
-        box = Sandbox.create(ids[0], timeout=60, api_key=team.key)
+        box = Sandbox.create(ids[0], timeout=1800, api_key=team.key)
         assert box.commands.run("cat /opt/note /srv/copied").stdout == f"{note}\n{note}\n"
         box.kill()
     finally:

@@ -74,7 +74,7 @@ def test_nothing_beside_the_context_is_copied(trap, line):
     if done.returncode:
         assert "Dockerfile:2: " in done.stderr and "internal error" not in done.stderr, done.stderr
         return
-    with Sandbox.create(name, timeout=60) as sandbox:
+    with Sandbox.create(name, timeout=1800) as sandbox:
         found = sandbox.commands.run(f"grep -rs {SECRET} /srv /m; find /srv -name packed; cat /srv/* 2>/dev/null | grep -c {SECRET} || true", user="root")
         assert found.stdout.strip() == "0"
 
@@ -87,7 +87,7 @@ def test_an_image_triggers_nothing(trap, registry):  # noqa: F811
     trap.dockerfile(f"FROM {registry.push(f'hostile/{uuid.uuid4().hex}', image)}\nRUN cat /note > /tmp/seen\n")
     name, done = trap.build()
     assert done.returncode == 0 and "uploading" not in done.stderr, done.stderr
-    with Sandbox.create(name, timeout=60) as sandbox:
+    with Sandbox.create(name, timeout=1800) as sandbox:
         assert run(sandbox, "ls -d /stolen /triggered 2>/dev/null || echo none") == "none"
     # As an instruction it has no effect either, now or in templates on this one.
     trap.dockerfile("FROM template://base\nONBUILD RUN touch /triggered\nONBUILD COPY . /stolen\nRUN true\n")

@@ -36,12 +36,12 @@ def once_warm(builds, template) -> dict:
         seen.append(interpreter_of(builds, template))
         return seen[-1]["state"] == "ready"
 
-    wait_until(is_ready, 120, "the warm interpreter of the template")
+    wait_until(is_ready, what="the warm interpreter of the template")
     return seen[-1]
 
 
 def box_of(builds, template, **options) -> Sandbox:
-    box = Sandbox.create(template.template_id, timeout=120, api_key=builds.key, **options)
+    box = Sandbox.create(template.template_id, timeout=1800, api_key=builds.key, **options)
     builds._boxes.append(box)
     return box
 
@@ -135,7 +135,7 @@ def test_the_modules_that_are_imported_ahead_are_the_templates_choice(shared, as
         box.kill()
         return ran.text == "True"
 
-    wait_until(is_forked, 60, "a kernel whose modules were imported outside")
+    wait_until(is_forked, what="a kernel whose modules were imported outside")
 
 
 def test_sandboxes_right_after_a_build_wait_for_the_warm_interpreter(shared):
@@ -176,7 +176,7 @@ def test_the_python_of_the_path_is_the_one_of_kernels(shared):
 
 
 def test_a_template_without_the_interpreter_says_how_to_get_it(shared):
-    box = Sandbox.create("base", timeout=60, api_key=shared.key)
+    box = Sandbox.create("base", timeout=1800, api_key=shared.key)
     shared._boxes.append(box)
     with pytest.raises(TimeoutException, match="SANDCOVE_INTERPRETER=python"):
         box.run_code("1")

@@ -42,7 +42,7 @@ def commands_and_terminals(box) -> None:
     with pytest.raises(CommandExitException) as failed:
         box.commands.run("echo no >&2; exit 7")
     assert (failed.value.exit_code, failed.value.stderr) == (7, "no\n")
-    typed = box.commands.run("cat", background=True, stdin=True)
+    typed = box.commands.run("cat", background=True, stdin=True, timeout=0)
     box.commands.send_stdin(typed.pid, "typed\n")
     assert typed.pid in [process.pid for process in box.commands.list()]
     box.commands.close_stdin(typed.pid)

@@ -33,7 +33,7 @@ def state(builds, template) -> str:
 
 
 def until(builds, template, wanted: str) -> None:
-    wait_until(lambda: state(builds, template) == wanted, 120, f"the interpreter of {template.template_id} is {wanted}, not {state(builds, template)}")
+    wait_until(lambda: state(builds, template) == wanted, what=f"the interpreter of {template.template_id} is {wanted}, not {state(builds, template)}")
 
 
 def warm_processes(server) -> int:
@@ -59,10 +59,10 @@ def test_the_least_recently_used_interpreter_gives_way(tight, server):
     third = another()
     until(tight, third, "ready")
     assert (state(tight, first), state(tight, second)) == ("ready", "evicted")
-    wait_until(lambda: warm_processes(server) == 2, 30, "the processes of the others have ended")
+    wait_until(lambda: warm_processes(server) == 2, what="the processes of the others have ended")
     # Without its interpreter a template works, and its use brings the interpreter back.
     assert value(box_of(tight, second), "6 * 7").text == "42"
     until(tight, second, "ready")
     assert (state(tight, first), state(tight, third)) == ("evicted", "ready")
-    wait_until(lambda: warm_processes(server) == 2, 30, "the process of the first has ended")
+    wait_until(lambda: warm_processes(server) == 2, what="the process of the first has ended")
     assert value(box_of(tight, first), "6 * 7").text == "42"

@@ -53,8 +53,8 @@ def test_files_are_kept_without_any_sandbox(volume):
 
 def test_several_sandboxes_see_the_same_files(volume):
     volume.write_file("/from-outside", "hello")
-    one = Sandbox.create(timeout=120, volume_mounts={"/data": volume})
-    two = Sandbox.create(timeout=120, volume_mounts={"/home/user/shared": volume.name})
+    one = Sandbox.create(timeout=1800, volume_mounts={"/data": volume})
+    two = Sandbox.create(timeout=1800, volume_mounts={"/home/user/shared": volume.name})
     try:
         assert [(mount["name"], mount["path"]) for mount in one.get_info().volume_mounts] == [(volume.name, "/data")]
         assert " /data " in one.commands.run("cat /proc/mounts").stdout
@@ -76,7 +76,7 @@ def test_several_sandboxes_see_the_same_files(volume):
 
 
 def test_a_paused_sandbox_finds_its_volume_again(volume):
-    sandbox = Sandbox.create(timeout=120, volume_mounts={"/data": volume})
+    sandbox = Sandbox.create(timeout=1800, volume_mounts={"/data": volume})
     try:
         sandbox.commands.run("echo before > /data/file")
         sandbox.pause()
@@ -88,7 +88,7 @@ def test_a_paused_sandbox_finds_its_volume_again(volume):
 
 
 def test_links_made_inside_lead_to_no_file_of_the_host(volume):
-    sandbox = Sandbox.create(timeout=120, volume_mounts={"/data": volume})
+    sandbox = Sandbox.create(timeout=1800, volume_mounts={"/data": volume})
     try:
         sandbox.commands.run(
             "ln -s /etc/passwd /data/absolute && ln -s ../../../../../../etc/passwd /data/relative"
@@ -119,12 +119,12 @@ def test_links_made_inside_lead_to_no_file_of_the_host(volume):
 def test_what_cannot_be_mounted_is_refused(volume):
     for mounts in [{"/data": "no-such-volume"}, {"relative": volume}, {"/proc/x": volume}, {"/a/../b": volume}]:
         with pytest.raises(SandboxException, match="400"):
-            Sandbox.create(timeout=60, volume_mounts=mounts)
+            Sandbox.create(timeout=1800, volume_mounts=mounts)
 
 
 def test_a_volume_can_be_destroyed_under_a_sandbox():
     volume = Volume.create(f"test-{uuid.uuid4()}")
-    sandbox = Sandbox.create(timeout=120, volume_mounts={"/data": volume})
+    sandbox = Sandbox.create(timeout=1800, volume_mounts={"/data": volume})
     try:
         sandbox.commands.run("echo 1 > /data/file")
         assert Volume.destroy(volume.volume_id)
@@ -135,7 +135,7 @@ def test_a_volume_can_be_destroyed_under_a_sandbox():
 
 def test_a_full_volume_says_so_and_a_team_has_volumes_of_its_own(server, volume):
     def admin(path, body):
-        answer = requests.post(server.url + path, json=body, headers={"X-Admin-Token": ADMIN_TOKEN}, timeout=30)
+        answer = requests.post(server.url + path, json=body, headers={"X-Admin-Token": ADMIN_TOKEN}, timeout=120)
         assert answer.status_code == 201, answer.text
         return answer.json()
 
@@ -153,7 +153,7 @@ def test_a_full_volume_says_so_and_a_team_has_volumes_of_its_own(server, volume)
         with pytest.raises(NotFoundException):
             Volume.connect(volume.volume_id, api_key=key)
         with pytest.raises(SandboxException, match="not found"):
-            Sandbox.create(timeout=60, volume_mounts={"/data": volume.name}, api_key=key)
+            Sandbox.create(timeout=1800, volume_mounts={"/data": volume.name}, api_key=key)
         assert [listed.name for listed in Volume.list(api_key=key)] == ["small"]
     finally:
         Volume.destroy(small.volume_id, api_key=key)

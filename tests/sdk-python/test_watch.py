@@ -72,11 +72,11 @@ def test_below_is_seen_only_when_recursive(box, directory):
 def test_new_directories_are_watched_too(box, directory):
     watch = Watch(box, directory, recursive=True)
     box.commands.run("mkdir -p a/b/c && touch a/b/c/file", cwd=directory)
-    wait_until(lambda: ("create", "a/b/c/file") in [(e.type.value, e.name) for e in watch.events], 10, "the deep file")
+    wait_until(lambda: ("create", "a/b/c/file") in [(e.type.value, e.name) for e in watch.events], what="the deep file")
     creates = [e.name for e in watch.events if e.type.value == "create"]
     assert {"a", "a/b", "a/b/c", "a/b/c/file"} <= set(creates)
     box.commands.run("mv a z && touch z/b/later", cwd=directory)
-    wait_until(lambda: any(e.name == "z/b/later" for e in watch.events), 10, "the file below the new name")
+    wait_until(lambda: any(e.name == "z/b/later" for e in watch.events), what="the file below the new name")
     watch.stop()
 
 
@@ -111,13 +111,13 @@ def test_names_of_every_kind(box, directory, watch):
     names = ["with space", "ünïcode-漢字", "-dash", "'quote\"", "a" * 255]
     for name in names:
         box.files.write(f"{directory}/{name}", "")
-    wait_until(lambda: set(names) <= {event.name for event in watch.events}, 10, "every name")
+    wait_until(lambda: set(names) <= {event.name for event in watch.events}, what="every name")
 
 
 def test_a_thousand_files_are_all_seen(box, directory, watch):
     box.commands.run("for i in $(seq 1000); do : > f$i; done", cwd=directory)
     expected = {f"f{i}" for i in range(1, 1001)}
-    wait_until(lambda: {e.name for e in watch.events if e.type.value == "create"} == expected, 15, "1000 creates")
+    wait_until(lambda: {e.name for e in watch.events if e.type.value == "create"} == expected, what="1000 creates")
 
 
 def test_errors(box):
@@ -142,17 +142,17 @@ def test_fifty_watches_at_once(box, directory):
     watches = [Watch(box, directory) for _ in range(50)]
     box.files.write(f"{directory}/file", "x")
     for watch in watches:
-        wait_until(lambda watch=watch: len(watch.events) == 3, 10, "three events on every watch")
+        wait_until(lambda watch=watch: len(watch.events) == 3, what="three events on every watch")
         assert [event.type.value for event in watch.events] == ["create", "chmod", "write"]
         watch.stop()
 
 
 def test_a_killed_sandbox_ends_its_watches(flavour):
-    box = create(flavour, timeout=60)
+    box = create(flavour, timeout=1800)
     watch = Watch(box, "/home/user")
     box.kill()
     if is_async(box):
-        wait_until(lambda: len(watch.exits) == 1, 10, "the exit callback")
+        wait_until(lambda: len(watch.exits) == 1, what="the exit callback")
         assert "killed or reached its" in str(watch.exits[0])
     else:
         with pytest.raises(SandboxException, match="killed or reached its"):
