@@ -13,12 +13,18 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 
-def text(path: Path | str) -> str | None:
-    """The content of a file; None when it is gone, or when it is of something that is."""
+def content(path: Path | str) -> bytes | None:
+    """The bytes of a file; None when it is gone, or when it is of something that is."""
     try:
-        return Path(path).read_text(errors="replace")
+        return Path(path).read_bytes()
     except OSError:
         return None
+
+
+def text(path: Path | str) -> str | None:
+    """The text of a file; None when it is gone, or when it is of something that is."""
+    found = content(path)
+    return None if found is None else found.decode(errors="replace")
 
 
 def link(path: Path | str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import time
+import uuid
 from collections.abc import Iterable
 
 from e2b import AsyncSandbox, PtySize, Sandbox
@@ -103,6 +103,8 @@ class Terminal:
 
     def __init__(self, sandbox, pid: int | None = None, **options) -> None:
         self.sandbox, self._said = sandbox, bytearray()
+        # Else the SDK ends it after a minute.
+        options.setdefault("timeout", 0)
         method = sandbox.pty.create if pid is None else sandbox.pty.connect
         args = (PtySize(rows=24, cols=80),) if pid is None else (pid,)
         if is_async(sandbox):
@@ -149,26 +151,40 @@ class Terminal:
 class Watch:
     """A watched directory and all events so far."""
 
+    # How names of directories begin that are made to learn that all earlier events have come.
+    MARK = ".all-seen-"
+
     def __init__(self, sandbox, path: str, **options) -> None:
+        self.sandbox, self.path = sandbox, path
         self._events: list = []
         self.exits: list = []
         if is_async(sandbox):
+            # Else the SDK ends it after a minute.
+            options.setdefault("timeout", 0)
             self.handle = sandbox.files.watch_dir(path, self._events.append, on_exit=self.exits.append, **options)
         else:
             self.handle = sandbox.files.watch_dir(path, **options)
         self._polls = not is_async(sandbox)
 
-    @property
-    def events(self) -> list:
+    def _all_events(self) -> list:
         if self._polls:
             self._events += self.handle.get_new_events()
         return self._events
 
-    def sees(self, count: int = 1, deadline_s: float = 10) -> list[tuple[str, str]]:
-        """The (type, name) of at least `count` events, and of those that follow at once."""
-        wait_until(lambda: len(self.events) >= count, deadline_s, f"{count} events, has {self._events}")
-        time.sleep(0.15)  # an event too many is a fault as well, and nothing announces that none will come
-        return [(event.type.value, event.name) for event in self.events]
+    @property
+    def events(self) -> list:
+        return [event for event in self._all_events() if not event.name.startswith(self.MARK)]
+
+    def sees(self, count: int = 1) -> list[tuple[str, str]]:
+        """The (type, name) of all events of what was done before this call, which are at least `count`."""
+        # An event too many is a fault as well. Events come in order, so that there is none once that of a later change has come.
+        mark = f"{self.MARK}{uuid.uuid4().hex}"
+        self.sandbox.files.make_dir(f"{self.path}/{mark}")
+        wait_until(lambda: mark in [event.name for event in self._all_events()], what="the event of a mark")
+        self.sandbox.files.remove(f"{self.path}/{mark}")
+        seen = [(event.type.value, event.name) for event in self.events]
+        assert len(seen) >= count, f"not {count} events, but {seen}"
+        return seen
 
     def stop(self) -> None:
         self.handle.stop()

@@ -9,14 +9,14 @@ import os
 import signal
 import subprocess
 import threading
-import time
 import uuid
 from pathlib import Path
 
 import pytest
 from e2b import Sandbox
 
-from harness import images
+from harness import images, volatile
+from harness.hold import Hold
 from harness.registry import Registry
 from test_command_line import command_line, sandcove
 
@@ -169,7 +169,8 @@ def test_json_has_an_object_for_each_event(project):
 
 
 def test_an_interrupt_ends_the_command_and_not_the_build(project):
-    project.dockerfile("FROM template://base\nRUN sleep 5 && echo done > /done\n")
+    hold = Hold()
+    project.dockerfile(f"FROM template://base\nRUN {hold.command}; echo done > /done\n")
     name = project.name()
     command = command_line(project.server, "template", "build", str(project.directory), "--name", name)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -179,6 +180,7 @@ def test_an_interrupt_ends_the_command_and_not_the_build(project):
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=300)
     assert process.returncode == 130 and "continues on the server" in rest
+    hold.let_go()
     followed = sandcove(project.server, "template", "logs", "--follow", name)
     assert followed.returncode == 0 and "Build finished" in followed.stdout, followed.stderr
 
@@ -228,10 +230,8 @@ def test_big_contexts_are_streamed(project):
         for _ in range(16):
             file.write(os.urandom(1024 * 1024))
     project.dockerfile("FROM template://base\nCOPY big /big\nRUN sha256sum /big > /sum\n")
-    began = time.monotonic()
     with project.sandbox() as sandbox:
         assert int(run(sandbox, "stat -c %s /big")) == 16 * 1024 * 1024
-    assert time.monotonic() - began < 120
 
 
 def test_mounts_are_there_for_one_step(project):
@@ -298,8 +298,9 @@ def test_secrets_stay_outside(project, monkeypatch):
         assert secret not in run(sandbox, "cat /run/secrets/a ~/.netrc 2>/dev/null; env")
     if hasattr(type(project.server), "kill9"):
         needles = [text.encode() for text in (secret, other, base64.b64encode(other.encode()).decode())]
-        kept = [*project.server.data_dir.glob("sandcove.db*"), *project.server.data_dir.glob("builds/*"), *project.server.data_dir.glob("*.log")]
-        assert not [path for path in kept if any(needle in path.read_bytes() for needle in needles)]
+        kept = [path for pattern in ("sandcove.db*", "builds/*", "*.log") for path in volatile.matching(project.server.data_dir, pattern)]
+        contents = {path: volatile.content(path) or b"" for path in kept}
+        assert any(contents.values()) and not [path for path, content in contents.items() if any(needle in content for needle in needles)]
     project.write(**{"context": uuid.uuid4().hex})
     project.dockerfile("FROM template://base\nCOPY context /\nRUN --mount=type=secret,id=a,required=true true\n")
     _, done = project.build()

@@ -12,6 +12,7 @@ from builds import builds, mark  # noqa: F401
 from harness import images, real_images
 from harness.images import Image, digest_of, file, symlink, tarball
 from harness.real_images import layout
+from harness.server import wait_until
 
 
 @pytest.fixture
@@ -175,6 +176,8 @@ def test_garbage(builds, server):  # noqa: F811
         pool = server.data_dir / "pool"
         return [(pool / kind / item["name"]).exists() for kind, items in (("snapshots", garbage["steps"]), ("layers", garbage["layers"])) for item in items]
 
+    # Builds of earlier tests may still be ending.
+    wait_until(lambda: sandcove(server, "template", "gc", "--dry-run").returncode == 0, what="the end of all builds")
     planned = gc("--dry-run")
     assert planned["dryRun"] and len(planned["steps"]) >= 2 and planned["layers"] and all(there(planned))
     assert planned["bytes"] >= 30 << 20, "the deleted template's file is on the disk once, and nothing else has it"
@@ -188,10 +191,8 @@ def test_garbage(builds, server):  # noqa: F811
     assert Sandbox.create("base", timeout=1800).kill()
     assert builds.build(builds.base().run_cmd(write)).ran == [1], "steps run again"
     assert gone.template_id
-    busy = builds.start(builds.base().run_cmd(f"echo {mark()}; sleep 20"))
+    busy = builds.start(builds.base().run_cmd(f"echo {mark()}; sleep 6000"))
     status = lambda: builds.status(busy).status.value  # noqa: E731
-    from harness.server import wait_until
-
     wait_until(lambda: builds.status(busy).log_entries, what="the begin of a build")
     done = sandcove(server, "template", "gc")
     assert done.returncode == 1 and "builds or exports are in progress" in done.stderr or status() != "building"

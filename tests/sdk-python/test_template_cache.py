@@ -8,6 +8,7 @@ import requests
 from e2b import default_build_logger
 
 from builds import both, builds, mark, step  # noqa: F401
+from harness.hold import Hold
 from harness.server import wait_until
 
 
@@ -149,12 +150,14 @@ def test_a_flood_of_output_is_bounded(builds):  # noqa: F811
 
 
 def test_a_build_in_the_background(both):  # noqa: F811
-    info = both.start(both.base().run_cmd(f": {mark()}; echo working; sleep 1"))
+    hold = Hold()
+    info = both.start(both.base().run_cmd(f": {mark()}; echo working; {hold.command}; true"))
     status = both.status(info)
     assert status.status.value in ("waiting", "building")
     assert (status.template_id, status.build_id, status.logs) == (info.template_id, info.build_id, [])
     wait_until(lambda: any("working" in entry.message for entry in both.status(info).log_entries), what="output while the command runs")
     assert both.status(info).status.value == "building"
+    hold.let_go()
     ended = both.ended(info)
     assert ended.status.value == "ready" and ended.reason is None
     assert both.status(info, offset=len(ended.log_entries)).log_entries == []

@@ -3,14 +3,14 @@
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 from test_command_line import command_line, sandcove
 from test_template_archives import packed
 
 from builds import Builds, builds, mark  # noqa: F401
-from harness import images
+from harness import images, volatile
+from harness.hold import Hold
 from harness.images import Image, file, tarball
 from harness.real_images import layout
 from harness.server import wait_until
@@ -32,10 +32,8 @@ def until_says(process, text: str) -> None:
 def interrupted(process, number=signal.SIGINT) -> str:
     """The rest of what it says after the signal."""
     process.send_signal(number)
-    began = time.monotonic()
     _, rest = process.communicate(timeout=300)
-    assert process.returncode == SIGNALS[number], rest
-    assert time.monotonic() - began < 5 and "error:" not in rest
+    assert process.returncode == SIGNALS[number] and "error:" not in rest, rest
     return rest
 
 
@@ -45,22 +43,19 @@ def is_collected(server) -> None:
 
 
 def unfinished(server) -> list[str]:
-    return [str(path) for path in server.data_dir.glob("file-sets/*/.*")]
+    return [str(path) for path in volatile.matching(server.data_dir, "file-sets/*/.*")]
 
 
 def reads(process, path) -> bool:
     """Whether the process has opened the file."""
-    try:
-        return any(os.readlink(entry.path) == str(path) for entry in os.scandir(f"/proc/{process.pid}/fd"))
-    except OSError:
-        return False
+    return any(volatile.link(entry) == str(path) for entry in volatile.matching(f"/proc/{process.pid}/fd", "*"))
 
 
 @pytest.fixture(scope="module")
 def bulky(server, tmp_path_factory):
     """A template that takes a while to read."""
     own, directory = Builds(server), tmp_path_factory.mktemp("bulky")
-    image = Image([images.debian_like().layers[0], tarball(file("bulk", os.urandom(150 << 20)))], is_compressed=False)
+    image = Image([images.debian_like().layers[0], tarball(file("bulk", os.urandom(300 << 20)))], is_compressed=False)
     archive = packed(layout(image, directory / "layout"), directory / "image.tar")
     done = sandcove(server, "template", "import", str(archive), "--name", own.name())
     assert done.returncode == 0, done.stderr
@@ -122,16 +117,18 @@ def test_an_import_is_interrupted_before_and_during_its_upload(builds, server, t
 def test_an_import_is_interrupted_during_its_build(builds, server, tmp_path):  # noqa: F811
     image = Image([images.debian_like().layers[0], tarball(file("note", mark()))])
     name, archive = builds.name(), packed(layout(image, tmp_path / "layout"), tmp_path / "image.tar")
-    process = begun(server, "import", str(archive), "--name", name, "--cmd", "sleep 1000", "--ready", "sleep 5")
+    hold = Hold()
+    process = begun(server, "import", str(archive), "--name", name, "--cmd", "sleep 1000", "--ready", f"{hold.command}; true")
     until_says(process, "Waiting for template to be ready")
     assert "continues on the server" in interrupted(process)
+    hold.let_go()
     followed = sandcove(server, "template", "logs", "--follow", name)
     assert followed.returncode == 0 and "Build finished" in followed.stdout, followed.stderr
 
 
 def test_a_build_is_interrupted_during_its_upload(builds, server, tmp_path):  # noqa: F811
     with (tmp_path / "big").open("wb") as out:
-        for _ in range(200):
+        for _ in range(500):
             out.write(os.urandom(1 << 20))
     (tmp_path / "Dockerfile").write_text("FROM template://base\nCOPY big /big\n")
     process = begun(server, "build", str(tmp_path), "--name", builds.name(), stdout=subprocess.DEVNULL)
@@ -145,12 +142,15 @@ def test_a_build_is_interrupted_during_its_upload(builds, server, tmp_path):  # 
 def test_a_collection_is_interrupted_and_goes_on(builds, server):  # noqa: F811
     built = builds.build(builds.base().run_cmd(f"echo {mark()} > own"), name := builds.name())
     assert builds.delete(name).status_code == 204 and built.template_id
-    planned = sandcove(server, "template", "gc", "--dry-run")
-    layers = [server.data_dir / "pool/layers" / line.split()[0] for line in planned.stdout.splitlines()]
-    layers = [layer for layer in layers if layer.exists()]
-    assert layers
+    is_collected(server)
+    planned = [line.split()[0] for line in sandcove(server, "template", "gc", "--dry-run").stdout.splitlines()]
+    steps, layers = (
+        [path for path in (server.data_dir / "pool" / kind / name for name in planned) if path.exists()] for kind in ("snapshots", "layers")
+    )
+    assert steps and layers
     process = begun(server, "gc")
-    time.sleep(1)
+    # It deletes the steps first, and looks at layers twice, with some seconds in between.
+    wait_until(lambda: not any(path.exists() for path in steps), what="the server has begun")
     assert "interrupted: what the server has begun to delete is deleted" in interrupted(process)
     wait_until(lambda: not any(layer.exists() for layer in layers), what="the server goes on")
 
@@ -164,6 +164,7 @@ def test_output_that_nobody_reads_changes_no_status(builds, server, tmp_path, cl
     names = [builds.name(), builds.name()]
     commands = [["build", str(tmp_path), "--name", names[0]], ["import", str(archive), "--name", names[1]], ["gc"]]
     for arguments in commands:
+        is_collected(server)
         reading, writing = os.pipe()
         os.close(reading)
         streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, closed: writing}

@@ -7,6 +7,8 @@ import requests
 
 from builds import Builds, mark, step, until_runs
 from durability import crash_file  # noqa: F401
+from harness import volatile
+from harness.hold import Hold
 from harness.server import host_resources, wait_until
 
 
@@ -24,6 +26,10 @@ def log_of(builds, ids) -> str:
     return "\n".join(messages)
 
 
+def is_over(builds, ids) -> bool:
+    return builds.call("GET", f"/templates/{ids[0]}/builds/{ids[1]}/status").json()["status"] in ("ready", "error")
+
+
 def begun(builds, *steps, **members):
     ids = builds.begin()
     assert builds.go(*ids, *steps, **members).status_code == 202
@@ -32,11 +38,13 @@ def begun(builds, *steps, **members):
 
 def test_a_build_goes_on_after_the_server_was_killed(builds, server):
     note = mark()
-    # The second step is slow the first time only: the file system of a step that did not end is not kept.
-    ids = begun(builds, step("RUN", f"echo {note} > first"), step("RUN", f"echo half > half; echo waiting-{note}; sleep 4; cat half > second"), step("RUN", "cat first second > third"))
+    # The second step does not end before the server has died. Then it begins again: the file system of a step that did not end is not kept.
+    hold = Hold()
+    ids = begun(builds, step("RUN", f"echo {note} > first"), step("RUN", f"echo half > half; echo waiting-{note}; {hold.command}; cat half > second"), step("RUN", "cat first second > third"))
     wait_until(lambda: log_of(builds, ids).count(f"[stdout]: waiting-{note}") == 1, what="the second step runs")
     server.kill9()
     server.start()
+    hold.let_go_until(lambda: is_over(builds, ids), "the end of the build")
     assert builds.told(*ids)["status"] == "ready"
     assert builds.run(ids[0], "cat third") == f"{note}\nhalf\n"
     log = log_of(builds, ids)
@@ -46,10 +54,12 @@ def test_a_build_goes_on_after_the_server_was_killed(builds, server):
 
 def test_a_build_goes_on_after_a_normal_stop(builds, server):
     note = mark()
-    ids = begun(builds, step("RUN", f"echo {note} > first"), step("RUN", f"echo waiting-{note}; sleep 3; echo done > second"))
+    hold = Hold()
+    ids = begun(builds, step("RUN", f"echo {note} > first"), step("RUN", f"echo waiting-{note}; {hold.command}; echo done > second"))
     wait_until(lambda: f"[stdout]: waiting-{note}" in log_of(builds, ids), what="the second step runs")
     server.stop()
     server.start()
+    hold.let_go_until(lambda: is_over(builds, ids), "the end of the build")
     assert builds.told(*ids)["status"] == "ready"
     assert builds.run(ids[0], "cat first second") == f"{note}\ndone\n"
 
@@ -145,4 +155,5 @@ def test_nothing_of_builds_stays_after_deaths(builds, server):
     server.start()
     assert builds.delete(ids[0]).status_code == 204
     wait_until(lambda: not host_resources(server.data_dir)["run directories"], what="the sandbox of the build is gone")
-    assert not [path for path in (server.data_dir / "pool/layers").iterdir() if path.name.startswith(".") and path.is_dir()]
+    unfinished = lambda: [path for path in volatile.matching(server.data_dir, "pool/layers/.*") if path.is_dir()]  # noqa: E731
+    wait_until(lambda: not unfinished(), what="unfinished layers are gone")

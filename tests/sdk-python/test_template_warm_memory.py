@@ -1,11 +1,10 @@
 """Warm interpreters of a team's templates share a limit: the least recently used one ends, and comes back when its template is used again."""
 
-import json
-
 import pytest
 from test_template_interpreter import PYTHON, box_of, interpreter_of, value
 
 from builds import Builds, mark
+from harness import volatile
 from harness.server import wait_until
 
 # Memory of sandboxes, and so of an interpreter that starts. Once it is ready it has a quarter more than it uses, plus 64 MiB: two that are ready
@@ -37,7 +36,8 @@ def until(builds, template, wanted: str) -> None:
 
 
 def warm_processes(server) -> int:
-    return len([record for record in server.data_dir.glob("run/warm*/jail.json") if json.loads(record.read_text())["limits"]["memory_mib"] <= SANDBOX_MIB])
+    records = [volatile.record(path) for path in volatile.matching(server.data_dir, "run/warm*/jail.json")]
+    return len([record for record in records if record and record["limits"]["memory_mib"] <= SANDBOX_MIB])
 
 
 def test_the_least_recently_used_interpreter_gives_way(tight, server):
