@@ -7,6 +7,7 @@ import subprocess
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from e2b import Sandbox, SandboxNotFoundException
 from e2b_code_interpreter import Sandbox as Interpreter
 
 from durability import clear, everything_listed, fill, pause_state, running, stored
+from harness import volatile
 from harness.census import resident_mib
 from harness.server import host_counts, host_resources, instance_of, open_descriptors, settled_counts, wait_until
 
@@ -37,10 +39,9 @@ def test_a_restarted_server_finds_its_sandboxes(server, how):
     again = Sandbox.connect(plain.sandbox_id)
     assert ticker.pid in [process.pid for process in again.commands.list()]
     assert before.pid == ticker.pid
-    ticks = []
-    with pytest.raises(Exception):
-        again.commands.connect(ticker.pid, timeout=2).wait(on_stdout=ticks.append)
-    assert ticks, "the command goes on and can be listened to"
+    stream = again.commands.connect(ticker.pid, timeout=0)
+    assert next(out for out, _, _ in stream if out), "the command goes on and can be listened to"
+    stream.disconnect()
 
     wait_until(lambda: time.monotonic() > deadline, what="the short timeout")
     wait_until(lambda: not short.is_running(), what="the timeout is still kept")
@@ -85,12 +86,12 @@ def test_fifty_at_once_leave_nothing(server):
 
 def test_dead_spares_are_not_missed(server):
     """Sandboxes made ahead may die like any process; a start then makes its own."""
-    spares = (server.data_dir / "run").glob
-    wait_until(lambda: any(spares("spare*x*")), what="there are spares")
+    spares = lambda: volatile.matching(server.data_dir, "run/spare*x*")  # noqa: E731
+    wait_until(spares, what="there are spares")
     settle(server)
-    slots = {path.name.split("x")[1] for path in spares("spare*x*")}
-    groups = Path("/sys/fs/cgroup").glob(f"**/sandcove{instance_of(server.data_dir)}/s*/cgroup.procs")
-    victims = {pid for group in groups if group.parent.name[1:] in slots for pid in group.read_text().split()}
+    slots = {path.name.split("x")[1] for path in spares()}
+    groups = [group for group in groups_of(instance_of(server.data_dir)) if group.name.startswith("s") and group.name[1:] in slots]
+    victims = {pid for group in groups for pid in (volatile.text(group / "cgroup.procs") or "").split()}
     assert victims
     for pid in victims:
         try:
@@ -151,7 +152,7 @@ def test_a_normal_stop_leaves_only_what_sandboxes_need(server):
     assert not slots
     for kind in ["processes", "cgroups", "links", "run directories", "uppers"]:
         assert not left[kind], kind
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/sandcove{instance}"))
+    assert not groups_of(instance)
     assert f"table inet sandcove{instance}" not in tables()
     server.start()
     assert Sandbox.create(timeout=1800).kill()
@@ -159,9 +160,15 @@ def test_a_normal_stop_leaves_only_what_sandboxes_need(server):
 
 def what_is_left(server):
     """The slots that have control groups, and everything else; after a stop nothing of it is on its way out."""
-    assert not list((server.data_dir / "run").glob("warm*"))
+    assert not volatile.matching(server.data_dir, "run/warm*")
     left = host_resources(server.data_dir)
     return {Path(group).name for group in left["cgroups"]}, left
+
+
+def groups_of(instance) -> list[Path]:
+    """The control groups of a server, and those of its sandboxes. Walked and not globbed: groups vanish meanwhile."""
+    found = [Path(above) for above, _, _ in os.walk("/sys/fs/cgroup") if above.endswith(f"/sandcove{instance}")]
+    return found + [group for one in found for group in volatile.matching(one, "*") if group.is_dir()]
 
 
 def tables():
@@ -234,8 +241,10 @@ def thaw(slot, server):
 def thaw_group(group):
     """A frozen process of version 1 dies only when it is thawed."""
     for file, value in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")]:
-        if (group / file).exists():
-            (group / file).write_text(value)
+        # Without its processes a group may be removed at any time.
+        with suppress(OSError):
+            if (group / file).exists():
+                (group / file).write_text(value)
 
 
 def test_pausing_again_and_again_changes_nothing(server):
@@ -272,8 +281,8 @@ def test_pausing_again_and_again_changes_nothing(server):
     wait_until(lambda: len(sandbox.files.read("ticks")) > ticks, what="the process goes on")
     print(f"after {rounds} pauses the server has {resident_mib(server.pid):.1f} MiB, {memory:.1f} before")
     wait_until(lambda: host_counts(server.data_dir) == before, what="nothing more than before")
-    assert open_descriptors(server.pid) <= descriptors + 10
-    assert resident_mib(server.pid) < memory + 20
+    wait_until(lambda: open_descriptors(server.pid) <= descriptors + 10, what="descriptors are closed")
+    wait_until(lambda: resident_mib(server.pid) < memory + 20, what="memory is given back")
     sandbox.kill()
 
 

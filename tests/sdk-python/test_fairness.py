@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from e2b import CommandExitException, Sandbox
 
+from harness import volatile
+from harness.census import programs
 from harness.hogs import HOGS, Neighbour, hog
+from harness.kernel_log import kernel_log
 from harness.server import API_KEY, instance_of, wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -47,28 +51,28 @@ def is_demoted(server, sandbox) -> bool:
 
 def becomes(demoted: bool, server, sandbox) -> None:
     # On a host that is busy with other things a hog gets little to burn.
-    wait_until(lambda: is_demoted(server, sandbox) == demoted, what="a demotion" if demoted else "a restoration")
+    wait_until(lambda: is_demoted(server, sandbox) == demoted, 600, "a demotion" if demoted else "a restoration")
 
 
 def processes(group: Path) -> list[int]:
-    return [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
+    return [int(pid) for pid in (volatile.text(group / "cgroup.procs") or "").split()]
 
 
 def hogs_in(server, sandbox) -> list[int]:
     """Host pids of a hog's processes. Their command lines are not read: that waits for a process that is forking."""
-    found = []
-    for pid in processes(group(server, sandbox, "pids")):
-        try:
-            if Path(f"/proc/{pid}/comm").read_text() == "python3\n":
-                found.append(pid)
-        except OSError:
-            continue
-    return found
+    return [pid for pid in processes(group(server, sandbox, "pids")) if volatile.text(f"/proc/{pid}/comm") == "python3\n"]
 
 
 def end_hog(server, sandbox) -> None:
-    for pid in hogs_in(server, sandbox):
-        os.kill(pid, signal.SIGKILL)
+    # Until there is none: one that forks may have a child that was not listed.
+    def is_over() -> bool:
+        found = hogs_in(server, sandbox)
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not found
+
+    wait_until(is_over, what="the end of the hog")
 
 
 def memory_of_the_host() -> int:
@@ -162,20 +166,9 @@ def score(pid) -> int:
     return number(f"/proc/{pid}/oom_score_adj")
 
 
-def parent_of(process: Path) -> int:
-    return int(re.search(r"^PPid:\t(\d+)", (process / "status").read_text(), re.M)[1])
-
-
 def spawner_of(server) -> int:
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = entry.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        # That of an earlier server may live on with its sandboxes.
-        if words[1:2] == [b"__spawner"] and parent_of(entry.parent) == server.pid:
-            return int(entry.parent.name)
-    raise AssertionError("no spawner")
+    # A child of this server: that of an earlier one may live on with its sandboxes.
+    return programs(server)["spawner"]
 
 
 def may_protect() -> bool:
@@ -187,16 +180,9 @@ def test_the_server_is_killed_last_when_memory_runs_out(server, sandbox):
     assert score(server.pid) == score(spawner_of(server)) == (-900 if may_protect() else score("self"))
     sandbox.commands.run("sleep 600", background=True, timeout=0)
     # All slots: also those of warm processes and of sandboxes that are made ahead.
-    pids = [pid for one in parent(server, "pids").glob("s*") for pid in processes(one)]
+    pids = [pid for one in volatile.matching(parent(server, "pids"), "s*") for pid in processes(one)]
     assert record(server, sandbox)["pid"] in pids
-    protected = []
-    for pid in pids:
-        try:
-            if score(pid) < 0:
-                protected.append(pid)
-        except FileNotFoundError:
-            continue
-    assert protected == []
+    assert [pid for pid in pids if int(volatile.text(f"/proc/{pid}/oom_score_adj") or 0) < 0] == []
 
 
 def test_a_sandbox_cannot_protect_its_processes(sandbox):
@@ -207,13 +193,17 @@ def test_a_sandbox_cannot_protect_its_processes(sandbox):
 
 
 def test_the_precedence_of_the_server_is_not_inherited(server, sandbox):
-    def niceness(pid):
-        return {os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir()}
+    def niceness(pid) -> set[int]:
+        found = set()
+        for task in volatile.names(f"/proc/{pid}/task"):
+            with suppress(ProcessLookupError):
+                found.add(os.getpriority(os.PRIO_PROCESS, int(task)))
+        return found
 
     assert niceness(server.pid) == niceness(spawner_of(server)) == {-5}
     sandbox.commands.run("sleep 600", background=True, timeout=0)
-    for pid in processes(group(server, sandbox, "pids")):
-        assert min(niceness(pid)) >= 0
+    seen = [niceness(pid) for pid in processes(group(server, sandbox, "pids"))]
+    assert any(seen) and all(min(one) >= 0 for one in seen if one)
 
 
 MANY_AND_ONE_TOO_LARGE = """
@@ -227,8 +217,6 @@ while True: held.extend(bytes(16 << 20))
 """
 
 
-def kernel_log() -> str:
-    return subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
 
 
 def kills(server, sandbox) -> int:
@@ -238,11 +226,11 @@ def kills(server, sandbox) -> int:
 
 
 def test_a_sandbox_at_its_memory_limit_does_not_fill_the_log_of_the_kernel(server, sandbox):
-    before = kernel_log().count("[  pid  ]")
+    added = kernel_log()
     with pytest.raises(CommandExitException):
         sandbox.commands.run(python(MANY_AND_ONE_TOO_LARGE), user="root", timeout=600)
     assert kills(server, sandbox) >= 1
-    assert kernel_log().count("[  pid  ]") == before
+    assert not [line for line in added() if "[  pid  ]" in line]
 
 
 # Sends what nobody reads, over many sockets, and says how many bytes that were.
@@ -252,7 +240,7 @@ import resource, socket, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 listener = socket.create_server(("127.0.0.1", 0), backlog=100)
 held, sent, stuck = [], 0, 0
-end = time.monotonic() + 10
+end = time.monotonic() + 30
 while time.monotonic() < end and len(held) < 2000:
     one = socket.create_connection(listener.getsockname())
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
@@ -270,7 +258,7 @@ import resource, socket, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 held, sent = [], 0
-end = time.monotonic() + 10
+end = time.monotonic() + 30
 while time.monotonic() < end and len(held) < 2000:
     one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
@@ -298,15 +286,17 @@ def test_data_that_nobody_reads_is_limited(server, sandbox, protocol):
     sandbox.files.write("/tmp/unread.py", UNREAD[protocol])
     handle = sandbox.commands.run("exec python3 /tmp/unread.py", user="root", background=True, timeout=0)
     sent = int(next(out for out, _, _ in handle if out))
-    held = buffered(protocol) - before
-    assert sent > 8 << 20 and held > 1 << 20, f"it holds something: {held} of {sent}"
-    assert held < (limit if IS_V2 else limit // 8 + (16 << 20)), f"{held >> 20} MiB in a sandbox of {limit >> 20} MiB"
+    assert sent > 8 << 20, f"it sends something: {sent}"
+    most = limit if IS_V2 else limit // 8 + (16 << 20)
+    # The kernel counts for the whole host, on which other programs may hold something for a while. This one holds what it has.
+    wait_until(lambda: 1 << 20 < buffered(protocol) - before < most, what=f"{protocol} holds something of {sent} and at most {most >> 20} MiB")
     assert server.healthy()
 
 
 @pytest.mark.parametrize("name", HOGS)
 def test_a_neighbour_of_a_hog_gets_right_answers(server, neighbour, name):
     with hog(name) as loud:
+        wait_until(lambda: hogs_in(server, loud), what="the hog runs")
         started = time.monotonic()
         answers = 0
         # A short while, and some answers however long they take.
@@ -315,9 +305,10 @@ def test_a_neighbour_of_a_hog_gets_right_answers(server, neighbour, name):
             neighbour.health()
             neighbour.list()
             answers += 1
-        assert hogs_in(server, loud), "the hog runs"
+        # One that is killed for its memory begins anew, and others fork.
+        wait_until(lambda: hogs_in(server, loud), what="the hog still runs")
     assert server.healthy()
 
 
 def test_a_sync_returns(sandbox):
-    assert sandbox.commands.run("echo x > /home/user/file && timeout 30 sync && echo done").stdout == "done\n"
+    assert sandbox.commands.run("echo x > /home/user/file && timeout 600 sync && echo done", timeout=900).stdout == "done\n"
