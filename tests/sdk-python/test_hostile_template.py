@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from e2b_code_interpreter import Sandbox
 
 from builds import Builds
+from harness import volatile
 from harness.server import Server, wait_until
 
 HOSTILE = r'''
@@ -280,10 +282,13 @@ def test_sandboxes_outlive_their_warm_process(hostile):
     sandbox = hostile.box(timeout=1800)
     try:
         sandbox.run_code("kept = 7")
-        warm = list(hostile.data_dir.glob("run/warm*/jail.json"))
-        for process in warm:
-            os.kill(json.loads(process.read_text())["pid"], signal.SIGKILL)
-        wait_until(lambda: not any(process.exists() for process in warm), what="the warm processes are replaced")
+        warm = {path: volatile.record(path) for path in volatile.matching(hostile.data_dir, "run/warm*/jail.json")}
+        for record in warm.values():
+            # One that has just been replaced has ended already.
+            with suppress(ProcessLookupError):
+                os.kill(record["pid"], signal.SIGKILL) if record else None
+        assert any(warm.values())
+        wait_until(lambda: not any(path.exists() for path in warm), what="the warm processes are replaced")
         assert sandbox.run_code("kept").text == "7"
     finally:
         sandbox.kill()
@@ -295,13 +300,9 @@ def test_forks_are_in_the_control_group_of_their_sandbox(hostile, sandbox):
     record = json.loads(run.read_text())
     namespace = os.readlink(f"/proc/{record['pid']}/ns/pid")
     groups = {Path(f"/proc/{record['pid']}/cgroup").read_text()}
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and os.readlink(process / "ns/pid") == namespace:
-                groups.add((process / "cgroup").read_text())
-        except OSError:
-            pass
-    assert len(groups) == 1
+    groups |= {volatile.text(process / "cgroup") for process in volatile.processes() if volatile.link(process / "ns/pid") == namespace}
+    # What has ended meanwhile has no group.
+    assert len(groups - {None}) == 1
 
 
 #: A warm-up that takes all memory it can get, and one that never ends.

@@ -8,7 +8,7 @@ from e2b import SandboxException, TimeoutException
 from harness.interpreters import Clients
 from harness.server import wait_until
 
-INSTALL = "pip install --quiet ipykernel && python3 -m ipykernel install --prefix /usr/local --name notebook"
+INSTALL = "pip install --quiet --retries 10 --timeout 60 ipykernel && python3 -m ipykernel install --prefix /usr/local --name notebook"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def notebook(code):
     """Runs cells in a kernel that the template does not have."""
     with pytest.raises(SandboxException, match="no kernel for language `notebook`: there are python"):
         code.run_code("1", language="notebook")
-    code.commands.run(INSTALL, timeout=300)
+    code.commands.run(INSTALL, timeout=1800)
     return lambda program, **options: code.run_code(program, language="notebook", **options)
 
 
@@ -87,17 +87,26 @@ def test_an_installed_kernel_keeps_its_state(notebook):
     assert (second.execution_count, second.text, second.results[0].is_main_result) == (2, "42", True)
 
 
-def test_an_installed_kernel_shows_what_it_has(notebook):
+def test_an_installed_kernel_shows_what_it_has(code, notebook):
     # The kernel reads what its children write in a thread, and does not wait for that thread when the cell ends.
     execution = notebook(
         "import os, sys, time; from IPython.display import HTML, display\n"
-        "display(HTML('<b>')); print('out'); print('err', file=sys.stderr); os.system('echo child'); time.sleep(1)\n'end'"
+        "display(HTML('<b>')); print('out'); print('err', file=sys.stderr); os.system('echo child'); time.sleep(10)\n'end'"
     )
     assert ([one.html for one in execution.results], execution.text) == (["<b>", None], "end")
     assert sorted("".join(execution.logs.stdout).split()) == ["child", "out"]
     assert "err\n" in "".join(execution.logs.stderr)
     parts = []
-    notebook("import time\nfor i in range(3): print(i, flush=True); time.sleep(0.3)", on_stdout=lambda one: parts.append(one.line))
+
+    def hear(one):
+        parts.append(one.line)
+        code.files.write(f"/tmp/heard-{len(parts)}", "", user="root")
+
+    # Each line is written when the one before has been heard here.
+    notebook(
+        "import time\nfor i in range(3):\n    print(i, flush=True)\n    while not os.path.exists(f'/tmp/heard-{i + 1}'): time.sleep(0.01)",
+        on_stdout=hear,
+    )
     assert parts == ["0\n", "1\n", "2\n"]
     assert len(out(notebook("print('x' * 3_000_000)"))) == 3_000_001
 
@@ -298,13 +307,13 @@ def test_variables_and_directories_of_cpp(code, cpp):
 def test_compilers_of_the_shell_work(server):
     from e2b import Sandbox
 
-    sandbox = Sandbox.create("base", timeout=1800)
+    sandbox = Sandbox.create("base", timeout=7200)
     try:
         sandbox.files.write("hello.cpp", "#include <iostream>\nint main() { std::cout << \"hello\"; }\n")
-        assert sandbox.commands.run("g++ -o hello hello.cpp && ./hello").stdout == "hello"
-        sandbox.commands.run("sudo apt-get -qq update && apt-get -qq --yes --no-install-recommends install ruby golang-go", timeout=500)
+        assert sandbox.commands.run("g++ -o hello hello.cpp && ./hello", timeout=600).stdout == "hello"
+        sandbox.commands.run("sudo apt-get -qq -o Acquire::Retries=5 update && apt-get -qq -o Acquire::Retries=5 --yes --no-install-recommends install ruby golang-go", timeout=1500)
         assert sandbox.commands.run("ruby -e 'print 1 + 1'").stdout == "2"
         sandbox.files.write("hello.go", 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Print("hello") }\n')
-        assert sandbox.commands.run("go run hello.go", timeout=300).stdout == "hello"
+        assert sandbox.commands.run("go run hello.go", timeout=1200).stdout == "hello"
     finally:
         sandbox.kill()

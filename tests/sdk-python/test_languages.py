@@ -84,7 +84,7 @@ def test_a_build_that_is_killed_is_done_again(server, bare, whole):
     name, tarball = bare
     tarball.write_bytes(b"this is no archive")
     server.start()
-    lean = Sandbox.create(timeout=1800)
+    lean = Sandbox.create(timeout=7200)
     server.stop()
     shutil.copy(whole, tarball)
     server.start()

@@ -11,6 +11,6 @@ from harness.server import ADMIN_TOKEN, API_KEY  # noqa: E402
 
 def test_calls_are_answered_as_described(server, monkeypatch):
     monkeypatch.setenv("SANDCOVE_ADMIN_TOKEN", ADMIN_TOKEN)
-    options = ["--phases", "fuzzing", "--max-examples", "3", "--generation-deterministic", "--no-shrink", "--no-color"]
+    options = ["--phases", "fuzzing", "--max-examples", "3", "--generation-deterministic", "--no-shrink", "--no-color", "--request-timeout", "300"]
     done = openapi.run(server.url, *options, key=API_KEY)
     assert done.returncode == 0, done.stdout

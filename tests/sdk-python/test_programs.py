@@ -45,8 +45,8 @@ def install(box, registry, command, timeout=1800):
 @pytest.fixture(scope="module")
 def installed(box):
     """Everything from Debian, with its maintainer scripts: they make users, start helpers, change modes and set capabilities."""
-    options = "-o Acquire::Retries=3 -y --no-install-recommends"
-    command = f"export DEBIAN_FRONTEND=noninteractive; apt-get update && apt-get {options} install {' '.join(PACKAGES)}"
+    options = "-o Acquire::Retries=5 -y --no-install-recommends"
+    command = f"export DEBIAN_FRONTEND=noninteractive; apt-get -o Acquire::Retries=5 update && apt-get {options} install {' '.join(PACKAGES)}"
     install(box, "Debian's mirror", command)
     return box
 
@@ -73,10 +73,10 @@ def test_postgresql_answers_queries(installed):
 def test_chromium_shows_a_page(installed, wall):
     installed.files.write("/tmp/page.html", "<p id=p></p><script>p.textContent = [6, 7].reduce((a, b) => a * b) + ' answers'</script>")
     flags = f"--headless {wall} --disable-gpu --disable-dev-shm-usage --user-data-dir=/tmp/chromium"
-    command = f"timeout 60 chromium {flags} --dump-dom file:///tmp/page.html 2>/tmp/chromium.log"
+    command = f"timeout 600 chromium {flags} --dump-dom file:///tmp/page.html 2>/tmp/chromium.log"
     if wall == "--no-sandbox":
         assert "42 answers" in run(installed, command)
-        run(installed, f"timeout 60 chromium {flags} --screenshot=/tmp/page.png file:///tmp/page.html 2>/dev/null")
+        run(installed, f"timeout 600 chromium {flags} --screenshot=/tmp/page.png file:///tmp/page.html 2>/dev/null")
         assert installed.files.read("/tmp/page.png", format="bytes")[1:4] == b"PNG"
         return
     # Its own sandbox needs namespaces, which no sandbox may make. It must say so, and not hang.
@@ -111,7 +111,7 @@ def test_gdb_stops_a_program_of_ones_own(installed):
 
 
 def test_gdb_joins_a_program_that_runs(installed):
-    run(installed, "nohup sleep 300 >/dev/null 2>&1 & echo $! >/tmp/sleeper")
+    run(installed, "nohup sleep 6000 >/dev/null 2>&1 & echo $! >/tmp/sleeper")
     assert "nanosleep" in run(installed, "gdb -batch -p $(cat /tmp/sleeper) -ex 'backtrace' 2>&1; kill $(cat /tmp/sleeper)")
 
 
@@ -125,7 +125,7 @@ def test_cargo_builds_a_crate(installed):
     said = install(
         installed,
         "crates.io",
-        "rm -rf /tmp/small && cargo new --quiet /tmp/small && cd /tmp/small && cargo add --quiet itoa@1.0.14 && "
+        "export CARGO_NET_RETRY=10; rm -rf /tmp/small && cargo new --quiet /tmp/small && cd /tmp/small && cargo add --quiet itoa@1.0.14 && "
         "printf 'fn main() { println!(\"cargo::rustc-env=BUILT=yes\") }' >build.rs && "
         "printf 'fn main() { let t = std::thread::spawn(|| itoa::Buffer::new().format(42u8).to_owned());"
         " println!(\"{} {}\", t.join().unwrap(), env!(\"BUILT\")) }\\n#[test] fn t() { assert_eq!(1, 1) }' >src/main.rs && "
@@ -136,13 +136,13 @@ def test_cargo_builds_a_crate(installed):
 
 def test_pip_builds_an_extension(box):
     """From source, with the compiler that is in the template."""
-    install(box, "PyPI", "pip install --quiet --no-binary :all: --no-cache-dir --force-reinstall MarkupSafe==3.0.2")
+    install(box, "PyPI", "pip install --quiet --retries 10 --timeout 60 --no-binary :all: --no-cache-dir --force-reinstall MarkupSafe==3.0.2")
     assert "native" in run(box, "python3 -c 'import markupsafe._speedups; print(\"native\")'")
 
 
 def test_npm_runs_esbuild(box):
     """A native program that a script of its package chooses and installs."""
-    install(box, "npm's registry", "mkdir -p /tmp/web && cd /tmp/web && npm init -y >/dev/null && npm install --silent esbuild@0.24.0")
+    install(box, "npm's registry", "mkdir -p /tmp/web && cd /tmp/web && npm init -y >/dev/null && npm install --silent --fetch-retries 5 esbuild@0.24.0")
     box.files.write("/tmp/web/a.ts", "export const answer: number = 6 * 7; console.log(`answer ${answer}`)")
     assert "answer 42" in run(box, "cd /tmp/web && npx esbuild a.ts --bundle --platform=node --minify | node", "root")
 
@@ -157,8 +157,8 @@ def test_git_keeps_a_repository(box):
 
 @pytest.mark.parametrize("user", ["user", "root"])
 def test_ping(box, user):
-    assert "1 received" in run(box, "ping -c 1 -W 2 127.0.0.1", user)
-    assert "1 received" in run(box, "ping -6 -c 1 -W 2 ::1", user)
+    assert "1 received" in run(box, "ping -c 1 -W 60 127.0.0.1", user)
+    assert "1 received" in run(box, "ping -6 -c 1 -W 60 ::1", user)
 
 
 def test_eight_threads_of_numpy(box):
@@ -186,7 +186,7 @@ def test_a_server_of_many_processes(box):
 import multiprocessing as mp, os
 together = mp.Barrier(8)
 def square(n):
-    together.wait(60)
+    together.wait(600)
     return n * n, os.getpid()
 if __name__ == "__main__":
     with mp.Pool(8) as pool: done = pool.map(square, range(800), chunksize=1)

@@ -122,7 +122,7 @@ def test_errors(box):
         Terminal(box, user="nobody-here")
     with pytest.raises(SandboxException):
         Terminal(box, cwd="/no/such/directory")
-    command = box.commands.run("sleep 20", background=True, timeout=0)
+    command = box.commands.run("sleep 6000", background=True, timeout=0)
     for call in [
         lambda: box.pty.send_stdin(command.pid, b"x"),
         lambda: box.pty.resize(command.pid, PtySize(rows=1, cols=1)),

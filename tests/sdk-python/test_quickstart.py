@@ -78,22 +78,28 @@ def test_an_exit_code_raises(sandbox):
 
 def test_output_streams_while_the_command_runs(sandbox):
     seen = []
-    sandbox.commands.run("for i in 1 2 3; do echo $i; sleep 0.05; done", on_stdout=seen.append)
-    assert "".join(seen) == "1\n2\n3\n" and len(seen) > 1
+
+    def hear(text):
+        seen.append(text)
+        sandbox.files.write("heard", "".join(seen))
+
+    # Each line is written when the one before has been heard here.
+    sandbox.commands.run("for i in 1 2 3; do echo $i; until grep -qsx $i heard; do sleep 0.05; done; done", on_stdout=hear)
+    assert seen == ["1\n", "2\n", "3\n"]
 
 
-@pytest.mark.parametrize("command", ["pip install six && python -c 'import six; print(six.__name__)'"])
+@pytest.mark.parametrize("command", ["pip install --retries 10 --timeout 60 six && python -c 'import six; print(six.__name__)'"])
 def test_packages_are_installed_from_the_index(interpreter, command):
-    assert interpreter.commands.run(command, timeout=180).stdout.strip().endswith("six")
+    assert interpreter.commands.run(command, timeout=1200).stdout.strip().endswith("six")
 
 
 def test_system_packages_need_no_sudo(sandbox):
-    sandbox.commands.run("apt-get update && apt-get install -y --no-install-recommends cowsay", timeout=240)
+    sandbox.commands.run("apt-get update -o Acquire::Retries=5 && apt-get install -o Acquire::Retries=5 -y --no-install-recommends cowsay", timeout=1200)
     assert "moo" in sandbox.commands.run("/usr/games/cowsay moo").stdout
 
 
 def test_npm_installs_globally_without_sudo(sandbox):
-    sandbox.commands.run("npm install -g is-number", timeout=180)
+    sandbox.commands.run("npm install --fetch-retries 5 -g is-number", timeout=1200)
     assert "is-number" in sandbox.commands.run("npm ls -g").stdout
 
 

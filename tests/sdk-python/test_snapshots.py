@@ -74,7 +74,7 @@ def test_new_files_are_told_apart_from_those_of_the_snapshot(sandbox, made):
 def test_processes_go_on_while_a_snapshot_is_taken(sandbox, made):
     ticker = sandbox.commands.run("i=0; while true; do i=$((i+1)); echo $i; sleep 0.02; done", background=True, timeout=0)
     seen = []
-    stream = sandbox.commands.connect(ticker.pid)
+    stream = sandbox.commands.connect(ticker.pid, timeout=0)
     for _ in range(3):
         made.snapshot(sandbox.create_snapshot())
     for stdout, _, _ in stream:
@@ -196,7 +196,7 @@ def test_a_pause_that_keeps_only_files(made):
     assert boot_id(again) != before
     assert server.pid not in [process.pid for process in again.commands.list()]
     assert again.commands.run("whoami; pwd; echo $FROM_CREATE").stdout == "user\n/home/user\n1\n"
-    assert again.commands.run("curl -s -m 3 http://192.0.2.1/me").stdout.find(sandbox.sandbox_id) > 0
+    assert again.commands.run("curl -s -m 60 http://192.0.2.1/me").stdout.find(sandbox.sandbox_id) > 0
     # The token and the object of before still do.
     assert sandbox.files.read("kept") == "on disk"
     with pytest.raises(Exception):
