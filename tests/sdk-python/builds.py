@@ -14,6 +14,7 @@ import requests
 from e2b import AsyncTemplate, BuildException, Sandbox, Template
 
 from flavours import LOOP
+from harness import reports, wheels
 from harness.server import API_KEY, wait_until
 
 KINDS = {"sync": Template, "async": AsyncTemplate}
@@ -77,6 +78,10 @@ class Builds:
         """A template on the built-in one."""
         return self.template(context, **options).from_template("base")
 
+    def base_with_wheels(self, directory: Path):
+        """A template on the built-in one whose pip has IPython at hand, and asks no index."""
+        return self.base(directory.parent).copy(directory.name, wheels.PLACE, user="root").set_envs(wheels.OFFLINE)
+
     def ask(self, call: str, *arguments, **options):
         """A call of the class: `build`, `get_tags` and so on."""
         result = getattr(self.kind, call)(*arguments, api_key=self.key, **options)
@@ -89,7 +94,7 @@ class Builds:
             info = self.ask("build", template, name or self.name(), on_build_logs=logs.append, **options)
         except BuildException as failed:
             # Why it failed is in its log, of which the exception has only the last line.
-            failed.add_note("\n".join(["the end of the build's log:", *(entry.message for entry in logs[-60:])]))
+            reports.add(f"end of the log of a build that failed: {failed}", "\n".join(entry.message for entry in logs[-60:]))
             raise
         return Built(info.template_id, info.build_id, info.tags, logs)
 

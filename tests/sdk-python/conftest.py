@@ -1,6 +1,6 @@
 """One server for the whole run; the official SDK is pointed at it by nothing but its own environment variables.
 
-A test that fails shows what the server has logged last.
+A test that fails shows the logs of builds that failed, and what the server has logged last.
 """
 
 import os
@@ -11,17 +11,22 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from harness import reports, wheels  # noqa: E402
 from harness.server import API_KEY, Server  # noqa: E402
 
 DATA_DIR = Path(os.environ.get("SANDCOVE_TEST_DATA_DIR", "/var/lib/sandcove-test"))
+
+
+def pytest_runtest_logstart():
+    reports.SECTIONS.clear()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed:
-        for server in Server.started:
-            report.sections.append((f"end of {server.log}", server.tail(40)))
+        report.sections += reports.SECTIONS
+        report.sections += [(f"end of {server.log}", server.tail(40)) for server in Server.started]
     return report
 
 
@@ -57,6 +62,12 @@ def server():
 @pytest.fixture(autouse=True)
 def _server_runs(server):
     """Every test needs the server and its environment, whether it names it or not."""
+
+
+@pytest.fixture(scope="session")
+def ipython(server):
+    """A directory with the wheels of IPython."""
+    return wheels.downloaded()
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def test_a_context_starts_in_its_directory(code, language, program):
     made = code.create_code_context(cwd="/tmp/elsewhere", language=language)
     try:
         assert (made.language, made.cwd) == (language, "/tmp/elsewhere")
-        assert code.run_code(program, context=made).logs.stdout == ["/tmp/elsewhere\n"]
+        assert "".join(code.run_code(program, context=made).logs.stdout) == "/tmp/elsewhere\n"
     finally:
         code.remove_code_context(made)
 
@@ -102,7 +102,7 @@ def test_a_restart_empties_a_context_and_keeps_its_id(code, language):
     read = code.run_code({"bash": "echo ${x-unset}"}.get(language, "x"), context=made)
     assert read.execution_count == first
     if language == "bash":
-        assert read.logs.stdout == ["unset\n"]
+        assert "".join(read.logs.stdout) == "unset\n"
     else:
         assert read.error.name in ("NameError", "ReferenceError")
     code.remove_code_context(made.id)

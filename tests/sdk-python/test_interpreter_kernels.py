@@ -202,7 +202,7 @@ def test_variables_and_directories_of_java(complete, java):
 
 def test_ruby_keeps_its_state_and_shows_values(complete, ruby):
     first = ruby("x = 40; def twice(n) = n * 2; puts 'hello'; $stderr.puts 'err'; nil")
-    assert (first.logs.stdout, first.logs.stderr, first.results, first.error) == (["hello\n"], ["err\n"], [], None)
+    assert ("".join(first.logs.stdout), "".join(first.logs.stderr), first.results, first.error) == ("hello\n", "err\n", [], None)
     execution = ruby("twice(x) + 2")
     assert (execution.text, execution.results[0].is_main_result, execution.execution_count) == ("82", True, 2)
     assert ruby("[1, 'two', nil, { a: 1.5 }]").text == '[1, "two", nil, {:a=>1.5}]'

@@ -28,8 +28,8 @@ def test_an_exception_is_a_result_not_a_failure(interpreter):
 
 def test_streams_are_told_apart(interpreter):
     execution = interpreter.run_code("import sys\nprint('out')\nprint('err', file=sys.stderr)")
-    assert execution.logs.stdout == ["out\n"]
-    assert execution.logs.stderr == ["err\n"]
+    assert "".join(execution.logs.stdout) == "out\n"
+    assert "".join(execution.logs.stderr) == "err\n"
 
 
 def test_a_data_frame_is_shown(interpreter):

@@ -164,6 +164,7 @@ def test_bun_installs_packages(builds):  # noqa: F811
     """The real program, which npm has too."""
     template = (
         builds.base()
+        .set_envs({"npm_config_fetch_retries": "5"})
         .npm_install(["bun@1"], g=True)
         .set_workdir("/home/user/app")
         .run_cmd("echo '{}' > package.json")

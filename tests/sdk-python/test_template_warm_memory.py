@@ -40,8 +40,8 @@ def warm_processes(server) -> int:
     return len([record for record in records if record and record["limits"]["memory_mib"] <= SANDBOX_MIB])
 
 
-def test_the_least_recently_used_interpreter_gives_way(tight, server):
-    common = tight.build(tight.base().set_envs({**PYTHON, "SANDCOVE_WARM_MODULES": "json"}), memory_mb=SANDBOX_MIB)
+def test_the_least_recently_used_interpreter_gives_way(tight, server, ipython):
+    common = tight.build(tight.base_with_wheels(ipython).set_envs({**PYTHON, "SANDCOVE_WARM_MODULES": "json"}), memory_mb=SANDBOX_MIB)
 
     def another():
         template = tight.template().from_template(common.template_id).run_cmd(f"echo {mark()} > own")
