@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import os
@@ -156,6 +157,17 @@ def instance_of(data_dir: Path) -> str | None:
     """The number that names of this data directory's resources hold."""
     claims = volatile.matching("/run/sandcove", "*")
     return next((claim.name for claim in claims if volatile.text(claim) == str(data_dir)), None)
+
+
+def is_forked(server: Server, sandbox) -> bool:
+    """Whether a sandbox has a fork of a warm process: its user namespace lies in another sandbox's or template's, and not right below
+    the host's. One that was made before the process was warm has none.
+    """
+    parent_of = 0xB702  # NS_GET_PARENT
+    record = json.loads((server.data_dir / "run" / sandbox.sandbox_id / "jail.json").read_text())
+    with open(f"/proc/{record['pid']}/ns/user") as own:
+        with open(fcntl.ioctl(own.fileno(), parent_of)) as parent, open("/proc/self/ns/user") as host:
+            return os.fstat(parent.fileno()).st_ino != os.fstat(host.fileno()).st_ino
 
 
 def snapshot_files(data_dir) -> list[str]:

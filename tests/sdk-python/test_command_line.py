@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import requests
 
+from harness.server import wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("SANDCOVE_BIN", str(ROOT / "target/release/sandcove"))
 
@@ -245,7 +247,7 @@ def listed(server) -> set[str]:
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_is_told_to_end_takes_its_sandbox_with_it(server, sent):
     before = listed(server)
-    command = command_line(server, "run", "-c", "print('go', flush=True); import time; time.sleep(300)")
+    command = command_line(server, "run", "-c", "print('go', flush=True); import time; time.sleep(6000)")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "go\n"
         process.send_signal(sent)
@@ -280,7 +282,7 @@ def test_the_status_of_exec_is_that_of_the_command(server, sandbox, line, status
 
 
 def test_a_detached_command_goes_on(server, sandbox):
-    done = sandcove(server, "sandbox", "exec", "-d", sandbox.sandbox_id, "sleep", "300")
+    done = sandcove(server, "sandbox", "exec", "-d", sandbox.sandbox_id, "sleep", "6000")
     pid = int(done.stdout)
     # It is the shell's process until that has become the command.
     sandbox.commands.run(f"until grep -qx sleep /proc/{pid}/comm; do kill -0 {pid} || exit 1; sleep 0.05; done", timeout=300)
@@ -289,17 +291,21 @@ def test_a_detached_command_goes_on(server, sandbox):
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_reach_the_command_and_all_it_started(server, sandbox, sent):
     # The end of a command is the end of its output, so that the job must not hold that.
-    line = "sleep 301 &>/dev/null & echo go; sleep 302; echo still here"
+    line = "sleep 6301 &>/dev/null & echo go; sleep 302302; echo still here"
     command = command_line(server, "sandbox", "exec", sandbox.sandbox_id, "bash", "-c", line)
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "go\n"
-        sandbox.commands.run("until pgrep -f '^sleep 302' >/dev/null; do sleep 0.05; done")
+        sandbox.commands.run("until pgrep -f '^sleep 302302' >/dev/null; do sleep 0.05; done")
         process.send_signal(sent)
         assert process.wait(timeout=300) == 128 + sent
         assert process.stdout.read() == ""
     # A background job of a shell without job control ignores SIGINT, here as on any machine.
-    left = sandbox.commands.run("pgrep -af '^sleep' || true").stdout
-    assert "sleep 302" not in left and (sent == signal.SIGINT or left == "")
+
+    def has_ended() -> bool:
+        left = sandbox.commands.run("pgrep -af '^sleep' || true").stdout
+        return "sleep 302302" not in left and (sent == signal.SIGINT or left == "")
+
+    wait_until(has_ended, what="the end of the command and of its job")
 
 
 def test_a_command_that_ignores_a_signal_is_killed_by_the_second(server, sandbox):
@@ -311,7 +317,7 @@ def test_a_command_that_ignores_a_signal_is_killed_by_the_second(server, sandbox
         assert process.stdout.readline() == "no\n"
         process.terminate()
         assert process.wait(timeout=300) == 143
-    assert sandbox.commands.run("pgrep -f '[t]rap' || true").stdout == ""
+    wait_until(lambda: sandbox.commands.run("pgrep -f '[t]rap' || true").stdout == "", what="the end of the command")
 
 
 def test_a_reader_that_goes_away_ends_the_command(server, sandbox):
@@ -321,11 +327,11 @@ def test_a_reader_that_goes_away_ends_the_command(server, sandbox):
         process.stdout.close()
         assert process.wait(timeout=300) == 128 + signal.SIGPIPE
         assert process.stderr.read() == b""
-    assert sandbox.commands.run("pgrep -x yes || true").stdout == ""
+    wait_until(lambda: sandbox.commands.run("pgrep -x yes || true").stdout == "", what="the end of the command")
 
 
 def test_a_sandbox_that_ends_under_a_command_is_named(server, sandbox):
-    command = command_line(server, "sandbox", "exec", sandbox.sandbox_id, "sh", "-c", "echo go; exec sleep 300")
+    command = command_line(server, "sandbox", "exec", sandbox.sandbox_id, "sh", "-c", "echo go; exec sleep 6000")
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **options) as process:
         assert process.stdout.readline() == "go\n"
@@ -436,7 +442,7 @@ def test_a_shell_on_a_terminal(server, sandbox, verb):
     terminal.until("is 21 now")
     # Ctrl-C is for the program in the sandbox, and not for the command here.
     # It says itself that it runs: what the shell says comes before its child is in the foreground, and Ctrl-C could miss it.
-    terminal.type("sh -c 'echo be$((1))gun; exec sleep 300'\n")
+    terminal.type("sh -c 'echo be$((1))gun; exec sleep 6000'\n")
     terminal.until("be1gun")
     terminal.type("\x03")
     terminal.until("^C")

@@ -1,16 +1,14 @@
 """What the kernel counts for users and not for control groups. One sandbox takes all it can get; then another of the same
 template, whose interpreters were forked from the same process, and the host itself must still get what they need."""
 
-import fcntl
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 from e2b import Sandbox
 
-from harness.server import wait_until
+from harness.server import is_forked, wait_until
 
 # Each takes up to `most` of something and prints how much that was.
 INSTANCES = """
@@ -60,15 +58,6 @@ HOLD = "\nimport time\nprint(taken, flush=True)\ntime.sleep(7200)"
 
 def program(kind: str, most: int) -> str:
     return f"most = {most}\n{KINDS[kind]}\nprint(taken)"
-
-
-def is_forked(server, sandbox) -> bool:
-    """Whether the sandbox's user namespace lies in another sandbox's or template's, and not right below the host's."""
-    parent_of = 0xB702  # NS_GET_PARENT
-    record = json.loads((server.data_dir / "run" / sandbox.sandbox_id / "jail.json").read_text())
-    with open(f"/proc/{record['pid']}/ns/user") as own:
-        with open(fcntl.ioctl(own.fileno(), parent_of)) as parent, open("/proc/self/ns/user") as host:
-            return os.fstat(parent.fileno()).st_ino != os.fstat(host.fileno()).st_ino
 
 
 @pytest.fixture(scope="module", params=["base", "code-interpreter-v1"])

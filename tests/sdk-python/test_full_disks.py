@@ -49,13 +49,14 @@ def tight(server, tmp_path_factory):
         yield small
         clear(small)
         small.stop()
-        left = host_resources(data_dir)
-        assert not any(left[kind] for kind in ["processes", "cgroups", "links", "run directories", "uppers"])
+        kinds = ["processes", "cgroups", "links", "run directories", "uppers"]
+        wait_until(lambda: not any(host_resources(data_dir)[kind] for kind in kinds), what="nothing is left of sandboxes")
     finally:
         del os.environ["SANDCOVE_CRASH_FILE"]
         if small.process is not None and small.process.poll() is None:
             small.kill9()
-        run("umount", data_dir / "pool")
+        # Programs of the server hold it until they have ended.
+        wait_until(lambda: subprocess.run(["umount", data_dir / "pool"]).returncode == 0, what="the pool is unmounted")
         run("umount", "--lazy", data_dir)
         data_dir.rmdir()
         server.start()
@@ -154,7 +155,7 @@ def look(tight, sandbox, allowed):
 def clear_all(tight):
     clear(tight)
     wait_until(lambda: not host_resources(tight.data_dir)["uppers"], what="all files are gone")
-    assert snapshot_files(tight.data_dir) == []
+    wait_until(lambda: snapshot_files(tight.data_dir) == [], what="all snapshots are gone")
 
 
 def says_so(error) -> bool:

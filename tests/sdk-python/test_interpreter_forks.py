@@ -6,6 +6,7 @@ import re
 import pytest
 
 from harness.interpreters import clients, together  # noqa: F401
+from harness.server import is_forked, wait_until
 
 LOOK = """
 import json, os, random, secrets, ssl, tempfile, uuid
@@ -36,8 +37,18 @@ def look(sandbox, context=None):
 
 
 @pytest.fixture(scope="module")
-def pair(clients):
-    return together(clients.create, clients.create)
+def pair(clients, server):
+    """Two sandboxes whose kernels are copies of one process."""
+    if not hasattr(type(server), "kill9"):
+        return together(clients.create, clients.create)
+    made = []
+
+    def are_copies() -> bool:
+        made[:] = together(clients.create, clients.create)
+        return all(is_forked(server, sandbox) for sandbox in made)
+
+    wait_until(are_copies, what="two sandboxes with forked interpreters")
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def test_packages_are_installed_from_the_index(interpreter, command):
 
 
 def test_system_packages_need_no_sudo(sandbox):
-    sandbox.commands.run("apt-get update -o Acquire::Retries=5 && apt-get install -o Acquire::Retries=5 -y --no-install-recommends cowsay", timeout=1200)
+    sandbox.commands.run("apt-get -o Acquire::Retries=5 update && apt-get -o Acquire::Retries=5 install -y --no-install-recommends cowsay", timeout=1200)
     assert "moo" in sandbox.commands.run("/usr/games/cowsay moo").stdout
 
 
