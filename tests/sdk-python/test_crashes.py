@@ -10,7 +10,7 @@ from harness.server import host_resources, snapshot_files, wait_until
 @pytest.fixture(scope="module")
 def bystander(crash_file):
     """One that has nothing to do with it, and goes on through all of it."""
-    sandbox = Sandbox.create(timeout=3600)
+    sandbox = Sandbox.create(timeout=36000)
     ticker = sandbox.commands.run("i=0; while true; do i=$((i+1)); echo $i > ticks; sleep 0.05; done", background=True, timeout=0)
     yield sandbox
     assert ticker.pid in [process.pid for process in sandbox.commands.list()]

@@ -30,7 +30,7 @@ class World:
 
     def __init__(self, server):
         self.server = server
-        self.interpreter = Interpreter.create(timeout=3600)
+        self.interpreter = Interpreter.create(timeout=36000)
         self.interpreter.run_code("kept = 'in memory'")
         self.paused, self.stored = running(), stored()
         self.paused.commands.run("echo memory > /dev/shm/kept")
@@ -40,7 +40,7 @@ class World:
         assert self.interpreter.run_code("kept").text == "in memory"
         assert pause_state(self.server, self.stored) == "filesystem"
         assert pause_state(self.server, self.paused) == "full"
-        self.paused.connect(timeout=3600)
+        self.paused.connect(timeout=36000)
         assert self.paused.commands.run("cat /dev/shm/kept").stdout == "memory\n"
         self.paused.pause()
 
