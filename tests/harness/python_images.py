@@ -115,7 +115,9 @@ def kept(found: list[Path]) -> list[Entry]:
 
 
 # CPython and the one library that the interpreter needs beside it, as Debian's mirrors have their sources.
-MUSL_NAME, SUITE = "python3.13", "trixie"
+MUSL_NAME = "python3.13"
+# That of libffi in later ones has no `configure` yet.
+SUITES = {MUSL_NAME: "trixie", "libffi": "bookworm"}
 
 
 def musl_python(cache: Path) -> bytes:
@@ -178,13 +180,12 @@ def source(name: str, place: Path) -> Path:
     """Unpacks Debian's source of a package, through apt with sources of its own."""
     directory = place / f"source-{name}"
     directory.mkdir()
-    state = place / "apt"
-    (state / "lists/partial").mkdir(parents=True, exist_ok=True)
-    listed = place / "sources.list"
-    listed.write_text(f"deb-src http://deb.debian.org/debian {SUITE} main\n")
+    state = place / f"apt-{name}"
+    (state / "lists/partial").mkdir(parents=True)
+    listed = state / "sources.list"
+    listed.write_text(f"deb-src http://deb.debian.org/debian {SUITES[name]} main\n")
     options = [f"-oDir::Etc::SourceList={listed}", "-oDir::Etc::SourceParts=-", f"-oDir::State::Lists={state}/lists", f"-oDir::Cache={state}", "-oAPT::Sandbox::User=root"]
-    if not any((state / "lists").glob("*Sources*")):
-        run("apt-get", *options, "-qq", "update")
+    run("apt-get", *options, "-qq", "update")
     run("apt-get", *options, "-qq", "source", "--download-only", name, cwd=directory)
     (tarball,) = directory.glob("*.orig.tar.*[!c]")
     run("tar", "-xf", tarball, "--strip-components=1", cwd=directory)

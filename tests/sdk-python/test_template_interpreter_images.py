@@ -141,7 +141,7 @@ def test_an_archive_of_the_built_in_interpreter(shared, server, tmp_path):
     try:
         works(box)
         assert value(box, "import pandas as pd; pd.DataFrame({'a': [1]})").results[0].data == {"a": [1]}
-        assert value(box, "open('/srv/note').read()").text == "kept\n"
+        assert value(box, "open('/srv/note').read()").text == "kept\\n"
     finally:
         box.kill()
 
