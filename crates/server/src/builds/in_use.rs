@@ -18,7 +18,7 @@ pub(super) struct InUse {
     names: Mutex<HashMap<String, usize>>,
 }
 
-/// What one build or export uses. Dropping it gives everything up.
+/// Layers and snapshots that one build or export uses. Dropping it gives them up.
 #[derive(Debug)]
 pub(super) struct Uses {
     in_use: Arc<InUse>,

@@ -73,7 +73,7 @@ struct Shared {
     turns: Turns,
     /// Read by builds and exports in progress; written by a deletion by hand, which takes cached steps that builds may need.
     busy: Arc<RwLock<()>>,
-    /// What builds and exports in progress use.
+    /// Layers and snapshots that builds and exports in progress use.
     in_use: Arc<InUse>,
     active: Mutex<HashMap<Uuid, Arc<Active>>>,
     /// Layers that nothing used when unused things were last deleted.
