@@ -17,15 +17,13 @@ from pathlib import Path
 from harness import images, real_images
 from harness.images import Entry, directory, file, libraries_of, program, symlink
 from harness.real_images import run
+from harness.wheels import PLACE, wanted
 
 NAME = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 # What no template needs: tests, other programs, and parts that need libraries of their own.
 LEFT_OUT = ("test", "tests", "__pycache__", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "dist-packages", "site-packages", "sitecustomize.py", "pydoc_data", "EXTERNALLY-MANAGED")
 EXTENSIONS_LEFT_OUT = ("_test", "_xx", "xx", "_curses", "_tkinter", "_dbm", "_gdbm", "nis", "ossaudiodev", "readline", "spwd", "_sqlite3")
-IPYTHON = "ipython>=8.18,<10"
-# Where a build finds wheels in the image, and the variables that say so to pip.
-WHEELS = "opt/wheels"
-OFFLINE = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"/{WHEELS}"}
+IPYTHON = wanted()
 
 
 def python(prefix: str = "usr/local", is_merged: bool = True) -> list[Entry]:
@@ -104,14 +102,15 @@ def wheels(cache: Path, *names: str) -> list[Path]:
     if not place.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
-            run(sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--dest", f"{scratch}/wheels", *names)
+            run(sys.executable, "-m", "pip", "download", "--quiet", "--retries", "10", "--timeout", "60", "--only-binary", ":all:", "--dest", f"{scratch}/wheels", *names)
             Path(scratch, "wheels").rename(place)
     return sorted(place.glob("*.whl"))
 
 
 def kept(found: list[Path]) -> list[Entry]:
-    """Wheels as files, for `OFFLINE`."""
-    return [*parents(WHEELS), *(file(f"{WHEELS}/{wheel.name}", wheel.read_bytes()) for wheel in found)]
+    """Wheels as files, where `OFFLINE` has pip find them."""
+    place = PLACE.lstrip("/")
+    return [*parents(place), *(file(f"{place}/{wheel.name}", wheel.read_bytes()) for wheel in found)]
 
 
 # CPython and the one library that the interpreter needs beside it, as Debian's mirrors have their sources.

@@ -16,8 +16,9 @@ from test_template_interpreter import PYTHON, box_of, interpreter_of, once_warm,
 from builds import Builds, mark
 from harness import images, python_images, real_images
 from harness.images import directory, file, tarball
-from harness.python_images import IPYTHON, OFFLINE, packages, unpacked, wheels
+from harness.python_images import IPYTHON, packages, unpacked, wheels
 from harness.server import wait_until
+from harness.wheels import OFFLINE
 
 CACHE = Path(os.environ.get("SANDCOVE_TEMPLATE_CACHE", "/var/cache/sandcove-tests")) / "images"
 PATH = "PATH=/usr/local/bin:/usr/bin:/bin"
