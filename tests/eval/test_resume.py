@@ -13,11 +13,14 @@ import pytest
 
 from verdicts import ENVIRONMENT
 
-# Rows from the sixth on wait until there is a file `go`; while there is a file `broken`, every third fails.
+# Rows from the sixth on wait until there is a file `go`, and say so; while there is a file `broken`, every third fails.
 PROVIDER = """\
 import os, time
 def call_api(prompt, options, context):
     n = context["vars"]["n"]
+    if n > 5 and not os.path.exists("go"):
+        with open("waiting", "ab", 0) as waiting:
+            waiting.write(b".")
     while n > 5 and not os.path.exists("go"):
         time.sleep(0.02)
     if n % 3 == 0 and os.path.exists("broken"):
@@ -69,7 +72,7 @@ class Place:
         """(exit code, what was said, the result document)"""
         out = self.path / "out.json"
         process = self.start(*arguments, "-o", str(out), home=home)
-        said = "".join(process.communicate(timeout=120))
+        said = "".join(process.communicate(timeout=600))
         return process.returncode, said, json.loads(out.read_text()) if out.exists() else None
 
     def go(self):
@@ -77,7 +80,7 @@ class Place:
 
     def wait_for_rows(self, count, home="home"):
         database = self.path / home / "evaluations.db"
-        for _ in range(6000):
+        for _ in range(12_000):
             if database.exists():
                 try:
                     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
@@ -87,6 +90,13 @@ class Place:
                     pass
             time.sleep(0.01)
         raise AssertionError(f"{count} rows were never stored")
+
+    def wait_for_waiting(self, count):
+        """Until so many rows are under way and wait."""
+        deadline = time.monotonic() + 120
+        while not (self.path / "waiting").exists() or len((self.path / "waiting").read_bytes()) < count:
+            assert time.monotonic() < deadline, f"{count} rows never wait"
+            time.sleep(0.01)
 
     def undisturbed(self):
         self.go()
@@ -120,12 +130,13 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(place):
 def test_the_first_interrupt_pauses(place):
     process = place.start()
     place.wait_for_rows(10)
+    place.wait_for_waiting(3)
     process.send_signal(signal.SIGINT)
     for line in process.stderr:
         if "Pausing" in line:
             break
     place.go()
-    said = "".join(process.communicate(timeout=60))
+    said = "".join(process.communicate(timeout=300))
     assert process.returncode == 130
     assert f"sandcove eval --resume {run_id(said)}" in said
     # What was under way has been waited for.
@@ -143,7 +154,7 @@ def test_the_second_interrupt_gives_up_what_is_under_way(place):
         if "Pausing" in line:
             process.send_signal(signal.SIGINT)
             break
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 130
     place.go()
     code, said, document = place.run("--resume")

@@ -37,7 +37,7 @@ def evaluate(command, directory, *more, config="promptfooconfig.yaml"):
     arguments = [*command, "eval", "-c", config, "-o", str(out), "--no-cache", "--no-table", "--no-progress-bar", *more]
     environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": str(home)}
     done = subprocess.run(
-        arguments, cwd=directory, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        arguments, cwd=directory, env=environment, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL
     )
     assert out.exists(), done.stdout + done.stderr
     rows = json.loads(out.read_text())["results"]["results"]
@@ -46,7 +46,9 @@ def evaluate(command, directory, *more, config="promptfooconfig.yaml"):
 
 def test_harm_ends_in_a_verdict_and_the_run_goes_on(sandcove, tmp_path):
     shutil.copy(HERE / "hostile.py", tmp_path / "hostile.py")
-    value = {"function": "f", "cases": [{"args": [], "expected": 42}], "safety": False, "timeout_ms": 4000}
+    value = {"function": "f", "cases": [{"args": [], "expected": 42}], "safety": False, "timeout_ms": 120_000}
+    # Short only for what may take for ever; on a busy machine the others take a while to end as they should.
+    endless = {**value, "timeout_ms": 4000}
     harms = {
         "fork bomb": "BlockingIOError|took longer|its sandbox|its interpreter",
         "endless loop": "took longer than 4 s",
@@ -54,7 +56,9 @@ def test_harm_ends_in_a_verdict_and_the_run_goes_on(sandcove, tmp_path):
         "output": "printed more than 1024 KiB",
         "network": "URLError|TimeoutError|took longer",
     }
-    tests = [{"vars": {"harm": harm}, "assert": [{"type": "code-run", "value": value}]} for harm in [*harms, "none"]]
+    values = {harm: endless if "took longer" in words else value for harm, words in harms.items()}
+    values["none"] = value
+    tests = [{"vars": {"harm": harm}, "assert": [{"type": "code-run", "value": value}]} for harm, value in values.items()]
     checked = {"type": "code-run", "value": {**value, "safety": True}}
     tests.append({"vars": {"harm": "deletion"}, "assert": [checked]})
     suite = {"prompts": ["{{harm}}"], "providers": ["file://hostile.py"], "tests": tests}
@@ -78,7 +82,9 @@ def test_promptfoos_example_runs_with_the_e2b_packages(sandcove, tmp_path):
     if modules.exists():
         (example / "node_modules").symlink_to(modules)
     else:
-        subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=example, check=True)
+        install = ["npm", "install", "--loglevel=error", "--no-audit", "--no-fund", "--fetch-retries=5"]
+        # The registry may not answer at once.
+        assert any(subprocess.run(install, cwd=example).returncode == 0 for _ in range(3)), "npm does not install the packages"
     programs = [sandcove]
     if "PROMPTFOO_ENTRYPOINT" in os.environ:
         programs.append(["node", os.environ["PROMPTFOO_ENTRYPOINT"]])
@@ -121,13 +127,13 @@ def test_the_first_example_needs_no_model_and_finds_the_server_of_this_machine(s
 
 def test_a_case_that_takes_too_long_or_raises_is_told_in_a_sentence(sandcove, tmp_path):
     cases = [{"args": [0], "expected_error": "ValueError"}, {"args": [1], "expected_error": "KeyError"}, {"args": [2], "expected": 2}]
-    value = {"function": "f", "cases": cases, "safety": False, "timeout_ms": 1500}
+    value = {"function": "f", "cases": cases, "safety": False, "timeout_ms": 4500}
     code = "def f(n):\n    while n == 0:\n        pass\n    if n == 1:\n        raise ValueError('no')\n    return n"
     suite = {"prompts": [f"```python\n{code}\n```"], "providers": ["echo"], "tests": [{"assert": [{"type": "code-run", "value": value}]}]}
     (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
     _, (row,) = evaluate(sandcove, tmp_path)
     reason = row["gradingResult"]["reason"]
-    assert "expected ValueError, but the code took longer than 1.5 s and was stopped" in reason
+    assert "expected ValueError, but the code took longer than 4.5 s and was stopped" in reason
     assert "expected KeyError, got ValueError: no" in reason
     assert "2 of 3 cases do not hold" in reason
     assert "Traceback (most recent call last)\n" in json.dumps(row, ensure_ascii=False).replace("\\n", "\n")
@@ -174,7 +180,7 @@ def test_the_runner_repairs_a_repository(sandcove, tmp_path):
     (directory / "broken/sums.py").write_text("def add(a, b):\n    return a - b\n")
     test = "import unittest\nfrom sums import add\nclass Sums(unittest.TestCase):\n    def test_add(self):\n        self.assertEqual(add(1, 2), 3)\n"
     (directory / "broken/test_sums.py").write_text(test)
-    done = subprocess.run([sys.executable, "-c", REPAIR], cwd=directory, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", REPAIR], cwd=directory, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["success"]
@@ -246,7 +252,7 @@ def test_runs_before_and_after_a_patch_share_no_caches(sandcove, tmp_path):
         # Both versions are written as quickly as can be.
         "elsewhere": "PYTHONPYCACHEPREFIX=/tmp/caches python3 test_sums.py",
     }
-    value = {"repository": "sums", "timeout_ms": 20000}
+    value = {"repository": "sums", "timeout_ms": 120_000}
     tests = [{"vars": {"answer": SUMS}, "assert": [{"type": "patch", "value": {**value, "command": line}}]} for line in commands.values()]
     suite = {"prompts": ["{{answer}}"], "providers": ["echo"], "tests": tests}
     (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
@@ -299,9 +305,10 @@ def test_patches_are_judged_whatever_they_try(sandcove, tmp_path):
         "command": "python3 -m unittest",
         "must_pass": ["test_sums.Sums.test_add"],
         "protect": ["test_sums.py"],
-        "timeout_ms": 5000,
+        "timeout_ms": 120_000,
     }
-    tests = [{"vars": {"answer": answer}, "assert": [{"type": "patch", "value": value}]} for answer in answers.values()]
+    values = {name: {**value, "timeout_ms": 10_000} if name == "endless" else value for name in answers}
+    tests = [{"vars": {"answer": answer}, "assert": [{"type": "patch", "value": values[name]}]} for name, answer in answers.items()]
     tests.append({"vars": {"answer": SUMS}, "assert": [{"type": "patch", "value": {**value, "revision": None}}]})
     suite = {"prompts": ["{{answer}}"], "providers": ["echo"], "tests": tests}
     (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))

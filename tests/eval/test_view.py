@@ -213,7 +213,7 @@ def test_stored_runs_are_listed_shown_and_deleted_by_commands(tmp_path):
     evaluate(tmp_path, SUITE.replace("Routes", "Newer"))
 
     def command(*arguments):
-        done = subprocess.run([BINARY, "eval", *arguments], env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+        done = subprocess.run([BINARY, "eval", *arguments], env=environment(tmp_path), capture_output=True, text=True, timeout=300)
         return done.stdout if done.returncode == 0 else None
 
     newer, older = command("list").splitlines()
@@ -231,7 +231,7 @@ def test_stored_runs_are_listed_shown_and_deleted_by_commands(tmp_path):
 
 
 def test_changes_are_told(url, run):
-    with requests.get(f"{url}/api/events", stream=True, timeout=30) as events:
+    with requests.get(f"{url}/api/events", stream=True, timeout=120) as events:
         names = (line for line in events.iter_lines(decode_unicode=True) if line.startswith("event:"))
         assert next(names) == "event: init"
         requests.patch(run, json={"config": {"description": "told"}})
@@ -276,7 +276,7 @@ def memory(process):
 
 def test_twenty_thousand_rows_are_not_loaded_for_a_page(home):
     evaluate(home, "description: many\nprompts: ['{{n}}']\nproviders: [echo]\ntests: [{vars: {n: 0}, assert: [{type: contains, value: '0'}]}]\n")
-    with sqlite3.connect(home / "evaluations.db") as database:
+    with sqlite3.connect(home / "evaluations.db", timeout=60) as database:
         (run,) = database.execute("SELECT id FROM evals WHERE description = 'many'").fetchone()
         database.execute(
             "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 19999) "

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import sqlite3
@@ -18,7 +19,8 @@ CHROMIUM = os.environ.get("SANDCOVE_TEST_CHROMIUM") or shutil.which("chromium") 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
 
 # A machine may be busy with other tests.
-expect.set_options(timeout=30_000)
+PATIENCE = 90_000
+expect.set_options(timeout=PATIENCE)
 
 HARM = "<script>window.harmed=1</script><img src=x onerror='window.harmed=2'></script>\"'`${harm}"
 SUITE = f"""
@@ -61,7 +63,7 @@ def browser(within, tmp_path_factory):
     program.chmod(0o755)
     with sync_playwright() as playwright:
         # Chromium's own sandbox does not work for root.
-        with playwright.chromium.launch(executable_path=program, args=["--no-sandbox"]) as browser:
+        with playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=2 * PATIENCE) as browser:
             yield browser
 
 
@@ -77,6 +79,7 @@ def page(browser, home, within):
     """The page, which must not complain, ask other hosts, or run what a model wrote."""
     troubles = []
     with viewer(home, within=within) as (url, _), browser.new_context(accept_downloads=True) as context:
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on("console", lambda message: message.type in ("error", "warning") and troubles.append(message.text))
         page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -110,7 +113,7 @@ def test_the_table_shows_what_was_stored(page):
 def test_rows_are_chosen_by_kind_text_and_conditions(page):
     page.get_by_text("Errors", exact=True).click()
     expect(lines(page)).to_have_count(1)
-    assert "filterMode=errors" in page.url
+    expect(page).to_have_url(re.compile("filterMode=errors"))
     page.get_by_text("All", exact=True).click()
     page.locator("#search").fill("zürich")
     expect(lines(page)).to_have_count(1)
@@ -147,7 +150,7 @@ def test_a_row_is_opened_and_walked_through_by_keys(page):
     expect(row).to_contain_text("Test 2")
     expect(row.locator("#output")).to_contain_text(HARM)
     expect(row.locator(".check")).to_contain_text(HARM + "absent")
-    assert "cell=1.1" in page.url
+    expect(page).to_have_url(re.compile(r"cell=1\.1"))
     page.keyboard.press("n")
     expect(row.locator("#output .c-keyword").first).to_have_text("def")
     row.locator("#beside").select_option("0")
@@ -213,7 +216,7 @@ def test_a_second_run_appears_and_is_compared(page, home):
 
 
 def test_the_page_follows_what_is_stored(page, home):
-    with sqlite3.connect(home / "evaluations.db") as database:
+    with sqlite3.connect(home / "evaluations.db", timeout=60) as database:
         database.execute("UPDATE eval_rows SET row = json_set(row, '$.response.output', 'changed outside') WHERE test_idx = 0 AND prompt_idx = 0")
     expect(page.locator(".cell.output").first).to_contain_text("changed outside")
 
@@ -247,9 +250,10 @@ def test_files_are_exported(page):
 
 def test_it_is_used_on_a_small_dark_screen(browser, home, within):
     with viewer(home, within=within) as (url, _), browser.new_context(color_scheme="dark", viewport={"width": 380, "height": 700}) as context:
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.goto(url)
         page.locator(".cell.output").first.click()
         expect(page.locator("dialog.row")).to_contain_text("Say Paris")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert page.evaluate("getComputedStyle(document.querySelector('dialog')).backgroundColor") == "rgb(27, 32, 35)"
+        expect(page.locator("dialog")).to_have_css("background-color", "rgb(27, 32, 35)")

@@ -19,7 +19,7 @@ def evaluate(home, suite, *more):
     path = Path(home) / "suite.yaml"
     path.write_text(suite)
     command = [BINARY, "eval", "-c", str(path), "--no-table", "--no-progress-bar", *more]
-    done = subprocess.run(command, env=environment(home), cwd=home, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, env=environment(home), cwd=home, capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
     assert done.returncode in (0, 100), done.stdout + done.stderr
 
 

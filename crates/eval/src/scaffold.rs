@@ -99,11 +99,11 @@ mod tests {
 
     #[test]
     fn examples_are_written_once() {
-        let directory = std::env::temp_dir().join(format!("sandcove-scaffold-{}", std::process::id()));
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("suite");
         let written = write("code-eval-e2b", &directory).map_err(|error| error.to_string());
         assert_eq!(written.as_ref().map(Vec::len), Ok(10));
         assert!(matches!(write("e2b-code-eval", &directory), Err(ScaffoldError::Exists(_))));
         assert!(matches!(write("nothing", &directory), Err(ScaffoldError::Unknown { .. })));
-        assert!(std::fs::remove_dir_all(&directory).is_ok());
     }
 }

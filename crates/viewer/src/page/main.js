@@ -82,11 +82,7 @@ function draw() {
   const sums = all ? [h("b", { text: `${table.number((successes * 100) / all, 1)}%` }), ` passed · ${table.number(successes)} passed · ${table.number(failures)} failed · ${table.number(errors)} errors`]
     : `not finished: ${table.number(page.totalCount)} tests so far`;
   fill(byId("about"), sums, " · ", h("span", { title: page.id, text: when(Date.parse(page.createdAt)) }));
-  fill(byId("actions"),
-    state.beside.map((id) => h("button", { type: "button", class: "beside-chip", title: `compared with ${id}; removes it`, onclick: () => compareWithout(id) }, `vs ${id} ✕`)),
-    button("Compare", "Show another run's answers to the same tests beside these", compare),
-    exports(), button("Rename", "Give this run another name", rename), button("Copy", "Make a copy of this run", copy),
-    button("Delete", "Delete this run", forget), button("?", "Keys (?)", help));
+  drawActions();
   if (byId("controls").dataset.run !== state.id) {
     byId("controls").dataset.run = state.id;
     filters.show(byId("controls"), () => page, changed, draw);
@@ -96,6 +92,19 @@ function draw() {
   filters.pager(byId("pager"), page, go);
   drawTable();
   drawCharts();
+}
+
+/** Made anew only for another run or other comparisons: a button that is being pressed has to stay, and so has an open menu. */
+function drawActions() {
+  const actions = byId("actions");
+  const made = JSON.stringify([state.id, state.beside]);
+  if (actions.dataset.made === made) return;
+  actions.dataset.made = made;
+  fill(actions,
+    state.beside.map((id) => h("button", { type: "button", class: "beside-chip", title: `compared with ${id}; removes it`, onclick: () => compareWithout(id) }, `vs ${id} ✕`)),
+    button("Compare", "Show another run's answers to the same tests beside these", compare),
+    exports(), button("Rename", "Give this run another name", rename), button("Copy", "Make a copy of this run", copy),
+    button("Delete", "Delete this run", forget), button("?", "Keys (?)", help));
 }
 
 function drawTable() {
