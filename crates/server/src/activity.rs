@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
@@ -15,17 +14,16 @@ use crate::{Result, clock};
 const DAYS: i64 = 8;
 const DAY_SECONDS: i64 = 24 * 3600;
 
-/// Stores the activity of every team each `step`, until the task is dropped. An idle team gets a row only when it has just
-/// become idle, so that its curve comes down again.
-pub(crate) async fn watch(store: Store, sandboxes: Registry, step: Duration) {
+/// Stores the activity of every team each `step`, until the task is dropped, from the event after `since` on. An idle team gets
+/// a row only when it has just become idle, so that its curve comes down again.
+pub(crate) async fn watch(store: Store, sandboxes: Registry, step: Duration, mut since: i64) {
     let mut clock = tokio::time::interval(step);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut since = clock::now();
     let mut were_busy = HashSet::new();
     loop {
         clock.tick().await;
         match sample(&store, &sandboxes, since, &were_busy).await {
-            Ok((now, busy)) => (since, were_busy) = (now, busy),
+            Ok((newest, busy)) => (since, were_busy) = (newest, busy),
             Err(err) => tracing::warn!(error = ?err, "the activity of teams was not stored"),
         }
     }
@@ -34,11 +32,11 @@ pub(crate) async fn watch(store: Store, sandboxes: Registry, step: Duration) {
 async fn sample(
     store: &Store,
     sandboxes: &Registry,
-    since: Timestamp,
+    since: i64,
     were_busy: &HashSet<Uuid>,
-) -> Result<(Timestamp, HashSet<Uuid>)> {
-    let now = clock::now();
-    let starts = store.starts_between(since, now).await?;
+) -> Result<(i64, HashSet<Uuid>)> {
+    let (now, newest) = (clock::now(), store.newest_event().await?);
+    let starts = store.starts_between(since, newest).await?;
     let mut running: HashMap<Uuid, i64> = HashMap::new();
     for view in sandboxes.all_views().iter().filter(|view| !view.is_paused()) {
         *running.entry(view.details.team).or_default() += 1;
@@ -56,5 +54,5 @@ async fn sample(
         }
     }
     store.insert_activity(&rows, now.as_second() - DAYS * DAY_SECONDS).await?;
-    Ok((now, busy))
+    Ok((newest, busy))
 }

@@ -75,8 +75,8 @@ impl App {
             paused_bytes: node::share_of_memory(config.paused_memory_percent),
         };
         let sandboxes = Registry::start(backend.clone(), store.clone(), capacity, telemetry.clone()).await?;
-        let step = config.team_metrics_step;
-        sandboxes.spawn_until_stop(activity::watch(store.clone(), sandboxes.clone(), step));
+        let (step, newest) = (config.team_metrics_step, store.newest_event().await?);
+        sandboxes.spawn_until_stop(activity::watch(store.clone(), sandboxes.clone(), step, newest));
         let receivers = match config.private_webhooks {
             true => Receivers::Anywhere,
             false => Receivers::Public(backend.clone()),
