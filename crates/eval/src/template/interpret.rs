@@ -1,12 +1,14 @@
 //! Runs a template.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
 
 use serde_json::{Value, json};
 
+use super::files::Files;
 use super::filters;
-use super::syntax::{Binary, Expr, Macro, Part, Unary};
+use super::syntax::{Binary, Expr, Imported, Macro, Part, Unary};
 use super::value::{self, Val};
 use super::{TemplateError, methods};
 use crate::model::Object;
@@ -24,12 +26,21 @@ pub struct Interpreter<'v> {
     filters: &'v HashMap<String, String>,
     /// Names set by the template, innermost last.
     frames: Vec<HashMap<String, Val>>,
+    /// The first frame that the template may write to: what an included file sets stays in it.
+    floor: usize,
     calls: usize,
+    files: Files<'v>,
 }
 
 impl<'v> Interpreter<'v> {
-    pub fn new(vars: &'v Object, env: &'v Value, filters: &'v HashMap<String, String>) -> Self {
-        Self { vars, env, filters, frames: vec![HashMap::new()], calls: 0 }
+    pub fn new(
+        vars: &'v Object,
+        env: &'v Value,
+        filters: &'v HashMap<String, String>,
+        base: Option<&'v Path>,
+    ) -> Self {
+        let files = Files::new(base);
+        Self { vars, env, filters, frames: vec![HashMap::new()], floor: 0, calls: 0, files }
     }
 
     pub fn run(&mut self, parts: &[Part], out: &mut String) -> Done<()> {
@@ -96,8 +107,64 @@ impl<'v> Interpreter<'v> {
                 }
                 self.run(otherwise, out)?;
             }
+            Part::Include(file, optional) => self.include(file, *optional, out)?,
+            Part::Import { file, names, with_context } => {
+                let module = self.module(file, *with_context)?;
+                match names {
+                    Imported::All(name) => self.assign(name, Val::Module(module)),
+                    Imported::Some(names) => {
+                        for (name, own) in names {
+                            match Val::exported(&module, name) {
+                                Val::Undefined => return Err(error(format!("cannot import `{name}`"))),
+                                found => self.assign(own, found),
+                            }
+                        }
+                    }
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Prints another file, which sees all names and sets none of them.
+    fn include(&mut self, file: &Expr, optional: bool, out: &mut String) -> Done<()> {
+        let name = self.eval(file)?.to_text();
+        let Some(opened) = self.files.open(&name)? else {
+            return if optional { Ok(()) } else { Err(error(format!("template not found: {name}"))) };
+        };
+        let floor = std::mem::replace(&mut self.floor, self.frames.len());
+        self.frames.push(HashMap::new());
+        let ran = self.run(&opened, out);
+        self.frames.pop();
+        self.floor = floor;
+        self.files.close();
+        ran
+    }
+
+    /// Returns the macros and the names that another file defines, apart from those that begin with `_`.
+    fn module(&mut self, file: &Expr, with_context: bool) -> Done<Rc<HashMap<String, Val>>> {
+        let name = self.eval(file)?.to_text();
+        let Some(opened) = self.files.open(&name)? else {
+            return Err(error(format!("template not found: {name}")));
+        };
+        let none = Object::new();
+        let mut inner = Interpreter {
+            vars: if with_context { self.vars } else { &none },
+            env: self.env,
+            filters: self.filters,
+            frames: if with_context { self.frames.clone() } else { Vec::new() },
+            floor: 0,
+            calls: self.calls,
+            files: self.files.clone(),
+        };
+        inner.floor = inner.frames.len();
+        inner.frames.push(HashMap::new());
+        let ran = inner.run(&opened, &mut String::new());
+        let mut defined = inner.frames.pop().unwrap_or_default();
+        self.files.close();
+        ran?;
+        defined.retain(|name, _| !name.starts_with('_'));
+        Ok(Rc::new(defined))
     }
 
     fn each(
@@ -145,8 +212,8 @@ impl<'v> Interpreter<'v> {
 
     /// Sets a name where it is known, else in the innermost frame.
     fn assign(&mut self, name: &str, value: Val) {
-        let known = self.frames.iter().rposition(|frame| frame.contains_key(name));
-        let at = known.unwrap_or(self.frames.len() - 1);
+        let known = self.frames[self.floor..].iter().rposition(|frame| frame.contains_key(name));
+        let at = known.map_or(self.frames.len() - 1, |at| at + self.floor);
         self.frames[at].insert(name.to_owned(), value);
     }
 
@@ -313,6 +380,13 @@ impl<'v> Interpreter<'v> {
     fn call(&mut self, target: Val, arguments: Vec<Val>, named: Vec<(String, Val)>) -> Done<Val> {
         match target {
             Val::Macro(found) => self.call_macro(&found, arguments, named),
+            // The macros of a file may call each other.
+            Val::Imported(found, module) => {
+                self.frames.push((*module).clone());
+                let called = self.call_macro(&found, arguments, named);
+                self.frames.pop();
+                called
+            }
             Val::Method(of, name) => Ok(methods::call(&of, &name, &arguments)),
             Val::Global("range") => Ok(range(&arguments)),
             Val::Global(name) => Err(error(format!("`{name}` is not supported in prompts"))),

@@ -2,6 +2,7 @@
 //!
 //! [`Templates`] renders; what is rendered when, and what is left alone, is in [`prompt`].
 
+mod files;
 mod filters;
 mod interpret;
 pub mod json;
@@ -17,6 +18,7 @@ pub mod value;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -40,6 +42,8 @@ pub struct TemplateError {
 pub struct Templates {
     env: Arc<Value>,
     filters: Arc<HashMap<String, String>>,
+    /// The directory of files that templates include.
+    base: Option<Arc<Path>>,
 }
 
 thread_local! {
@@ -52,7 +56,13 @@ const MAX_PARSED: usize = 512;
 impl Templates {
     /// A renderer whose templates see `env`.
     pub fn new(env: Object) -> Self {
-        Self { env: Arc::new(Value::Object(env)), filters: Arc::default() }
+        Self { env: Arc::new(Value::Object(env)), filters: Arc::default(), base: None }
+    }
+
+    /// Lets templates include files below a directory.
+    #[must_use]
+    pub fn with_base(self, base: &Path) -> Self {
+        Self { base: Some(base.into()), ..self }
     }
 
     /// Adds filters of the configuration: name, and the text of the JavaScript module that exports the function.
@@ -70,7 +80,8 @@ impl Templates {
         }
         let parts = parse(source)?;
         let mut out = String::with_capacity(source.len() * 2);
-        interpret::Interpreter::new(vars, &self.env, &self.filters).run(&parts, &mut out)?;
+        let base = self.base.as_deref();
+        interpret::Interpreter::new(vars, &self.env, &self.filters, base).run(&parts, &mut out)?;
         Ok(out)
     }
 
@@ -144,6 +155,7 @@ fn parts_names(parts: &[Part], names: &mut Vec<String>) {
                 parts_names(body, names);
                 parts_names(otherwise, names);
             }
+            Part::Include(file, _) | Part::Import { file, .. } => expr_names(file, names),
             Part::SetBlock(_, body) => parts_names(body, names),
             Part::Macro(found) => parts_names(&found.body, names),
             Part::Call(call, body) => {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::TemplateError;
 use super::lexer::{Spot, Token};
-use super::syntax::{Binary, Expr, Macro, Part, Unary};
+use super::syntax::{Binary, Expr, Imported, Macro, Part, Unary};
 use crate::model::number_value;
 
 type Parsed<T> = Result<T, TemplateError>;
@@ -144,11 +144,59 @@ impl Parser {
                 Ok(Part::Filter(name, arguments, self.body("endfilter")?))
             }
             "switch" => self.block_switch(),
-            "include" | "import" | "from" | "extends" | "block" => Err(self.error(format!(
-                "`{{% {word} %}}` is not supported in prompts; put the text into one template"
+            "include" => self.block_include(),
+            "import" => self.block_import(),
+            "from" => self.block_from(),
+            "extends" | "block" => Err(self.error(format!(
+                "`{{% {word} %}}` is not supported in prompts; use `{{% include %}}` or `{{% macro %}}`"
             ))),
             other => Err(self.error(format!("unknown block tag: {other}"))),
         }
+    }
+
+    fn block_include(&mut self) -> Parsed<Part> {
+        let file = self.expression()?;
+        let optional = self.skip_name("ignore");
+        if optional && !self.skip_name("missing") {
+            return Err(self.error("expected `missing` after `ignore`"));
+        }
+        self.end_block()?;
+        Ok(Part::Include(file, optional))
+    }
+
+    fn block_import(&mut self) -> Parsed<Part> {
+        let file = self.expression()?;
+        if !self.skip_name("as") {
+            return Err(self.error("expected `as` and a name after the file of an import"));
+        }
+        let names = Imported::All(self.name()?);
+        self.end_import(file, names)
+    }
+
+    fn block_from(&mut self) -> Parsed<Part> {
+        let file = self.expression()?;
+        if !self.skip_name("import") {
+            return Err(self.error("expected `import` after the file"));
+        }
+        let mut names = Vec::new();
+        loop {
+            let name = self.name()?;
+            let own = if self.skip_name("as") { self.name()? } else { name.clone() };
+            names.push((name, own));
+            if !self.skip_op(",") {
+                break;
+            }
+        }
+        self.end_import(file, Imported::Some(names))
+    }
+
+    fn end_import(&mut self, file: Expr, names: Imported) -> Parsed<Part> {
+        let with_context = self.skip_name("with");
+        if (with_context || self.skip_name("without")) && !self.skip_name("context") {
+            return Err(self.error("expected `context`"));
+        }
+        self.end_block()?;
+        Ok(Part::Import { file, names, with_context })
     }
 
     fn block_if(&mut self) -> Parsed<Part> {

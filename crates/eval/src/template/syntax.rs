@@ -21,6 +21,22 @@ pub enum Part {
     Call(Expr, std::rc::Rc<Macro>),
     Filter(String, Vec<Expr>, Vec<Part>),
     Switch(Expr, Vec<(Expr, Vec<Part>)>, Vec<Part>),
+    /// `{% include "file" %}`, and whether a file that does not exist is left out.
+    Include(Expr, bool),
+    /// `{% import "file" as name %}` and `{% from "file" import a, b as c %}`.
+    Import {
+        file: Expr,
+        names: Imported,
+        /// Whether the file sees the variables of the template that imports it.
+        with_context: bool,
+    },
+}
+
+/// What is imported from a file: all of it under one name, or some of its names under others.
+#[derive(Debug, Clone)]
+pub enum Imported {
+    All(String),
+    Some(Vec<(String, String)>),
 }
 
 /// A macro, or the body of a call.

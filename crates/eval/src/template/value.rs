@@ -1,5 +1,6 @@
 //! Values with the rules of JavaScript, which templates are written against.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use serde_json::Value;
@@ -16,6 +17,10 @@ pub enum Val {
     Json(Value),
     /// A macro of the template.
     Macro(Rc<Macro>),
+    /// A macro of another file, with everything that the file defines.
+    Imported(Rc<Macro>, Rc<HashMap<String, Val>>),
+    /// What another file defines.
+    Module(Rc<HashMap<String, Val>>),
     /// A built-in function.
     Global(&'static str),
     /// A method taken from a value but not called yet.
@@ -85,7 +90,10 @@ impl Val {
             Self::Json(Value::Null) | Self::Undefined => {}
             Self::Json(value) => out.push_str(&to_text(value)),
             Self::Regex(body, flags) => out.push_str(&format!("/{body}/{flags}")),
-            Self::Macro(_) | Self::Global(_) | Self::Method(..) => out.push_str("[function]"),
+            Self::Module(_) => out.push_str("[object Object]"),
+            Self::Macro(_) | Self::Imported(..) | Self::Global(_) | Self::Method(..) => {
+                out.push_str("[function]");
+            }
         }
     }
 
@@ -102,8 +110,20 @@ impl Val {
         }
     }
 
+    /// Returns what a file defines under a name.
+    pub fn exported(module: &Rc<HashMap<String, Val>>, name: &str) -> Val {
+        match module.get(name) {
+            Some(Self::Macro(found)) => Self::Imported(Rc::clone(found), Rc::clone(module)),
+            Some(other) => other.clone(),
+            None => Self::Undefined,
+        }
+    }
+
     /// `a.b` and `a[b]`.
     pub fn member(&self, key: &Value) -> Val {
+        if let (Self::Module(module), Value::String(name)) = (self, key) {
+            return Self::exported(module, name);
+        }
         let Self::Json(value) = self else { return Val::Undefined };
         match (value, key) {
             (Value::Object(map), key) => match map.get(&*to_text(key)) {
