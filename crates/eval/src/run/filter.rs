@@ -97,7 +97,7 @@ impl Filters {
             suite.tests.truncate(first);
         }
         if let Some(count) = self.sample {
-            sample(&mut suite.tests, count, self.seed);
+            sample(&mut suite.tests, count, self.seed.unwrap_or_else(Self::random_seed));
         }
         Ok(())
     }
@@ -162,16 +162,37 @@ fn keep<T>(items: &mut Vec<T>, wanted: &[bool]) {
     items.retain(|_| wanted.next() == Some(&true));
 }
 
-/// Keeps some by chance, in their order.
-fn sample<T>(items: &mut Vec<T>, count: usize, seed: Option<u64>) {
-    use rand::SeedableRng;
-    let mut rng = seed.map_or_else(rand::rngs::StdRng::from_os_rng, rand::rngs::StdRng::seed_from_u64);
-    let chosen = rand::seq::index::sample(&mut rng, items.len(), count.min(items.len())).into_vec();
-    let mut at = 0;
-    items.retain(|_| {
-        at += 1;
-        chosen.contains(&(at - 1))
-    });
+/// Keeps some by chance: the first of a shuffled list, in its order. The same seed chooses what it chooses in promptfoo.
+fn sample<T>(items: &mut Vec<T>, count: usize, seed: u64) {
+    let mut dice = Dice::new(seed);
+    for at in (1..items.len()).rev() {
+        let other = (dice.roll() * (at + 1) as f64) as usize;
+        items.swap(at, other.min(at));
+    }
+    items.truncate(count);
+}
+
+/// Numbers by chance, which follow from a seed.
+struct Dice(u32);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        let start: u32 = 2_166_136_261;
+        Self(
+            seed.to_string()
+                .bytes()
+                .fold(start, |state, digit| (state ^ u32::from(digit)).wrapping_mul(16_777_619)),
+        )
+    }
+
+    /// Returns a number from 0 up to 1.
+    fn roll(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(1_831_565_813);
+        let mut value = self.0;
+        value = (value ^ (value >> 15)).wrapping_mul(value | 1);
+        value ^= value.wrapping_add((value ^ (value >> 7)).wrapping_mul(value | 61));
+        f64::from(value ^ (value >> 14)) / 4_294_967_296.0
+    }
 }
 
 #[cfg(test)]
@@ -187,14 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_chooses_the_same() {
-        let of = |seed| {
+    fn a_seed_chooses_what_promptfoo_chooses() {
+        let of = |seed, count| {
             let mut items: Vec<u32> = (0..50).collect();
-            sample(&mut items, 5, Some(seed));
+            sample(&mut items, count, seed);
             items
         };
-        assert_eq!(of(7), of(7));
-        assert_eq!(of(7).len(), 5);
-        assert!(of(7).is_sorted());
+        assert_eq!(of(7, 5), [0, 18, 16, 22, 32]);
+        assert_eq!(of(42, 5), [23, 16, 35, 2, 48]);
+        let mut all = of(7, 60);
+        all.sort_unstable();
+        assert_eq!(all, (0..50).collect::<Vec<u32>>());
     }
 }
