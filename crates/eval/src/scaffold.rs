@@ -29,6 +29,18 @@ pub const EXAMPLES: &[Example] = &[
         files: files!("hello": "promptfooconfig.yaml", "README.md", "prompts/answer.txt"),
     },
     Example {
+        name: "starter",
+        about: "two prompts for a model, with checks of the text and a rubric",
+        aliases: &["getting-started"],
+        files: files!("starter": "promptfooconfig.yaml", "README.md", "prompts/plain.txt", "prompts/brief.txt"),
+    },
+    Example {
+        name: "offline",
+        about: "a program of your own that answers, checked without any model, server or network",
+        aliases: &["local"],
+        files: files!("offline": "promptfooconfig.yaml", "README.md", "provider.py", "checks.py", "tests.csv"),
+    },
+    Example {
         name: "code-eval",
         about: "generated functions, checked by the assertions that run code in sandboxes",
         aliases: &[],
@@ -54,6 +66,9 @@ pub const EXAMPLES: &[Example] = &[
         ),
     },
 ];
+
+/// The names of all examples, as the help shows them.
+pub const NAMES: &str = "hello,starter,offline,code-eval,e2b-code-eval,patch";
 
 /// Reason why an example was not written.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +111,11 @@ pub fn write(name: &str, directory: &Path) -> Result<Vec<PathBuf>, ScaffoldError
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_names_all_examples() {
+        assert_eq!(NAMES, EXAMPLES.iter().map(|example| example.name).collect::<Vec<_>>().join(","));
+    }
 
     #[test]
     fn examples_are_written_once() {

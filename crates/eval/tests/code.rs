@@ -54,6 +54,7 @@ async fn graded(parts: &Parts, kind: &str, value: Value, vars: Value, output: &s
         workers: &parts.workers,
         sandboxes: &parts.sandboxes,
         models: &parts.models,
+        fallback: None,
     };
     match registry::grader(kind).unwrap() {
         Grader::Pure(grade) => grade(&context),

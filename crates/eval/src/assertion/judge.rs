@@ -38,8 +38,7 @@ fn default_grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Resul
 
 /// The provider that grades: the assertion's, else the test's, else by what keys there are.
 fn grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<ProviderSpec> {
-    let named =
-        [cx.assertion.provider.as_ref(), cx.test.options.get("provider"), cx.test.raw.get("provider")];
+    let named = [cx.assertion.provider.as_ref(), cx.test.options.get("provider"), cx.fallback];
     for value in named.into_iter().flatten() {
         let by_role = value
             .as_object()
@@ -191,7 +190,7 @@ fn graders_prompt(
         Some(chat) => chat.to_string(),
         None => default.to_owned(),
     };
-    let templates = Templates::new(cx.workers.env().own().clone());
+    let templates = Templates::new(cx.workers.env().own().clone()).with_base(cx.workers.base());
     Ok(prompt::prompt(&templates, &raw, vars, prompt::Switches::default())?)
 }
 

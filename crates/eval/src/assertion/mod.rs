@@ -22,3 +22,4 @@ mod structured;
 mod text;
 mod tools;
 mod webhook;
+mod xml;

@@ -2,13 +2,14 @@
 
 use super::{
     conversation, graded, html, labels, measure, overlap, refusal, retrieval, script, similarity, skill, sql,
-    structured, text, tools, webhook,
+    structured, text, tools, webhook, xml,
 };
 use crate::grading::Grader;
 
 const TABLES: &[&[(&str, Grader)]] = &[
     text::GRADERS,
     structured::GRADERS,
+    xml::GRADERS,
     measure::GRADERS,
     refusal::GRADERS,
     script::GRADERS,
@@ -29,20 +30,19 @@ const TABLES: &[&[(&str, Grader)]] = &[
 /// Types that are not decided one by one: sets, and comparisons of all answers to a test.
 const OTHERS: &[&str] = &["assert-set", "human", "max-score", "select-best"];
 
-/// Types of promptfoo that are not supported, so that their names are not taken for misspelt.
-const UNSUPPORTED: &[&str] = &[
-    "agent-rubric",
-    "meteor",
-    "pi",
-    "search-rubric",
-    "trace-error-spans",
-    "trace-span-count",
-    "trace-span-duration",
-    "trajectory:goal-success",
-    "trajectory:step-count",
-    "trajectory:tool-args-match",
-    "trajectory:tool-sequence",
-    "trajectory:tool-used",
+/// Types of promptfoo that are not supported, so that their names are not taken for misspelt, each with what to write instead. A type
+/// may be named by its beginning.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("agent-rubric", "write an `llm-rubric` and name the model that grades in `provider`"),
+    ("meteor", "use `rouge-n`, `bleu` or `gleu`, or `similar` with an embedding model"),
+    ("pi", "write an `llm-rubric`, or ask the service from a `python` or `javascript` assertion"),
+    ("search-rubric", "write an `llm-rubric` whose `provider` has a tool for searching"),
+    (
+        "trace-",
+        "have the provider return what it did in `metadata`, and check that with `javascript` or `python`",
+    ),
+    ("trajectory:", "check the calls with `tool-call-f1`, or with `javascript` or `python`"),
+    ("promptfoo:redteam:", "write the policy as an `llm-rubric`; red teams are not run"),
 ];
 
 /// Types that need a value.
@@ -86,9 +86,10 @@ pub fn known(kind: &str) -> bool {
     grader(kind).is_some() || OTHERS.contains(&kind)
 }
 
-/// Whether a type is known to promptfoo, but not supported.
-pub fn unsupported(kind: &str) -> bool {
-    UNSUPPORTED.contains(&kind) && !known(kind)
+/// Returns what to write instead of a type that is known to promptfoo, but not supported.
+pub fn unsupported(kind: &str) -> Option<&'static str> {
+    let named = |name: &str| kind == name || (name.ends_with(['-', ':']) && kind.starts_with(name));
+    UNSUPPORTED.iter().find(|(name, _)| named(name)).map(|(_, instead)| *instead)
 }
 
 /// Whether a type needs a value.

@@ -1,4 +1,4 @@
-//! Checks of JSON and XML.
+//! Checks of JSON.
 
 use serde_json::Value;
 
@@ -8,12 +8,8 @@ use crate::model::GradingResult;
 use crate::reading::env::is_on;
 use crate::reading::node::Node;
 
-pub const GRADERS: &[(&str, Grader)] = &[
-    ("is-json", Grader::Pure(is_json)),
-    ("contains-json", Grader::Pure(contains_json)),
-    ("is-xml", Grader::Pure(is_xml)),
-    ("contains-xml", Grader::Pure(contains_xml)),
-];
+pub const GRADERS: &[(&str, Grader)] =
+    &[("is-json", Grader::Pure(is_json)), ("contains-json", Grader::Pure(contains_json))];
 
 /// The longest piece of text that is tried as JSON, in bytes.
 const MAX_JSON: usize = 100_000;
@@ -144,92 +140,6 @@ fn lenient(piece: &str) -> Option<Value> {
     (node.is_map() && node.entries().iter().all(|entry| !entry.value.is_null())).then(|| node.to_value())
 }
 
-/// Element paths an XML answer must have.
-fn required(cx: &GradingContext<'_>) -> Vec<String> {
-    match cx.value {
-        Some(Value::Object(map)) => super::text::list(map.get("requiredElements")),
-        other => super::text::list(other),
-    }
-}
-
-fn missing<'r>(xml: &str, required: &'r [String]) -> Result<Vec<&'r str>, String> {
-    let document = roxmltree::Document::parse(xml.trim()).map_err(|error| error.to_string())?;
-    let has = |path: &str| {
-        let mut at = document.root();
-        for step in path.split('.') {
-            let next = match step.parse::<usize>() {
-                Ok(index) => {
-                    let name = at.tag_name();
-                    let parent = at.parent();
-                    parent.and_then(|parent| {
-                        parent.children().filter(|node| node.tag_name() == name).nth(index)
-                    })
-                }
-                Err(_) => at.children().find(|node| node.is_element() && node.tag_name().name() == step),
-            };
-            let Some(next) = next else { return false };
-            at = next;
-        }
-        true
-    };
-    Ok(required.iter().map(String::as_str).filter(|path| !has(path)).collect())
-}
-
-fn is_xml(cx: &GradingContext<'_>) -> GradingResult {
-    let required = required(cx);
-    let problem = match missing(cx.output_text, &required) {
-        Err(error) => Some(format!("XML parsing error: {error}")),
-        Ok(missing) if missing.is_empty() => None,
-        Ok(missing) => Some(format!("XML is missing required elements: {}", missing.join(", "))),
-    };
-    GradingResult::of(cx.assertion, problem.is_none(), || {
-        problem.unwrap_or_else(|| "XML is valid, expected it not to be".to_owned())
-    })
-}
-
-fn contains_xml(cx: &GradingContext<'_>) -> GradingResult {
-    let required = required(cx);
-    let fragments = fragments(cx.output_text);
-    let holds = fragments.iter().any(|xml| missing(xml, &required).is_ok_and(|missing| missing.is_empty()));
-    GradingResult::of(cx.assertion, holds, || {
-        let what = if fragments.is_empty() {
-            "No XML content found in the output"
-        } else {
-            "No valid XML content found matching the requirements"
-        };
-        if cx.assertion.negated {
-            "Output contains XML, expected it not to".to_owned()
-        } else {
-            what.to_owned()
-        }
-    })
-}
-
-/// Pieces of a text that may be elements, the longest first.
-fn fragments(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    for (start, _) in text.match_indices('<').take(200) {
-        let rest = &text[start + 1..];
-        let length = rest.find(|c: char| !(c.is_alphanumeric() || "_-.:".contains(c))).unwrap_or(rest.len());
-        let name = &rest[..length];
-        if name.is_empty() {
-            continue;
-        }
-        let close = format!("</{name}>");
-        found.extend(
-            text[start..]
-                .rmatch_indices(&close)
-                .take(20)
-                .map(|(end, _)| &text[start..start + end + close.len()]),
-        );
-        if let Some(end) = rest.find("/>") {
-            found.push(&text[start..start + end + 3]);
-        }
-    }
-    found.sort_by_key(|piece| std::cmp::Reverse(piece.len()));
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -245,12 +155,5 @@ mod tests {
         assert_eq!(objects("cut {\"a\": [1, 2], \"b\": {\"c\": 1"), [json!({"a": [1, 2], "b": {"c": 1}})]);
         assert_eq!(objects("[1, 2] no"), Vec::<Value>::new());
         assert_eq!(objects("{\n// note\n\"a\": 1}"), [json!({"a": 1})]);
-    }
-
-    #[test]
-    fn elements_are_found_by_path() {
-        let required = ["root.item.1".to_owned(), "root.none".to_owned()];
-        assert_eq!(missing("<root><item/><item>x</item></root>", &required), Ok(vec!["root.none"]));
-        assert!(missing("<a>", &[]).is_err());
     }
 }

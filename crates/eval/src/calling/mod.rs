@@ -35,6 +35,10 @@ pub trait Provider: Send + Sync {
     fn renders_config(&self) -> bool {
         false
     }
+    /// Returns settings of a call with what their files hold and their functions return; nothing if they are complete.
+    fn settled<'a>(&'a self, _config: &'a Object) -> BoxFuture<'a, Result<Option<Object>, CallError>> {
+        std::future::ready(Ok(None)).boxed()
+    }
     /// Returns the vector of a text as the output; providers of nothing but vectors answer every call with one.
     fn embed<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         self.call(call)
@@ -139,7 +143,13 @@ impl Models {
         call: &Call<'_>,
         repeat: usize,
     ) -> ProviderResponse {
-        self.answers.call(provider, role, call, repeat).await
+        // Before the cache, which would not see that a file has changed.
+        let settled = match provider.settled(call.config).await {
+            Ok(settled) => settled,
+            Err(error) => return ProviderResponse::failed(error),
+        };
+        let call = Call { config: settled.as_ref().unwrap_or(call.config), ..*call };
+        self.answers.call(provider, role, &call, repeat).await
     }
 
     /// Makes a provider and calls it.
@@ -190,6 +200,17 @@ pub enum CallError {
     /// The file of prices that the user set is not one.
     #[error("failed to read the prices in `{path}`, which SANDCOVE_PRICES names: {reason}")]
     Prices { path: String, reason: String },
+    /// A file or a function that a setting names gave no value.
+    #[error("the setting `{name}`: {reason}")]
+    Setting { name: String, reason: String },
+    /// The provider speaks to another one, which is that of the row.
+    #[error(
+        "`{0}` asks the provider of the row several times: name it as `provider` of a test or of `defaultTest`"
+    )]
+    OnlyOfTests(String),
+    /// The configuration has no address for the service.
+    #[error("`{id}` needs an address: set {variable} or `config.apiHost`")]
+    NoHost { id: String, variable: &'static str },
     /// The configuration has no key for the service.
     #[error("`{id}` needs a key: set {variable} or `config.apiKey`")]
     NoKey { id: String, variable: &'static str },

@@ -57,6 +57,12 @@ impl ProviderSpec {
         }
     }
 
+    /// Reads the provider that a test names in place of the suite's. A map without an id is none: it may name graders.
+    pub fn of_test(value: &Value, base: &Path) -> Option<Self> {
+        let named = value.is_string() || value.get("id").is_some_and(Value::is_string);
+        Self::from_value(value, base).filter(|_| named)
+    }
+
     /// Reads a specification from a value in a test or an assertion: an id, or a map.
     pub fn from_value(value: &Value, base: &Path) -> Option<Self> {
         match value {
@@ -68,6 +74,26 @@ impl ProviderSpec {
                     Some(Self::of(id, options.as_object()?, value.clone(), base))
                 }
             },
+            _ => None,
+        }
+    }
+}
+
+/// A provider that asks the one of the row several times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turns {
+    /// `sequence`: prompts, one after the other.
+    Sequence,
+    /// `promptfoo:simulated-user`: a conversation with a model that plays a user.
+    SimulatedUser,
+}
+
+impl Turns {
+    /// Returns the provider of an id.
+    pub fn of(id: &str) -> Option<Self> {
+        match id {
+            "sequence" => Some(Self::Sequence),
+            "promptfoo:simulated-user" => Some(Self::SimulatedUser),
             _ => None,
         }
     }

@@ -84,24 +84,43 @@ pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, Ca
     }
 }
 
-/// Asks a model: sends a request, with the headers that its configuration adds, and reads the JSON that comes back. Also says how
-/// many milliseconds it took.
+/// The reply of a model's service.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The JSON; null if the reply is none.
+    pub value: Value,
+    /// Milliseconds that the service took.
+    pub took_ms: f64,
+    text: String,
+}
+
+impl Answer {
+    /// Whether the service did what it was asked.
+    pub fn is_good(&self) -> bool {
+        self.status < 400 && !self.value.is_null()
+    }
+
+    /// Returns the error that the service answers with.
+    pub fn into_error(self) -> CallError {
+        let message = self.value.pointer("/error/message").and_then(Value::as_str).unwrap_or(&self.text);
+        CallError::Service { status: self.status, message: message.to_owned() }
+    }
+}
+
+/// Asks a model: sends a request, with the headers that its configuration adds, and reads the JSON that comes back.
 ///
 /// # Errors
-/// When no answer came, or the service answers with an error.
-pub async fn ask(mut request: Request, config: &Object) -> Result<(Value, f64), CallError> {
+/// When no answer came. An answer with a bad status is an answer.
+pub async fn ask(mut request: Request, config: &Object) -> Result<Answer, CallError> {
     for (name, value) in config.get("headers").and_then(Value::as_object).into_iter().flatten() {
         request = request.header(name, crate::template::value::to_text(value));
     }
     let started = Instant::now();
-    let reply = send(&request).await?;
-    let took = started.elapsed().as_millis() as f64;
-    let value: Value = serde_json::from_str(&reply.text).unwrap_or(Value::Null);
-    if reply.status >= 400 || value.is_null() {
-        let message = value.pointer("/error/message").and_then(Value::as_str).unwrap_or(&reply.text);
-        return Err(CallError::Service { status: reply.status, message: message.to_owned() });
-    }
-    Ok((value, took))
+    let Reply { status, text, .. } = send(&request).await?;
+    let took_ms = started.elapsed().as_millis() as f64;
+    Ok(Answer { status, value: serde_json::from_str(&text).unwrap_or(Value::Null), took_ms, text })
 }
 
 struct FailedAttempt {

@@ -47,9 +47,10 @@ impl RepairProvider {
         let shown_files = config.shift_remove("context").unwrap_or_default();
         let settings = PatchSettings::read(Some(&Value::Object(config)), call.vars)?;
         let mut workspace = Workspace::open(&self.base, &self.sandboxes, settings).await?;
+        let settled = made.settled(&spec.config).await?;
         let asked = Asked {
             call,
-            spec: &spec,
+            config: settled.as_ref().unwrap_or(&spec.config),
             model: &*made,
             attempts,
             files: super::workspace::names_of(&shown_files),
@@ -73,7 +74,7 @@ impl Provider for RepairProvider {
 /// The requests to a model.
 struct Asked<'a> {
     call: &'a Call<'a>,
-    spec: &'a ProviderSpec,
+    config: &'a Object,
     model: &'a dyn Provider,
     attempts: u64,
     files: Vec<String>,
@@ -123,7 +124,7 @@ impl Asked<'_> {
         if !files.is_empty() {
             prompt.push_str(&format!("<files>\n{files}</files>\n"));
         }
-        let asked = Call { prompt: &prompt, config: &self.spec.config, ..*call };
+        let asked = Call { prompt: &prompt, config: self.config, ..*call };
         self.model.call(&asked).await
     }
 

@@ -7,28 +7,29 @@ use serde_json::Value;
 use crate::assertion::registry;
 use crate::model::{Assertion, Object};
 use crate::reading::diagnostic::{Findings, Position, Severity, nearest};
+use crate::reading::files;
 use crate::reading::node::{Kind, Node};
 use crate::reading::schema::{ASSERTION, check_code, check_keys, wrong_shape};
 
 /// Reads a list of assertions and reports what is wrong with it. Items that are not maps are left out.
-pub fn read(node: &Node, findings: &mut Findings) -> Vec<Assertion> {
+pub fn read(node: &Node, base: &Path, findings: &mut Findings) -> Vec<Assertion> {
     let Some(items) = node.items() else {
         if !node.is_null() {
             wrong_shape(node, "`assert`", "a list of assertions", findings);
         }
         return Vec::new();
     };
-    items.iter().filter_map(|item| read_one(item, false, findings)).collect()
+    items.iter().filter_map(|item| read_one(item, false, base, findings)).collect()
 }
 
 /// Reads a list of assertions that was checked before it was merged with others, or that a hook returned.
 pub fn of_value(list: Option<&Value>) -> Vec<Assertion> {
     let Some(list) = list.filter(|list| list.is_array()) else { return Vec::new() };
     let at = Position { file: Path::new("assert").into(), line: 1, column: 1 };
-    read(&Node::of(list.clone(), at), &mut Findings::default())
+    read(&Node::of(list.clone(), at), Path::new(""), &mut Findings::default())
 }
 
-fn read_one(node: &Node, in_set: bool, findings: &mut Findings) -> Option<Assertion> {
+fn read_one(node: &Node, in_set: bool, base: &Path, findings: &mut Findings) -> Option<Assertion> {
     if !node.is_map() {
         wrong_shape(node, "an assertion", "a map with a `type`", findings);
         return None;
@@ -38,6 +39,7 @@ fn read_one(node: &Node, in_set: bool, findings: &mut Findings) -> Option<Assert
     let (kind, negated, known) = kind.unwrap_or_else(|| (String::new(), false, false));
     if known {
         check(node, &kind, negated, findings);
+        check_file(node, &kind, base, findings);
     }
     let children = match node.get("assert") {
         Some(_) if known && in_set && kind == "assert-set" => {
@@ -49,7 +51,7 @@ fn read_one(node: &Node, in_set: bool, findings: &mut Findings) -> Option<Assert
             let mut ignored = Findings::default();
             let findings = if known && kind == "assert-set" { findings } else { &mut ignored };
             let items = children.items().unwrap_or_default();
-            items.iter().filter_map(|item| read_one(item, true, findings)).collect()
+            items.iter().filter_map(|item| read_one(item, true, base, findings)).collect()
         }
         None => Vec::new(),
     };
@@ -88,14 +90,15 @@ fn read_kind(node: &Node, findings: &mut Findings) -> Option<(String, bool, bool
 
 fn unknown_type(kind: &Node, name: &str, base: &str, findings: &mut Findings) {
     let message = format!("unknown assertion type `{name}`");
+    if let Some(instead) = registry::unsupported(base) {
+        let message = format!("the assertion type `{name}` is not supported");
+        findings.hint(Severity::Error, Some(&kind.at), message, instead);
+        return;
+    }
     match nearest(base, registry::all_names()) {
         Some(near) => {
             let near = if base == name { near.to_owned() } else { format!("not-{near}") };
             findings.hint(Severity::Error, Some(&kind.at), message, format!("did you mean `{near}`?"));
-        }
-        None if registry::unsupported(base) => {
-            let message = format!("the assertion type `{name}` is not supported");
-            findings.add(Severity::Error, Some(&kind.at), message);
         }
         None => findings.add(Severity::Error, Some(&kind.at), message),
     }
@@ -134,6 +137,20 @@ fn check(node: &Node, kind: &str, negated: bool, findings: &mut Findings) {
     }
     if matches!(kind, "latency" | "cost") && node.get("threshold").is_none() {
         findings.add(Severity::Error, Some(&node.at), format!("`{name}` needs a `threshold`"));
+    }
+}
+
+/// Reports that the file of a check does not exist, before any model is paid.
+fn check_file(node: &Node, kind: &str, base: &Path, findings: &mut Findings) {
+    let Some(value) = node.get("value").filter(|_| matches!(kind, "javascript" | "python" | "ruby")) else {
+        return;
+    };
+    let reference = value.text().filter(|text| text.starts_with("file://") && !text.contains("{{"));
+    if let Some(reference) = reference {
+        let (path, _) = files::split_name(reference);
+        if !base.join(path).is_file() {
+            findings.add(Severity::Error, Some(&value.at), format!("file of a check not found: `{path}`"));
+        }
     }
 }
 

@@ -29,7 +29,12 @@ pub(super) struct Merged {
 }
 
 impl Merged {
-    pub(super) fn of(documents: Vec<Document>, templates: &Templates, findings: &mut Findings) -> Self {
+    /// Merges configurations, in whose texts `templates` fill in the variables of the environment.
+    pub(super) fn of(
+        documents: Vec<Document>,
+        templates: Option<&Templates>,
+        findings: &mut Findings,
+    ) -> Self {
         let mut merged = Self {
             raw: Object::new(),
             prompts: Vec::new(),
@@ -46,7 +51,9 @@ impl Merged {
                 wrong_shape(&root, "a configuration", "a map", findings);
                 continue;
             }
-            document::render_env(&mut root, templates);
+            if let Some(templates) = templates {
+                document::render_env(&mut root, templates);
+            }
             check_keys(&root, schema::TOP, "a configuration", findings);
             merged.add(root, &base, findings);
         }
@@ -66,16 +73,16 @@ impl Merged {
                 check_keys(node, known, &format!("`{key}`"), findings);
             }
         }
-        for key in ["tracing", "redteam"] {
-            if let Some(node) = root.get(key)
-                && !node.is_null()
-            {
-                findings.add(
-                    Severity::Warning,
-                    Some(&node.at),
-                    format!("`{key}` is not supported yet; it has no effect"),
-                );
-            }
+        let given = |key: &str| root.get(key).filter(|node| !node.is_null());
+        if let Some(node) = given("tracing") {
+            let message = "`tracing` is not supported yet; it has no effect";
+            findings.add(Severity::Warning, Some(&node.at), message);
+        }
+        // The section may also stand without its name. A run that attacks nothing must not look like one that withstood.
+        if let Some(node) = ["redteam", "plugins", "strategies"].into_iter().find_map(given) {
+            let message = "the red team section is not run: nothing would be attacked";
+            let hint = "move it to a file of its own, or run the other tests alone with --lenient";
+            findings.hint(Severity::Error, Some(&node.at), message, hint);
         }
         if let Some(node) = root.get("derivedMetrics") {
             for item in node.items().unwrap_or_default() {

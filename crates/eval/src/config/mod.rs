@@ -5,12 +5,14 @@ pub mod csv;
 pub mod hooks;
 mod merged;
 mod options;
+mod program;
 pub mod prompts;
 mod providers;
 pub mod scenarios;
 mod standalone;
 pub mod suite;
 pub mod test_cases;
+mod xlsx;
 
 pub use options::LoadOptions;
 pub use prompts::Prompt;

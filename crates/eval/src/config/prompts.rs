@@ -28,6 +28,9 @@ pub struct Prompt {
     pub source: Source,
 }
 
+/// Services that keep prompts, whose addresses must not be taken for texts.
+const SERVICES: &[&str] = &["langfuse://", "portkey://", "helicone://"];
+
 /// Reason why a file gave no prompts.
 #[derive(Debug, thiserror::Error)]
 enum PromptFileError {
@@ -123,6 +126,12 @@ fn one(text: &str, label: Option<String>, node: &Node, base: &Path, findings: &m
         let source = Source::Command(words(command));
         return vec![Prompt { raw: text.to_owned(), label, source, ..Prompt::default() }];
     }
+    if let Some(service) = SERVICES.iter().find(|service| text.starts_with(**service)) {
+        let message = format!("prompts cannot be read from `{}`", service.trim_end_matches("://"));
+        let hint = "save the prompt as a text file, or fetch it in a function of a Python or JavaScript file";
+        findings.hint(Severity::Error, Some(&node.at), message, hint);
+        return Vec::new();
+    }
     let explicit = text.starts_with("file://");
     let (path, _) = files::split_name(text);
     let whole = base.join(path);
@@ -186,6 +195,8 @@ fn from_file(
         return Ok(vec![Prompt { raw: shown.to_owned(), label, source, ..Prompt::default() }]);
     }
     let text = std::fs::read_to_string(path)?;
+    // Some editors mark the encoding, which is no part of the text.
+    let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
     let titled = |content: &str| label.map_or_else(|| format!("{shown}: {content}"), str::to_owned);
     Ok(match extension.as_str() {
         "md" | "j2" => {
@@ -242,6 +253,7 @@ fn with_files(text: String, base: &Path) -> Result<String, ReferenceError> {
 fn split_at_lines(text: &str, separator: &str) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for line in text.split('\n') {
+        let line = line.strip_suffix('\r').unwrap_or(line);
         if line.trim() == separator {
             pieces.push(String::new());
         } else if let Some(piece) = pieces.last_mut() {
@@ -316,12 +328,12 @@ mod tests {
     #[test]
     fn text_files_are_split() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("p.txt"), "one\n---\n\ntwo {{x}}\n").unwrap();
+        std::fs::write(dir.path().join("p.txt"), "\u{feff}one\r\nmore\r\n---\r\n\r\ntwo {{x}}\n").unwrap();
         std::fs::write(dir.path().join("c.json"), r#"[{"role":"user"}]"#).unwrap();
         let (prompts, _) = read_text("[p.txt, {id: file://c.json, label: chat}]", dir.path());
         let raws: Vec<&str> = prompts.iter().map(|prompt| prompt.raw.as_str()).collect();
-        assert_eq!(raws, ["one", "two {{x}}", r#"[{"role":"user"}]"#]);
-        assert_eq!(prompts[0].label, "p.txt: one");
+        assert_eq!(raws, ["one\nmore", "two {{x}}", r#"[{"role":"user"}]"#]);
+        assert_eq!(prompts[0].label, "p.txt: one\nmore");
         assert_eq!(prompts[2].label, "chat");
     }
 

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use crate::calling::CallError;
 use crate::calling::spec::ProviderSpec;
-use crate::provider;
+use crate::provider::{self, Family, settings, unsupported};
 use crate::reading::diagnostic::{Findings, Severity, nearest};
 use crate::reading::node::{Kind, Node};
 use crate::reading::{document, files, references};
@@ -67,14 +68,40 @@ fn one(node: &Node, base: &Path, findings: &mut Findings) -> Vec<ProviderSpec> {
 }
 
 fn known(mut spec: ProviderSpec, node: &Node, findings: &mut Findings) -> Vec<ProviderSpec> {
-    let problem = match provider::family_of(&spec) {
-        Ok(family) if family.takes_data() => match references::resolve_all(&mut spec.config, &spec.base) {
-            Ok(()) => return vec![spec],
-            Err(problem) => problem.to_string(),
-        },
+    match check(&mut spec) {
+        Ok(Family::Turns(_)) => {
+            let problem = CallError::OnlyOfTests(spec.id).to_string();
+            findings.add(Severity::Error, Some(&node.at), problem);
+        }
         Ok(_) => return vec![spec],
-        Err(problem) => problem.to_string(),
-    };
-    findings.add(Severity::Error, Some(&node.at), problem);
+        Err(problem) => findings.add(Severity::Error, Some(&node.at), problem),
+    }
     Vec::new()
+}
+
+/// Reports what is wrong with the provider that a test names in place of the suite's.
+pub fn check_override(node: &Node, base: &Path, findings: &mut Findings) {
+    let Some(mut spec) = ProviderSpec::of_test(&node.to_value(), base) else { return };
+    // Variables are known when the row is run.
+    if spec.id.contains("{{") {
+        return;
+    }
+    if let Err(problem) = check(&mut spec) {
+        findings.add(Severity::Error, Some(&node.at), problem);
+    }
+}
+
+/// Returns the family of a provider, whose files of data are read and whose files of functions exist.
+fn check(spec: &mut ProviderSpec) -> Result<Family, String> {
+    let family = provider::family_of(spec).map_err(|problem| problem.to_string())?;
+    if let Some(problem) = unsupported::setting(&family, &spec.config) {
+        return Err(problem);
+    }
+    if family.takes_data() {
+        references::resolve_all(&mut spec.config, &spec.base).map_err(|problem| problem.to_string())?;
+        if let Some(missing) = settings::functions(&spec.config, &spec.base).find(|path| !path.is_file()) {
+            return Err(format!("file of functions not found: `{}`", missing.display()));
+        }
+    }
+    Ok(family)
 }

@@ -9,7 +9,7 @@ use super::hooks::Hook;
 use super::merged::Merged;
 use super::options::LoadOptions;
 use super::prompts::{self, Prompt};
-use super::{providers, scenarios, standalone, test_cases};
+use super::{program, providers, scenarios, standalone, test_cases};
 use crate::calling::spec::ProviderSpec;
 use crate::model::Object;
 use crate::reading::diagnostic::{Findings, Position, Severity};
@@ -101,9 +101,11 @@ impl Suite {
 /// # Errors
 /// When files cannot be read or the configuration is wrong.
 pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suite, ConfigError> {
-    let documents = documents(options, findings)?;
-    let base = documents.first().map_or_else(|| options.directory.clone(), |document| document.base.clone());
     let dotenv = env::read(&options.directory, &options.env_files, findings);
+    let documents = documents(options, &dotenv, findings).await?;
+    let base = documents.first().map_or_else(|| options.directory.clone(), |document| document.base.clone());
+    // Then even the variables of the environment stay as they are written. The variables of the configuration are known too late.
+    let untouched = Env::new(dotenv.clone()).is_on("PROMPTFOO_DISABLE_TEMPLATING");
     let mut config_env = dotenv;
     for document in &documents {
         if let Some(map) = document.root.get("env") {
@@ -116,11 +118,12 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
             }
         }
     }
-    let templates = Templates::new(env::for_templates(&config_env));
-    let mut merged = Merged::of(documents, &templates, findings);
+    let templates = Templates::new(env::for_templates(&config_env)).with_base(&base);
+    let config_env = Env::new(config_env);
+    let load_templates = (!untouched).then_some(&templates);
+    let mut merged = Merged::of(documents, load_templates, findings);
     let templates = templates.with_filters(merged.filters(&base, findings));
     let concurrency = options.concurrency.or_else(|| merged.concurrency()).unwrap_or(4);
-    let config_env = Env::new(config_env);
     let workers = Workers::new(base.clone(), config_env.clone(), concurrency);
     let sandboxes = Sandboxes::new(config_env, concurrency);
     let sandboxes = match &options.server {
@@ -189,7 +192,11 @@ async fn read_tests(
     all
 }
 
-fn documents(options: &LoadOptions, findings: &mut Findings) -> Result<Vec<Document>, ConfigError> {
+async fn documents(
+    options: &LoadOptions,
+    env: &Object,
+    findings: &mut Findings,
+) -> Result<Vec<Document>, ConfigError> {
     let given = standalone::read(options, findings)?;
     let paths = if !options.configs.is_empty() {
         document::named(&options.configs, findings)
@@ -213,16 +220,14 @@ fn documents(options: &LoadOptions, findings: &mut Findings) -> Result<Vec<Docum
     }
     let mut documents = Vec::new();
     for path in paths {
-        let extension = files::extension(&path.to_string_lossy());
-        if files::is_javascript(&extension) {
-            let message = format!("`{}` is a program; use a YAML or JSON configuration", path.display());
-            findings.add(Severity::Error, None, message);
-            return Err(ConfigError::Invalid);
-        }
-        let mut root = document::read(&path, findings)?;
         let base = path.parent().map(Path::to_owned).unwrap_or_default();
         let base = if base.as_os_str().is_empty() { PathBuf::from(".") } else { base };
         let base = base.canonicalize().unwrap_or(base);
+        let is_program = files::is_javascript(&files::extension(&path.to_string_lossy()));
+        let mut root = match is_program {
+            true => program::read(&path, &base, env, findings).await?,
+            false => document::read(&path, findings)?,
+        };
         if std::env::var_os("PROMPTFOO_DISABLE_REF_PARSER").is_none() {
             document::resolve(&mut root, &base, findings);
         }

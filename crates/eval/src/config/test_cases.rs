@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::xlsx::{self, XlsxError};
 use crate::model::{Object, TestCase};
 use crate::reading::diagnostic::{Findings, Position, Severity};
 use crate::reading::node::{Entry, Kind, Node};
@@ -30,7 +31,9 @@ enum TestsError {
     Generator(#[from] ScriptError),
     #[error("the generator did not return a list")]
     NotAList,
-    #[error("unknown file extension `.{0}`; use .csv, .tsv, .json, .jsonl, .yaml, .py or .js")]
+    #[error(transparent)]
+    Spreadsheet(#[from] XlsxError),
+    #[error("unknown file extension `.{0}`; use .csv, .tsv, .xlsx, .json, .jsonl, .yaml, .py or .js")]
     Extension(String),
 }
 
@@ -94,7 +97,7 @@ async fn from_generator(
 
 /// Checks one test and turns it into an object; a `vars` that is a path is read.
 pub fn inline(mut node: Node, base: &Path, findings: &mut Findings) -> Object {
-    check(&mut node, findings);
+    check(&mut node, base, findings);
     let vars = node.get("vars").filter(|vars| !vars.is_map());
     let loaded = vars.map(|vars| vars_from_files(vars, base, findings));
     let Value::Object(mut test) = node.into_value() else { return Object::new() };
@@ -104,7 +107,7 @@ pub fn inline(mut node: Node, base: &Path, findings: &mut Findings) -> Object {
     test
 }
 
-fn check(node: &mut Node, findings: &mut Findings) {
+fn check(node: &mut Node, base: &Path, findings: &mut Findings) {
     if let Kind::Map(entries) = &mut node.kind
         && let Some(at) = entries.iter().position(|entry| entry.key == "transform")
     {
@@ -121,7 +124,10 @@ fn check(node: &mut Node, findings: &mut Findings) {
     }
     check_keys(node, TEST, "a test", findings);
     if let Some(asserts) = node.get("assert") {
-        super::assertions::read(asserts, findings);
+        super::assertions::read(asserts, base, findings);
+    }
+    if let Some(provider) = node.get("provider") {
+        super::providers::check_override(provider, base, findings);
     }
     for key in ["options", "metadata"] {
         if let Some(value) = node.get(key)
@@ -177,6 +183,8 @@ async fn from_reference(
         return findings.hint(Severity::Error, Some(at), message, "save them as a CSV, JSON or YAML file");
     }
     let (path, name) = files::split_name(reference);
+    let (path, sheet) = xlsx::split_sheet(path);
+    let name = name.or(sheet);
     let whole = files::resolve(base, path);
     let found = if whole.is_file() { vec![whole] } else { files::expand(&whole.to_string_lossy()) };
     if found.is_empty() {
@@ -192,7 +200,7 @@ async fn from_reference(
                 format!("failed to read tests from `{}`: {error}", file.display()),
             );
         }
-        let table = matches!(files::extension(&file.to_string_lossy()).as_str(), "csv" | "tsv");
+        let table = matches!(files::extension(&file.to_string_lossy()).as_str(), "csv" | "tsv" | "xlsx");
         for (at, test) in tests[before..].iter_mut().enumerate().filter(|_| table) {
             if !test.contains_key("description") {
                 test.insert("description".to_owned(), json!(format!("Row #{}", at + 1)));
@@ -214,6 +222,10 @@ async fn from_file(
     match files::extension(&file.to_string_lossy()).as_str() {
         "csv" | "tsv" => {
             let rows = super::csv::rows(&std::fs::read_to_string(file)?)?;
+            tests.extend(rows.iter().map(super::csv::test_of));
+        }
+        "xlsx" => {
+            let rows = xlsx::rows(&std::fs::read(file)?, name)?;
             tests.extend(rows.iter().map(super::csv::test_of));
         }
         "jsonl" => from_lines(&std::fs::read_to_string(file)?, file, base, findings, tests)?,
@@ -301,7 +313,15 @@ pub fn merge(defaults: &Object, mut test: Object) -> Object {
         }
         Value::Object(map)
     };
-    let (vars, options, metadata) = (joined("vars"), joined("options"), joined("metadata"));
+    let (vars, mut options, metadata) = (joined("vars"), joined("options"), joined("metadata"));
+    // An empty affix of a test is none.
+    for affix in ["prefix", "suffix"] {
+        if options.get(affix) == Some(&json!(""))
+            && let Some(default) = option(defaults, affix)
+        {
+            options[affix] = default.clone();
+        }
+    }
     let mut asserts = match defaults.get("assert") {
         Some(Value::Array(asserts)) if !no_defaults => asserts.clone(),
         _ => Vec::new(),

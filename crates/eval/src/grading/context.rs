@@ -47,6 +47,8 @@ pub struct GradingContext<'a> {
     pub sandboxes: &'a Sandboxes,
     /// The models that grade.
     pub models: &'a Models,
+    /// The provider of the default test, which grades where nothing names another.
+    pub fallback: Option<&'a Value>,
 }
 
 /// The position of a row.

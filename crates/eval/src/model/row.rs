@@ -115,6 +115,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Returns what tells the test from others: its description, else its variables, else its number, counted from 1.
+    pub fn about(&self) -> String {
+        about(self.description.as_deref(), &self.vars, self.test_idx)
+    }
+
     /// Returns the verdict in a word: `PASS`, `FAIL` or `ERROR`.
     pub fn verdict(&self) -> &'static str {
         match (self.success, self.failure_reason) {
@@ -123,6 +128,29 @@ impl Row {
             (false, _) => "FAIL",
         }
     }
+}
+
+/// The most characters of a variable, and of all of them, in the name of a test.
+const MAX_NAMED: (usize, usize) = (40, 100);
+
+/// Returns what tells a test from others: its description, else its variables, else its number, counted from 1.
+pub fn about(description: Option<&str>, vars: &Object, test_idx: usize) -> String {
+    if let Some(description) = description {
+        return description.to_owned();
+    }
+    let shown = vars.iter().filter(|(name, _)| !name.starts_with('_')).map(|(name, value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{name}={}", short(&text.split_whitespace().collect::<Vec<_>>().join(" "), MAX_NAMED.0))
+    });
+    let shown = short(&shown.collect::<Vec<_>>().join(" "), MAX_NAMED.1);
+    if shown.is_empty() { format!("test {}", test_idx + 1) } else { shown }
+}
+
+fn short(text: &str, length: usize) -> String {
+    if text.chars().count() <= length {
+        return text.to_owned();
+    }
+    text.chars().take(length - 1).chain(['…']).collect()
 }
 
 /// A provider with a prompt, and the sums over its rows.
@@ -248,5 +276,25 @@ impl Evaluation {
         const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
         let word: String = (0..3).map(|_| LETTERS[rand::random_range(0..LETTERS.len())] as char).collect();
         format!("eval-{word}-{}", at.strftime("%Y-%m-%dT%H:%M:%S"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tests_are_named_by_what_tells_them_apart() {
+        let vars = json!({"word": "hi\n there", "n": 3, "_conversation": []});
+        let vars = vars.as_object().unwrap();
+        assert_eq!(about(Some("first"), vars, 0), "first");
+        assert_eq!(about(None, vars, 0), "word=hi there n=3");
+        assert_eq!(about(None, &Object::new(), 0), "test 1");
+        let long = json!({"a": "x".repeat(200), "b": "y".repeat(200), "c": "z".repeat(200)});
+        let long = about(None, long.as_object().unwrap(), 0);
+        assert_eq!(long.chars().count(), 100);
+        assert!(long.starts_with("a=xxx") && long.contains("… b=y") && long.ends_with('…'));
     }
 }

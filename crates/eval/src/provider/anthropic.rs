@@ -1,15 +1,12 @@
 //! Anthropic's messages.
 
-use std::sync::Arc;
-
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::chat;
 use super::prices::Prices;
-use crate::calling::transport::{self, Request};
-use crate::calling::{Call, CallError, Provider};
+use super::service::{self, Dialect};
+use crate::calling::CallError;
+use crate::calling::transport::Request;
 use crate::model::{Object, ProviderResponse, TokenUsage};
 use crate::reading::Env;
 
@@ -19,20 +16,31 @@ pub fn unsupported(id: &str) -> Option<String> {
     ["completion", "claude-agent-sdk", "claude-code"].contains(&kind).then(|| kind.to_owned())
 }
 
+/// Settings that are keys of the request.
+const KEYS: &[&str] = &[
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "thinking",
+    "tools",
+    "tool_choice",
+    "stop_sequences",
+    "metadata",
+];
+
 /// A model of Anthropic's.
 pub struct Anthropic {
     id: String,
     model: String,
-    env: Env,
-    prices: Arc<Prices>,
 }
 
 impl Anthropic {
-    /// Reads an id like `anthropic:messages:claude-…`, of a model whose answers cost what `prices` say.
-    pub fn parse(id: &str, env: Env, prices: Arc<Prices>) -> Option<Self> {
+    /// Reads an id like `anthropic:messages:claude-…`.
+    pub fn parse(id: &str) -> Option<Self> {
         let rest = id.strip_prefix("anthropic:")?;
         let model = rest.strip_prefix("messages:").unwrap_or(rest);
-        Some(Self { id: id.to_owned(), model: model.to_owned(), env, prices })
+        (!model.is_empty()).then(|| Self { id: id.to_owned(), model: model.to_owned() })
     }
 
     fn body(&self, prompt: &str, config: &Object) -> Result<Value, CallError> {
@@ -61,70 +69,42 @@ impl Anthropic {
         if !system.is_empty() {
             body.insert("system".to_owned(), Value::Array(system));
         }
-        for key in [
-            "max_tokens",
-            "temperature",
-            "top_p",
-            "top_k",
-            "thinking",
-            "tools",
-            "tool_choice",
-            "stop_sequences",
-            "metadata",
-        ] {
-            if let Some(value) = config.get(key).filter(|value| !value.is_null()) {
-                body.insert(key.to_owned(), value.clone());
-            }
-        }
-        body.extend(config.get("extra_body").and_then(Value::as_object).cloned().unwrap_or_default());
+        service::take(&mut body, config, KEYS);
+        service::lay_over(&mut body, config, "extra_body");
         Ok(Value::Object(body))
-    }
-
-    async fn ask(&self, call: &Call<'_>) -> Result<(Value, f64), CallError> {
-        let setting = |key: &str| call.config.get(key).and_then(Value::as_str).map(str::to_owned);
-        let base = setting("apiBaseUrl").or_else(|| self.env.get("ANTHROPIC_BASE_URL"));
-        let base = base.unwrap_or_else(|| "https://api.anthropic.com".to_owned());
-        let key = setting("apiKey")
-            .or_else(|| setting("apiKeyEnvar").and_then(|name| self.env.get(&name)))
-            .or_else(|| self.env.get("ANTHROPIC_API_KEY"));
-        let Some(key) = key else {
-            return Err(CallError::NoKey { id: self.id.clone(), variable: "ANTHROPIC_API_KEY" });
-        };
-        let url = format!("{}/v1/messages", base.trim_end_matches('/').trim_end_matches("/v1"));
-        let mut request = Request::json(url, &self.body(call.prompt, call.config)?)
-            .header("x-api-key", key)
-            .header("anthropic-version", "2023-06-01");
-        if let Some(beta) = call.config.get("beta").and_then(Value::as_array) {
-            let names: Vec<&str> = beta.iter().filter_map(Value::as_str).collect();
-            request = request.header("anthropic-beta", names.join(","));
-        }
-        transport::ask(request, call.config).await
     }
 }
 
-impl Provider for Anthropic {
+impl Dialect for Anthropic {
     fn id(&self) -> &str {
         &self.id
     }
 
-    fn is_service(&self) -> bool {
-        true
+    fn request(&self, prompt: &str, config: &Object, env: &Env) -> Result<Request, CallError> {
+        let base = service::text(config, "apiBaseUrl").or_else(|| env.get("ANTHROPIC_BASE_URL"));
+        let base = base.unwrap_or_else(|| "https://api.anthropic.com".to_owned());
+        let Some(key) = service::key(config, env, &["ANTHROPIC_API_KEY"]) else {
+            return Err(CallError::NoKey { id: self.id.clone(), variable: "ANTHROPIC_API_KEY" });
+        };
+        let url = format!("{}/v1/messages", base.trim_end_matches('/').trim_end_matches("/v1"));
+        let request = Request::json(url, &self.body(prompt, config)?)
+            .header("x-api-key", key)
+            .header("anthropic-version", "2023-06-01");
+        Ok(match config.get("beta").and_then(Value::as_array) {
+            Some(beta) => {
+                let names: Vec<&str> = beta.iter().filter_map(Value::as_str).collect();
+                request.header("anthropic-beta", names.join(","))
+            }
+            None => request,
+        })
     }
 
-    fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
-        async move {
-            match self.ask(call).await {
-                Ok((value, took)) => {
-                    let response = read(&value);
-                    let usage = response.token_usage.as_ref();
-                    let cost = usage
-                        .and_then(|usage| self.prices.cost("anthropic", &self.model, call.config, usage));
-                    ProviderResponse { latency_ms: Some(took), cost, ..response }
-                }
-                Err(error) => ProviderResponse::failed(error),
-            }
-        }
-        .boxed()
+    fn read(&self, reply: &Value, _config: &Object) -> ProviderResponse {
+        read(reply)
+    }
+
+    fn cost(&self, prices: &Prices, config: &Object, usage: &TokenUsage) -> Option<f64> {
+        prices.cost("anthropic", &self.model, config, usage)
     }
 }
 
@@ -139,7 +119,6 @@ fn read(value: &Value) -> ProviderResponse {
         _ => None,
     });
     let usage = |key: &str| value.pointer(&format!("/usage/{key}")).and_then(Value::as_f64);
-    let (prompt, completion) = (usage("input_tokens"), usage("output_tokens"));
     ProviderResponse {
         output: Some(Value::String(texts.collect::<Vec<_>>().join("\n\n"))),
         finish_reason: value.get("stop_reason").and_then(Value::as_str).map(|reason| {
@@ -152,13 +131,7 @@ fn read(value: &Value) -> ProviderResponse {
             .to_owned()
         }),
         cached: Some(false),
-        token_usage: Some(TokenUsage {
-            total: prompt.zip(completion).map(|(prompt, completion)| prompt + completion),
-            prompt,
-            completion,
-            num_requests: Some(1.0),
-            ..TokenUsage::default()
-        }),
+        token_usage: Some(service::usage(None, usage("input_tokens"), usage("output_tokens"))),
         raw: Some(value.clone()),
         ..ProviderResponse::default()
     }
@@ -170,7 +143,7 @@ mod tests {
 
     #[test]
     fn system_messages_are_lifted() {
-        let model = Anthropic::parse("anthropic:messages:m", Env::default(), Arc::default()).unwrap();
+        let model = Anthropic::parse("anthropic:messages:m").unwrap();
         let prompt = r#"[{"role":"system","content":"be kind"},{"role":"user","content":"hi"}]"#;
         let body = model.body(prompt, &Object::new()).unwrap();
         let expected = json!({

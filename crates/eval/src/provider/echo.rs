@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use crate::calling::{Call, Provider};
-use crate::model::{ProviderResponse, TokenUsage};
+use crate::model::{Object, ProviderResponse, TokenUsage};
 
 /// Provider `echo`.
 pub struct Echo;
@@ -30,6 +30,7 @@ impl Provider for Echo {
             cached: Some(false),
             is_refusal: Some(false),
             token_usage: Some(usage),
+            metadata: Some(Object::new()),
             ..ProviderResponse::default()
         };
         std::future::ready(response).boxed()

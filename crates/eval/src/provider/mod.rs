@@ -1,27 +1,35 @@
 //! Providers: the families of what a prompt can be sent to.
 
 mod anthropic;
+mod azure;
 mod chat;
 mod echo;
 mod exec;
 mod http;
+mod llama;
 mod ollama;
 mod openai;
 mod prices;
 mod script;
+mod service;
+pub mod settings;
+pub mod unsupported;
+mod webhook;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
-use crate::calling::spec::ProviderSpec;
+use crate::calling::spec::{ProviderSpec, Turns};
 use crate::calling::{CallError, Provider, ProviderFactory};
 use crate::code::{RepairProvider, SandboxProvider};
 use crate::reading::files;
 use crate::sandboxes::Sandboxes;
 use crate::script::{Language, Workers};
 use prices::Prices;
+use service::{Dialect, Service};
+use settings::Settings;
 
 /// The families of providers.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,10 +44,18 @@ pub enum Family {
     Exec(String),
     /// A service of the OpenAI dialect.
     OpenAi(openai::OpenAi),
+    /// A deployment of Azure's.
+    Azure(azure::Azure),
     /// Anthropic's messages.
     Anthropic,
     /// A model that Ollama runs.
     Ollama,
+    /// A model that a server of llama.cpp runs.
+    Llama,
+    /// `webhook:…`, which posts the prompt to a service of the user's.
+    Webhook,
+    /// A provider that asks the one of the row several times.
+    Turns(Turns),
     /// Any HTTP service.
     Http,
     /// A file with code.
@@ -52,10 +68,14 @@ impl Family {
         matches!(
             self,
             Self::OpenAi(_)
+                | Self::Azure(_)
                 | Self::Anthropic
                 | Self::Ollama
+                | Self::Llama
+                | Self::Webhook
                 | Self::Http
-                | Self::Script(Language::Python, _, _)
+                | Self::Turns(_)
+                | Self::Script(Language::Python | Language::Ruby, _, _)
         )
     }
 }
@@ -87,8 +107,13 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
     if let Some(command) = id.strip_prefix("exec:") {
         return Ok(Family::Exec(command.trim().to_owned()));
     }
-    if let Some(reference) = id.strip_prefix("python:") {
-        return script(Language::Python, reference);
+    if let Some(turns) = Turns::of(id) {
+        return Ok(Family::Turns(turns));
+    }
+    for (prefix, language) in [("python:", Language::Python), ("ruby:", Language::Ruby)] {
+        if let Some(reference) = id.strip_prefix(prefix) {
+            return script(language, reference);
+        }
     }
     let extension = files::extension(id);
     if id.starts_with("file://")
@@ -96,12 +121,22 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
     {
         return match extension.as_str() {
             "py" => script(Language::Python, id),
+            "rb" => script(Language::Ruby, id),
             extension if files::is_javascript(extension) => script(Language::JavaScript, id),
             _ => Err(CallError::NotAProviderFile(id.to_owned())),
         };
     }
     if let Some(found) = openai::OpenAi::parse(id) {
         return found.map(Family::OpenAi);
+    }
+    if let Some(found) = azure::Azure::parse(id) {
+        return found.map(Family::Azure);
+    }
+    if id == "llama" || id.starts_with("llama:") {
+        return Ok(Family::Llama);
+    }
+    if id.strip_prefix("webhook:").is_some_and(|url| url.contains("://")) {
+        return Ok(Family::Webhook);
     }
     if id.starts_with("anthropic:") {
         return match anthropic::unsupported(id) {
@@ -153,12 +188,26 @@ impl Factory {
     }
 }
 
+impl Factory {
+    /// Makes a model of a service.
+    fn service<D: Dialect + 'static>(
+        &self,
+        dialect: D,
+        spec: &ProviderSpec,
+    ) -> Result<Box<dyn Provider>, CallError> {
+        let env = self.workers.env().with(&spec.env);
+        let settings = Settings::new(Arc::clone(&self.workers), &spec.base);
+        Ok(Box::new(Service::new(dialect, env, self.prices()?, settings)))
+    }
+}
+
 impl ProviderFactory for Factory {
     fn make(&self, spec: &ProviderSpec) -> Result<Box<dyn Provider>, CallError> {
         let mut config = spec.config.clone();
         config.insert("basePath".to_owned(), json!(spec.base));
         let options = json!({"id": spec.name(), "config": config, "env": spec.env});
         let env = || self.workers.env().with(&spec.env);
+        let no_model = || CallError::NoModel(spec.id.clone());
         Ok(match family_of(spec)? {
             Family::Echo => Box::new(echo::Echo),
             Family::Sandbox(language) => {
@@ -171,15 +220,18 @@ impl ProviderFactory for Factory {
             Family::Exec(command) => {
                 Box::new(exec::Exec::new(&spec.id, &command, spec.base.clone(), env(), options))
             }
-            Family::OpenAi(model) => Box::new(openai::OpenAiProvider::new(model, env(), self.prices()?)),
-            Family::Anthropic => match anthropic::Anthropic::parse(&spec.id, env(), self.prices()?) {
-                Some(model) => Box::new(model),
-                None => return Err(CallError::NoModel(spec.id.clone())),
-            },
-            Family::Ollama => match ollama::Ollama::parse(&spec.id, env()) {
-                Some(model) => Box::new(model),
-                None => return Err(CallError::NoModel(spec.id.clone())),
-            },
+            Family::OpenAi(model) => self.service(model, spec)?,
+            Family::Azure(deployment) => self.service(deployment, spec)?,
+            Family::Anthropic => {
+                self.service(anthropic::Anthropic::parse(&spec.id).ok_or_else(no_model)?, spec)?
+            }
+            Family::Ollama => self.service(ollama::Ollama::parse(&spec.id).ok_or_else(no_model)?, spec)?,
+            Family::Llama => self.service(llama::Llama::parse(&spec.id).ok_or_else(no_model)?, spec)?,
+            Family::Webhook => {
+                let hook = webhook::Webhook::parse(&spec.id, &spec.config).ok_or_else(no_model)?;
+                self.service(hook, spec)?
+            }
+            Family::Turns(_) => return Err(CallError::OnlyOfTests(spec.id.clone())),
             Family::Http => {
                 let url = spec.config.get("url").and_then(Value::as_str);
                 Box::new(http::Http::new(&spec.id, url, Arc::clone(&self.workers)))
@@ -207,6 +259,11 @@ mod tests {
         assert_eq!(of("ollama:llama3"), Ok(Family::Ollama));
         assert_eq!(of("anthropic:messages:m"), Ok(Family::Anthropic));
         assert_eq!(of("https://host/path"), Ok(Family::Http));
+        assert!(matches!(of("azure:chat:d"), Ok(Family::Azure(_))));
+        assert_eq!(of("llama:m"), Ok(Family::Llama));
+        assert_eq!(of("webhook:http://host/path"), Ok(Family::Webhook));
+        assert!(of("webhook:nowhere").is_err());
+        assert_eq!(of("sequence"), Ok(Family::Turns(Turns::Sequence)));
         assert!(of("http").is_err());
         for id in [
             "openai:image:x",

@@ -1,13 +1,12 @@
 //! Ollama's own API: chat, completion and embeddings of local models.
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::chat;
-use crate::calling::transport::{self, Request};
-use crate::calling::{Call, CallError, Provider};
-use crate::model::{Object, ProviderResponse, TokenUsage};
+use super::service::{self, Dialect};
+use crate::calling::CallError;
+use crate::calling::transport::Request;
+use crate::model::{Object, ProviderResponse};
 use crate::reading::Env;
 
 /// An endpoint of Ollama.
@@ -27,7 +26,6 @@ pub struct Ollama {
     id: String,
     endpoint: Endpoint,
     model: String,
-    env: Env,
 }
 
 /// Settings that are keys of the request. All other settings of models are its `options`.
@@ -64,7 +62,7 @@ const OPTIONS: &[&str] = &[
 
 impl Ollama {
     /// Reads an id like `ollama:chat:llama3.3` or `ollama:llama3.3`, which completes.
-    pub fn parse(id: &str, env: Env) -> Option<Self> {
+    pub fn parse(id: &str) -> Option<Self> {
         let rest = id.strip_prefix("ollama:")?;
         let (kind, model) = rest.split_once(':').unwrap_or(("", rest));
         let (endpoint, model) = match kind {
@@ -74,25 +72,7 @@ impl Ollama {
             // The colon is that of a tag, as in `llama3.3:70b`.
             _ => (Endpoint::Completion, rest),
         };
-        (!model.is_empty()).then(|| Self { id: id.to_owned(), endpoint, model: model.to_owned(), env })
-    }
-
-    fn request(&self, prompt: &str, config: &Object) -> Result<Request, CallError> {
-        let set = config.get("apiBaseUrl").and_then(Value::as_str).map(str::to_owned);
-        let base = set.or_else(|| self.env.get("OLLAMA_BASE_URL"));
-        let base = base.unwrap_or_else(|| "http://localhost:11434".to_owned());
-        let path = match self.endpoint {
-            Endpoint::Chat => "chat",
-            Endpoint::Completion => "generate",
-            Endpoint::Embedding => "embeddings",
-        };
-        let url = format!("{}/api/{path}", base.trim_end_matches('/'));
-        let mut request = Request::json(url, &self.body(prompt, config)?);
-        let key = config.get("apiKey").and_then(Value::as_str).map(str::to_owned);
-        if let Some(key) = key.or_else(|| self.env.get("OLLAMA_API_KEY")).filter(|key| !key.is_empty()) {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        Ok(request)
+        (!model.is_empty()).then(|| Self { id: id.to_owned(), endpoint, model: model.to_owned() })
     }
 
     fn body(&self, prompt: &str, config: &Object) -> Result<Value, CallError> {
@@ -104,32 +84,39 @@ impl Ollama {
         };
         if self.endpoint != Endpoint::Embedding {
             body.insert("stream".to_owned(), json!(false));
-            let set = |key: &&str| Some(((*key).to_owned(), config.get(*key)?.clone()));
-            body.insert("options".to_owned(), Value::Object(OPTIONS.iter().filter_map(set).collect()));
-            body.extend(TOP.iter().filter_map(set));
+            let mut options = Object::new();
+            service::take(&mut options, config, OPTIONS);
+            body.insert("options".to_owned(), Value::Object(options));
+            service::take(&mut body, config, TOP);
         }
-        body.extend(config.get("passthrough").and_then(Value::as_object).cloned().unwrap_or_default());
+        service::lay_over(&mut body, config, "passthrough");
         Ok(Value::Object(body))
-    }
-
-    async fn ask(&self, call: &Call<'_>) -> Result<ProviderResponse, CallError> {
-        let request = self.request(call.prompt, call.config)?;
-        let (value, took) = transport::ask(request, call.config).await?;
-        Ok(ProviderResponse { latency_ms: Some(took), ..read(&value, self.endpoint) })
     }
 }
 
-impl Provider for Ollama {
+impl Dialect for Ollama {
     fn id(&self) -> &str {
         &self.id
     }
 
-    fn is_service(&self) -> bool {
-        true
+    fn request(&self, prompt: &str, config: &Object, env: &Env) -> Result<Request, CallError> {
+        let base = service::text(config, "apiBaseUrl").or_else(|| env.get("OLLAMA_BASE_URL"));
+        let base = base.unwrap_or_else(|| "http://localhost:11434".to_owned());
+        let path = match self.endpoint {
+            Endpoint::Chat => "chat",
+            Endpoint::Completion => "generate",
+            Endpoint::Embedding => "embeddings",
+        };
+        let url = format!("{}/api/{path}", base.trim_end_matches('/'));
+        let request = Request::json(url, &self.body(prompt, config)?);
+        Ok(match service::key(config, env, &["OLLAMA_API_KEY"]) {
+            Some(key) => request.header("authorization", format!("Bearer {key}")),
+            None => request,
+        })
     }
 
-    fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
-        async move { self.ask(call).await.unwrap_or_else(ProviderResponse::failed) }.boxed()
+    fn read(&self, reply: &Value, _config: &Object) -> ProviderResponse {
+        read(reply, self.endpoint)
     }
 }
 
@@ -142,24 +129,13 @@ fn read(value: &Value, endpoint: Endpoint) -> ProviderResponse {
         Endpoint::Completion => value.get("response"),
         Endpoint::Embedding => value.get("embedding"),
     };
-    let Some(output) = output else {
-        return ProviderResponse::failed(format!("the answer has no output: {value}"));
-    };
+    let Some(output) = output else { return service::no_output(value) };
     let count = |key: &str| value.get(key).and_then(Value::as_f64);
-    let (prompt, completion) = (count("prompt_eval_count"), count("eval_count"));
     ProviderResponse {
         output: Some(output.clone()),
         finish_reason: value.get("done_reason").and_then(Value::as_str).map(str::to_lowercase),
         cached: Some(false),
-        // A model that runs here has no price.
-        cost: Some(0.0),
-        token_usage: Some(TokenUsage {
-            total: prompt.zip(completion).map(|(prompt, completion)| prompt + completion),
-            prompt,
-            completion,
-            num_requests: Some(1.0),
-            ..TokenUsage::default()
-        }),
+        token_usage: Some(service::usage(None, count("prompt_eval_count"), count("eval_count"))),
         raw: Some(value.clone()),
         ..ProviderResponse::default()
     }
@@ -169,9 +145,10 @@ fn read(value: &Value, endpoint: Endpoint) -> ProviderResponse {
 mod tests {
     use super::*;
 
-    fn model(id: &str) -> Ollama {
+    fn request(id: &str, config: &Object) -> Request {
         let env = json!({"OLLAMA_BASE_URL": "http://host:11434/"});
-        Ollama::parse(id, Env::new(env.as_object().unwrap().clone())).unwrap()
+        let env = Env::new(env.as_object().unwrap().clone());
+        Ollama::parse(id).unwrap().request("hi", config, &env).unwrap()
     }
 
     #[test]
@@ -179,18 +156,18 @@ mod tests {
         let config =
             json!({"num_predict": 5, "top_k": 2, "keep_alive": "1m", "label": "x", "passthrough": {"a": 1}});
         let config = config.as_object().unwrap();
-        let chat = model("ollama:chat:llama3.3:70b").request("hi", config).unwrap();
+        let chat = request("ollama:chat:llama3.3:70b", config);
         assert_eq!(chat.url, "http://host:11434/api/chat");
         let expected = json!({
             "model": "llama3.3:70b", "messages": [{"role": "user", "content": "hi"}], "stream": false,
             "options": {"num_predict": 5, "top_k": 2}, "keep_alive": "1m", "a": 1,
         });
         assert_eq!(serde_json::from_str::<Value>(&chat.body.unwrap()).unwrap(), expected);
-        let completion = model("ollama:llama3.3:70b").request("hi", &Object::new()).unwrap();
+        let completion = request("ollama:llama3.3:70b", &Object::new());
         assert_eq!(completion.url, "http://host:11434/api/generate");
         let expected = json!({"model": "llama3.3:70b", "prompt": "hi", "stream": false, "options": {}});
         assert_eq!(serde_json::from_str::<Value>(&completion.body.unwrap()).unwrap(), expected);
-        let embedding = model("ollama:embeddings:nomic").request("hi", config).unwrap();
+        let embedding = request("ollama:embeddings:nomic", config);
         assert_eq!(embedding.url, "http://host:11434/api/embeddings");
     }
 

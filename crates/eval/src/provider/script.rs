@@ -1,6 +1,6 @@
 //! Providers that are functions or classes of the user's files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::calling::{Call, Provider};
+use super::settings;
+use crate::calling::{Call, CallError, Provider};
 use crate::model::{Object, ProviderResponse};
 use crate::reading::files;
 use crate::script::{EntryPoint, Language, ScriptCall, Workers};
@@ -46,9 +47,15 @@ impl Provider for Script {
     }
 
     fn shown_as(&self) -> BoxFuture<'_, Option<String>> {
-        if self.file.language == Language::Python {
-            let (path, name) = files::split_name(self.id.strip_prefix("python:").unwrap_or(&self.id));
-            let name = format!("python:{path}:{}", name.unwrap_or("default"));
+        let kind = match self.file.language {
+            Language::Python => Some("python"),
+            Language::Ruby => Some("ruby"),
+            Language::JavaScript => None,
+        };
+        if let Some(kind) = kind {
+            let bare = self.id.strip_prefix(kind).and_then(|rest| rest.strip_prefix(':'));
+            let (path, name) = files::split_name(bare.unwrap_or(&self.id));
+            let name = format!("{kind}:{path}:{}", name.unwrap_or("default"));
             return std::future::ready(Some(name)).boxed();
         }
         let entry = EntryPoint::Provider {
@@ -64,6 +71,14 @@ impl Provider for Script {
             id.as_str().map(str::to_owned).filter(|id| !id.is_empty())
         }
         .boxed()
+    }
+
+    fn settled<'a>(&'a self, config: &'a Object) -> BoxFuture<'a, Result<Option<Object>, CallError>> {
+        let base = self.options.pointer("/config/basePath").and_then(Value::as_str).unwrap_or_default();
+        // JavaScript reads its files itself.
+        let loads = self.file.language != Language::JavaScript;
+        let loaded = loads.then(|| settings::data(config, Path::new(base))).transpose();
+        std::future::ready(loaded.map(Option::flatten)).boxed()
     }
 
     /// Templates in the configuration belong to the script, which gets the variables as well.
@@ -90,8 +105,8 @@ impl Provider for Script {
 
 impl Script {
     /// Returns the name of a method in the file's language.
-    fn named(&self, python: &'static str, javascript: &'static str) -> &'static str {
-        if self.file.language == Language::Python { python } else { javascript }
+    fn named(&self, snake_case: &'static str, camel_case: &'static str) -> &'static str {
+        if self.file.language == Language::JavaScript { camel_case } else { snake_case }
     }
 
     /// Calls a method with the prompt and, for moderators, the answer to it.
@@ -118,7 +133,12 @@ impl Script {
             time_limit: setting("timeout")
                 .and_then(Value::as_f64)
                 .map_or(Duration::from_secs(300), |ms| Duration::from_secs_f64(ms / 1000.0)),
-            interpreter: setting("pythonExecutable").and_then(Value::as_str).map(str::to_owned),
+            interpreter: setting(match self.file.language {
+                Language::Ruby => "rubyExecutable",
+                Language::Python | Language::JavaScript => "pythonExecutable",
+            })
+            .and_then(Value::as_str)
+            .map(str::to_owned),
             isolated: setting("isolation").and_then(Value::as_str) == Some("process"),
             ..ScriptCall::new(self.file.language, entry, vec![json!(call.prompt), second, options])
         };

@@ -43,6 +43,11 @@ impl Env {
         }
     }
 
+    /// Whether a switch is on: in the configuration, or in the process's environment where that says nothing.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| means_on(&value))
+    }
+
     /// Returns all variables: the process's, with the configuration's over them.
     pub fn all(&self) -> Object {
         let mut all: Object = std::env::vars().map(|(key, value)| (key, json!(value))).collect();
@@ -151,8 +156,11 @@ pub fn for_templates(config: &Object) -> Object {
 
 /// Whether a switch of the environment is on.
 pub fn is_on(name: &str) -> bool {
-    std::env::var(name)
-        .is_ok_and(|value| matches!(value.to_lowercase().as_str(), "1" | "true" | "yes" | "yup" | "yeppers"))
+    std::env::var(name).is_ok_and(|value| means_on(&value))
+}
+
+fn means_on(value: &str) -> bool {
+    matches!(value.to_lowercase().as_str(), "1" | "true" | "yes" | "yup" | "yeppers")
 }
 
 /// Whether a switch of the environment is off.

@@ -51,16 +51,19 @@ fn apply(row: &mut Row, mut verdict: GradingResult, assertion: &Assertion) {
         return;
     }
     let Some(whole) = &mut row.grading_result else { return };
+    if !verdict.pass {
+        // What a model says of the answer also stands before the reason of a check that failed.
+        if row.success || assertion.kind == "select-best" {
+            whole.reason.clone_from(&verdict.reason);
+        }
+        row.score = verdict.score;
+        whole.score = verdict.score;
+    }
     if !verdict.pass && row.success {
         row.success = false;
         row.failure_reason = Failure::Assertion;
         row.error = Some(verdict.reason.clone());
         whole.pass = false;
-        whole.reason.clone_from(&verdict.reason);
-    }
-    if !verdict.pass {
-        row.score = verdict.score;
-        whole.score = verdict.score;
     }
     whole.component_results.get_or_insert_with(Vec::new).push(verdict);
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use crate::calling::CallError;
 use crate::config::hooks::HookError;
 use crate::reading::diagnostic::Diagnostic;
-use crate::reading::references::ReferenceError;
 use crate::script::ScriptError;
 use crate::store::StoreError;
 use crate::template::TemplateError;
@@ -64,9 +63,6 @@ pub(super) enum RowError {
     Script(#[from] ScriptError),
     #[error(transparent)]
     Call(#[from] CallError),
-    /// A file that a setting of the provider names could not be read.
-    #[error(transparent)]
-    Reference(#[from] ReferenceError),
     /// The function of a variable raised, or could not be called.
     #[error("the variable `{name}`: {error}")]
     Variable { name: String, error: ScriptError },

@@ -13,9 +13,9 @@ use crate::calling::spec::{self, ProviderSpec};
 use crate::config::prompts::{self, Prompt};
 use crate::config::test_cases;
 use crate::model::{Column, Object, TestCase};
-use crate::reading::env::is_on;
 use crate::reading::files;
 use crate::reading::node::Node;
+use crate::script::Workers;
 
 /// A provider with a prompt, by their indices in the suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,8 +96,10 @@ pub fn rows(
     providers: &[ProviderSpec],
     all: &[Prompt],
     repeat: usize,
-    base: &Path,
+    workers: &Workers,
 ) -> Result<Vec<Plan>, RunError> {
+    let base = workers.base();
+    let all_whole = workers.env().is_on("PROMPTFOO_DISABLE_VAR_EXPANSION");
     let mut rows = Vec::new();
     let mut test_idx = 0;
     for (number, test) in tests.into_iter().enumerate() {
@@ -119,8 +121,7 @@ pub fn rows(
                 && (wanted_prompts.is_empty()
                     || wanted_prompts.iter().any(|entry| prompts::is_meant(&all[column.prompt], entry)))
         };
-        let whole = test_cases::option(&test, "disableVarExpansion") == Some(&json!(true))
-            || is_on("PROMPTFOO_DISABLE_VAR_EXPANSION");
+        let whole = test_cases::option(&test, "disableVarExpansion") == Some(&json!(true)) || all_whole;
         let vars = test
             .get("vars")
             .and_then(Value::as_object)
@@ -245,7 +246,7 @@ fn load(path: &Path) -> Result<String, String> {
             let node = Node::parse(&text, &path.into()).map_err(|finding| finding.to_string())?;
             Ok(node.to_value().to_string())
         }
-        _ => Ok(text.trim().to_owned()),
+        _ => Ok(text.trim_start_matches('\u{feff}').trim().to_owned()),
     }
 }
 

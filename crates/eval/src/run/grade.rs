@@ -9,7 +9,6 @@ use crate::assertion::registry;
 use crate::grading::aggregate::Aggregate;
 use crate::grading::{Grader, GradingContext, RowId};
 use crate::model::{Assertion, GradingResult, Object, ProviderResponse, Row};
-use crate::reading::env::is_on;
 use crate::reading::files;
 use crate::reading::node::Node;
 use crate::script::transform;
@@ -42,13 +41,18 @@ pub async fn grade(
     }
     provider.insert("config".to_owned(), Value::Object(spec.config.clone()));
     let shared = RowContext { run, plan, prompt, vars, response, latency_ms: row.latency_ms, provider };
-    let mut row_total = Aggregate::new(plan.case().threshold);
-    let short = is_on("PROMPTFOO_SHORT_CIRCUIT_TEST_FAILURES");
-    for assertion in &plan.case().assertions {
+    let assertions = &plan.case().assertions;
+    let later =
+        |assertion: &Assertion| matches!(assertion.kind.as_str(), "select-best" | "max-score" | "human");
+    let threshold = plan.case().threshold;
+    // Where all that there is comes later, there is no score yet.
+    let mut row_total = match !assertions.is_empty() && assertions.iter().all(later) {
+        true => Aggregate::of_set(threshold),
+        false => Aggregate::new(threshold),
+    };
+    let short = run.workers.env().is_on("PROMPTFOO_SHORT_CIRCUIT_TEST_FAILURES");
+    for assertion in assertions.iter().filter(|assertion| !later(assertion)) {
         let weight = assertion.weight();
-        if matches!(assertion.kind.as_str(), "select-best" | "max-score" | "human") {
-            continue;
-        }
         let metric = shared.metric(assertion);
         if assertion.kind == "assert-set" {
             let mut set = Aggregate::of_set(assertion.threshold);
@@ -72,11 +76,7 @@ pub async fn grade(
             }
         }
     }
-    let mut result = row_total.result();
-    if !plan.case().assertions.is_empty() && result.component_results.as_ref().is_some_and(Vec::is_empty) {
-        // All that there is compares rows, which comes later.
-        result.score = 0.0;
-    }
+    let result = row_total.result();
     match &plan.case().scoring_function {
         Some(function) => shared.scored(function, result).await,
         None => result,
@@ -155,6 +155,7 @@ impl RowContext<'_> {
             workers: &self.run.workers,
             sandboxes: &self.run.sandboxes,
             models: &self.run.models,
+            fallback: self.run.fallback.as_ref(),
         };
         let mut result = match grader {
             Grader::Pure(decide) => decide(&cx),

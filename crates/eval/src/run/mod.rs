@@ -11,6 +11,7 @@ mod observe;
 mod prompt;
 mod row;
 mod totals;
+mod turns;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,12 +22,12 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::calling::answers::Answers;
-use crate::calling::spec::ProviderSpec;
+use crate::calling::spec::{ProviderSpec, Turns};
 use crate::calling::{Models, Provider};
 use crate::config::{Prompt, Suite, test_cases};
 use crate::model::{Column, Evaluation, Object, TestCase};
 use crate::provider::Factory;
-use crate::reading::env::{is_off, is_on};
+use crate::reading::env::is_off;
 use crate::sandboxes::Sandboxes;
 use crate::script::Workers;
 use crate::store;
@@ -109,14 +110,16 @@ pub struct Run {
     memory: Memory,
     deadline: Option<Instant>,
     hooks: Hooks,
+    /// The provider of the default test, which also grades.
+    fallback: Option<Value>,
 }
 
 impl Run {
     fn switches(&self, test: &TestCase) -> Switches {
         Switches {
-            no_templates: is_on("PROMPTFOO_DISABLE_TEMPLATING")
+            no_templates: self.workers.env().is_on("PROMPTFOO_DISABLE_TEMPLATING")
                 || test.options.get("disableTemplating") == Some(&json!(true)),
-            no_json_escape: is_on("PROMPTFOO_DISABLE_JSON_AUTOESCAPE"),
+            no_json_escape: self.workers.env().is_on("PROMPTFOO_DISABLE_JSON_AUTOESCAPE"),
         }
     }
 }
@@ -138,6 +141,7 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
     let hooks = Hooks::new(&suite.extensions, &suite.workers, Arc::clone(&control.observer))?;
     hooks.before_all(&mut suite).await?;
     let remembered = hooks.remembered(&suite);
+    let fallback = fallback(&suite);
     let Expansion { columns, plans, vars, conversations } = expand(&mut suite, &mut options)?;
     let factory = Factory::new(Arc::clone(&suite.workers), Arc::clone(&suite.sandboxes));
     let models = Models::new(Box::new(factory), Answers::new(options.cache, suite.workers.env()));
@@ -180,6 +184,7 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
         memory,
         deadline,
         hooks,
+        fallback,
     });
     let observer = Arc::clone(&control.observer);
     observer.begun(plans.len(), run.options.concurrency, &run.id);
@@ -205,6 +210,14 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
     Ok(Outcome { evaluation, rows, end, after })
 }
 
+/// The provider of the default test, unless it only asks others.
+fn fallback(suite: &Suite) -> Option<Value> {
+    let named = suite.default_test.get("provider")?;
+    let spec = ProviderSpec::of_test(named, suite.workers.base());
+    let asks_others = spec.is_some_and(|spec| Turns::of(&spec.id).is_some());
+    (!asks_others && !named.is_null()).then(|| named.clone())
+}
+
 /// The options that result files show: those of the command line, and how many rows ran at a time.
 fn shown_options(options: &RunOptions) -> Value {
     let mut shown = options.shown.as_object().cloned().unwrap_or_default();
@@ -228,7 +241,7 @@ fn expand(suite: &mut Suite, options: &mut RunOptions) -> Result<Expansion, RunE
     let tests: Vec<Object> = tests.map(|test| test_cases::merge(&default, test)).collect();
     let columns = expand::columns(&suite.providers, &suite.prompts);
     let conversations = suite.prompts.iter().any(|prompt| prompt.raw.contains("_conversation"))
-        && !is_on("PROMPTFOO_DISABLE_CONVERSATION_VAR");
+        && !suite.workers.env().is_on("PROMPTFOO_DISABLE_CONVERSATION_VAR");
     let stored = tests.iter().any(|test| {
         test_cases::option(test, "storeOutputAs").is_some()
             || test_cases::option(test, "runSerially") == Some(&json!(true))
@@ -238,8 +251,8 @@ fn expand(suite: &mut Suite, options: &mut RunOptions) -> Result<Expansion, RunE
         options.concurrency = 1;
     }
     let vars = totals::variable_names(&tests);
-    let base = suite.workers.base();
-    let plans = expand::rows(tests, &columns, &suite.providers, &suite.prompts, options.repeat, base)?;
+    let workers = &suite.workers;
+    let plans = expand::rows(tests, &columns, &suite.providers, &suite.prompts, options.repeat, workers)?;
     Ok(Expansion { columns, plans, vars, conversations })
 }
 

@@ -14,6 +14,8 @@ use super::RunError;
 pub trait Observer: Send + Sync {
     /// The run begins, with this many rows to do, and at most `concurrency` of them at a time.
     fn begun(&self, _rows: usize, _concurrency: usize, _id: &str) {}
+    /// A row begins. `_about` names its column and its test.
+    fn row_started(&self, _about: &dyn Fn() -> String) {}
     /// A row has finished. Rows finish in any order.
     fn row_finished(&self, _passed: bool) {}
     /// The run was interrupted, and waits for the rows in flight.

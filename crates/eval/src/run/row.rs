@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::error::RowError;
 use super::expand::{Plan, SharedTest};
-use super::{Run, grade, prompt as prompts};
-use crate::calling::{Call, Role};
+use super::{Run, grade, prompt as prompts, turns};
+use crate::calling::spec::ProviderSpec;
+use crate::calling::{Call, Provider, Role};
 use crate::grading::aggregate::{add_tokens, zero_usage};
 use crate::model::{
-    Failure, GradingResult, Object, PromptText, ProviderName, ProviderResponse, Row, TokenUsage,
+    Failure, GradingResult, Object, PromptText, ProviderName, ProviderResponse, Row, TokenUsage, about,
 };
-use crate::reading::references;
 use crate::script::transform;
 use crate::template::prompt;
 
@@ -55,6 +55,13 @@ async fn between_hooks(run: &Run, plan: &Plan) -> Row {
         Err(_) => fail(&mut row, format!("the row took longer than {} ms", limit.as_millis())),
     }
     row
+}
+
+/// Returns the names of a row's column and test.
+pub fn name(run: &Run, plan: &Plan) -> String {
+    let spec = &run.providers[run.columns[plan.prompt_idx].provider].0;
+    let description = plan.test.raw().get("description").and_then(Value::as_str);
+    format!("[{}] {}", spec.name(), about(description, &plan.vars, plan.test_idx))
 }
 
 /// A row that could not be run.
@@ -102,7 +109,8 @@ async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
     let vars = variables(run, plan, row).await?;
     let (rendered, own) = render(run, plan, &vars).await?;
     row.prompt.raw.clone_from(&rendered);
-    let config = configuration(run, plan, &vars, own)?;
+    let (spec, provider) = &run.providers[run.columns[plan.prompt_idx].provider];
+    let config = configuration(run, plan, (spec, &**provider), &vars, own)?;
     let mut response = answer(run, plan, row, &rendered, &vars, &config).await?;
     transform_output(run, plan, &rendered, &vars, &mut response).await?;
     let column = run.columns[plan.prompt_idx];
@@ -167,11 +175,15 @@ fn prompt_config(run: &Run, plan: &Plan) -> Object {
     config
 }
 
-/// The configuration of the provider, with that of the prompt merged over it, then the options of the test, then what the prompt's
+/// Returns the configuration of a provider, with that of the prompt merged over it, then the options of the test, then what the prompt's
 /// function gave.
-fn configuration(run: &Run, plan: &Plan, vars: &Object, mut own: Object) -> Result<Object, RowError> {
-    let column = run.columns[plan.prompt_idx];
-    let (spec, provider) = &run.providers[column.provider];
+pub fn configuration(
+    run: &Run,
+    plan: &Plan,
+    (spec, provider): (&ProviderSpec, &dyn Provider),
+    vars: &Object,
+    mut own: Object,
+) -> Result<Object, RowError> {
     let mut merged = spec.config.clone();
     let options = prompt_config(run, plan);
     merged.extend(options.into_iter().filter(|(key, _)| !OWN_OPTIONS.contains(&key.as_str())));
@@ -181,9 +193,6 @@ fn configuration(run: &Run, plan: &Plan, vars: &Object, mut own: Object) -> Resu
     }
     let Value::Object(mut config) = merged else { return Ok(own) };
     config.append(&mut own);
-    if provider.is_service() {
-        references::resolve_all(&mut config, &spec.base)?;
-    }
     Ok(config)
 }
 
@@ -207,9 +216,14 @@ async fn answer(
     row.latency_ms = response.latency_ms.unwrap_or(latency);
     row.cost = response.charge();
     row.metadata.extend(response.metadata.clone().unwrap_or_default());
+    let session = response.session_id.clone().map(Value::String).or_else(|| vars.get("sessionId").cloned());
+    if let Some(session) = session.filter(|_| !row.metadata.contains_key("sessionIds")) {
+        row.metadata.entry("sessionId").or_insert(session);
+    }
     let mut usage = zero_usage();
     add_tokens(&mut usage, response.token_usage.as_ref().unwrap_or(&TokenUsage::default()));
-    if response.token_usage.is_none() {
+    // A request that counts no tokens counts nowhere but in the sums of its column.
+    if response.token_usage.as_ref().is_some_and(|usage| usage.num_requests.is_none()) {
         usage.num_requests = Some(1.0);
     }
     row.token_usage = Some(usage);
@@ -283,13 +297,14 @@ async fn call(
 ) -> (ProviderResponse, f64) {
     let column = run.columns[plan.prompt_idx];
     let provider = &*run.providers[column.provider].1;
+    let other = plan.test.raw().get("provider").filter(|other| !other.is_null());
     let label = &run.prompts[column.prompt].label;
     let step = format!("test-{}-prompt-{}-repeat-{}", plan.test_idx, plan.prompt_idx, plan.repeat);
     let mut vars = vars.clone();
     vars.insert("__evalId".to_owned(), json!(run.id));
     vars.insert("__evalStepId".to_owned(), json!(step));
     vars.insert("__repeatIndex".to_owned(), json!(plan.repeat));
-    let context = if provider.id() == "echo" {
+    let context = if provider.id() == "echo" && other.is_none() {
         Value::Null
     } else {
         json!({
@@ -300,6 +315,10 @@ async fn call(
     };
     let call = Call { prompt: rendered, vars: &vars, config, context: &context };
     let started = Instant::now();
-    let response = run.models.call(provider, Role::Text, &call, plan.repeat).await;
+    let other = other.and_then(|other| ProviderSpec::of_test(other, run.workers.base()));
+    let response = match other {
+        Some(other) => turns::instead(run, plan, &other, &call).await,
+        None => run.models.call(provider, Role::Text, &call, plan.repeat).await,
+    };
     (response, started.elapsed().as_millis() as f64)
 }

@@ -33,6 +33,8 @@ pub struct Tally {
     asserts_failed: usize,
     named: Vec<Named>,
     described: bool,
+    /// Whether there was an answer that says nothing of its tokens.
+    uncounted: bool,
 }
 
 /// A named score of a row.
@@ -72,6 +74,7 @@ impl From<&Row> for Tally {
             asserts_failed: components().count() - passed,
             named: scores.collect(),
             described: row.description.is_some(),
+            uncounted: row.response.as_ref().is_some_and(|response| response.token_usage.is_none()),
         }
     }
 }
@@ -109,6 +112,10 @@ pub fn add_up(evaluation: &mut Evaluation, tallies: &Tallies, derived: &[Derived
         if let Some(usage) = &tally.token_usage {
             add_tokens(&mut metrics.token_usage, usage);
             add_tokens(&mut stats.token_usage, usage);
+        }
+        if tally.uncounted {
+            let requests = &mut metrics.token_usage.num_requests;
+            *requests = Some(requests.unwrap_or(0.0) + 1.0);
         }
         metrics.assert_pass_count += tally.asserts_passed;
         metrics.assert_fail_count += tally.asserts_failed;

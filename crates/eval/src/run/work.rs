@@ -31,6 +31,7 @@ pub async fn work(
     loop {
         while !paused && running.len() < run.options.concurrency.max(1) {
             let Some(plan) = plans.next() else { break };
+            control.observer.row_started(&|| row::name(run, &plan));
             let run = Arc::clone(run);
             let own = plan.clone();
             let task = running.spawn(async move {

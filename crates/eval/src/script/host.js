@@ -42,6 +42,56 @@ async function load(file) {
   return exports
 }
 
+const configurations = new Map()
+
+/** What a configuration's file exports, or what the function that it exports returns. */
+async function configuration(file) {
+  const exports = await load(file)
+  const { version } = modules.get(file)
+  let known = configurations.get(file)
+  if (known?.version !== version) {
+    const found = main(exports)
+    known = { version, value: await (typeof found === 'function' ? found() : found) }
+    configurations.set(file, known)
+  }
+  return known.value
+}
+
+/** A configuration without its functions and providers: each is the reference by which it can be called. */
+function written(value, at, file) {
+  const reference = `file://${file}:@${at.join('.')}`
+  if (typeof value === 'function') {
+    return at[0] === 'providers' && at.length === 2 ? { id: reference, label: value.label ?? `custom-function-${at[1]}` } : reference
+  }
+  if (value === null || typeof value !== 'object') return value
+  if (typeof value.callApi === 'function') {
+    return at.at(-1) === 'provider' ? reference : { id: reference, label: value.label ?? (typeof value.id === 'function' ? value.id() : value.id) }
+  }
+  if (Array.isArray(value)) return value.map((each, index) => written(each, [...at, index], file))
+  if (typeof value.toJSON === 'function') return value
+  const { function: prompt, ...rest } = value
+  const whole = typeof prompt === 'function' && at[0] === 'prompts' ? { ...rest, raw: prompt, label: rest.label ?? prompt.name } : value
+  const entries = Object.entries(whole).map(([key, each]) => {
+    const place = whole !== value && key === 'raw' ? 'function' : key
+    return [key, written(each, [...at, place], file)]
+  })
+  return Object.fromEntries(entries)
+}
+
+async function readConfiguration({ path: file }) {
+  const value = await configuration(file)
+  if (value === null || typeof value !== 'object' || Array.isArray(value)) {
+    throw new Error(`${file} must export a configuration: an object, or a function that returns one`)
+  }
+  return written(value, [], file)
+}
+
+/** The function or provider that a reference means, or the export of a name. */
+async function referred(file, exports, name) {
+  if (!name.startsWith('@')) return named(exports, name)
+  return name.slice(1).split('.').reduce((value, key) => value?.[key], await configuration(file))
+}
+
 /** An export by name, also of a CommonJS module, or undefined. */
 function named(exports, name) {
   return exports[name] ?? exports.default?.[name] ?? exports.default?.default?.[name]
@@ -55,9 +105,9 @@ function main(exports) {
 
 async function callFunction({ path: file, name, default: defaults, arguments: given }) {
   const exports = await load(file)
-  let found = name ? named(exports, name) : main(exports)
+  let found = name ? await referred(file, exports, name) : main(exports)
   // A module that is one function answers to any name: `file://hook.js:extensionHook` with `module.exports = extensionHook`.
-  if (name && typeof found !== 'function') found = main(exports)
+  if (name && typeof found !== 'function' && !name.startsWith('@')) found = main(exports)
   if (!name && typeof found !== 'function') {
     const fallback = defaults.map((each) => named(exports, each)).find((each) => typeof each === 'function')
     // A file of nothing but data is its own answer where no function is expected.
@@ -76,7 +126,7 @@ async function provided({ path: file, name, default: method, options }) {
   const key = JSON.stringify([file, modules.get(file).version, name ?? null, options])
   let found = providers.get(key)
   if (found) return found
-  found = name ? named(exports, name) : main(exports)
+  found = name ? await referred(file, exports, name) : main(exports)
   if (!name && typeof found !== 'function' && typeof found?.[method] !== 'function') found = named(exports, method)
   if (typeof found === 'function' && (/^class\b/.test(String(found)) || found.prototype?.callApi)) {
     found = new found(options)
@@ -116,7 +166,7 @@ async function callInline({ code, parameters, arguments: given }) {
   return body(...given, createRequire(path.join(process.cwd(), 'inline.js')))
 }
 
-const operations = { function: callFunction, provider: callProvider, inline: callInline }
+const operations = { function: callFunction, provider: callProvider, inline: callInline, configuration: readConfiguration }
 
 /** Scripts know a provider's id as a method. */
 function revive(given) {

@@ -15,19 +15,26 @@ module EvaluatorsHost
   def self.loaded(path)
     text = File.binread(path)
     known = LOADED[path]
-    return known[1] if known && known[0] == text
+    return known[1..] if known && known[0] == text
 
+    directory = File.dirname(File.absolute_path(path))
+    $LOAD_PATH.unshift(directory) unless $LOAD_PATH.include?(directory)
     space = Module.new
     load(path, space)
     receiver = Object.new.extend(space)
-    LOADED[path] = [text, receiver]
-    receiver
+    LOADED[path] = [text, receiver, space]
+    [receiver, space]
   rescue Errno::ENOENT, Errno::EACCES
     raise NotFound, "cannot read #{path}"
   end
 
   def self.function(call)
-    receiver = loaded(call['path'])
+    receiver, space = loaded(call['path'])
+    owner, _, method = call['name'].to_s.rpartition('.')
+    if !owner.empty? && space.const_defined?(owner)
+      found = space.const_get(owner)
+      return found.method(method) if found.respond_to?(method)
+    end
     names = call['name'] ? [call['name']] : call['default']
     name = names.find { |each| receiver.respond_to?(each, true) }
     raise NotFound, "#{call['path']} has no function `#{names.join('` or `')}`" unless name
@@ -44,10 +51,18 @@ module EvaluatorsHost
     end
   end
 
+  # Providers get `(prompt, options, context)`, and those that only measure a text `(prompt, options)`.
+  def self.arguments(call)
+    return call['arguments'] if call['op'] != 'provider' || call['default'] == ['call_moderation_api']
+
+    prompt, context, options = call['arguments']
+    call['default'] == ['call_api'] ? [prompt, options, context] : [prompt, options]
+  end
+
   def self.answer(line)
     call = JSON.parse(line)
     called = call['op'] == 'inline' ? inline(call) : function(call)
-    JSON.generate({ value: called.call(*call['arguments']) })
+    JSON.generate({ value: called.call(*arguments(call)) })
   rescue NotFound => error
     JSON.generate({ error: { kind: 'not_found', message: error.message } })
   rescue Interrupt

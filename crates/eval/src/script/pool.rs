@@ -104,6 +104,9 @@ fn request(call: &ScriptCall) -> Value {
                 "op": "provider", "path": path, "name": name, "default": default, "options": options, "arguments": arguments
             }),
         },
+        EntryPoint::Configuration { path } => {
+            json!({"op": "configuration", "path": path, "arguments": arguments})
+        }
         EntryPoint::Inline { code, parameters } => {
             json!({"op": "inline", "code": code, "parameters": parameters, "arguments": arguments})
         }

@@ -1,5 +1,7 @@
 //! Any HTTP service: the request is described, the answer is taken out by an expression.
 
+mod body;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::settings;
 use crate::calling::transport::{self, Request};
 use crate::calling::{Call, CallError, Provider};
 use crate::javascript::{self, JavaScriptError};
@@ -15,6 +18,7 @@ use crate::script::inline::inline_body;
 use crate::script::{ScriptError, Workers};
 use crate::template::value::to_text;
 use crate::template::{TemplateError, Templates};
+use body::{fill, has_json_body, object_of};
 
 /// Reason why a service gave no answer, or one that could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +41,8 @@ enum HttpError {
     Status { status: u16, start: String },
     #[error("`transformRequest` failed: {0}")]
     RequestTransform(JavaScriptError),
+    #[error("`sessionParser` failed: {0}")]
+    Session(JavaScriptError),
     #[error("`transformResponse` failed: {0}")]
     Transform(JavaScriptError),
     #[error("`transformResponse` gave nothing for: {0}")]
@@ -64,14 +70,18 @@ impl Http {
         let config = call.config;
         let mut vars = call.vars.clone();
         vars.insert("prompt".to_owned(), json!(call.prompt));
-        let templates = Templates::new(self.workers.env().own().clone());
+        // A session that the client names begins with each row.
+        if config.get("sessionSource").and_then(Value::as_str) == Some("client") {
+            vars.entry("sessionId").or_insert_with(|| json!(uuid::Uuid::new_v4().to_string()));
+        }
+        let templates = Templates::new(self.workers.env().own().clone()).with_base(self.workers.base());
         let given = vars.clone();
         let render = |text: &str| templates.render(text, &given);
-        // What stands for the prompt in the body; an object is laid over the body.
+        // An object is laid over a body of JSON, which is then sent as it is written. Everything else stands for the prompt.
         let mut over = None;
         if let Some(code) = config.get("transformRequest").and_then(Value::as_str) {
             match self.sent(code, call).await? {
-                Value::Object(map) => over = Some(map),
+                Value::Object(map) if has_json_body(config) => over = Some(map),
                 other => drop(vars.insert("prompt".to_owned(), other)),
             }
         }
@@ -79,12 +89,14 @@ impl Http {
             Some(raw) => from_text(raw, &vars, config, self.workers.base(), &templates)?,
             None => {
                 let url = config.get("url").and_then(Value::as_str).unwrap_or(&self.id);
-                let mut body = config.get("body").map(|body| fill(body, &vars, &templates)).transpose()?;
-                if let Some(over) = over {
-                    let mut whole = body.and_then(|body| body.as_object().cloned()).unwrap_or_default();
-                    whole.extend(over);
-                    body = Some(Value::Object(whole));
-                }
+                let body = match over {
+                    Some(over) => {
+                        let mut whole = object_of(config.get("body"));
+                        whole.extend(over);
+                        Some(Value::Object(whole))
+                    }
+                    None => config.get("body").map(|body| fill(body, &vars, &templates)).transpose()?,
+                };
                 let method = config.get("method").and_then(Value::as_str).unwrap_or("GET").to_uppercase();
                 // A request to read has no body.
                 let body = body.filter(|_| method != "GET");
@@ -98,24 +110,25 @@ impl Http {
                     request = request.header(&name.to_lowercase(), render(&to_text(value))?);
                 }
                 if let Some(query) = config.get("queryParams").and_then(Value::as_object) {
-                    let mut url = reqwest::Url::parse(&request.url).map_err(|error| HttpError::Url {
-                        url: request.url.clone(),
-                        reason: error.to_string(),
-                    })?;
-                    for (name, value) in query {
-                        url.query_pairs_mut().append_pair(name, &render(&to_text(value))?);
-                    }
-                    request.url = url.into();
+                    let parameters = query
+                        .iter()
+                        .map(|(name, value)| Ok((name.clone(), render(&to_text(value))?)))
+                        .collect::<Result<Vec<_>, TemplateError>>()?;
+                    request.url = with_query(&request.url, parameters)?;
                 }
                 request
             }
         };
-        let request = authorized(request, config);
+        let request = authorized(request, config)?;
         let started = std::time::Instant::now();
         let reply = transport::send(&request).await?;
         let took = started.elapsed().as_millis() as f64;
         let parsed = serde_json::from_str::<Value>(&reply.text).ok();
         let good = match config.get("validateStatus").and_then(Value::as_str) {
+            Some(code) if code.starts_with("file://") => {
+                let arguments = vec![json!(reply.status)];
+                self.workers.invoke(code, &["validate_status"], arguments).await? == json!(true)
+            }
             Some(code) => {
                 let function = if code.contains("=>") {
                     format!("({code})")
@@ -146,6 +159,10 @@ impl Http {
                 ..ProviderResponse::default()
             },
         };
+        if let Some(code) = config.get("sessionParser").and_then(Value::as_str) {
+            let body = serde_json::from_str(&reply.text).unwrap_or_else(|_| json!(reply.text));
+            response.session_id = self.session(code, &headers, body).await?;
+        }
         let about = json!({"status": reply.status, "headers": headers});
         response.metadata.get_or_insert_default().entry("http").or_insert(about);
         response.raw.get_or_insert_with(|| json!(reply.text));
@@ -173,6 +190,21 @@ impl Http {
     }
 }
 
+impl Http {
+    /// Returns the session that `sessionParser` finds in a reply: an expression over `data`, or a file.
+    async fn session(&self, code: &str, headers: &Object, body: Value) -> Result<Option<String>, HttpError> {
+        let arguments = vec![json!({"headers": headers, "body": body})];
+        let value = if code.starts_with("file://") {
+            self.workers.invoke(code, &["get_session_id"], arguments).await?
+        } else if is_function(code.trim()) {
+            javascript::call(code.trim(), &arguments).map_err(HttpError::Session)?
+        } else {
+            javascript::call(&format!("(data) => (\n{code}\n)"), &arguments).map_err(HttpError::Session)?
+        };
+        Ok((!value.is_null() && value != "").then(|| to_text(&value)))
+    }
+}
+
 /// Whether code is a function, and not what is to be in one.
 fn is_function(code: &str) -> bool {
     code.starts_with('(') && code.contains("=>") || code.starts_with("function")
@@ -195,40 +227,12 @@ impl Provider for Http {
         true
     }
 
+    fn settled<'a>(&'a self, config: &'a Object) -> BoxFuture<'a, Result<Option<Object>, CallError>> {
+        std::future::ready(settings::data(config, self.workers.base())).boxed()
+    }
+
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         async move { self.ask(call).await.unwrap_or_else(ProviderResponse::failed) }.boxed()
-    }
-}
-
-/// Renders a body leaf by leaf; a body that is JSON text is taken apart first, so that no value can break it.
-fn fill(body: &Value, vars: &Object, templates: &Templates) -> Result<Value, HttpError> {
-    let render = |value: &Value| templates.render_value(value, vars);
-    Ok(match body {
-        Value::String(text) => match serde_json::from_str::<Value>(text) {
-            Ok(value) if value.is_object() || value.is_array() => render(&value)?,
-            _ => {
-                let escaped: Object =
-                    vars.iter().map(|(name, value)| (name.clone(), in_quotes(value))).collect();
-                let filled = templates.render(text, &escaped)?;
-                let structured = text.trim_start().starts_with(['{', '[']);
-                match serde_json::from_str::<Value>(&filled) {
-                    Ok(value) if structured => value,
-                    _ => render(body)?,
-                }
-            }
-        },
-        other => render(other)?,
-    })
-}
-
-/// A text as it stands between the quotes of JSON.
-fn in_quotes(value: &Value) -> Value {
-    match value {
-        Value::String(text) => {
-            let quoted = Value::String(text.clone()).to_string();
-            json!(quoted[1..quoted.len() - 1])
-        }
-        other => other.clone(),
     }
 }
 
@@ -271,25 +275,37 @@ fn from_text(
     Ok(request)
 }
 
-fn authorized(request: Request, config: &Object) -> Request {
+fn authorized(mut request: Request, config: &Object) -> Result<Request, HttpError> {
     use base64::Engine;
-    let Some(auth) = config.get("auth").and_then(Value::as_object) else { return request };
+    let Some(auth) = config.get("auth").and_then(Value::as_object) else { return Ok(request) };
     let text = |key: &str| auth.get(key).map(to_text).unwrap_or_default();
-    match text("type").as_str() {
+    Ok(match text("type").as_str() {
         "bearer" => request.header("authorization", format!("Bearer {}", text("token"))),
         "basic" => {
-            let pair = base64::engine::general_purpose::STANDARD.encode(format!(
-                "{}:{}",
-                text("username"),
-                text("password")
-            ));
+            let pair = format!("{}:{}", text("username"), text("password"));
+            let pair = base64::engine::general_purpose::STANDARD.encode(pair);
             request.header("authorization", format!("Basic {pair}"))
         }
-        "api_key" if text("placement") != "query" => {
-            request.header(&text("keyName").to_lowercase(), text("value"))
+        "api_key" if text("placement") == "query" => {
+            request.url = with_query(&request.url, [(text("keyName"), text("value"))])?;
+            request
         }
+        "api_key" => request.header(&text("keyName").to_lowercase(), text("value")),
         _ => request,
+    })
+}
+
+/// Returns an address with more parameters.
+fn with_query(
+    address: &str,
+    parameters: impl IntoIterator<Item = (String, String)>,
+) -> Result<String, HttpError> {
+    let wrong = |reason: String| HttpError::Url { url: address.to_owned(), reason };
+    let mut url = reqwest::Url::parse(address).map_err(|error| wrong(error.to_string()))?;
+    for (name, value) in parameters {
+        url.query_pairs_mut().append_pair(&name, &value);
     }
+    Ok(url.into())
 }
 
 async fn transformed(
@@ -319,20 +335,5 @@ async fn transformed(
             serde_json::from_value(Value::Object(map)).map_err(HttpError::Shape)
         }
         value => Ok(ProviderResponse { output: Some(value), ..ProviderResponse::default() }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_cannot_break_a_body() {
-        let templates = Templates::new(Object::new());
-        let vars = json!({"prompt": "say \"hi\"\n"});
-        let vars = vars.as_object().unwrap();
-        let expected = json!({"q": "say \"hi\"\n"});
-        assert_eq!(fill(&json!({"q": "{{prompt}}"}), vars, &templates).unwrap(), expected);
-        assert_eq!(fill(&json!("{\"q\": \"{{prompt}}\"}"), vars, &templates).unwrap(), expected);
     }
 }

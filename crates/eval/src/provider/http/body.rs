@@ -1,0 +1,91 @@
+//! Bodies of requests to any service.
+
+use serde_json::{Value, json};
+
+use crate::model::Object;
+use crate::template::value::to_text;
+use crate::template::{TemplateError, Templates};
+
+/// Whether the body of a request is JSON: its header says so, or nothing says otherwise and it is no text.
+pub fn has_json_body(config: &Object) -> bool {
+    if config.contains_key("request") {
+        return false;
+    }
+    let mut headers = config.get("headers").and_then(Value::as_object).into_iter().flatten();
+    let kind = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    match kind {
+        Some((_, kind)) => to_text(kind).contains("json"),
+        None => !matches!(config.get("body"), Some(Value::String(_))),
+    }
+}
+
+/// Returns the object that a body is, or whose text it is.
+pub fn object_of(body: Option<&Value>) -> Object {
+    match body {
+        Some(Value::Object(map)) => map.clone(),
+        Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
+        _ => Object::new(),
+    }
+}
+
+/// Renders a body leaf by leaf. A body that is JSON text is taken apart first, so that no value can break it.
+///
+/// # Errors
+/// When a template in it is malformed.
+pub fn fill(body: &Value, vars: &Object, templates: &Templates) -> Result<Value, TemplateError> {
+    let render = |value: &Value| templates.render_value(value, vars);
+    Ok(match body {
+        Value::String(text) => match serde_json::from_str::<Value>(text) {
+            Ok(value) if value.is_object() || value.is_array() => render(&value)?,
+            _ => {
+                let escaped: Object =
+                    vars.iter().map(|(name, value)| (name.clone(), in_quotes(value))).collect();
+                let filled = templates.render(text, &escaped)?;
+                let structured = text.trim_start().starts_with(['{', '[']);
+                match serde_json::from_str::<Value>(&filled) {
+                    Ok(value) if structured => value,
+                    _ => render(body)?,
+                }
+            }
+        },
+        other => render(other)?,
+    })
+}
+
+/// A text as it stands between the quotes of JSON.
+fn in_quotes(value: &Value) -> Value {
+    match value {
+        Value::String(text) => {
+            let quoted = Value::String(text.clone()).to_string();
+            json!(quoted[1..quoted.len() - 1])
+        }
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_of_json_are_told_apart() {
+        let is_json = |config: Value| has_json_body(config.as_object().unwrap());
+        assert!(is_json(json!({"body": {}})) && is_json(json!({})));
+        assert!(is_json(json!({"body": "{}", "headers": {"Content-Type": "application/json"}})));
+        assert!(!is_json(json!({"body": "a={{prompt}}"})));
+        assert!(!is_json(json!({"body": {}, "headers": {"content-type": "text/plain"}})));
+        assert!(!is_json(json!({"request": "POST / HTTP/1.1"})));
+        assert_eq!(object_of(Some(&json!("{\"a\": 1}"))).len(), 1);
+        assert_eq!(object_of(Some(&json!("text"))).len(), 0);
+    }
+
+    #[test]
+    fn values_cannot_break_a_body() {
+        let templates = Templates::new(Object::new());
+        let vars = json!({"prompt": "say \"hi\"\n"});
+        let vars = vars.as_object().unwrap();
+        let expected = json!({"q": "say \"hi\"\n"});
+        assert_eq!(fill(&json!({"q": "{{prompt}}"}), vars, &templates).unwrap(), expected);
+        assert_eq!(fill(&json!("{\"q\": \"{{prompt}}\"}"), vars, &templates).unwrap(), expected);
+    }
+}

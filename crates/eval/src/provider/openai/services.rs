@@ -1,0 +1,49 @@
+//! The services that speak the OpenAI dialect.
+
+/// A service that speaks the dialect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Service {
+    /// The prefix of the ids of its models.
+    pub name: &'static str,
+    /// The address, unless one is configured.
+    pub url: &'static str,
+    /// The variable that holds its key.
+    pub key: &'static str,
+}
+
+const fn service(name: &'static str, url: &'static str, key: &'static str) -> Service {
+    Service { name, url, key }
+}
+
+/// OpenAI, and services that are the same at another address.
+pub const SERVICES: &[Service] = &[
+    service("openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
+    service("aimlapi", "https://api.aimlapi.com/v1", "AIML_API_KEY"),
+    service("cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    service("cometapi", "https://api.cometapi.com/v1", "COMETAPI_KEY"),
+    service("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    service("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+    service("github", "https://models.github.ai/inference", "GITHUB_TOKEN"),
+    service("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    service("litellm", "http://0.0.0.0:4000", "LITELLM_API_KEY"),
+    service("lmstudio", "http://localhost:1234/v1", "LMSTUDIO_API_KEY"),
+    service("localai", "http://localhost:8080/v1", "LOCALAI_API_KEY"),
+    service("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    service("moonshot", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+    service("novita", "https://api.novita.ai/openai/v1", "NOVITA_API_KEY"),
+    service("nvidia", "https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
+    service("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    service("perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY"),
+    service("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    service("togetherai", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    service("vllm", "http://localhost:8000/v1", "VLLM_API_KEY"),
+    service("xai", "https://api.x.ai/v1", "XAI_API_KEY"),
+];
+
+impl Service {
+    /// Returns the variables that may hold the address, in their order.
+    pub fn address_variables(&self) -> [String; 2] {
+        let name = self.name.to_uppercase();
+        [format!("{name}_API_BASE_URL"), format!("{name}_BASE_URL")]
+    }
+}
