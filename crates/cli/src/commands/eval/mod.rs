@@ -106,8 +106,8 @@ enum CacheCommand {
 struct InitArgs {
     /// directory, created if missing [default: the name of the example]
     directory: Option<PathBuf>,
-    /// example: hello (needs no model), code-eval, e2b-code-eval or patch
-    #[arg(long, default_value = scaffold::EXAMPLES[0].name)]
+    /// example: hello (needs no model), starter (asks a model), offline (needs nothing), code-eval, e2b-code-eval or patch
+    #[arg(long, default_value = scaffold::EXAMPLES[0].name, value_name = scaffold::NAMES)]
     example: String,
     /// accepted for compatibility; the command never asks
     #[arg(long, hide = true)]

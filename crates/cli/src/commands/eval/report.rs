@@ -2,9 +2,10 @@
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use sandcove_eval::model::{Evaluation, Row, TokenUsage, number};
+use sandcove_eval::model::{Evaluation, Metrics, Row, TokenUsage, number};
 use sandcove_eval::run::Observer;
 use sandcove_eval::store::StoreError;
 use sandcove_eval::store::recording::{Recorded, Which};
@@ -36,6 +37,11 @@ impl Shown {
         }
     }
 
+    /// Whether somebody reads what is printed, and no other program.
+    pub fn for_people(&self) -> bool {
+        self.format == Format::Text && std::io::stderr().is_terminal()
+    }
+
     fn paint(&self, text: &str, code: &str) -> String {
         if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
@@ -47,12 +53,21 @@ pub struct Progress {
     bar: Mutex<Bar>,
 }
 
-/// The bar, and the numbers of rows that passed and that did not.
+/// The bar, the numbers of rows that passed and that did not, and the row that began last.
 #[derive(Default)]
 struct Bar {
     bar: Option<ProgressBar>,
     passed: usize,
     other: usize,
+    last: String,
+}
+
+impl Bar {
+    fn show(&self) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{} passed, {} not passed · {}", self.passed, self.other, self.last));
+        }
+    }
 }
 
 impl Progress {
@@ -65,12 +80,22 @@ impl Observer for Progress {
     fn begun(&self, rows: usize, concurrency: usize, id: &str) {
         if self.shown.progress {
             let bar = ProgressBar::new(rows as u64);
-            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
+            if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len} {elapsed} {wide_msg}") {
                 bar.set_style(style);
             }
+            // Shown before the first row ends, which with a slow model takes a minute.
+            bar.enable_steady_tick(Duration::from_millis(200));
             self.bar.lock().unwrap_or_else(PoisonError::into_inner).bar = Some(bar);
         }
         note!("Running {} (up to {concurrency} at a time), {id}", count(rows, "test case"));
+    }
+
+    fn row_started(&self, about: &dyn Fn() -> String) {
+        if self.shown.progress {
+            let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+            bar.last = about();
+            bar.show();
+        }
     }
 
     fn row_finished(&self, passed: bool) {
@@ -82,8 +107,8 @@ impl Observer for Progress {
         }
         if let Some(shown) = &bar.bar {
             shown.inc(1);
-            shown.set_message(format!("{} passed, {} not passed", bar.passed, bar.other));
         }
+        bar.show();
     }
 
     fn pausing(&self, in_flight: usize) {
@@ -156,7 +181,7 @@ pub async fn report(evaluation: &Evaluation, rows: &mut Recorded, shown: &Shown)
 
 /// The column and the test of a row.
 fn place(row: &Row) -> String {
-    let about = row.description.clone().unwrap_or_else(|| format!("test {}", row.test_idx));
+    let about = row.about();
     let column = if row.provider.label.is_empty() { &row.provider.id } else { &row.provider.label };
     format!("[{column}] {about}")
 }
@@ -208,6 +233,7 @@ fn sums(evaluation: &Evaluation) -> String {
             out.push_str(&format!("Cost: ${cost:.4}, and {answers} of unknown price\n"));
         }
     }
+    out.push_str(&providers(evaluation));
     for column in evaluation.columns.iter().filter(|column| !column.metrics.named_scores.is_empty()) {
         let scores: Vec<String> = column
             .metrics
@@ -227,6 +253,54 @@ fn sums(evaluation: &Evaluation) -> String {
         out.push_str(&format!("Metrics [{}]: {}\n", column.provider, scores.join(", ")));
     }
     out.push_str(&format!("Duration: {:.2} s\n", stats.duration_ms as f64 / 1000.0));
+    out
+}
+
+/// The sums of each provider, where there are several of them or tokens were used.
+fn providers(evaluation: &Evaluation) -> String {
+    let mut all: Vec<(&str, Metrics)> = Vec::new();
+    for column in &evaluation.columns {
+        let own = &column.metrics;
+        let at = all.iter().position(|(name, _)| *name == column.provider).unwrap_or_else(|| {
+            all.push((&column.provider, Metrics::default()));
+            all.len() - 1
+        });
+        let sum = &mut all[at].1;
+        sum.test_pass_count += own.test_pass_count;
+        sum.test_fail_count += own.test_fail_count;
+        sum.test_error_count += own.test_error_count;
+        sum.total_latency_ms += own.total_latency_ms;
+        sum.cost += own.cost;
+        sum.unknown_cost_count += own.unknown_cost_count;
+        let total = sum.token_usage.total.unwrap_or(0.0) + own.token_usage.total.unwrap_or(0.0);
+        sum.token_usage.total = Some(total);
+    }
+    let used = |metrics: &Metrics| metrics.token_usage.total.unwrap_or(0.0);
+    if all.len() < 2 && all.iter().all(|(_, metrics)| used(metrics) == 0.0) {
+        return String::new();
+    }
+    let mut out = "Providers:\n".to_owned();
+    for (name, metrics) in &all {
+        let passed = metrics.test_pass_count;
+        let rows = passed + metrics.test_fail_count + metrics.test_error_count;
+        let mut parts = vec![format!("{passed} of {rows} passed")];
+        if metrics.test_error_count > 0 {
+            parts.push(count(metrics.test_error_count, "error"));
+        }
+        if used(metrics) > 0.0 {
+            parts.push(format!("{} tokens", number::text(used(metrics))));
+        }
+        match (metrics.cost > 0.0, metrics.unknown_cost_count > 0) {
+            (true, false) => parts.push(format!("${:.4}", metrics.cost)),
+            (true, true) => parts.push(format!("${:.4} and more", metrics.cost)),
+            (false, true) => parts.push("price unknown".to_owned()),
+            (false, false) => {}
+        }
+        if rows > 0 {
+            parts.push(format!("{:.0} ms on average", metrics.total_latency_ms / rows as f64));
+        }
+        out.push_str(&format!("  {name}: {}\n", parts.join(", ")));
+    }
     out
 }
 

@@ -137,6 +137,9 @@ async fn once(mut args: RunArgs, task: &Task, server: &Fallback, sources: &mut S
         results::write(&evaluation, &mut rows, path).await?;
         note!("Writing output to {path}");
     }
+    if write && shown.for_people() {
+        note!("See the answers in a browser: sandcove view");
+    }
     after?;
     Ok(exit_code(&evaluation))
 }

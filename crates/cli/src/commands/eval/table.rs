@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use crate::terminal;
 
+/// What a tab is printed as.
+const TAB: &str = "    ";
+
 /// The table: variables, then one column for each provider and prompt. It is printed line by line, so that it never needs to be in memory.
 pub struct Table<'a> {
     evaluation: &'a Evaluation,
@@ -109,25 +112,33 @@ fn cut(text: &str, length: usize) -> String {
     text.chars().take(length.saturating_sub(3)).collect::<String>() + "..."
 }
 
-/// Lines of at most `width` characters, broken between words where possible.
+/// Lines of at most `width` characters, broken between words where possible. A line of the text keeps its indentation, also where it
+/// is broken, so that code stays readable.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in text.lines() {
-        let mut line = String::new();
-        for word in paragraph.split(' ') {
+        let paragraph = paragraph.replace('\t', TAB);
+        let bare = paragraph.trim_start_matches(' ');
+        let indent = (paragraph.len() - bare.len()).min(width / 2);
+        let room = width - indent;
+        let mut line: Vec<char> = Vec::new();
+        let mut put = |line: &mut Vec<char>| {
+            lines.push(format!("{:indent$}{}", "", line.drain(..).collect::<String>()));
+        };
+        for word in bare.split(' ') {
             let mut word: Vec<char> = word.chars().collect();
-            let used = line.chars().count();
-            if used > 0 && used + 1 + word.len() > width {
-                lines.push(std::mem::take(&mut line));
-            } else if used > 0 {
+            if !line.is_empty() && line.len() + 1 + word.len() > room {
+                put(&mut line);
+            } else if !line.is_empty() {
                 line.push(' ');
             }
-            while word.len() > width {
-                lines.push(word.drain(..width).collect());
+            while word.len() > room {
+                line.extend(word.drain(..room - line.len()));
+                put(&mut line);
             }
             line.extend(word);
         }
-        lines.push(line);
+        put(&mut line);
     }
     lines
 }
@@ -141,5 +152,20 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("abcdefghij", 4), ["abcd", "efgh", "ij"]);
         assert_eq!(cut("abcdefgh", 6), "abc...");
+        assert_eq!(wrap("", 4), Vec::<String>::new());
+        assert_eq!(wrap("a\n\nb", 4), ["a", "", "b"]);
+    }
+
+    #[test]
+    fn code_keeps_its_indentation() {
+        let code = "def f(n):\n    if n < 0:\n\traise ValueError('no')\n    return n";
+        assert_eq!(
+            wrap(code, 40),
+            ["def f(n):", "    if n < 0:", "    raise ValueError('no')", "    return n"]
+        );
+        assert_eq!(wrap("    one two three", 11), ["    one two", "    three"]);
+        assert_eq!(wrap("    abcdefghij", 8), ["    abcd", "    efgh", "    ij"]);
+        // Half of a narrow cell is left for the text.
+        assert_eq!(wrap("          deep", 8), ["    deep"]);
     }
 }
