@@ -141,6 +141,47 @@ def test_ruby_decides(sandcove, tmp_path):
         assert [[row["success"], row["score"]] for row in rows] == [expected for _, expected in RUBY_ROWS]
 
 
+RUBY_PROVIDER = """
+require 'json'
+
+def call_api(prompt, options, context)
+  { output: "#{options['config']['greeting']} #{prompt} #{context['vars']['x']}", tokenUsage: { total: 3 } }
+end
+
+def loud(prompt, options, context)
+  { 'output' => prompt.upcase }
+end
+
+class Quiet
+  def self.answer(prompt, _options, _context)
+    { output: prompt.downcase }
+  end
+end
+
+def broken(prompt, options, context)
+  raise 'no answer'
+end
+"""
+
+
+@pytest.mark.skipif(not shutil.which("ruby"), reason="ruby is not installed")
+def test_ruby_provides(sandcove, tmp_path):
+    (tmp_path / "provider.rb").write_text(RUBY_PROVIDER)
+    providers = [
+        {"id": "file://provider.rb", "config": {"greeting": "Hi"}}, "file://provider.rb:loud", "ruby:provider.rb:Quiet.answer", "file://provider.rb:broken",
+    ]
+    expected = ["Hi Ask Me 1", "ASK ME", "ask me", None]
+    tests = [{"vars": {"x": 1}, "assert": [{"type": "javascript", "value": f"{json.dumps(expected)}.includes(output)"}]}]
+    case = tmp_path / "provider.yaml"
+    case.write_text(json.dumps({"prompts": ["Ask Me"], "providers": providers, "tests": tests}))
+    programs = [sandcove]
+    if "PROMPTFOO_ENTRYPOINT" in os.environ:
+        programs.append(["node", os.environ["PROMPTFOO_ENTRYPOINT"]])
+    for program in programs:
+        found = run(program, case)["rows"]
+        assert [(row["column"], row["success"], row["failureReason"]) for row in found] == [(0, True, 0), (1, True, 0), (2, True, 0), (3, False, 2)]
+
+
 def test_a_missing_interpreter_is_told(sandcove, tmp_path):
     case, out = ruby_suite(tmp_path), tmp_path / "out.json"
     environment = {**os.environ, "PROMPTFOO_CONFIG_DIR": str(tmp_path), "PROMPTFOO_RUBY": "/nonexistent/ruby"}

@@ -3,7 +3,9 @@
 import json
 import os
 import subprocess
+import sys
 import threading
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -70,6 +72,157 @@ def test_results_for_other_programs(evaluate):
     assert all(line.startswith("# ") for line in out.split("  ...\n")[1].splitlines())
     _, out, _ = evaluate("--format", "github")
     assert out.startswith("::error title=FAIL [echo] 100%25%2C #2::") and "%0A" in out.splitlines()[0]
+
+
+def test_rows_are_named_by_what_tells_them_apart(evaluate, tmp_path):
+    tests = [{"vars": {"word": word, "n": n}, "assert": [{"type": "equals", "value": "no"}]} for n, word in enumerate(["hi", "ho\nho"])]
+    (tmp_path / "unnamed.yaml").write_text(json.dumps({**SUITE, "tests": [*tests, {"assert": [{"type": "equals", "value": "no"}]}]}))
+    _, out, err = evaluate("-c", "unnamed.yaml")
+    assert [line.split(": Expected")[0] for line in out.splitlines() if line.startswith("[FAIL]")] == [
+        "[FAIL] [echo] word=hi n=0", "[FAIL] [echo] word=ho ho n=1", "[FAIL] [echo] test 3",
+    ]
+    assert "Providers:" not in out and "sandcove view" not in err
+
+
+def test_the_summary_has_a_line_for_each_provider(evaluate, tmp_path):
+    (tmp_path / "priced.py").write_text(
+        "def call_api(prompt, options, context):\n"
+        "    return {'output': prompt, 'cost': 0.25, 'tokenUsage': {'total': 7, 'prompt': 3, 'completion': 4}}\n"
+    )
+    (tmp_path / "two.yaml").write_text(json.dumps({**SUITE, "providers": ["echo", {"id": "file://priced.py", "label": "mine"}]}))
+    _, out, _ = evaluate("-c", "two.yaml")
+    lines = [line for line in out.splitlines() if line.startswith("  ")]
+    assert lines[0].startswith("  echo: 1 of 2 passed, ") and lines[0].endswith(" ms on average")
+    assert lines[1].startswith("  mine: 1 of 2 passed, 14 tokens, $0.5000, ")
+
+
+@pytest.mark.parametrize(("name", "tests"), [("offline", 3), ("starter", 2)])
+def test_examples_are_valid(evaluate, tmp_path, name, tests):
+    assert evaluate("init", "--example", name)[0] == 0
+    code, out, _ = evaluate("validate", directory=tmp_path / name)
+    assert code == 0 and out.startswith(f"the configuration is valid: {tests} tests, ")
+
+
+def test_an_example_runs_without_model_server_and_network(evaluate, tmp_path):
+    evaluate("init", "--example", "offline")
+    code, out, err = evaluate(directory=tmp_path / "offline", http_proxy="http://127.0.0.1:9", https_proxy="http://127.0.0.1:9")
+    assert code == 0, out + err
+    assert "Results: 3 passed (100.00%), 0 failed, 0 errors" in out
+
+
+def test_examples_are_named_where_one_is_missing(evaluate):
+    code, _, err = evaluate("init", "--example")
+    assert code == 1 and "hello,starter,offline" in err
+
+
+def spreadsheet(path, sheets, styles=""):
+    """An .xlsx file with sheets of rows: cells are texts, numbers, truths, or (number, style)."""
+    names = "".join(f'<sheet name="{name}" sheetId="{at}" r:id="r{at}"/>' for at, name in enumerate(sheets, 1))
+    targets = "".join(f'<Relationship Id="r{at}" Target="worksheets/sheet{at}.xml"/>' for at in range(1, len(sheets) + 1))
+    texts = []
+
+    def cell(place, value):
+        if isinstance(value, bool):
+            return f'<c r="{place}" t="b"><v>{int(value)}</v></c>'
+        if isinstance(value, tuple):
+            return f'<c r="{place}" s="{value[1]}"><v>{value[0]}</v></c>'
+        if isinstance(value, str):
+            texts.append(f"<si><r><t>{value[:1]}</t></r><r><t>{value[1:]}</t></r></si>")
+            return f'<c r="{place}" t="s"><v>{len(texts) - 1}</v></c>'
+        return f'<c r="{place}"><v>{value}</v></c>'
+
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        space = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main" xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+        archive.writestr("xl/workbook.xml", f"<workbook {space}><sheets>{names}</sheets></workbook>")
+        archive.writestr("xl/_rels/workbook.xml.rels", f"<Relationships>{targets}</Relationships>")
+        archive.writestr("xl/styles.xml", f'<styleSheet {space}><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/></cellXfs></styleSheet>')
+        for at, lines in enumerate(sheets.values(), 1):
+            rows = "".join(
+                f'<row r="{number}">' + "".join(cell(f"{chr(65 + column)}{number}", value) for column, value in enumerate(line) if value is not None) + "</row>"
+                for number, line in enumerate(lines, 1) if line
+            )
+            archive.writestr(f"xl/worksheets/sheet{at}.xml", f"<worksheet {space}><sheetData>{rows}</sheetData></worksheet>")
+        archive.writestr("xl/sharedStrings.xml", f"<sst {space}>{''.join(texts)}</sst>")
+
+
+def test_tests_are_rows_of_spreadsheets(evaluate, tmp_path):
+    head = ["word", "n", "day", "sure", "__expected"]
+    spreadsheet(tmp_path / "tests.xlsx", {
+        "First": [head, ["hi", 1.5, (45323, 1), True, "contains: hi"], [None, 7, None, None, "equals: say ."], []],
+        "Second": [["word", "__description"], ["ho", "described"]],
+        "Empty": [head],
+    })
+    out = tmp_path / "out.json"
+
+    def chosen(path):
+        (tmp_path / "sheet.yaml").write_text(json.dumps({**SUITE, "tests": path}))
+        code, _, err = evaluate("-c", "sheet.yaml", "-o", out)
+        return code, rows(out) if code != 1 else err
+
+    code, found = chosen("file://tests.xlsx")
+    assert (code, [row["vars"] for row in found]) == (0, [
+        {"word": "hi", "n": "1.5", "day": "2024-02-01", "sure": "true"}, {"word": "", "n": "7", "day": "", "sure": ""},
+    ])
+    assert [row["description"] for row in found] == ["Row #1", "Row #2"]
+    for path in ("tests.xlsx#Second", "file://tests.xlsx#2"):
+        code, found = chosen(path)
+        assert (code, [row["description"] for row in found]) == (0, ["described"])
+    assert "has no sheet `Third`; its sheets are First, Second, Empty" in chosen("tests.xlsx#Third")[1]
+    assert "has no rows below names of columns" in chosen("tests.xlsx#Empty")[1]
+    (tmp_path / "old.xlsx").write_text("not one")
+    assert "it is not an .xlsx file" in chosen("old.xlsx")[1]
+
+
+def test_a_seed_chooses_the_tests_that_promptfoo_chooses(evaluate, tmp_path):
+    suite = {**SUITE, "tests": [{"vars": {"word": str(n)}} for n in range(50)]}
+    (tmp_path / "many.yaml").write_text(json.dumps(suite))
+    out = tmp_path / "out.json"
+    assert evaluate("-c", "many.yaml", "--filter-sample", 5, "--filter-sample-seed", 42, "-o", out)[0] == 0
+    chosen = sorted((row["testIdx"], row["vars"]["word"]) for row in rows(out))
+    assert [word for _, word in chosen] == ["23", "16", "35", "2", "48"]
+
+
+TERMINAL = """
+import json, os, pty, sys
+# A terminal of 80 columns: what the program prints on it is printed here.
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ["COLUMNS"] = "80"
+    os.execvp(sys.argv[1], sys.argv[1:])
+text = b""
+while True:
+    try:
+        piece = os.read(terminal, 65536)
+    except OSError:
+        break
+    if not piece:
+        break
+    text += piece
+os.waitpid(pid, 0)
+sys.stdout.buffer.write(text)
+"""
+
+
+def test_a_terminal_shows_code_as_it_is_written(sandcove, tmp_path):
+    suite = {
+        "prompts": ["{{code}}"], "providers": [{"id": "file://slow.py", "label": "slow"}],
+        "tests": [{"vars": {"code": "def f(n):\n    if n < 0:\n        raise ValueError\n    return n"}}],
+    }
+    (tmp_path / "slow.py").write_text(
+        "import time\ndef call_api(prompt, options, context):\n    time.sleep(2)\n    return {'output': prompt}\n"
+    )
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    done = subprocess.run(
+        [sys.executable, "-c", TERMINAL, *sandcove, "eval", "--no-cache"],
+        cwd=tmp_path, env={**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": str(tmp_path / "home"), "TERM": "xterm"},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+    )
+    shown = done.stdout.replace("\r", "\n")
+    cells = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    assert any(len(cell) > 2 and cell[1].rstrip() == "         raise ValueError" for cell in cells), shown
+    # Progress is there before the row is done, with the row in work.
+    assert any("0/1" in line and "[slow] code=def f(n):" in line for line in shown.splitlines()), shown
+    assert "sandcove view" in shown
 
 
 def test_what_is_not_to_be_kept_is_not(evaluate, tmp_path):

@@ -25,6 +25,16 @@ class Service(BaseHTTPRequestHandler):
             reply = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}], "usage": usage}
         elif self.path.endswith("/messages"):
             reply = {"content": [{"type": "text", "text": "hello"}], "usage": {"input_tokens": 1000, "output_tokens": 500}}
+        elif self.path == "/completion":
+            reply = {"content": "hello", "tokens_evaluated": 3, "tokens_predicted": 4}
+        elif self.path == "/hook":
+            reply = {"output": f"hook {asked['prompt']}"}
+        elif self.path == "/filtered/openai/deployments/d/chat/completions?api-version=v":
+            status, reply = 400, {"error": {"code": "content_filter", "message": "filtered"}}
+        elif "/deployments/" in self.path:
+            reply = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}], "usage": usage}
+        elif self.path == "/session":
+            reply = {"text": f"turn {len(self.server.asked)}", "session": "s1"}
         elif self.path == "/api/chat":
             reply = {"message": {"content": "hello"}, "done": True, "done_reason": "stop", "prompt_eval_count": 3, "eval_count": 4}
         elif self.path == "/api/generate":
@@ -192,7 +202,9 @@ def test_the_answer_to_a_refused_request_is_an_answer(evaluate, service):
 @pytest.mark.parametrize(
     ("transform", "sent"),
     [
-        ("(prompt) => ({ sent: prompt + '!' })", {"more": 1, "text": "Say hi", "sent": "Say hi!"}),
+        # An object is laid over the body as it is written, which is what promptfoo does.
+        ("(prompt) => ({ sent: prompt + '!' })", {"more": 1, "text": "{{prompt}}", "sent": "Say hi!"}),
+        ("(prompt) => ({ text: { of: prompt } })", {"more": 1, "text": {"of": "Say hi"}}),
         ("prompt.toUpperCase()", {"more": 1, "text": "SAY HI"}),
         ("const loud = prompt + vars.x\nreturn loud", {"more": 1, "text": "Say hihi"}),
         ("file://request.cjs", {"more": 1, "text": "from a file: Say hi"}),
@@ -227,5 +239,128 @@ def test_documents_say_whose_rows_they_are(evaluate, service, tmp_path):
     assert [column["provider"] for column in document["results"]["prompts"]] == names
     row = rows(document)[0]
     assert (row["metadata"], row["prompt"]["config"]) == ({"kind": "a"}, {"seed": 1})
+    assert rows(evaluate({"providers": ["echo"]})[1])[0]["response"]["metadata"] == {}
     assert row["gradingResult"]["tokensUsed"]["total"] == 0 == row["tokenUsage"]["completionDetails"]["reasoning"]
     assert document["runtimeOptions"]["maxConcurrency"] == 4
+
+
+@pytest.mark.parametrize("name", ["fireworks", "cerebras", "perplexity", "lmstudio", "nvidia"])
+def test_services_of_the_same_dialect_differ_by_their_address(evaluate, service, name):
+    environment = {f"{name.upper()}_BASE_URL": f"{service.url}/{name}", f"{name.upper()}_API_KEY": "its own"}
+    code, document, _ = evaluate({"providers": [f"{name}:some/model"]}, **environment)
+    [(path, headers, body)] = service.asked
+    assert (code, path, headers["authorization"]) == (0, f"/{name}/chat/completions", "Bearer its own")
+    assert (body["model"], rows(document)[0]["response"]["output"]) == ("some/model", "hello")
+
+
+def test_deployments_of_azure_have_an_address_and_a_key_of_their_own(evaluate, service):
+    environment = {"AZURE_API_BASE_URL": f"{service.url}/", "AZURE_API_KEY": "key"}
+    provider = {"id": "azure:chat:gpt-4o-mini", "config": {"apiVersion": "v", "temperature": 0.5}}
+    code, document, _ = evaluate({"providers": [provider]}, **environment)
+    [(path, headers, body)] = service.asked
+    assert (code, path) == (0, "/openai/deployments/gpt-4o-mini/chat/completions?api-version=v")
+    assert (headers["api-key"], body["temperature"], body["top_p"]) == ("key", 0.5, 1)
+    assert rows(document)[0]["cost"] == pytest.approx(0.00045)
+    filtered = {"id": "azure:chat:d", "config": {"apiBaseUrl": f"{service.url}/filtered", "apiKey": "k", "apiVersion": "v"}}
+    tests = [{"vars": {"x": "hi"}, "assert": [{"type": "equals", "value": "filtered"}, {"type": "not-guardrails"}]}]
+    code, document, _ = evaluate({"providers": [filtered], "tests": tests})
+    [row] = rows(document)
+    assert (row["response"]["output"], row["response"]["guardrails"]["flaggedInput"]) == ("filtered", True)
+    code, document, said = evaluate({"providers": ["azure:realtime:d"]})
+    assert (code, document) == (1, None) and "`realtime` is not supported" in said and "promptfooconfig.yaml:1" in said
+
+
+def test_a_webhook_and_a_server_of_llama_cpp_answer(evaluate, service):
+    hook = {"id": f"webhook:{service.url}/hook", "config": {"a": 1}}
+    llama = {"id": "llama:any", "config": {"top_k": 3}}
+    code, document, _ = evaluate({"providers": [hook, llama]}, LLAMA_BASE_URL=service.url)
+    assert (code, [row["response"]["output"] for row in rows(document)]) == (0, ["hook Say hi", "hello"])
+    asked = {path: body for path, _, body in service.asked}
+    assert asked["/hook"] == {"prompt": "Say hi", "config": {"a": 1}}
+    assert asked["/completion"] == {"prompt": "Say hi", "n_predict": 512, "top_k": 3}
+    assert rows(document)[1]["tokenUsage"]["total"] == 7
+
+
+def test_functions_of_files_return_tools(evaluate, service, tmp_path):
+    (tmp_path / "tools.cjs").write_text("exports.all = async () => [{ type: 'function', function: { name: 'one' } }]\n")
+    (tmp_path / "tools.py").write_text("def get_tools():\n    return [{'type': 'function', 'function': {'name': 'two'}}]\n")
+    (tmp_path / "format.cjs").write_text("module.exports = () => ({ type: 'json_object' })\n")
+    config = {"tools": ["file://tools.cjs:all", "file://tools.py"], "response_format": "file://format.cjs"}
+    code, *_ = evaluate({"providers": [{"id": "openai:gpt-4o", "config": config}], "tests": [{"vars": {"x": x}} for x in "ab"]})
+    assert code == 0
+    for _, _, body in service.asked:
+        assert [tool["function"]["name"] for tool in body["tools"]] == ["one", "two"]
+        assert body["response_format"] == {"type": "json_object"}
+    service.asked.clear()
+    code, document, said = evaluate({"providers": [{"id": "openai:gpt-4o", "config": {"tools": "file://none.js:all"}}]})
+    assert (code, document, service.asked) == (1, None, []) and "none.js" in said
+
+
+def test_graders_may_have_files_and_functions_too(evaluate, service, tmp_path):
+    (tmp_path / "format.json").write_text(json.dumps({"type": "json_object"}))
+    grader = {"id": "openai:gpt-4o", "config": {"response_format": "file://format.json", "seed": 7}}
+    asserts = [{"type": "llm-rubric", "value": "good", "provider": grader}]
+    evaluate({"providers": ["echo"], "tests": [{"vars": {"x": "hi"}, "assert": asserts}]})
+    [(_, _, body)] = service.asked
+    assert (body["response_format"], body["seed"]) == ({"type": "json_object"}, 7)
+
+
+def test_requests_are_counted_as_promptfoo_counts_them(evaluate, service, tmp_path):
+    (tmp_path / "plain.py").write_text("def call_api(prompt, options, context): return {'output': prompt}\n")
+    (tmp_path / "failing.py").write_text("def call_api(prompt, options, context): return {'error': 'no'}\n")
+    _, document, _ = evaluate({"providers": ["openai:gpt-4o", "file://plain.py", "file://failing.py"]})
+    assert [row["tokenUsage"]["numRequests"] for row in rows(document)] == [1, 0, 0]
+    assert [column["metrics"]["tokenUsage"]["numRequests"] for column in document["results"]["prompts"]] == [1, 1, 1]
+    assert document["results"]["stats"]["tokenUsage"]["numRequests"] == 1
+
+
+def test_a_simulated_user_talks_to_the_provider_of_the_row(evaluate, service, tmp_path):
+    (tmp_path / "user.py").write_text(
+        "import json\n"
+        "def call_api(prompt, options, context):\n"
+        "    chat = json.loads(prompt)\n"
+        "    assert 'order 7' in chat[0]['content'], chat\n"
+        "    said = [each['content'] for each in chat if each['role'] == 'assistant']\n"
+        "    return {'output': '###STOP###' if len(said) == 2 else f'question {len(said) + 1}'}\n"
+    )
+    target = {"id": "http", "config": {
+        "url": f"{service.url}/session", "method": "POST", "body": {"chat": "{{prompt}}", "session": "{{sessionId}}"},
+        "transformResponse": "json.text", "sessionParser": "data.body.session",
+    }}
+    talk = {"id": "promptfoo:simulated-user", "config": {"userProvider": "file://user.py", "maxTurns": 5, "stateful": True}}
+    tests = [{"vars": {"x": "hi", "instructions": "ask about order 7"}, "provider": talk}]
+    code, document, said = evaluate({"prompts": ["Be kind"], "providers": [target], "tests": tests})
+    [row] = rows(document)
+    assert code == 0, said
+    assert row["response"]["output"] == "User: question 1\n---\nAssistant: turn 1\n---\nUser: question 2\n---\nAssistant: turn 2"
+    assert [message["role"] for message in row["metadata"]["messages"]] == ["user", "assistant"] * 2
+    first, second = [json.loads(body["chat"]) if isinstance(body["chat"], str) else body["chat"] for *_, body in service.asked]
+    assert [message["role"] for message in first] == ["system", "user"]
+    # The target has the rest of the conversation.
+    assert second == [{"role": "user", "content": "question 2"}]
+    assert (service.asked[0][2]["session"], service.asked[1][2]["session"]) == ("", "s1")
+    assert row["metadata"]["sessionId"] == "s1"
+    alone = [{**tests[0], "provider": "promptfoo:simulated-user"}]
+    _, document, _ = evaluate({"providers": [target], "tests": alone})
+    assert "needs a model" in rows(document)[0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("suite", "message"),
+    [
+        ({"providers": ["sequence"]}, "name it as `provider` of a test"),
+        ({"providers": ["bedrock:claude"]}, "unknown provider `bedrock:claude`"),
+        ({"providers": [{"id": "http", "config": {"url": "http://x", "tls": {"cert": "c"}}}]}, "`config.tls` is not supported"),
+        ({"providers": [{"id": "openai:gpt-4o", "config": {"mcp": {"enabled": True}}}]}, "`config.mcp` is not supported"),
+        ({"providers": ["echo"], "tests": [{"provider": "nobody:x", "vars": {"x": "1"}}]}, "unknown provider `nobody:x`"),
+        ({"providers": ["echo"], "tests": [{"assert": [{"type": "trace-span-count", "value": 1}]}]}, "`trace-span-count` is not supported"),
+        ({"providers": ["echo"], "tests": [{"assert": [{"type": "javascript", "value": "file://none.js"}]}]}, "file of a check not found"),
+        ({"providers": ["echo"], "prompts": ["langfuse://x"]}, "prompts cannot be read from `langfuse`"),
+        ({"providers": ["echo"], "redteam": {"plugins": ["harmful"]}}, "the red team section is not run"),
+        ({"providers": ["echo"], "strategies": ["base64"]}, "the red team section is not run"),
+    ],
+)
+def test_what_is_not_supported_is_refused_before_any_call(evaluate, service, suite, message):
+    code, document, said = evaluate(suite)
+    assert (code, document, service.asked) == (1, None, [])
+    assert message in said and "promptfooconfig.yaml:1:" in said

@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-CASES = sorted(path for path in (HERE / "cases").glob("*.yaml"))
+CASES = sorted(path for path in (HERE / "cases").iterdir() if path.suffix in (".yaml", ".cjs", ".mjs"))
 
 # Nothing but the suite may decide: no stored answers, no calls home, no configuration of whoever runs this.
 ENVIRONMENT = {
