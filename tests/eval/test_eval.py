@@ -8,9 +8,11 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -180,6 +182,52 @@ def test_ruby_provides(sandcove, tmp_path):
     for program in programs:
         found = run(program, case)["rows"]
         assert [(row["column"], row["success"], row["failureReason"]) for row in found] == [(0, True, 0), (1, True, 0), (2, True, 0), (3, False, 2)]
+
+
+GO_PROVIDER = """
+package main
+
+import (
+	"fmt"
+	"log"
+)
+
+func answer(prompt string, options map[string]interface{}, ctx map[string]interface{}) (map[string]interface{}, error) {
+	fmt.Println("printed")
+	log.Println("logged")
+	vars := ctx["vars"].(map[string]interface{})
+	if vars["x"] == "fail" {
+		return nil, fmt.Errorf("no answer")
+	}
+	config := options["config"].(map[string]interface{})
+	return map[string]interface{}{"output": fmt.Sprintf("%v %s", config["greeting"], prompt)}, nil
+}
+
+var CallApi func(string, map[string]interface{}, map[string]interface{}) (map[string]interface{}, error)
+
+func init() {
+	CallApi = answer
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("go"), reason="Go is not installed")
+def test_go_provides(sandcove, tmp_path):
+    (tmp_path / "go.mod").write_text("module example.com/provider\n\ngo 1.20\n")
+    # promptfoo reads the answer from standard output, where nothing else may be printed.
+    (tmp_path / "provider.go").write_text(GO_PROVIDER.replace('\tfmt.Println("printed")\n', ""))
+    (tmp_path / "printing.go").write_text(GO_PROVIDER)
+    tests = [{"vars": {"x": x}, "assert": [{"type": "equals", "value": f"Hi Ask {x}"}]} for x in ("me", "you", "fail")]
+    case = tmp_path / "provider.yaml"
+    programs = [(sandcove, "provider.go"), (sandcove, "printing.go")]
+    if "PROMPTFOO_ENTRYPOINT" in os.environ:
+        programs.append((["node", os.environ["PROMPTFOO_ENTRYPOINT"]], "provider.go"))
+    for program, file in programs:
+        provider = {"id": f"file://{file}", "config": {"greeting": "Hi"}}
+        case.write_text(json.dumps({"prompts": ["Ask {{x}}"], "providers": [provider], "tests": tests}))
+        found = run(program, case)["rows"]
+        assert [(row["success"], row["failureReason"]) for row in found] == [(True, 0), (True, 0), (False, 2)]
+    assert not list(Path(tempfile.gettempdir()).glob("sandcove-go-*"))
 
 
 def test_a_missing_interpreter_is_told(sandcove, tmp_path):

@@ -181,8 +181,11 @@ pub enum CallError {
     #[error("provider file not found: `{}`", .0.display())]
     FileNotFound(PathBuf),
     /// The file of a provider is of another language.
-    #[error("`{0}` is not a provider file; use a Python or JavaScript file")]
+    #[error("`{0}` is not a provider file; use a Python, JavaScript, Ruby or Go file")]
     NotAProviderFile(String),
+    /// The function of a file of Go has another name.
+    #[error("`{0}`: the function of a Go provider is `CallApi`")]
+    NotCallApi(String),
     /// Sandboxes do not run the language.
     #[error("`{0}` is not a language that sandboxes run")]
     UnknownLanguage(String),

@@ -181,19 +181,19 @@ impl Merged {
         self.run_options().get("maxConcurrency").and_then(Value::as_u64).map(|n| n as usize)
     }
 
-    pub(super) fn default_test(&self, options: &LoadOptions, findings: &mut Findings) -> Object {
+    pub(super) fn default_test(&self, options: &LoadOptions, root: &Path, findings: &mut Findings) -> Object {
         let mut all = Object::new();
         for (node, base) in &self.defaults {
             let test = match node.text() {
                 Some(reference) => match document::read(&files::resolve(base, reference), findings) {
-                    Ok(node) => test_cases::inline(node, base, findings),
+                    Ok(node) => test_cases::inline(node, base, root, findings),
                     Err(_) => {
                         let message = format!("failed to read `defaultTest` from `{reference}`");
                         findings.add(Severity::Error, Some(&node.at), message);
                         continue;
                     }
                 },
-                None => test_cases::inline(node.clone(), base, findings),
+                None => test_cases::inline(node.clone(), base, root, findings),
             };
             all = if all.is_empty() { test } else { test_cases::merge(&all, test) };
         }

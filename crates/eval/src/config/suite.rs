@@ -131,7 +131,7 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
         None => sandboxes,
     };
 
-    let default_test = merged.default_test(options, findings);
+    let default_test = merged.default_test(options, &base, findings);
     let prompts = read_prompts(&merged, options, findings);
     let providers = read_providers(&merged, options, &base, findings);
     let tests = read_tests(&mut merged, options, &workers, findings).await;

@@ -60,7 +60,7 @@ pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Fin
                                        `providerOutput` and `threshold`";
                         findings.add(Severity::Error, Some(&item.at), message);
                     }
-                    Kind::Map(_) => tests.push(inline(item, base, findings)),
+                    Kind::Map(_) => tests.push(inline(item, base, workers.base(), findings)),
                     _ => wrong_shape(&item, "a test", "a map or a path", findings),
                 }
             }
@@ -95,9 +95,10 @@ async fn from_generator(
     from_reference(path, config, &node.at, base, workers, findings, tests).await;
 }
 
-/// Checks one test and turns it into an object; a `vars` that is a path is read.
-pub fn inline(mut node: Node, base: &Path, findings: &mut Findings) -> Object {
-    check(&mut node, base, findings);
+/// Checks one test and turns it into an object; a `vars` that is a path is read. The files of its checks are relative to `root`, the
+/// directory of the run.
+pub fn inline(mut node: Node, base: &Path, root: &Path, findings: &mut Findings) -> Object {
+    check(&mut node, root, findings);
     let vars = node.get("vars").filter(|vars| !vars.is_map());
     let loaded = vars.map(|vars| vars_from_files(vars, base, findings));
     let Value::Object(mut test) = node.into_value() else { return Object::new() };
@@ -107,7 +108,7 @@ pub fn inline(mut node: Node, base: &Path, findings: &mut Findings) -> Object {
     test
 }
 
-fn check(node: &mut Node, base: &Path, findings: &mut Findings) {
+fn check(node: &mut Node, root: &Path, findings: &mut Findings) {
     if let Kind::Map(entries) = &mut node.kind
         && let Some(at) = entries.iter().position(|entry| entry.key == "transform")
     {
@@ -124,10 +125,10 @@ fn check(node: &mut Node, base: &Path, findings: &mut Findings) {
     }
     check_keys(node, TEST, "a test", findings);
     if let Some(asserts) = node.get("assert") {
-        super::assertions::read(asserts, base, findings);
+        super::assertions::read(asserts, root, findings);
     }
     if let Some(provider) = node.get("provider") {
-        super::providers::check_override(provider, base, findings);
+        super::providers::check_override(provider, root, findings);
     }
     for key in ["options", "metadata"] {
         if let Some(value) = node.get(key)
@@ -228,10 +229,13 @@ async fn from_file(
             let rows = xlsx::rows(&std::fs::read(file)?, name)?;
             tests.extend(rows.iter().map(super::csv::test_of));
         }
-        "jsonl" => from_lines(&std::fs::read_to_string(file)?, file, base, findings, tests)?,
+        "jsonl" => {
+            let text = std::fs::read_to_string(file)?;
+            from_lines(&text, file, (base, workers.base()), findings, tests)?;
+        }
         "json" | "yaml" | "yml" => {
             if let Ok(node) = document::read(file, findings) {
-                from_document(node, base, findings, tests);
+                from_document(node, (base, workers.base()), findings, tests);
             }
         }
         "py" => generate(file, name, Language::Python, config, workers, findings, tests).await?,
@@ -246,7 +250,7 @@ async fn from_file(
 fn from_lines(
     text: &str,
     file: &Path,
-    base: &Path,
+    (base, root): (&Path, &Path),
     findings: &mut Findings,
     tests: &mut Vec<Object>,
 ) -> Result<(), TestsError> {
@@ -255,26 +259,31 @@ fn from_lines(
         let position = Position { file: file.clone(), line: at + 1, column: 1 };
         let value: Value =
             serde_json::from_str(line).map_err(|error| TestsError::Line { line: at + 1, error })?;
-        tests.push(inline(Node::of(value, position), base, findings));
+        tests.push(inline(Node::of(value, position), base, root, findings));
     }
     Ok(())
 }
 
-fn from_document(node: Node, base: &Path, findings: &mut Findings, tests: &mut Vec<Object>) {
+fn from_document(node: Node, bases: (&Path, &Path), findings: &mut Findings, tests: &mut Vec<Object>) {
     match node.kind {
         Kind::List(items) => {
-            items.into_iter().for_each(|item| from_document_item(item, base, findings, tests));
+            items.into_iter().for_each(|item| from_document_item(item, bases, findings, tests));
         }
-        Kind::Map(_) => from_document_item(node, base, findings, tests),
+        Kind::Map(_) => from_document_item(node, bases, findings, tests),
         _ => wrong_shape(&node, "a file of tests", "a list of tests", findings),
     }
 }
 
 /// A map with no key of a test is a row of a table.
-fn from_document_item(node: Node, base: &Path, findings: &mut Findings, tests: &mut Vec<Object>) {
+fn from_document_item(
+    node: Node,
+    (base, root): (&Path, &Path),
+    findings: &mut Findings,
+    tests: &mut Vec<Object>,
+) {
     let plain = node.is_map() && !node.entries().iter().any(|entry| TEST.contains(&entry.key.as_str()));
     if !plain {
-        return tests.push(inline(node, base, findings));
+        return tests.push(inline(node, base, root, findings));
     }
     let cells = node.entries().iter().map(|entry| (entry.key.clone(), to_text(&entry.value.to_value())));
     tests.push(super::csv::test_of(&cells.collect()));
@@ -298,7 +307,8 @@ async fn generate(
     };
     let position = Position { file: file.into(), line: 1, column: 1 };
     let base = workers.base();
-    tests.extend(items.into_iter().map(|item| inline(Node::of(item, position.clone()), base, findings)));
+    tests
+        .extend(items.into_iter().map(|item| inline(Node::of(item, position.clone()), base, base, findings)));
     Ok(())
 }
 

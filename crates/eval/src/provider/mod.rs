@@ -5,6 +5,7 @@ mod azure;
 mod chat;
 mod echo;
 mod exec;
+mod golang;
 mod http;
 mod llama;
 mod ollama;
@@ -58,6 +59,8 @@ pub enum Family {
     Turns(Turns),
     /// Any HTTP service.
     Http,
+    /// A file of Go.
+    Golang(PathBuf),
     /// A file with code.
     Script(Language, PathBuf, Option<String>),
 }
@@ -115,6 +118,9 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
             return script(language, reference);
         }
     }
+    if let Some(reference) = id.strip_prefix("golang:") {
+        return golang(spec, reference);
+    }
     let extension = files::extension(id);
     if id.starts_with("file://")
         || ((extension == "py" || files::is_javascript(&extension)) && !id.contains("://"))
@@ -122,6 +128,7 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
         return match extension.as_str() {
             "py" => script(Language::Python, id),
             "rb" => script(Language::Ruby, id),
+            "go" => golang(spec, id),
             extension if files::is_javascript(extension) => script(Language::JavaScript, id),
             _ => Err(CallError::NotAProviderFile(id.to_owned())),
         };
@@ -156,6 +163,17 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
         };
     }
     Err(CallError::UnknownProvider(id.to_owned()))
+}
+
+/// Returns the family of a file of Go, whose function has one name only.
+fn golang(spec: &ProviderSpec, reference: &str) -> Result<Family, CallError> {
+    let (path, name) = files::split_name(reference);
+    let path = spec.base.join(path);
+    match name {
+        _ if !path.is_file() => Err(CallError::FileNotFound(path)),
+        None | Some("CallApi" | "call_api") => Ok(Family::Golang(path)),
+        Some(_) => Err(CallError::NotCallApi(spec.id.clone())),
+    }
 }
 
 /// Makes providers of all families, with the parts of a suite that they use.
@@ -236,6 +254,7 @@ impl ProviderFactory for Factory {
                 let url = spec.config.get("url").and_then(Value::as_str);
                 Box::new(http::Http::new(&spec.id, url, Arc::clone(&self.workers)))
             }
+            Family::Golang(path) => Box::new(golang::Golang::new(&spec.id, path, env(), options)),
             Family::Script(language, path, name) => {
                 let file = script::File { language, path, name };
                 Box::new(script::Script::new(&spec.id, file, options, Arc::clone(&self.workers)))

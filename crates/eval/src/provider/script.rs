@@ -174,6 +174,11 @@ fn read(value: Value, language: Language) -> ProviderResponse {
     }
 }
 
+/// Reads the answer of a program, which must be an object.
+pub fn read_object(value: Value) -> ProviderResponse {
+    read(value, Language::Python)
+}
+
 fn from_object(mut map: Object) -> ProviderResponse {
     // An error may be any value; a null one is none.
     match map.get("error") {

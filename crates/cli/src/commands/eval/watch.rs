@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// The extensions of configurations, prompts, tests and scripts.
 const EXTENSIONS: &[&str] = &[
     "yaml", "yml", "json", "jsonl", "csv", "tsv", "xlsx", "txt", "md", "j2", "env", "py", "js", "cjs", "mjs",
-    "ts", "cts", "mts", "sh", "rb", "pl", "bash",
+    "ts", "cts", "mts", "sh", "rb", "go", "pl", "bash",
 ];
 
 /// The version of a file: its inode, when it was last changed in any way, and its size. The time of the last write alone would not do:
