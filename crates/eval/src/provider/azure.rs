@@ -12,7 +12,7 @@ use crate::reading::Env;
 
 /// The version of the API, unless one is configured.
 const API_VERSION: &str = "2024-12-01-preview";
-/// The same for the endpoint `responses`.
+/// The version of the API for the endpoint `responses`, unless one is configured.
 const RESPONSES_API_VERSION: &str = "preview";
 
 /// The variables that hold the host, the address and the key, in their order.

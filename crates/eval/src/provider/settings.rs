@@ -23,7 +23,7 @@ const FUNCTIONS: &[&str] = &["get_tools", "get_functions", "get_response_format"
 pub struct Settings {
     workers: Arc<Workers>,
     base: PathBuf,
-    /// What functions returned. Each is called once in a run.
+    /// Values that functions returned. Each is called once in a run.
     returned: Mutex<HashMap<String, Value>>,
 }
 

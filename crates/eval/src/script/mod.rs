@@ -50,7 +50,7 @@ pub enum EntryPoint {
     /// with `callApi` and its like, or a bare function. `default` is the method. The arguments are `[prompt, context, options]`;
     /// Python gets them as `(prompt, options, context)`, and other methods than `call_api` as `(prompt, options)`.
     Provider { path: PathBuf, name: Option<String>, default: &'static str, options: Value },
-    /// What a program of JavaScript exports as a configuration: its value, or what its function returns. Functions within it become
+    /// The configuration that a program of JavaScript exports: its value, or what its function returns. Functions within it become
     /// references `file://path:@where`, which can be called as functions of the file.
     Configuration { path: PathBuf },
     /// Code of one line (an expression) or a function body, with these parameter names.

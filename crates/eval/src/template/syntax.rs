@@ -32,7 +32,7 @@ pub enum Part {
     },
 }
 
-/// What is imported from a file: all of it under one name, or some of its names under others.
+/// Names that are imported from a file: all of it under one name, or some of its names under others.
 #[derive(Debug, Clone)]
 pub enum Imported {
     All(String),

@@ -19,7 +19,7 @@ pub enum Val {
     Macro(Rc<Macro>),
     /// A macro of another file, with everything that the file defines.
     Imported(Rc<Macro>, Rc<HashMap<String, Val>>),
-    /// What another file defines.
+    /// All names that another file defines.
     Module(Rc<HashMap<String, Val>>),
     /// A built-in function.
     Global(&'static str),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::terminal;
 
-/// What a tab is printed as.
+/// Spaces that are printed for a tab.
 const TAB: &str = "    ";
 
 /// The table: variables, then one column for each provider and prompt. It is printed line by line, so that it never needs to be in memory.
