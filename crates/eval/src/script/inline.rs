@@ -25,8 +25,13 @@ pub fn inline_function(code: &str) -> String {
     } else {
         ""
     };
-    format!("function (output, context, env) {{ {process}{body}\n}}")
+    let provider = if code.contains("provider.id()") { PROVIDER_ID } else { "" };
+    format!("function (output, context, env) {{ {process}{provider}{body}\n}}")
 }
+
+/// Makes the id of the provider a method as well as a text, as scripts of files have it.
+const PROVIDER_ID: &str = "if (typeof context?.provider?.id === 'string') { const id = context.provider.id; \
+    context.provider.id = Object.assign(() => id, { toString: () => id, toJSON: () => id }) };";
 
 /// Returns the function body that inline code stands for: one line is an expression (after declarations, the last statement is); several lines are a body with its own `return`.
 pub fn inline_body(code: &str) -> String {
@@ -75,5 +80,16 @@ mod tests {
         assert_eq!(inline_body("output.length > 3\n"), "return output.length > 3");
         assert_eq!(inline_body("const a = ';x'; a.length"), "const a = ';x'; return a.length");
         assert_eq!(inline_body("const a = 1;\nreturn a;"), "const a = 1;\nreturn a;");
+    }
+
+    #[test]
+    fn the_id_of_a_provider_is_a_method_where_it_is_called() {
+        let call = |code: &str| {
+            let context = serde_json::json!({"provider": {"id": "echo"}});
+            crate::javascript::call(&inline_function(code), &["".into(), context, serde_json::Value::Null])
+                .unwrap()
+        };
+        assert_eq!(call("context.provider.id() === 'echo' && `${context.provider.id}` === 'echo'"), true);
+        assert_eq!(call("context.provider.id"), "echo");
     }
 }
