@@ -8,11 +8,9 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 import threading
 import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -212,7 +210,10 @@ func init() {
 
 
 @pytest.mark.skipif(not shutil.which("go"), reason="Go is not installed")
-def test_go_provides(sandcove, tmp_path):
+def test_go_provides(sandcove, tmp_path, monkeypatch):
+    # A place of one's own for what is built, and for nothing else that runs on this machine.
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     (tmp_path / "go.mod").write_text("module example.com/provider\n\ngo 1.20\n")
     # promptfoo reads the answer from standard output, where nothing else may be printed.
     (tmp_path / "provider.go").write_text(GO_PROVIDER.replace('\tfmt.Println("printed")\n', ""))
@@ -227,7 +228,7 @@ def test_go_provides(sandcove, tmp_path):
         case.write_text(json.dumps({"prompts": ["Ask {{x}}"], "providers": [provider], "tests": tests}))
         found = run(program, case)["rows"]
         assert [(row["success"], row["failureReason"]) for row in found] == [(True, 0), (True, 0), (False, 2)]
-    assert not list(Path(tempfile.gettempdir()).glob("sandcove-go-*"))
+    assert not list((tmp_path / "temporary").glob("sandcove-go-*"))
 
 
 def test_a_missing_interpreter_is_told(sandcove, tmp_path):

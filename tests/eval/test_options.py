@@ -184,7 +184,7 @@ def test_a_seed_chooses_the_tests_that_promptfoo_chooses(evaluate, tmp_path):
 
 TERMINAL = """
 import json, os, pty, sys
-# A terminal of 80 columns: what the program prints on it is printed here.
+# A terminal of 80 columns: what the program prints on it is printed here. Once it shows the row in work, the row may be done.
 pid, terminal = pty.fork()
 if pid == 0:
     os.environ["COLUMNS"] = "80"
@@ -198,6 +198,8 @@ while True:
     if not piece:
         break
     text += piece
+    if any(b"0/1" in line and b"[slow] code=def f(n):" in line for line in text.replace(b"\\r", b"\\n").split(b"\\n")):
+        open("shown", "w").close()
 os.waitpid(pid, 0)
 sys.stdout.buffer.write(text)
 """
@@ -209,13 +211,14 @@ def test_a_terminal_shows_code_as_it_is_written(sandcove, tmp_path):
         "tests": [{"vars": {"code": "def f(n):\n    if n < 0:\n        raise ValueError\n    return n"}}],
     }
     (tmp_path / "slow.py").write_text(
-        "import time\ndef call_api(prompt, options, context):\n    time.sleep(2)\n    return {'output': prompt}\n"
+        "import os, time\ndef call_api(prompt, options, context):\n    end = time.monotonic() + 50\n"
+        "    while not os.path.exists('shown') and time.monotonic() < end: time.sleep(0.02)\n    return {'output': prompt}\n"
     )
     (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
     done = subprocess.run(
         [sys.executable, "-c", TERMINAL, *sandcove, "eval", "--no-cache"],
         cwd=tmp_path, env={**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": str(tmp_path / "home"), "TERM": "xterm"},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600,
     )
     shown = done.stdout.replace("\r", "\n")
     cells = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
