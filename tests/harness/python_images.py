@@ -183,7 +183,7 @@ def source(name: str, place: Path) -> Path:
     (state / "lists/partial").mkdir(parents=True)
     listed = state / "sources.list"
     listed.write_text(f"deb-src http://deb.debian.org/debian {SUITES[name]} main\n")
-    options = [f"-oDir::Etc::SourceList={listed}", "-oDir::Etc::SourceParts=-", f"-oDir::State::Lists={state}/lists", f"-oDir::Cache={state}", "-oAPT::Sandbox::User=root"]
+    options = [f"-oDir::Etc::SourceList={listed}", "-oDir::Etc::SourceParts=-", f"-oDir::State::Lists={state}/lists", f"-oDir::Cache={state}", "-oAPT::Sandbox::User=root", "-oAcquire::Retries=5"]
     run("apt-get", *options, "-qq", "update")
     run("apt-get", *options, "-qq", "source", "--download-only", name, cwd=directory)
     (tarball,) = directory.glob("*.orig.tar.*[!c]")

@@ -147,7 +147,7 @@ def test_paths_of_a_template_are_those_of_its_files(trap, source, line, path):
     trap.dockerfile(f"FROM template://base\n{line.format(name=name, path=path)}\n")
     built, done = trap.build()
     assert done.returncode == 0, done.stderr
-    with Sandbox.create(built, timeout=60) as sandbox:
+    with Sandbox.create(built, timeout=1800) as sandbox:
         assert sandbox.commands.run("cat /srv/seen", user="root").stdout == f"{mark}\n"
 
 
@@ -175,7 +175,7 @@ def test_a_template_to_copy_from_is_looked_up_at_each_build(trap, source):
         trap.dockerfile(f"FROM template://base\nCOPY --from=template://{copied} /srv/word /srv/seen\n")
         built, done = trap.build()
         assert done.returncode == 0, done.stderr
-        with Sandbox.create(built, timeout=60) as sandbox:
+        with Sandbox.create(built, timeout=1800) as sandbox:
             seen.append(run(sandbox, "cat /srv/seen"))
     assert seen == ["first", "second"]
     trap.dockerfile("FROM template://base\nCOPY --from=template://no-such-template /a /b\n")
