@@ -18,6 +18,7 @@ from e2b.exceptions import SandboxException
 
 from builds import mark, step
 from harness import images, real_images, volatile
+from harness.hold import Hold
 from harness.raw_builds import RawBuilds
 from harness.registry import Registry
 from harness.server import wait_until
@@ -300,13 +301,15 @@ def test_a_host_that_always_builds_is_collected(often):
             client.start()
             time.sleep(0.7)
         ids = builds.begin()
-        steps = [step("RUN", "echo begun; sleep 20", "root"), step("RUN", "cp /opt/note /srv/copied", "root")]
+        hold = Hold()
+        steps = [step("RUN", f"echo begun; {hold.command}; true", "root"), step("RUN", "cp /opt/note /srv/copied", "root")]
         assert team.call("POST", f"/v2/templates/{ids[0]}/builds/{ids[1]}", {"steps": steps, "fromTemplate": parent["templateID"]}).status_code == 202
         log = lambda: team.call("GET", f"/templates/{ids[0]}/builds/{ids[1]}/status").text  # noqa: E731
         wait_until(lambda: "[stdout]: begun" in log(), what="the first step")
         for template in (parent, other):
             assert team.call("DELETE", f"/templates/{template['templateID']}").status_code == 204
         wait_until(lambda: not unused & layers_of(often), what="the layer of a deleted template is deleted")
+        hold.let_go()
         child = builds.told(ids, deadline_s=600)
         assert child["status"] == "ready", child["reason"]
         box = Sandbox.create(ids[0], timeout=1800, api_key=team.key)
