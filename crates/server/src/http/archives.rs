@@ -20,11 +20,23 @@ pub(super) async fn export(
     Reader(team): Reader,
     Named(reference): Named,
 ) -> Result<Response> {
-    let template = app.templates().resolve(&team, &reference).await?;
-    let alias = template.info.aliases().into_iter().next();
-    let name = alias.unwrap_or_else(|| template.info.id.to_string());
-    let name = format!("{name}:{}", reference.tag());
-    let pieces = app.builds().export(&template.build, &name).await?;
+    let mut template = app.templates().resolve(&team, &reference).await?;
+    let pieces = loop {
+        let alias = template.info.aliases().into_iter().next();
+        let name = alias.unwrap_or_else(|| template.info.id.to_string());
+        let name = format!("{name}:{}", reference.tag());
+        match app.builds().export(&template.build, &name).await {
+            Ok(pieces) => break pieces,
+            // Deleted with its files, or built again, since it was looked up?
+            Err(error) => {
+                let now = app.templates().resolve(&team, &reference).await?;
+                if now.build.build_id == template.build.build_id {
+                    return Err(error);
+                }
+                template = now;
+            }
+        }
+    };
     let body = stream::unfold(pieces, |mut pieces| async { Some((pieces.recv().await?, pieces)) });
     let kind = HeaderValue::from_static("application/x-tar");
     Ok(([(header::CONTENT_TYPE, kind)], Body::from_stream(body)).into_response())
