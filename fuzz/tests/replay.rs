@@ -103,3 +103,8 @@ fn layers_hold() {
 fn requests_of_servers_hold() {
     replay(env!("CARGO_BIN_EXE_requests"), "requests");
 }
+
+#[test]
+fn dockerfiles_hold() {
+    replay(env!("CARGO_BIN_EXE_dockerfile"), "dockerfile");
+}

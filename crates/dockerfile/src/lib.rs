@@ -16,6 +16,8 @@ pub mod context;
 mod error;
 pub mod fileset;
 mod flags;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod heredoc;
 mod ignore;
 mod lex;
