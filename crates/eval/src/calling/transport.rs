@@ -53,7 +53,7 @@ const MAX_RETRIES: u32 = 4;
 /// Sends a request, and sends it again, with growing pauses, when the service is busy or cannot be reached.
 ///
 /// # Errors
-/// When no answer came. An answer with a bad status is an answer.
+/// [`CallError`] when the request gets no answer. An answer with a bad status is no error.
 pub async fn send(request: &Request) -> Result<Reply, CallError> {
     send_within(request, Duration::from_millis(number("REQUEST_TIMEOUT_MS").unwrap_or(300_000))).await
 }
@@ -112,7 +112,7 @@ impl Answer {
 /// Asks a model: sends a request, with the headers that its configuration adds, and reads the JSON that comes back.
 ///
 /// # Errors
-/// When no answer came. An answer with a bad status is an answer.
+/// [`CallError`] when the request gets no answer. An answer with a bad status is no error.
 pub async fn ask(mut request: Request, config: &Object) -> Result<Answer, CallError> {
     for (name, value) in config.get("headers").and_then(Value::as_object).into_iter().flatten() {
         request = request.header(name, crate::template::value::to_text(value));

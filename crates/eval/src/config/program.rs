@@ -16,7 +16,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Runs the program of a configuration in `base` and returns what it exports, with references for functions.
 ///
 /// # Errors
-/// When it fails; the reason becomes a finding.
+/// The reason why the program failed; the caller makes a finding of it.
 pub async fn read(
     path: &Path,
     base: &Path,

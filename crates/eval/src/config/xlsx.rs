@@ -56,7 +56,7 @@ pub fn split_sheet(path: &str) -> (&str, Option<&str>) {
 /// Reads the rows of a sheet, which is given by its name or its number from 1; the first sheet by default.
 ///
 /// # Errors
-/// When the bytes are no spreadsheet, or the sheet has no rows.
+/// [`XlsxError`] for bytes that are no spreadsheet, and for a sheet without rows.
 pub fn rows(bytes: &[u8], sheet: Option<&str>) -> Result<Vec<Record>, XlsxError> {
     let archive = Archive::open(bytes)?;
     let book = archive.text("xl/workbook.xml")?;

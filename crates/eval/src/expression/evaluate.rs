@@ -6,7 +6,7 @@ use super::{Expression, ExpressionError};
 /// Computes an expression over the names that `known` knows.
 ///
 /// # Errors
-/// When it names what does not exist, or calls a function wrongly.
+/// [`ExpressionError`] for an expression with an unknown name or a wrong call of a function.
 pub fn evaluate(
     expression: &Expression,
     known: &dyn Fn(&str) -> Option<f64>,

@@ -19,7 +19,7 @@ pub fn constant(name: &str) -> Option<f64> {
 /// Calls a function.
 ///
 /// # Errors
-/// When it does not exist, or takes another number of arguments.
+/// [`ExpressionError`] for an unknown function, and for one that takes another number of arguments.
 pub fn call(name: &str, arguments: &[f64]) -> Result<f64, ExpressionError> {
     let value = match arguments {
         [one] => of_one(name, *one),

@@ -33,7 +33,7 @@ const LEVELS: &[&[&str]] =
 /// Parses an expression.
 ///
 /// # Errors
-/// When the text is not an expression.
+/// [`ExpressionError`] for a text that is no expression.
 pub fn parse(text: &str) -> Result<Expression, ExpressionError> {
     let mut parser = Parser { text, at: 0, depth: 0, operators: 0 };
     let whole = parser.choice()?;

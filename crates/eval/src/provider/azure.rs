@@ -32,7 +32,7 @@ impl Azure {
     /// Reads an id like `azure:chat:my-deployment`.
     ///
     /// # Errors
-    /// When the endpoint is not supported, or no deployment is named.
+    /// [`CallError`] for an endpoint that is not supported, and for an id without a deployment.
     pub fn parse(id: &str) -> Option<Result<Self, CallError>> {
         let rest = id.strip_prefix("azure:").or_else(|| id.strip_prefix("azureopenai:"))?;
         let (kind, deployment) = rest.split_once(':').unwrap_or((rest, ""));

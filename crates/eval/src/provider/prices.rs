@@ -42,7 +42,7 @@ impl Prices {
     /// Reads a file of prices.
     ///
     /// # Errors
-    /// When it cannot be read, with the reason.
+    /// The reason why the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         let node = Node::parse(&text, &path.into()).map_err(|finding| finding.to_string())?;

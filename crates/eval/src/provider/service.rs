@@ -31,7 +31,7 @@ pub trait Dialect: Send + Sync {
     /// Returns the request that asks the model.
     ///
     /// # Errors
-    /// When the prompt is malformed, or the address or the key of the service is missing.
+    /// [`CallError`] for a malformed prompt, and for a service without an address or a key.
     fn request(&self, prompt: &str, config: &Object, env: &Env) -> Result<Request, CallError>;
 
     /// Returns the answer that a good reply holds.

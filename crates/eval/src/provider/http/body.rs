@@ -31,7 +31,7 @@ pub fn object_of(body: Option<&Value>) -> Object {
 /// Renders a body leaf by leaf. A body that is JSON text is taken apart first, so that no value can break it.
 ///
 /// # Errors
-/// When a template in it is malformed.
+/// [`TemplateError`] for a body with a malformed template.
 pub fn fill(body: &Value, vars: &Object, templates: &Templates) -> Result<Value, TemplateError> {
     let render = |value: &Value| templates.render_value(value, vars);
     Ok(match body {

@@ -112,7 +112,7 @@ impl OpenAi {
     /// Reads an id like `openai:chat:gpt-4o`.
     ///
     /// # Errors
-    /// When the service has no such endpoint here, or the id has no model.
+    /// [`CallError`] for an endpoint that the service does not have here, and for an id without a model.
     pub fn parse(id: &str) -> Option<Result<Self, CallError>> {
         let (name, rest) = id.split_once(':')?;
         let service = *SERVICES.iter().find(|service| service.name == name)?;
@@ -191,7 +191,7 @@ impl Dialect for OpenAi {
 /// Returns the body of a request to a model.
 ///
 /// # Errors
-/// When the prompt looks like JSON and is not.
+/// [`CallError`] for a prompt that looks like JSON and is not.
 pub fn body(
     model: &str,
     endpoint: Endpoint,
