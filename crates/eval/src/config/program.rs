@@ -16,7 +16,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Runs the program of a configuration in `base` and returns what it exports, with references for functions.
 ///
 /// # Errors
-/// The reason why the program failed; the caller makes a finding of it.
+/// [`ConfigError::Invalid`] for a program that fails; `findings` then has the reason.
 pub async fn read(
     path: &Path,
     base: &Path,
