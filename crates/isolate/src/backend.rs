@@ -234,7 +234,7 @@ impl Backend {
     pub async fn open_files(&self, layers: &[String], files: &Files) -> Result<OwnedFd> {
         match self {
             Self::Namespaces(backend) => backend.open_files(layers, files).await,
-            Self::Fake(backend) => backend.open_files(),
+            Self::Fake(backend) => backend.open_files().await,
         }
     }
 

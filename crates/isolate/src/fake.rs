@@ -40,6 +40,8 @@ pub enum Operation {
     DeleteVolume,
     /// Publishing a layer: [`crate::Backend::publish_layer`].
     PublishLayer,
+    /// Opening the files of a template: [`crate::Backend::open_files`].
+    OpenFiles,
 }
 
 /// The in-memory backend. Clones share their sandboxes, so one kept by a test survives a "restart" of the server.
@@ -341,14 +343,15 @@ impl Fake {
         Ok(())
     }
 
-    /// Layers that were published are known; those of the server's own templates always exist.
-    /// An empty directory, which stands for the files of every template.
-    pub(crate) fn open_files(&self) -> Result<OwnedFd> {
+    /// Opens an empty directory, which stands for the files of every template.
+    pub(crate) async fn open_files(&self) -> Result<OwnedFd> {
+        self.step(Operation::OpenFiles).await?;
         let path = std::env::temp_dir().join("sandcove-fake-files");
         let opened = std::fs::create_dir_all(&path).and_then(|()| std::fs::File::open(&path));
         opened.map(OwnedFd::from).map_err(|source| Error::Path { action: "open", path, source })
     }
 
+    /// Layers that were published are known; those of the server's own templates always exist.
     pub(crate) fn has_layer(&self, layer: &str) -> bool {
         match layer.split_once('/') {
             Some((name, _)) => self.lock().layers.contains(name),

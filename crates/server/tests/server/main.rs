@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the report")]
 
 mod admin;
+mod archives;
 mod auth;
 mod build_calls;
 mod builds;
