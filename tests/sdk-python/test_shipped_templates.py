@@ -107,6 +107,17 @@ def test_the_gateway_serves_the_servers_of_the_configuration(server, gateway):
         assert sandbox.commands.run("cat /etc/mcp-gateway/.token || true").stdout == ""
 
 
+def test_the_memory_server_keeps_what_it_is_told(server, gateway):
+    entity = {"name": "x", "entityType": "thing", "observations": ["is known"]}
+    with Sandbox.create(mcp={"memory": {}}, timeout=1800) as sandbox:
+        client = Client(server, sandbox)
+        told = client.call("tools/call", name="create_entities", arguments={"entities": [entity]})
+        assert not told.get("isError"), told
+        known = client.call("tools/call", name="read_graph", arguments={})
+        assert json.loads(known["content"][0]["text"])["entities"] == [entity]
+        assert "is known" in sandbox.files.read("/home/user/.mcp-memory.jsonl")
+
+
 @pytest.mark.parametrize(
     ("servers", "text"),
     [

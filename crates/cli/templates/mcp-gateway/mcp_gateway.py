@@ -95,6 +95,8 @@ def server(name, settings):
         known = KNOWN.get(name, {})
         args = [value for arg in known.get("args", ()) for value in settings.get(arg.strip("{}")) or ()]
         env = {variable: settings.get(key) for variable, key in known.get("env", {}).items()}
+        # Files that a server would write beside its program, where the user may not.
+        env |= {variable: f"{USER.pw_dir}/{file}" for variable, file in known.get("files", {}).items()}
         return [*AS_USER, *pull(name), *args], environment(env), USER.pw_dir
     env = environment(settings.get("envs") or {})
     directory = USER.pw_dir
