@@ -83,7 +83,8 @@ enum Command {
     Serve(ServerArgs),
     /// run code in a new sandbox and print its output
     Run(commands::run::RunArgs),
-    /// list, use and kill sandboxes
+    /// create, list, use, watch and kill sandboxes
+    #[command(alias = "sbx")]
     Sandbox(commands::sandbox::SandboxArgs),
     /// build, list, publish and delete templates
     #[command(alias = "tpl")]

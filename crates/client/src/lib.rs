@@ -10,6 +10,8 @@ mod error;
 mod execution;
 mod files;
 mod forward;
+mod lifecycle;
+mod observe;
 mod process;
 mod sandbox;
 mod server;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use http_body_util::BodyExt;
-use sandcove_wire::api::sandbox::{ListedSandbox, Sandbox as Created, State};
+use sandcove_wire::api::sandbox::{AutoResume, ListedSandbox, Sandbox as Created, State, VolumeMount};
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
 use serde::Serialize;
@@ -40,6 +40,14 @@ pub struct NewSandbox {
     /// Whether the sandbox may reach the internet.
     #[serde(rename = "allow_internet_access")]
     pub allow_internet_access: bool,
+    /// Whether the sandbox is paused instead of killed at its timeout.
+    pub auto_pause: bool,
+    /// Whether traffic resumes the sandbox when it is paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_resume: Option<AutoResume>,
+    /// Volumes to mount.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volume_mounts: Vec<VolumeMount>,
 }
 
 impl Default for NewSandbox {
@@ -50,6 +58,9 @@ impl Default for NewSandbox {
             envs: BTreeMap::new(),
             metadata: BTreeMap::new(),
             allow_internet_access: true,
+            auto_pause: false,
+            auto_resume: None,
+            volume_mounts: Vec::new(),
         }
     }
 }
@@ -154,25 +165,36 @@ impl Client {
     /// # Errors
     /// If the server does not answer.
     pub async fn list_where(&self, filter: &ListFilter) -> Result<Vec<ListedSandbox>> {
-        let mut all = Vec::new();
-        let first = format!("/v2/sandboxes?limit=100{}", filter.query());
-        let mut path = first.clone();
+        self.pages(&format!("/v2/sandboxes?limit=100{}", filter.query())).await
+    }
+
+    /// All pages of a list, whose path has a query.
+    pub(crate) async fn pages<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>> {
+        let (mut all, mut token) = (Vec::new(), None);
         loop {
-            let response = self.call(Method::GET, &path, None::<&()>).await?;
-            let next = response
-                .headers()
-                .get("x-next-token")
-                .and_then(|token| token.to_str().ok())
-                .map(str::to_owned);
-            let page: Vec<ListedSandbox> = self.read(&path, response).await?;
+            let (page, next): (Vec<T>, _) = self.page(path, token.as_deref()).await?;
             all.extend(page);
             match next {
-                Some(token) if !token.is_empty() => {
-                    path = format!("{first}&nextToken={token}");
-                }
-                _ => return Ok(all),
+                Some(next) => token = Some(next),
+                None => return Ok(all),
             }
         }
+    }
+
+    /// A page of a list, and the token of the next one.
+    pub(crate) async fn page<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        token: Option<&str>,
+    ) -> Result<(T, Option<String>)> {
+        let path = match token {
+            Some(token) => format!("{path}&nextToken={}", segment(token)),
+            None => path.to_owned(),
+        };
+        let response = self.call(Method::GET, &path, None::<&()>).await?;
+        let next = response.headers().get("x-next-token").and_then(|token| token.to_str().ok());
+        let next = next.filter(|token| !token.is_empty()).map(str::to_owned);
+        Ok((self.read(&path, response).await?, next))
     }
 
     /// The details of a sandbox.
@@ -188,7 +210,12 @@ impl Client {
     /// # Errors
     /// If the server does not answer.
     pub async fn kill(&self, id: &SandboxId) -> Result<bool> {
-        match self.call(Method::DELETE, &format!("/sandboxes/{id}"), None::<&()>).await {
+        self.delete(&format!("/sandboxes/{id}")).await
+    }
+
+    /// Deletes what is at a path; false if there is nothing.
+    pub(crate) async fn delete(&self, path: &str) -> Result<bool> {
+        match self.call(Method::DELETE, path, None::<&()>).await {
             Ok(_) => Ok(true),
             Err(error) if error.status() == Some(404) => Ok(false),
             Err(error) => Err(error),
@@ -239,6 +266,11 @@ impl Client {
     fn malformed(&self, path: &str, error: &serde_json::Error) -> Error {
         Error::Malformed { url: self.transport.url(path), reason: error.to_string() }
     }
+}
+
+/// Percent-encodes a segment of a path, slashes too.
+pub(crate) fn segment(text: &str) -> String {
+    percent_encoded(text).replace('/', "%2F")
 }
 
 #[cfg(test)]

@@ -13,13 +13,11 @@ use sandcove_wire::api::tag::{AssignTags, AssignedTags, RemoveTags, TemplateTag}
 use sandcove_wire::api::template::{
     BuildStatus, Template, TemplateAlias, TemplateNames, TemplateUpdate, TemplateWithBuilds,
 };
-use serde::de::DeserializeOwned;
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWrite, AsyncWriteExt};
 
 use crate::error::{Error, Result, server_of};
-use crate::files::percent_encoded;
-use crate::server::Client;
+use crate::server::{Client, segment};
 use crate::upload::streamed;
 
 /// Pause between two questions for the status of a build.
@@ -197,17 +195,7 @@ impl Client {
     /// # Errors
     /// If the server does not answer.
     pub async fn templates(&self) -> Result<Vec<Template>> {
-        let mut all: Vec<Template> = Vec::new();
-        let mut token = None;
-        loop {
-            let (page, next) =
-                self.page::<Vec<Template>>("/v2/templates?limit=100", token.as_deref()).await?;
-            all.extend(page);
-            match next {
-                Some(next) => token = Some(next),
-                None => return Ok(all),
-            }
-        }
+        self.pages("/v2/templates?limit=100").await
     }
 
     /// A template with all its builds, by id or name.
@@ -243,12 +231,7 @@ impl Client {
     /// # Errors
     /// If the server refuses, for example because sandboxes use the template.
     pub async fn delete_template(&self, template: &str) -> Result<bool> {
-        let path = format!("/templates/{}", segment(template));
-        match self.call(Method::DELETE, &path, None::<&()>).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.status() == Some(404) => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.delete(&format!("/templates/{}", segment(template))).await
     }
 
     /// Publishes a template, or takes that back, and returns its names with namespace.
@@ -287,27 +270,6 @@ impl Client {
         let body = RemoveTags { name: name.to_owned(), tags: tags.to_vec() };
         self.call(Method::DELETE, "/templates/tags", Some(&body)).await.map(drop)
     }
-
-    /// A page of a list, and the token of the next one.
-    async fn page<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        token: Option<&str>,
-    ) -> Result<(T, Option<String>)> {
-        let path = match token {
-            Some(token) => format!("{path}&nextToken={}", segment(token)),
-            None => path.to_owned(),
-        };
-        let response = self.call(Method::GET, &path, None::<&()>).await?;
-        let next = response.headers().get("x-next-token").and_then(|token| token.to_str().ok());
-        let next = next.filter(|token| !token.is_empty()).map(str::to_owned);
-        Ok((self.read(&path, response).await?, next))
-    }
-}
-
-/// Percent-encodes a segment of a path, slashes too.
-fn segment(text: &str) -> String {
-    percent_encoded(text).replace('/', "%2F")
 }
 
 #[cfg(test)]

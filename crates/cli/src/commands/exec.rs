@@ -58,11 +58,21 @@ pub struct ExecArgs {
 pub struct ConnectArgs {
     /// id of the sandbox
     id: SandboxId,
+    /// set an environment variable for the shell; repeatable
+    #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    envs: Vec<(String, String)>,
+    #[command(flatten)]
+    shell: Shell,
+}
+
+/// Options of an interactive shell.
+#[derive(Debug, Args)]
+pub struct Shell {
     /// user to run the shell as
     #[arg(short, long)]
     user: Option<String>,
     /// directory to start the shell in
-    #[arg(short = 'w', long, value_name = "DIR")]
+    #[arg(short = 'w', long, short_alias = 'c', value_name = "DIR")]
     cwd: Option<String>,
 }
 
@@ -99,9 +109,20 @@ pub async fn connect(client: &Client, args: ConnectArgs) -> Result<ExitCode> {
         );
     }
     let sandbox = client.attach(&args.id).await?;
+    shell(client, &sandbox, args.envs, args.shell).await
+}
+
+/// Opens an interactive shell in a sandbox, and returns its exit status.
+pub async fn shell(
+    client: &Client,
+    sandbox: &Sandbox,
+    envs: Vec<(String, String)>,
+    shell: Shell,
+) -> Result<ExitCode> {
     let input = Input::Terminal(terminal::size());
-    let command = Command { cwd: args.cwd, user: args.user, input, ..Command::default() };
-    foreground(client, &sandbox, command).await
+    let envs = envs.into_iter().collect();
+    let command = Command { envs, cwd: shell.cwd, user: shell.user, input, ..Command::default() };
+    foreground(client, sandbox, command).await
 }
 
 async fn foreground(client: &Client, sandbox: &Sandbox, mut command: Command) -> Result<ExitCode> {

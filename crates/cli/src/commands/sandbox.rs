@@ -9,8 +9,11 @@ use sandcove_wire::id::SandboxId;
 
 use super::exec::{self, ConnectArgs, ExecArgs};
 use super::forward::{PortPair, forward};
+use super::lifecycle::{self, CreateArgs, ForkArgs, PauseArgs, ResumeArgs};
 use super::list::{self, ListArgs};
+use super::observe::{self, LogsArgs, MetricsArgs};
 use super::reach::{Place, Reach};
+use super::snapshot::{self, SnapshotCommand};
 use crate::output::{note, out};
 
 /// Arguments of `sandbox`.
@@ -25,14 +28,45 @@ pub struct SandboxArgs {
 /// Subcommands of `sandbox`.
 #[derive(Debug, Subcommand)]
 pub enum SandboxCommand {
+    /// create a sandbox, and open a shell in it or print its id
+    #[command(alias = "cr")]
+    Create(CreateArgs),
     /// list running and paused sandboxes
+    #[command(visible_alias = "ls")]
     List(ListArgs),
     /// show the details of a sandbox, as JSON
+    #[command(alias = "in")]
     Info {
         /// id of the sandbox
         id: SandboxId,
     },
+    /// pause sandboxes, and print the ids of those that were running
+    #[command(alias = "ps")]
+    Pause(PauseArgs),
+    /// resume sandboxes, and print their ids
+    #[command(alias = "rs")]
+    Resume(ResumeArgs),
+    /// set the end of a sandbox
+    Timeout {
+        /// id of the sandbox
+        id: SandboxId,
+        /// seconds from now
+        #[arg(value_name = "SECONDS")]
+        timeout: u32,
+    },
+    /// start sandboxes with the files of another, and print their ids
+    Fork(ForkArgs),
+    /// take, list and delete snapshots
+    #[command(subcommand, alias = "snap")]
+    Snapshot(SnapshotCommand),
+    /// print the log of a sandbox, oldest entries first
+    #[command(alias = "lg")]
+    Logs(LogsArgs),
+    /// print samples of the processors, memory and disk that a sandbox uses
+    #[command(alias = "mt")]
+    Metrics(MetricsArgs),
     /// kill sandboxes
+    #[command(alias = "kl")]
     Kill {
         /// ids of sandboxes
         #[arg(required_unless_present = "all")]
@@ -43,10 +77,12 @@ pub enum SandboxCommand {
     },
     /// run a command in a sandbox, and exit with its status
     #[command(
+        alias = "ex",
         after_help = "Standard input and signals are passed on to the command. The exit status is 128 + N if signal N ended it."
     )]
     Exec(ExecArgs),
     /// open an interactive shell in a sandbox
+    #[command(alias = "cn")]
     Connect(ConnectArgs),
     /// forward ports of a sandbox to this machine until interrupted; connections use your key
     Forward {
@@ -62,6 +98,17 @@ pub enum SandboxCommand {
 pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
     let client = args.reach.client(&place)?;
     match args.command {
+        SandboxCommand::Create(args) => lifecycle::create(&client, args).await,
+        SandboxCommand::Pause(args) => lifecycle::pause(&client, args).await,
+        SandboxCommand::Resume(args) => lifecycle::resume(&client, args).await,
+        SandboxCommand::Timeout { id, timeout } => {
+            client.set_timeout(&id, timeout).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        SandboxCommand::Fork(args) => lifecycle::fork(&client, args).await,
+        SandboxCommand::Snapshot(command) => snapshot::snapshot(&client, command).await,
+        SandboxCommand::Logs(args) => observe::logs(&client, args).await,
+        SandboxCommand::Metrics(args) => observe::metrics(&client, args).await,
         SandboxCommand::List(args) => list::list(&client, args).await,
         SandboxCommand::Info { id } => {
             out!("{:#}", without_tokens(client.info(&id).await?));

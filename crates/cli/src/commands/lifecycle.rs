@@ -1,0 +1,214 @@
+//! `sandcove sandbox create`, `pause`, `resume`, `timeout` and `fork`.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use sandcove_client::{Client, NewSandbox};
+use sandcove_wire::api::sandbox::{AutoResume, VolumeMount};
+use sandcove_wire::id::SandboxId;
+use serde_json::json;
+
+use super::exec::{self, Shell};
+use super::variable;
+use crate::output::{note, out};
+
+/// Time that a sandbox with an open shell has left when nothing extends it, seconds.
+const KEPT: u32 = 30;
+/// How often a sandbox with an open shell is extended.
+const EXTEND: Duration = Duration::from_secs(5);
+
+/// Arguments of `create`.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// name or id of a template, or id of a snapshot
+    #[arg(default_value = "base")]
+    template: String,
+    /// print the id and leave the sandbox running, instead of opening a shell that it ends with
+    #[arg(short, long)]
+    detach: bool,
+    /// seconds until the sandbox is killed or paused [default: 300; with a shell, some seconds after it]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: Option<u32>,
+    /// what happens at the timeout
+    #[arg(long, alias = "lifecycle.ontimeout", value_enum, default_value = "kill")]
+    on_timeout: OnTimeout,
+    /// resume the paused sandbox when something connects to it
+    #[arg(long, alias = "lifecycle.autoresume")]
+    auto_resume: bool,
+    /// set an environment variable for every process; repeatable
+    #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    envs: Vec<(String, String)>,
+    /// label the sandbox; repeatable
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
+    metadata: Vec<(String, String)>,
+    /// mount a volume; repeatable
+    #[arg(short, long, value_name = "NAME:PATH", value_parser = mount)]
+    volume: Vec<VolumeMount>,
+    /// refuse connections to the internet
+    #[arg(long)]
+    no_internet: bool,
+    #[command(flatten)]
+    shell: Shell,
+    /// print JSON; with --detach
+    #[arg(long, requires = "detach")]
+    json: bool,
+}
+
+/// What happens to a sandbox at its timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnTimeout {
+    /// It is killed.
+    Kill,
+    /// It is paused, with its processes.
+    Pause,
+}
+
+/// Parses `NAME:PATH`.
+fn mount(text: &str) -> Result<VolumeMount, String> {
+    match text.split_once(':') {
+        Some((name, path)) if !name.is_empty() && path.starts_with('/') => {
+            Ok(VolumeMount { name: name.to_owned(), path: path.to_owned() })
+        }
+        _ => Err(format!("expected NAME:PATH with an absolute path, not `{text}`")),
+    }
+}
+
+/// Creates a sandbox; prints its id, or opens a shell in it and kills it afterwards.
+pub async fn create(client: &Client, args: CreateArgs) -> Result<ExitCode> {
+    if !args.detach && !std::io::stdin().is_terminal() {
+        bail!("a shell needs a terminal\nhint: pass --detach to create a sandbox and print its id");
+    }
+    let pauses = args.on_timeout == OnTimeout::Pause;
+    if args.auto_resume && !pauses {
+        bail!("--auto-resume needs --on-timeout pause: a killed sandbox cannot be resumed");
+    }
+    let new = NewSandbox {
+        template: args.template,
+        timeout: args.timeout.unwrap_or(300),
+        envs: args.envs.into_iter().collect(),
+        metadata: args.metadata.into_iter().collect(),
+        allow_internet_access: !args.no_internet,
+        auto_pause: pauses,
+        auto_resume: args.auto_resume.then_some(AutoResume { enabled: true }),
+        volume_mounts: args.volume,
+    };
+    let sandbox = client.create(&new).await?;
+    let id = sandbox.id();
+    if args.detach {
+        match args.json {
+            true => out!("{}", json!({ "sandboxID": id })),
+            false => out!("{id}"),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    note!("sandbox {id}");
+    let extending = tokio::spawn(extend(client.clone(), id.clone(), args.timeout.unwrap_or(KEPT)));
+    let ended = exec::shell(client, &sandbox, Vec::new(), args.shell).await;
+    extending.abort();
+    // With a timeout of its own it goes on until then; otherwise nobody would miss it.
+    if args.timeout.is_none() {
+        client.kill(id).await?;
+    }
+    ended
+}
+
+/// Moves the end of a sandbox ahead, again and again. It is gone when the server says so.
+async fn extend(client: Client, id: SandboxId, timeout: u32) {
+    loop {
+        tokio::time::sleep(EXTEND).await;
+        match client.set_timeout(&id, timeout).await {
+            Err(error) if error.status() == Some(404) => return,
+            _ => {}
+        }
+    }
+}
+
+/// Arguments of `pause`.
+#[derive(Debug, Args)]
+pub struct PauseArgs {
+    /// ids of sandboxes
+    #[arg(required = true)]
+    ids: Vec<SandboxId>,
+    /// keep only the files, not the processes
+    #[arg(long)]
+    files_only: bool,
+}
+
+/// Pauses sandboxes. One that is paused already is no error.
+pub async fn pause(client: &Client, args: PauseArgs) -> Result<ExitCode> {
+    for id in &args.ids {
+        match client.pause(id, !args.files_only).await? {
+            true => out!("{id}"),
+            false => note!("sandbox {id} is paused already"),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Arguments of `resume`.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// ids of sandboxes
+    #[arg(required = true)]
+    ids: Vec<SandboxId>,
+    /// seconds until the end of the sandboxes
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+}
+
+/// Resumes sandboxes.
+pub async fn resume(client: &Client, args: ResumeArgs) -> Result<ExitCode> {
+    for id in &args.ids {
+        client.resume(id, args.timeout).await?;
+        out!("{id}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Arguments of `fork`.
+#[derive(Debug, Args)]
+pub struct ForkArgs {
+    /// id of the sandbox
+    id: SandboxId,
+    /// number of forks
+    #[arg(short = 'n', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    count: u32,
+    /// seconds until the end of the forks
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+}
+
+/// Starts sandboxes with the files of another, and prints their ids.
+pub async fn fork(client: &Client, args: ForkArgs) -> Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    for fork in client.fork(&args.id, args.count, args.timeout).await? {
+        match (fork.sandbox, fork.error) {
+            (Some(sandbox), _) => out!("{}", sandbox.sandbox_id),
+            (None, error) => {
+                let reason = error.map_or_else(|| "no reason given".to_owned(), |error| error.message);
+                note!("error: failed to start a fork of {}: {reason}", args.id);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_mounted_at_absolute_paths() {
+        assert_eq!(
+            mount("data:/mnt/data").unwrap(),
+            VolumeMount { name: "data".into(), path: "/mnt/data".into() }
+        );
+        for text in ["data", ":/mnt", "data:mnt", "data:"] {
+            assert!(mount(text).unwrap_err().contains(text));
+        }
+    }
+}

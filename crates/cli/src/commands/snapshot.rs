@@ -1,0 +1,91 @@
+//! `sandcove sandbox snapshot`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use sandcove_client::Client;
+use sandcove_wire::id::SandboxId;
+use serde_json::json;
+
+use crate::output::{self, note, out};
+use crate::table::table;
+
+/// Subcommands of `snapshot`.
+#[derive(Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// take a snapshot of a sandbox, which goes on, and print its id
+    #[command(alias = "cr")]
+    Create {
+        /// id of the sandbox
+        id: SandboxId,
+        /// name for the snapshot
+        #[arg(short, long)]
+        name: Option<String>,
+    },
+    /// list snapshots, newest first
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// delete snapshots
+    #[command(alias = "dl")]
+    Delete {
+        /// ids or names of snapshots
+        #[arg(required = true)]
+        snapshots: Vec<String>,
+    },
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// only snapshots of this sandbox
+    id: Option<SandboxId>,
+    /// only snapshots with this name
+    #[arg(short, long)]
+    name: Option<String>,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+pub async fn snapshot(client: &Client, command: SnapshotCommand) -> Result<ExitCode> {
+    match command {
+        SnapshotCommand::Create { id, name } => {
+            out!("{}", client.snapshot(&id, name.as_deref()).await?.snapshot_id);
+            Ok(ExitCode::SUCCESS)
+        }
+        SnapshotCommand::List(args) => list(client, args).await,
+        SnapshotCommand::Delete { snapshots } => delete(client, &snapshots).await,
+    }
+}
+
+async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
+    let snapshots = client.snapshots(args.id.as_ref(), args.name.as_deref()).await?;
+    if args.json {
+        out!("{}", json!(snapshots));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows: Vec<_> =
+        snapshots.into_iter().map(|snapshot| [snapshot.snapshot_id, snapshot.names.join(" ")]).collect();
+    let _ = output::write(table(["id", "names"], &rows).as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn delete(client: &Client, snapshots: &[String]) -> Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    for snapshot in snapshots {
+        match client.delete_snapshot(snapshot).await {
+            Ok(true) => out!("{snapshot}"),
+            Ok(false) => {
+                note!("unknown snapshot {snapshot}");
+                code = ExitCode::FAILURE;
+            }
+            Err(error) => {
+                note!("error: failed to delete snapshot {snapshot}: {error}");
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}

@@ -1,0 +1,36 @@
+//! Reads logs and metrics of sandboxes (contract: control-plane, section 8).
+
+use http::Method;
+use jiff::Timestamp;
+use sandcove_wire::api::observe::{LogEntry, LogLevel, SandboxLogsV2, SandboxMetric};
+use sandcove_wire::id::SandboxId;
+
+use crate::error::Result;
+use crate::server::Client;
+
+impl Client {
+    /// The log of a sandbox from a time on, oldest first, at most 1,000 entries of a severity or above.
+    ///
+    /// # Errors
+    /// If the server does not answer. An unknown sandbox has an empty log.
+    pub async fn logs(&self, id: &SandboxId, from: Timestamp, level: LogLevel) -> Result<Vec<LogEntry>> {
+        let level = match level {
+            LogLevel::Debug => "debug",
+            LogLevel::Info => "info",
+            LogLevel::Warn => "warn",
+            LogLevel::Error => "error",
+        };
+        let from = from.as_millisecond();
+        let path = format!("/v2/sandboxes/{id}/logs?direction=forward&cursor={from}&level={level}");
+        Ok(self.json::<SandboxLogsV2>(Method::GET, &path, None::<&()>).await?.logs)
+    }
+
+    /// Samples of the resource usage of a sandbox from a time on, oldest first.
+    ///
+    /// # Errors
+    /// If the server does not know the sandbox.
+    pub async fn metrics(&self, id: &SandboxId, from: Option<Timestamp>) -> Result<Vec<SandboxMetric>> {
+        let start = from.map(|from| format!("?start={}", from.as_second())).unwrap_or_default();
+        self.json(Method::GET, &format!("/sandboxes/{id}/metrics{start}"), None::<&()>).await
+    }
+}
