@@ -6,6 +6,8 @@ use std::time::Duration;
 use sandcove_image::oci::Mirror;
 use sandcove_wire::secret::Secret;
 
+use crate::tls::Certificates;
+
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -14,6 +16,8 @@ pub struct Config {
     /// Base of `{port}-{id}.<domain>` host names, as returned to clients. `localhost:<port>` when unset, which browsers and
     /// curl resolve without any set-up.
     pub domain: Option<String>,
+    /// The certificate with which the listener takes TLS beside plain HTTP; plain HTTP only when unset.
+    pub tls: Option<Certificates>,
     /// The first API key (`SANDCOVE_API_KEY`); a new one is created when unset and there is none yet.
     pub api_key: Option<Secret>,
     /// A bearer token of the default team.
@@ -111,6 +115,7 @@ impl Config {
         Self {
             data_dir: data_dir.into(),
             domain: None,
+            tls: None,
             api_key: None,
             access_token: None,
             admin_token: None,

@@ -17,6 +17,7 @@
 //!  domain                               records, lifecycle policy, network rules; no I/O
 //!  telemetry, traces, outbound          metrics; spans; requests that the server makes itself
 //!  node, config, clock, random, error
+//!  tls                                  certificates of the listener
 //! ```
 //!
 //! The path of `POST /sandboxes`. Once the registry has the plan, a client that hangs up ends nothing:
@@ -68,10 +69,12 @@ mod state;
 pub mod store;
 mod telemetry;
 pub mod templates;
+pub mod tls;
 pub mod traces;
 pub mod volumes;
 
 pub use config::{Config, InterpreterToken, Registries, WarmMemory};
 pub use error::{Error, Result};
 pub use http::{Route, routes};
+pub use serve::Listeners;
 pub use state::App;

@@ -8,20 +8,22 @@ use http::{HeaderMap, Request, header};
 use crate::state::App;
 use crate::{Error, Result};
 
-/// The host and path prefix of a request, as they were before the prefix was cut off.
+/// The host and path prefix of a request, as they were before the prefix was cut off, and whether it came with TLS.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requested {
     host: Option<Authority>,
     prefix: String,
+    is_tls: bool,
 }
 
 impl Requested {
     /// Reads a request whose path begins with a prefix of `cut` bytes.
-    pub(crate) fn of<B>(request: &Request<B>, cut: usize) -> Self {
+    pub(crate) fn of<B>(request: &Request<B>, cut: usize, is_tls: bool) -> Self {
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()?.parse().ok());
         Self {
             host: request.uri().authority().cloned().or(host),
             prefix: request.uri().path().get(..cut).unwrap_or_default().to_owned(),
+            is_tls,
         }
     }
 }
@@ -43,6 +45,7 @@ impl FromRequestParts<App> for ApiUrl {
         let scheme = match first(&parts.headers, "x-forwarded-proto") {
             Some(scheme) if scheme.eq_ignore_ascii_case("https") => "https",
             Some(_) => "http",
+            None if requested.is_tls => "https",
             None if is_behind_tls(&host, app.local_addr().map(|address| address.port())) => "https",
             None => "http",
         };
@@ -50,7 +53,7 @@ impl FromRequestParts<App> for ApiUrl {
     }
 }
 
-/// Whether the client has reached `host` with TLS, which this server does not speak itself: without a port in it, the client has
+/// Whether a client whose connection has no TLS has reached `host` with it all the same: without a port in it, the client has
 /// not reached the port of this server but a proxy, and proxies that other machines reach speak TLS.
 fn is_behind_tls(host: &Authority, own_port: Option<u16>) -> bool {
     let name = host.host();

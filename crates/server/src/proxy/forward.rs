@@ -15,7 +15,7 @@ use super::access::{Authorized, RequestHead};
 use super::body::{Answer, SandboxStream};
 use super::host_route::Target;
 use super::{Refusal, error_page, refused, tls, upgrade};
-use crate::sandboxes::{LiveSession, SandboxConnection, Upload};
+use crate::sandboxes::{LiveSession, Protocol, SandboxConnection, Upload};
 use crate::state::{App, credentials};
 
 /// Pauses between attempts to reach a port that is not open; a service may be about to open it.
@@ -26,12 +26,11 @@ const DIAL_AGAIN: [Duration; 4] = [
     Duration::from_millis(400),
 ];
 /// Headers that concern one connection only; `Connection` may name more.
-const HOP_BY_HOP: [HeaderName; 7] = [
+const HOP_BY_HOP: [HeaderName; 6] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
     header::PROXY_AUTHORIZATION,
     header::TE,
-    header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
@@ -88,9 +87,14 @@ async fn attempt(
     let mask = if port == AGENT_PORT { None } else { view.settings.network.masked_host(port) };
     let upgrade = upgrade::wanted(request.headers());
     let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+    let protocol = spoken(&request);
     prepare(&mut request, uri, host, mask, upgrade);
+    if protocol == Protocol::Http2 {
+        address_in_full(&mut request);
+    }
     let sent = request.body().sent();
-    let exchange = exchange(request, &live, id.as_str(), port, view.settings.network.speaks_tls(port));
+    let speaks_tls = view.settings.network.speaks_tls(port);
+    let exchange = exchange(request, &live, id.as_str(), port, (protocol, speaks_tls));
     let (mut answer, connection) = live
         .ended
         .run_until_cancelled(exchange)
@@ -121,13 +125,13 @@ async fn exchange(
     live: &LiveSession,
     id: &str,
     port: u16,
-    speaks_tls: bool,
+    spoken: (Protocol, bool),
 ) -> Result<(Response<Incoming>, SandboxConnection), Refusal> {
     let closed = || Refusal::PortClosed(id.to_owned(), port);
     loop {
-        let (mut connection, reused) = match live.pool.take(port) {
+        let (mut connection, reused) = match live.pool.take(port, spoken.0) {
             Some(connection) => (connection, true),
-            None => (dial(live, port, speaks_tls).await.map_err(|_| closed())?, false),
+            None => (dial(live, port, spoken).await.map_err(|_| closed())?, false),
         };
         match connection.send(request).await {
             Ok(answer) => return Ok((answer, connection)),
@@ -143,7 +147,12 @@ async fn exchange(
     }
 }
 
-async fn dial(live: &LiveSession, port: u16, speaks_tls: bool) -> std::io::Result<SandboxConnection> {
+/// Opens a connection to speak a protocol, and TLS below it if the second of `spoken` says so.
+async fn dial(
+    live: &LiveSession,
+    port: u16,
+    (protocol, speaks_tls): (Protocol, bool),
+) -> std::io::Result<SandboxConnection> {
     let retries: &[Duration] = if port == AGENT_PORT { &[] } else { &DIAL_AGAIN };
     let mut pauses = retries.iter();
     let stream = loop {
@@ -157,8 +166,31 @@ async fn dial(live: &LiveSession, port: u16, speaks_tls: bool) -> std::io::Resul
     };
     stream.set_nodelay(true)?;
     match speaks_tls {
-        true => SandboxConnection::handshake(tls::wrap(stream).await?).await,
-        false => SandboxConnection::handshake(stream).await,
+        true => SandboxConnection::handshake(tls::wrap(stream, protocol).await?, protocol).await,
+        false => SandboxConnection::handshake(stream, protocol).await,
+    }
+}
+
+/// The protocol to speak to the service: HTTP/1.1, which all of them do, but HTTP/2 for gRPC, which has no other.
+fn spoken(request: &Request<Upload>) -> Protocol {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let rest = kind.and_then(|kind| kind.strip_prefix("application/grpc"));
+    // `application/grpc-web` is made for HTTP/1.1.
+    let is_grpc = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']));
+    match request.version() {
+        Version::HTTP_2 if is_grpc => Protocol::Http2,
+        _ => Protocol::Http1,
+    }
+}
+
+/// Gives a request the form of HTTP/2, in which the host is part of the address.
+fn address_in_full(request: &mut Request<Upload>) {
+    let host = request.headers_mut().remove(header::HOST);
+    let host = host.as_ref().and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+    if let Ok(uri) = Uri::builder().scheme("http").authority(host).path_and_query(path).build() {
+        *request.uri_mut() = uri;
+        *request.version_mut() = Version::HTTP_2;
     }
 }
 
@@ -170,10 +202,18 @@ fn prepare(
     mask: Option<String>,
     upgrade: Option<HeaderValue>,
 ) {
+    let is_framed = request.version() == Version::HTTP_2;
     *request.uri_mut() = uri;
     *request.version_mut() = Version::HTTP_11;
     let headers = request.headers_mut();
+    let takes_trailers = takes_trailers(headers);
     drop_hop_by_hop(headers);
+    if takes_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    if is_framed {
+        join_cookies(headers);
+    }
     if let Some(protocol) = upgrade {
         announce_upgrade(headers, protocol);
     }
@@ -211,6 +251,22 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
     let keep_alive = [HeaderName::from_static("keep-alive"), HeaderName::from_static("proxy-connection")];
     for name in named.iter().chain(&HOP_BY_HOP).chain(&keep_alive) {
         headers.remove(name);
+    }
+}
+
+/// Whether the client reads what follows a body.
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::TE).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case("trailers"))
+}
+
+/// Puts all cookies into one header: clients of HTTP/2 send them one by one, and programs look at the first only.
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(header::COOKIE, joined);
     }
 }
 

@@ -12,22 +12,29 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature,
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-/// Wraps a connection to a port of a sandbox.
-pub(super) async fn wrap(stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-    static CONNECTOR: OnceLock<Result<TlsConnector, Error>> = OnceLock::new();
-    let connector = CONNECTOR.get_or_init(connector).clone().map_err(io::Error::other)?;
+use crate::sandboxes::Protocol;
+
+/// Wraps a connection to a port of a sandbox, to speak `protocol` over it.
+pub(super) async fn wrap(stream: TcpStream, protocol: Protocol) -> io::Result<TlsStream<TcpStream>> {
+    static HTTP1: OnceLock<Result<TlsConnector, Error>> = OnceLock::new();
+    static HTTP2: OnceLock<Result<TlsConnector, Error>> = OnceLock::new();
+    let connector = match protocol {
+        Protocol::Http1 => HTTP1.get_or_init(|| connector(b"http/1.1")),
+        Protocol::Http2 => HTTP2.get_or_init(|| connector(b"h2")),
+    };
+    let connector = connector.clone().map_err(io::Error::other)?;
     let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
     connector.connect(name, stream).await
 }
 
-fn connector() -> Result<TlsConnector, Error> {
+fn connector(protocol: &[u8]) -> Result<TlsConnector, Error> {
     let provider = Arc::new(ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
 }
 

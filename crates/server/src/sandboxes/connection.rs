@@ -9,9 +9,8 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
-use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Upload;
@@ -19,11 +18,31 @@ use super::Upload;
 /// Limit on what is read before the head of an answer is complete, interim answers and the head itself, bytes. A head alone may have 400 KiB.
 const MAX_BEFORE_HEAD: usize = 512 << 10;
 
+/// Limit on the head of an answer over HTTP/2, bytes.
+const MAX_HEADER_LIST: u32 = 64 << 10;
+/// Bytes of a request over HTTP/2 that are kept for a service that does not read.
+const MAX_UNREAD: usize = 64 << 10;
+
+/// The version of HTTP that is spoken to a port of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// What every service speaks.
+    Http1,
+    /// What gRPC needs. A connection carries one request at a time all the same.
+    Http2,
+}
+
 /// A connection to a port of a sandbox.
 #[derive(Debug)]
 pub(crate) struct SandboxConnection {
-    sender: SendRequest<Upload>,
+    sender: Sender,
     awaited: Arc<AwaitedHead>,
+}
+
+#[derive(Debug)]
+enum Sender {
+    Http1(http1::SendRequest<Upload>),
+    Http2(http2::SendRequest<Upload>),
 }
 
 /// The head of an answer that is awaited.
@@ -35,28 +54,53 @@ struct AwaitedHead {
 }
 
 impl SandboxConnection {
-    /// Begins to speak HTTP/1.1 over `stream`.
+    /// Begins to speak `protocol` over `stream`.
     ///
     /// # Errors
     /// When the connection ends at once.
     pub(crate) async fn handshake(
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        protocol: Protocol,
     ) -> io::Result<Self> {
         let awaited = Arc::<AwaitedHead>::default();
-        let limited = Limited { stream, awaited: awaited.clone() };
+        let limited = TokioIo::new(Limited { stream, awaited: awaited.clone() });
+        let sender = match protocol {
+            Protocol::Http1 => Self::http1(limited).await,
+            Protocol::Http2 => Self::http2(limited).await,
+        };
+        Ok(Self { sender: sender.map_err(io::Error::other)?, awaited })
+    }
+
+    async fn http1<S>(limited: TokioIo<Limited<S>>) -> hyper::Result<Sender>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         // Header names as Go's proxies write them, whatever the client wrote: some services depend on the spelling (contract:
         // envd, section 9).
-        let (sender, connection) = Builder::new()
-            .title_case_headers(true)
-            .handshake(TokioIo::new(limited))
-            .await
-            .map_err(io::Error::other)?;
-        tokio::spawn(async move {
-            if let Err(err) = connection.with_upgrades().await {
-                tracing::debug!(error = %err, "connection to a sandbox ended early");
-            }
-        });
-        Ok(Self { sender, awaited })
+        let (sender, connection) = http1::Builder::new().title_case_headers(true).handshake(limited).await?;
+        tokio::spawn(async move { note_end(connection.with_upgrades().await) });
+        Ok(Sender::Http1(sender))
+    }
+
+    async fn http2<S>(limited: TokioIo<Limited<S>>) -> hyper::Result<Sender>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .max_header_list_size(MAX_HEADER_LIST)
+            .max_send_buf_size(MAX_UNREAD)
+            .handshake(limited)
+            .await?;
+        tokio::spawn(async move { note_end(connection.await) });
+        Ok(Sender::Http2(sender))
+    }
+
+    /// The protocol that is spoken.
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self.sender {
+            Sender::Http1(_) => Protocol::Http1,
+            Sender::Http2(_) => Protocol::Http2,
+        }
     }
 
     /// Sends a request, and waits for the head of its answer. A connection on which this was cancelled closes.
@@ -69,19 +113,34 @@ impl SandboxConnection {
     ) -> Result<Response<Incoming>, TrySendError<Request<Upload>>> {
         self.awaited.read.store(0, Ordering::Relaxed);
         self.awaited.is_awaited.store(true, Ordering::Relaxed);
-        let answer = self.sender.try_send_request(request).await;
+        let answer = match &mut self.sender {
+            Sender::Http1(sender) => sender.try_send_request(request).await,
+            Sender::Http2(sender) => sender.try_send_request(request).await,
+        };
         self.awaited.is_awaited.store(false, Ordering::Relaxed);
         answer
     }
 
     /// Whether the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
+        match &self.sender {
+            Sender::Http1(sender) => sender.is_closed(),
+            Sender::Http2(sender) => sender.is_closed(),
+        }
     }
 
     /// Whether a request can be sent at once.
     pub(crate) fn is_ready(&self) -> bool {
-        self.sender.is_ready()
+        match &self.sender {
+            Sender::Http1(sender) => sender.is_ready(),
+            Sender::Http2(sender) => sender.is_ready(),
+        }
+    }
+}
+
+fn note_end(ended: hyper::Result<()>) {
+    if let Err(err) = ended {
+        tracing::debug!(error = %err, "connection to a sandbox ended early");
     }
 }
 

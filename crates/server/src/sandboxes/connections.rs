@@ -18,7 +18,7 @@ use sandcove_wire::boot::{AGENT_PORT, INTERPRETER_PORT};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::connection::SandboxConnection;
+use super::connection::{Protocol, SandboxConnection};
 
 /// How long the rest of a request that was answered early is read and discarded.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -95,11 +95,12 @@ struct IdleConnection {
 
 impl ConnectionPool {
     /// Takes a connection that accepts a request at once. A connection whose last exchange has not quite ended stays.
-    pub(crate) fn take(&self, port: u16) -> Option<SandboxConnection> {
+    pub(crate) fn take(&self, port: u16, protocol: Protocol) -> Option<SandboxConnection> {
         let mut idle = self.lock();
         idle.connections.retain(|idle| !idle.connection.is_closed());
-        let ready =
-            idle.connections.iter().rposition(|idle| idle.port == port && idle.connection.is_ready())?;
+        let ready = idle.connections.iter().rposition(|idle| {
+            idle.port == port && idle.connection.protocol() == protocol && idle.connection.is_ready()
+        })?;
         Some(idle.connections.remove(ready).connection)
     }
 

@@ -24,7 +24,7 @@ mod view;
 
 pub(crate) use admission::Capacity;
 pub(crate) use command::Outcome;
-pub(crate) use connection::SandboxConnection;
+pub(crate) use connection::{Protocol, SandboxConnection};
 pub(crate) use connections::{ConnectionPermit, Sent, Upload};
 pub use create::CreatePlan;
 pub(crate) use live_session::LiveSession;

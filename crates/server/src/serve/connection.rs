@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
 use super::clients::{InProgress, Place};
 
@@ -66,15 +67,45 @@ impl<B: Body + Unpin> Body for Resetting<B> {
     }
 }
 
+/// The bytes of a client, in clear.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Whether the client speaks TLS.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+}
+
+/// Calls a method of the stream within, pinned.
+macro_rules! within {
+    ($connection:expr, $method:ident($($argument:expr),*)) => {
+        match &mut $connection.stream {
+            Stream::Plain(stream) => Pin::new(stream).$method($($argument),*),
+            Stream::Tls(stream) => Pin::new(stream.as_mut()).$method($($argument),*),
+        }
+    };
+}
+
 /// A client's connection.
 pub(super) struct ClientConnection {
-    stream: TcpStream,
+    stream: Stream,
     cut_short: CutShort,
     place: Place,
 }
 
 impl ClientConnection {
-    pub(super) fn new(stream: TcpStream, place: Place) -> Self {
+    pub(super) fn new(stream: Stream, place: Place) -> Self {
         Self { stream, cut_short: CutShort::default(), place }
     }
 
@@ -92,7 +123,7 @@ impl ClientConnection {
 impl Drop for ClientConnection {
     fn drop(&mut self) {
         if self.cut_short.get()
-            && let Err(err) = self.stream.set_zero_linger()
+            && let Err(err) = self.stream.tcp().set_zero_linger()
         {
             tracing::debug!(error = %err, "connection could not be reset");
         }
@@ -106,7 +137,7 @@ impl AsyncRead for ClientConnection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let read = within!(self, poll_read(context, buffer));
         if buffer.filled().len() > before {
             self.place.note_read();
         }
@@ -120,7 +151,7 @@ impl AsyncWrite for ClientConnection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        let written = within!(self, poll_write(context, bytes));
         self.note_written(&written);
         written
     }
@@ -130,24 +161,27 @@ impl AsyncWrite for ClientConnection {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        let written = within!(self, poll_write_vectored(context, pieces));
         self.note_written(&written);
         written
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match &self.stream {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        within!(self, poll_flush(context))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A FIN before the reset would be the ordinary end that clients misread.
+        // A FIN before the reset, or the end of TLS, would be the ordinary end that clients misread.
         if self.cut_short.get() {
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        within!(self, poll_shutdown(context))
     }
 }

@@ -2,6 +2,7 @@
 
 mod clients;
 mod connection;
+mod listeners;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use sandcove_isolate::{descriptor_limit, notice_lost_peer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -31,9 +33,12 @@ use crate::proxy::host_route::{Prefixes, Target, requested_host, route};
 use crate::proxy::{self, refused};
 use crate::sandboxes::Upload;
 use crate::state::App;
+use crate::tls::Certificates;
 use crate::{Error, Result, traces};
 use clients::Clients;
-use connection::{ClientConnection, Resetting};
+use connection::{ClientConnection, Resetting, Stream};
+use listeners::Door;
+pub use listeners::Listeners;
 
 /// Pause after a connection could not be accepted, most likely because there are too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
@@ -41,28 +46,46 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 const MAX_HEAD: usize = 128 << 10;
 /// Maximum number of requests at once on a connection of HTTP/2.
 const MAX_STREAMS: u32 = 200;
+/// Maximum size of the head of a request over HTTP/2, bytes: there may be as many of them as requests.
+const MAX_HEADER_LIST: u32 = 32 << 10;
+/// Bytes of an answer over HTTP/2 that are kept for a client that does not read.
+const MAX_UNREAD: usize = 64 << 10;
+/// Bytes that a client may send ahead over HTTP/2, for a request and for all requests of a connection.
+const WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
+/// Requests over HTTP/2 that a client may take back before they were looked at, and those that the server may have to refuse, until
+/// the connection is closed.
+const MAX_RESETS: (usize, usize) = (20, 256);
+/// The first byte of a TLS connection: the type of a handshake record. No request of HTTP begins with it.
+const TLS_HANDSHAKE: u8 = 0x16;
 
 impl App {
     /// Serves until `shutdown`. Requests in progress then get the grace period, sandbox streams are cut, and the store is
     /// written out. Sandboxes stay as they are and are recovered at the next start.
-    pub fn serve(&self, listener: TcpListener, shutdown: CancellationToken) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.accept(listener, shutdown))
+    pub fn serve(
+        &self,
+        listeners: impl Into<Listeners>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.accept(listeners.into(), shutdown))
     }
 
-    async fn accept(&self, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
-        self.set_local_addr(listener.local_addr().map_err(Error::Serve)?);
+    async fn accept(&self, listeners: Listeners, shutdown: CancellationToken) -> Result<()> {
+        self.set_local_addr(listeners.address().map_err(Error::Serve)?);
         self.builds().resume().await?;
+        if let Some(certificates) = self.config().tls.clone() {
+            tokio::spawn(shutdown.clone().run_until_cancelled_owned(certificates.keep_current()));
+        }
         let server = Arc::new(Server::new(self.clone()));
         let connections = TaskTracker::new();
         let closing = CancellationToken::new();
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = listeners.accept() => accepted,
                 () = shutdown.cancelled() => break,
             };
             match accepted {
-                Ok((stream, peer)) => {
-                    connections.spawn(server.clone().connection(stream, peer.ip(), closing.clone()));
+                Ok((stream, peer, door)) => {
+                    connections.spawn(server.clone().connection(stream, peer.ip(), door, closing.clone()));
                 }
                 Err(err) => {
                     tracing::warn!(error = %err, "connection could not be accepted; idle ones are closed");
@@ -72,7 +95,7 @@ impl App {
                 }
             }
         }
-        drop(listener);
+        drop(listeners);
         self.set_draining();
         closing.cancel();
         connections.close();
@@ -91,6 +114,7 @@ struct Server {
     router: Router,
     prefixes: Prefixes,
     clients: Clients,
+    tls: Option<TlsAcceptor>,
 }
 
 impl Server {
@@ -98,10 +122,17 @@ impl Server {
         let config = app.config();
         let prefixes = Prefixes { api: config.api_prefix.clone(), sandbox: config.sandbox_prefix.clone() };
         let clients = Clients::new(descriptor_limit(), config.header_timeout);
-        Self { router: router(app.clone()), prefixes, clients, app }
+        let tls = config.tls.as_ref().map(Certificates::acceptor);
+        Self { router: router(app.clone()), prefixes, clients, tls, app }
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream, peer: IpAddr, closing: CancellationToken) {
+    async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: IpAddr,
+        door: Door,
+        closing: CancellationToken,
+    ) {
         let Some(place) = self.clients.admit(peer) else {
             tracing::debug!(%peer, "connection refused: too many are in use");
             return;
@@ -112,6 +143,23 @@ impl Server {
             return;
         }
         let watched = self.clients.watch(&place);
+        // A handshake has as much time as the head of the first request.
+        let stream = tokio::select! {
+            stream = self.secured(stream, door) => stream,
+            () = closing.cancelled() => return,
+            () = watched.is_over() => {
+                tracing::debug!(%peer, "connection closed in its handshake");
+                return;
+            }
+        };
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(err) => {
+                tracing::debug!(%peer, error = %err, "no connection came about");
+                return;
+            }
+        };
+        let is_tls = stream.is_tls();
         let stream = ClientConnection::new(stream, place);
         let cut_short = stream.cut_short();
         let service = service_fn(|request: Request<Incoming>| {
@@ -120,7 +168,10 @@ impl Server {
             let reset = (!is_framed).then(|| cut_short.clone());
             let in_progress = watched.begin(is_framed);
             async move {
-                let answer = server.answer(Upload::of(request)).await;
+                let answer = match door {
+                    Door::Main => server.answer(Upload::of(request), is_tls).await,
+                    Door::Redirect => server.redirect(&request).map(Answer::Api),
+                };
                 // An answer of the API has to be read at last; a sandbox's may take for ever.
                 let request = Some(in_progress).filter(|_| matches!(answer.body(), Answer::Sandbox(_)));
                 Ok::<_, std::convert::Infallible>(answer.map(|body| Resetting::new(body, reset, request)))
@@ -130,7 +181,15 @@ impl Server {
         // another request; on HTTP/2, some clients answer a ping only while they read.
         let mut builder = auto::Builder::new(TokioExecutor::new()).title_case_headers(true);
         builder.http1().max_buf_size(MAX_HEAD);
-        builder.http2().max_concurrent_streams(MAX_STREAMS);
+        builder
+            .http2()
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEADER_LIST)
+            .max_send_buf_size(MAX_UNREAD)
+            .initial_stream_window_size(WINDOWS.0)
+            .initial_connection_window_size(WINDOWS.1)
+            .max_pending_accept_reset_streams(MAX_RESETS.0)
+            .max_local_error_reset_streams(MAX_RESETS.1);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let result = tokio::select! {
@@ -150,11 +209,29 @@ impl Server {
         }
     }
 
-    async fn answer(&self, request: Request<Upload>) -> Response<Answer> {
+    /// Begins TLS if the client does. Where it is set up, the first byte of a connection says so.
+    async fn secured(&self, stream: TcpStream, door: Door) -> std::io::Result<Stream> {
+        let Some(tls) = self.tls.as_ref().filter(|_| door == Door::Main) else {
+            return Ok(Stream::Plain(stream));
+        };
+        let mut first = [0];
+        match stream.peek(&mut first).await? {
+            1 if first[0] == TLS_HANDSHAKE => Ok(Stream::Tls(Box::new(tls.accept(stream).await?))),
+            _ => Ok(Stream::Plain(stream)),
+        }
+    }
+
+    fn redirect(&self, request: &Request<Incoming>) -> Response<axum::body::Body> {
+        let host = requested_host(request.uri().authority().map(Authority::as_str), request.headers());
+        let port = self.app.local_addr().map_or(443, |address| address.port());
+        listeners::redirect(request, host.ok().flatten(), port)
+    }
+
+    async fn answer(&self, request: Request<Upload>, is_tls: bool) -> Response<Answer> {
         let (uri, headers) = (request.uri(), request.headers());
         let host = requested_host(uri.authority().map(Authority::as_str), headers);
         match host.and_then(|host| route(host, headers, uri.path(), &self.prefixes)) {
-            Ok((Target::Api, cut)) => self.api(request, cut).await.map(Answer::Api),
+            Ok((Target::Api, cut)) => self.api(request, cut, is_tls).await.map(Answer::Api),
             Ok((target, cut)) => {
                 let span = tracing::debug_span!("traffic", target = ?target);
                 proxy::serve(&self.app, request, target, cut).instrument(span).await
@@ -163,8 +240,13 @@ impl Server {
         }
     }
 
-    async fn api(&self, mut request: Request<Upload>, cut: usize) -> Response<axum::body::Body> {
-        let requested = Requested::of(&request, cut);
+    async fn api(
+        &self,
+        mut request: Request<Upload>,
+        cut: usize,
+        is_tls: bool,
+    ) -> Response<axum::body::Body> {
+        let requested = Requested::of(&request, cut, is_tls);
         request.extensions_mut().insert(requested);
         if cut > 0 {
             *request.uri_mut() = proxy::local_uri(request.uri(), cut);
