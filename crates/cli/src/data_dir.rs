@@ -22,6 +22,24 @@ pub struct ServerFile {
     pub api_key: Secret,
     /// Process that wrote the file.
     pub pid: u32,
+    /// How clients reach the server by name, if it takes TLS.
+    #[serde(default)]
+    pub names: Option<Names>,
+}
+
+/// How clients reach a server by name and with TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Names {
+    /// Domain of `api.<domain>` and of sandboxes; with a port unless clients use that of the scheme.
+    pub domain: String,
+    /// Whether the certificate is of the server's own authority.
+    pub is_local: bool,
+}
+
+/// The directory of the server's own certificate authority.
+pub fn tls_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("tls")
 }
 
 impl ServerFile {
@@ -270,7 +288,12 @@ mod tests {
     #[test]
     fn the_key_is_for_its_owner_only() {
         let dir = tempfile::tempdir().unwrap();
-        let file = ServerFile { url: "http://127.0.0.1:1".into(), api_key: Secret::new("e2b_00"), pid: 1 };
+        let file = ServerFile {
+            url: "http://127.0.0.1:1".into(),
+            api_key: Secret::new("e2b_00"),
+            pid: 1,
+            names: None,
+        };
         file.write(dir.path()).unwrap();
         file.write(dir.path()).unwrap();
         let mode = std::fs::metadata(dir.path().join("server.json")).unwrap().permissions().mode();

@@ -1,34 +1,29 @@
 //! A server in this process: `serve` runs one until it is stopped, `run` for a single piece of code.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use sandcove_image::{
     Builder, ChrootRunner, HostCertificates, Languages, LayerStore, Sources, Template, templates,
 };
 use sandcove_isolate::Backend;
-use sandcove_server::App;
 use sandcove_server::domain::template::TemplateRecord;
+use sandcove_server::{App, Listeners};
 use sandcove_wire::boot::ENVD_VERSION;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::{Lock, ServerFile};
 use crate::guest;
 use crate::languages::{State, Upgrade};
+use crate::listening::Listening;
 use crate::progress::Progress;
 use crate::settings::{LanguageChoice, Settings};
 
 /// Free space that a pool needs beside its templates, GiB.
 const POOL_RESERVE_GIB: u64 = 2;
-
-/// How long to wait for an address that is in use.
-const ADDRESS_TIMEOUT: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(10);
 
 /// How a server stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +38,7 @@ pub enum Stop {
 pub struct Host {
     app: App,
     backend: sandcove_host::Host,
-    listener: TcpListener,
+    listeners: Listeners,
     file: ServerFile,
     lock: Arc<Lock>,
     /// The template layer that is built while the server serves.
@@ -81,8 +76,8 @@ impl Host {
             .canonicalize()
             .with_context(|| format!("failed to find `{}`", settings.data_dir.display()))?;
         let settings = &Settings { data_dir, ..settings.clone() };
-        // Bound early, so that a port in use is reported before minutes of building.
-        let listener = listen(settings.listen).await?;
+        // Early, so that a port in use or a bad certificate is reported before minutes of building.
+        let listening = Listening::prepare(settings).await?;
         let libexec = guest::unpack(&settings.data_dir.join("libexec"))?;
         let backend = Backend::start(sandcove_isolate::Config {
             data_dir: settings.data_dir.clone(),
@@ -97,7 +92,7 @@ impl Host {
         })
         .await
         .context("failed to prepare this host for sandboxes; `sandcove doctor` shows what is missing")?;
-        let prepared = Self::with_backend(settings, lock, listener, backend.clone()).await;
+        let prepared = Self::with_backend(settings, lock, listening, backend.clone()).await;
         if prepared.is_err() {
             backend.abandon().await;
         }
@@ -107,15 +102,15 @@ impl Host {
     async fn with_backend(
         settings: &Settings,
         lock: Lock,
-        listener: TcpListener,
+        listening: Listening,
         backend: Backend,
     ) -> Result<Self> {
         let (templates, upgrade) = build_templates(settings, &backend.layer_dir()).await?;
 
-        let url = url(listener.local_addr()?);
         let kept = ServerFile::read(&settings.data_dir)?.map(|file| file.api_key);
         let mut config = sandcove_server::Config::new(&settings.data_dir);
-        config.domain.clone_from(&settings.domain);
+        config.domain.clone_from(&listening.domain);
+        config.tls.clone_from(&listening.certificates);
         config.api_key = settings.api_key.clone().or(kept);
         config.access_token.clone_from(&settings.access_token);
         config.admin_token.clone_from(&settings.admin_token);
@@ -149,8 +144,8 @@ impl Host {
         Ok(Self {
             app,
             backend,
-            listener,
-            file: ServerFile { url, api_key, pid: std::process::id() },
+            listeners: listening.listeners,
+            file: ServerFile { url: listening.url, api_key, pid: std::process::id(), names: listening.names },
             lock: Arc::new(lock),
             upgrade,
         })
@@ -172,23 +167,8 @@ impl Host {
             let work = upgrade.run(self.app.clone(), self.backend.clone());
             tokio::spawn(stop.clone().run_until_cancelled_owned(work));
         }
-        self.app.serve(self.listener, stop).await?;
+        self.app.serve(self.listeners, stop).await?;
         Ok(())
-    }
-}
-
-/// Binds the address. A server that was killed a moment ago may have released its lock, but not yet its address.
-async fn listen(address: SocketAddr) -> Result<TcpListener> {
-    let begun = Instant::now();
-    loop {
-        match TcpListener::bind(address).await {
-            Err(error)
-                if error.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < ADDRESS_TIMEOUT =>
-            {
-                tokio::time::sleep(POLL).await;
-            }
-            bound => return bound.with_context(|| format!("failed to listen on {address}")),
-        }
     }
 }
 
@@ -293,29 +273,6 @@ fn record(template: &Template) -> Result<TemplateRecord> {
     })
 }
 
-/// The URL of a bound address, for clients on this machine.
-fn url(bound: SocketAddr) -> String {
-    let host = match bound.ip() {
-        ip if ip.is_unspecified() && ip.is_ipv4() => "127.0.0.1".to_owned(),
-        ip if ip.is_unspecified() => "[::1]".to_owned(),
-        std::net::IpAddr::V4(ip) => ip.to_string(),
-        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
-    };
-    format!("http://{host}:{}", bound.port())
-}
-
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_url_is_one_a_client_here_can_use() {
-        assert_eq!(url("0.0.0.0:80".parse().unwrap()), "http://127.0.0.1:80");
-        assert_eq!(url("[::]:80".parse().unwrap()), "http://[::1]:80");
-        assert_eq!(url("10.0.0.1:80".parse().unwrap()), "http://10.0.0.1:80");
-    }
 }

@@ -3,6 +3,7 @@
 // `output` writes both streams: these macros panic when the reader is gone or the disk is full.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod address;
 mod bench;
 mod commands;
 mod data_dir;
@@ -10,6 +11,7 @@ mod doctor;
 mod guest;
 mod host;
 mod languages;
+mod listening;
 mod log_filter;
 mod output;
 mod progress;
@@ -21,6 +23,7 @@ mod settings;
 mod signals;
 mod table;
 mod terminal;
+mod tls;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -73,12 +76,9 @@ enum Command {
         json: bool,
     },
     /// print the variables that clients need, key included: eval "$(sandcove env)"
-    Env {
-        #[command(flatten)]
-        reach: Reach,
-        /// print only the value of this variable
-        name: Option<String>,
-    },
+    Env(commands::env::EnvArgs),
+    /// have this machine trust the certificates of a server with `--tls local`
+    Trust(commands::trust::TrustArgs),
     /// run a server in the foreground
     Serve(ServerArgs),
     /// run code in a new sandbox and print its output
@@ -209,7 +209,8 @@ async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Down { all } => commands::daemon::down(&place.path()?, all).await,
         Command::Purge { yes } => commands::purge::purge(&place.path()?, yes).await,
         Command::Status { reach, json } => commands::daemon::status(&reach, &at()?, json).await,
-        Command::Env { reach, name } => commands::env::env(&reach, &at()?, name.as_deref()),
+        Command::Env(args) => commands::env::env(&args, &at()?),
+        Command::Trust(args) => commands::trust::trust(&place.path()?, &args),
         Command::Run(args) => {
             commands::run::run(&Settings::resolve(place, &ServerArgs::default())?, &at()?, &args).await
         }
@@ -219,7 +220,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Bench(args) => bench::bench(&at()?, &args).await,
         Command::Eval(args) => commands::eval::eval(*args, &at()?).await,
         Command::View(args) => commands::view::view(args).await,
-        Command::Doctor { json } => doctor::doctor(&place.path()?, json),
+        Command::Doctor { json } => doctor::doctor(&place.path()?, json).await,
         Command::Spawner { .. } | Command::Serve(_) => unreachable!("handled above"),
     }
 }

@@ -1,7 +1,7 @@
 //! Settings of a server: flags, then `SANDCOVE_*` variables, then `sandcove.toml`, then defaults.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,7 +11,9 @@ use sandcove_server::WarmMemory;
 use sandcove_wire::secret::Secret;
 use serde::Deserialize;
 
+use crate::address::{address, address_in_file};
 use crate::registries::{BuildArgs, BuildChoices, BuildFile, mirrors_in_file};
+use crate::tls::{TlsArgs, TlsChoice, TlsFile, TlsSettings};
 
 /// The data directory unless another one is set.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/sandcove";
@@ -79,9 +81,12 @@ pub struct ServerArgs {
     /// address to listen on [default: 127.0.0.1:3000]
     #[arg(long, env = "SANDCOVE_LISTEN", value_name = "HOST:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
-    /// domain of sandbox host names, `<port>-<sandbox>.<domain>` [default: localhost:<port>]
+    /// domain of sandbox host names, `<port>-<sandbox>.<domain>`, with a port where clients do not use that of the scheme [default: localhost:<port>; with --tls local
+    /// sbx.localhost:<port>]
     #[arg(long, env = "SANDCOVE_DOMAIN")]
     domain: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// network of 65,536 addresses for sandboxes [default: 10.213.0.0/16]
     #[arg(long, env = "SANDCOVE_NETWORK", value_name = "CIDR")]
     network: Option<String>,
@@ -152,6 +157,11 @@ struct File {
     #[serde(deserialize_with = "address_in_file")]
     listen: Option<SocketAddr>,
     domain: Option<String>,
+    tls: Option<TlsChoice>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    #[serde(deserialize_with = "address_in_file")]
+    redirect_listen: Option<SocketAddr>,
     network: Option<String>,
     dns: Option<Vec<IpAddr>>,
     max_sandboxes: Option<u32>,
@@ -188,6 +198,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
     pub domain: Option<String>,
+    /// Settings of TLS.
+    pub tls: TlsSettings,
     pub network: String,
     pub dns: Option<Vec<IpAddr>>,
     pub max_sandboxes: u32,
@@ -227,6 +239,15 @@ impl Settings {
             data_dir: place.data_dir.clone().or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
             listen: args.listen.or(file.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3000))),
             domain: args.domain.or(file.domain),
+            tls: TlsSettings::resolve(
+                args.tls,
+                TlsFile {
+                    tls: file.tls,
+                    tls_cert: file.tls_cert,
+                    tls_key: file.tls_key,
+                    redirect_listen: file.redirect_listen,
+                },
+            )?,
             network: args.network.or(file.network).unwrap_or_else(|| "10.213.0.0/16".to_owned()),
             dns: args.dns.or(file.dns),
             max_sandboxes: args.max_sandboxes.or(file.max_sandboxes).unwrap_or(1000),
@@ -290,22 +311,6 @@ impl DataDir {
     pub fn path(&self) -> Result<PathBuf> {
         Ok(Settings::resolve(self, &ServerArgs::default())?.data_dir)
     }
-}
-
-/// Parses an address to listen on, and resolves a host name.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let found = text.to_socket_addrs().map_err(|error| format!("`{text}` is not HOST:PORT: {error}"))?;
-    // Clients that use a single address expect `localhost` to be IPv4.
-    let found: Vec<SocketAddr> = found.collect();
-    let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    first.copied().ok_or_else(|| format!("`{text}` has no address"))
-}
-
-fn address_in_file<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<SocketAddr>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    address(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
 fn read(path: Option<&Path>) -> Result<File> {
@@ -407,10 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_may_be_named() {
-        assert_eq!(address("localhost:3001"), Ok("127.0.0.1:3001".parse().unwrap()));
-        assert_eq!(address("[::1]:80"), Ok("[::1]:80".parse().unwrap()));
-        assert!(address("3001").unwrap_err().starts_with("`3001` is not HOST:PORT"));
+    fn a_host_in_the_file_may_be_named() {
         let settings = resolve("listen = \"localhost:3002\"", ServerArgs::default()).unwrap();
         assert_eq!(settings.listen.port(), 3002);
     }

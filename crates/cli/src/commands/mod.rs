@@ -17,6 +17,7 @@ pub mod serve;
 pub mod snapshot;
 pub mod stored;
 pub mod template;
+pub mod trust;
 pub mod view;
 
 /// Parses `NAME=VALUE`.

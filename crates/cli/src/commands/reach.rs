@@ -132,7 +132,7 @@ mod tests {
     impl Case {
         fn new(variables: &[(&'static str, &'static str)]) -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let file = ServerFile { url: LOCAL.into(), api_key: Secret::new("local"), pid: 7 };
+            let file = ServerFile { url: LOCAL.into(), api_key: Secret::new("local"), pid: 7, names: None };
             file.write(dir.path()).unwrap();
             std::fs::write(dir.path().join("key"), "filed\n").unwrap();
             Self { dir, reach: Reach::default(), explicit: false, variables: variables.to_vec() }

@@ -1,6 +1,7 @@
 //! `sandcove doctor`: whether this host can run sandboxes, and what to do where it cannot.
 
 mod checks;
+mod clients;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -51,8 +52,9 @@ impl Check {
 }
 
 /// Prints all checks, and fails when something indispensable is missing.
-pub fn doctor(data_dir: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
-    let checks = checks::all(data_dir);
+pub async fn doctor(data_dir: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
+    let mut checks = checks::all(data_dir);
+    checks.extend(clients::all(data_dir).await);
     if as_json {
         out!("{}", serde_json::to_string_pretty(&checks)?);
     } else {

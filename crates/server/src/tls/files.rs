@@ -170,6 +170,7 @@ mod tests {
         assert!(pair.error().starts_with("the key in `D/key` is not that of the certificate in `D/cert`"));
         std::fs::write(pair.path("key"), "none").unwrap();
         assert!(pair.error().starts_with("`D/key` has no private key"), "{}", pair.error());
+        pair.write((-1, 1));
         std::fs::write(pair.path("cert"), "none").unwrap();
         assert!(pair.error().starts_with("`D/cert` has no certificate"), "{}", pair.error());
         pair.write((-2, -1));

@@ -24,6 +24,7 @@ mod snapshots;
 mod support;
 mod tags;
 mod templates;
+mod tls;
 mod uploads;
 mod volumes;
 mod wake;

@@ -1,0 +1,160 @@
+//! The sockets and the certificate of a server, prepared before anything else.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use sandcove_server::Listeners;
+use sandcove_server::tls::{Certificates, LOCAL_DOMAIN};
+use tokio::net::TcpListener;
+
+use crate::data_dir::{Names, tls_dir};
+use crate::output::note;
+use crate::settings::Settings;
+use crate::tls::CertificateSource;
+
+/// The port of `https` addresses without one.
+const HTTPS: u16 = 443;
+/// How long to wait for an address that is in use.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(10);
+
+/// What a server listens with.
+pub struct Listening {
+    pub listeners: Listeners,
+    pub certificates: Option<Certificates>,
+    /// Address of the server for programs on this machine, `http://host:port`.
+    pub url: String,
+    /// Base of the host names of sandboxes.
+    pub domain: Option<String>,
+    pub names: Option<Names>,
+}
+
+impl Listening {
+    /// Binds the addresses and reads the certificate.
+    pub async fn prepare(settings: &Settings) -> Result<Self> {
+        let source = settings.tls.source.as_ref();
+        let main = listen(settings.listen).await?;
+        let bound = main.local_addr()?;
+        let is_local = source == Some(&CertificateSource::Local);
+        let domain = settings.domain.clone().or_else(|| is_local.then(|| local_domain(bound.port())));
+        let certificates = match source {
+            None => None,
+            Some(CertificateSource::Local) => {
+                let domain = domain.as_deref().unwrap_or(LOCAL_DOMAIN);
+                Some(Certificates::local(&tls_dir(&settings.data_dir), domain)?)
+            }
+            Some(CertificateSource::Files { certificate, key }) => {
+                Some(Certificates::from_files(certificate.clone(), key.clone(), domain.as_deref())?)
+            }
+        };
+        let redirect = match settings.tls.redirect {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        // Names of this machine lead to both loopback addresses, and some clients try only one.
+        let second = match other_loopback(bound).filter(|_| is_local) {
+            Some(other) => TcpListener::bind(other).await.ok(),
+            None => None,
+        };
+        if let Some(concern) = concern(bound, domain.as_deref(), certificates.is_some()) {
+            note!("warning: {concern}");
+        }
+        let names = domain.clone().filter(|_| certificates.is_some());
+        Ok(Self {
+            listeners: Listeners::from(main).and(second).redirecting(redirect),
+            certificates,
+            url: url(bound),
+            domain,
+            names: names.map(|domain| Names { domain, is_local }),
+        })
+    }
+}
+
+/// The domain of a server that only its own machine reaches.
+fn local_domain(port: u16) -> String {
+    match port {
+        HTTPS => LOCAL_DOMAIN.to_owned(),
+        port => format!("{LOCAL_DOMAIN}:{port}"),
+    }
+}
+
+/// What an operator may not have meant.
+fn concern(bound: SocketAddr, domain: Option<&str>, has_tls: bool) -> Option<String> {
+    if !has_tls && !bound.ip().is_loopback() {
+        return Some(format!(
+            "other machines reach {bound} without TLS: API keys, code and files are readable on the way; use --tls-cert and \
+             --tls-key, or listen on 127.0.0.1 behind a proxy with TLS"
+        ));
+    }
+    let domain = domain.filter(|domain| has_tls && !domain.contains(':'))?;
+    (bound.port() != HTTPS).then(|| {
+        format!(
+            "clients look for {domain} at port {HTTPS}, and the server listens on port {}; if nothing leads from one to the other, \
+             use --domain {domain}:{}",
+            bound.port(),
+            bound.port()
+        )
+    })
+}
+
+/// The loopback address of the other version of the Internet Protocol.
+fn other_loopback(bound: SocketAddr) -> Option<SocketAddr> {
+    let other: IpAddr = match bound.ip() {
+        IpAddr::V4(Ipv4Addr::LOCALHOST) => Ipv6Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::LOCALHOST) => Ipv4Addr::LOCALHOST.into(),
+        _ => return None,
+    };
+    Some((other, bound.port()).into())
+}
+
+/// Binds the address. A server that was killed a moment ago may have released its lock, but not yet its address.
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let begun = Instant::now();
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < ADDRESS_TIMEOUT =>
+            {
+                tokio::time::sleep(POLL).await;
+            }
+            bound => return bound.with_context(|| format!("failed to listen on {address}")),
+        }
+    }
+}
+
+/// The URL of a bound address, for clients on this machine.
+fn url(bound: SocketAddr) -> String {
+    let host = match bound.ip() {
+        ip if ip.is_unspecified() && ip.is_ipv4() => "127.0.0.1".to_owned(),
+        ip if ip.is_unspecified() => "[::1]".to_owned(),
+        std::net::IpAddr::V4(ip) => ip.to_string(),
+        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    format!("http://{host}:{}", bound.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_is_one_a_client_here_can_use() {
+        assert_eq!(url("0.0.0.0:80".parse().unwrap()), "http://127.0.0.1:80");
+        assert_eq!(url("[::]:80".parse().unwrap()), "http://[::1]:80");
+        assert_eq!(url("10.0.0.1:80".parse().unwrap()), "http://10.0.0.1:80");
+    }
+
+    #[test]
+    fn operators_are_told_what_they_may_not_have_meant() {
+        let concern = |bound: &str, domain, has_tls| concern(bound.parse().unwrap(), domain, has_tls);
+        assert!(concern("0.0.0.0:3000", None, false).unwrap().contains("without TLS"));
+        assert!(concern("0.0.0.0:443", Some("example.com"), true).is_none());
+        assert!(concern("0.0.0.0:8443", Some("example.com:8443"), true).is_none());
+        assert!(
+            concern("0.0.0.0:8443", Some("example.com"), true).unwrap().contains("--domain example.com:8443")
+        );
+        assert!(concern("127.0.0.1:3000", None, false).is_none());
+        assert!(concern("[::1]:3000", Some("example.com"), false).is_none());
+    }
+}
