@@ -36,7 +36,8 @@ async function build() {
     await assert.rejects(Template.build(template().runCmd('exit 3'), { alias }), /exit status 3/)
   } finally {
     rmSync(context, { recursive: true })
-    await fetch(`${process.env.E2B_API_URL}/templates/${alias}`, { method: 'DELETE', headers: { 'X-API-Key': process.env.E2B_API_KEY } })
+    const api = process.env.E2B_API_URL ?? `https://api.${process.env.E2B_DOMAIN}`
+    await fetch(`${api}/templates/${alias}`, { method: 'DELETE', headers: { 'X-API-Key': process.env.E2B_API_KEY } })
   }
 }
 

@@ -49,7 +49,8 @@ def build() -> None:
             except Exception as error:
                 assert "exit status 3" in str(error), error
         finally:
-            url = f"{os.environ['E2B_API_URL']}/templates/{name}"
+            api = os.environ.get("E2B_API_URL") or f"https://api.{os.environ['E2B_DOMAIN']}"
+            url = f"{api}/templates/{name}"
             delete = urllib.request.Request(url, headers={"X-API-Key": os.environ["E2B_API_KEY"]}, method="DELETE")
             urllib.request.urlopen(delete, timeout=60).close()
 

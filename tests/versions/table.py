@@ -1,11 +1,14 @@
 """Runs the smoke of every chosen client release against a running server and prints a table.
 
-    table.py [--python 2.7.0,2.20.0,…|minors] [--js …|minors] [--workers N]
+    table.py [--python 2.7.0,2.20.0,…|minors] [--js …|minors] [--workers N] [--tls]
     with E2B_API_URL, E2B_SANDBOX_URL and E2B_API_KEY set
 
 `minors` means one release, the last, of every minor series. Those before 2.7 do not know E2B_SANDBOX_URL: what they send to
 names is led to the server, and some also run in their debug mode, against a sandbox whose ports `sandcove sandbox forward`
 (SANDCOVE_BIN) makes local ones.
+
+With --tls, every release finds a server with `--tls local` by its name, with nothing but what `sandcove env --sdk` prints
+(SANDCOVE_DATA_DIR has to be the server's).
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from harness import names  # noqa: E402
+
 CACHE = Path(os.environ.get("SANDCOVE_VERSIONS_DIR", HERE.parent / ".versions"))
 BIN = os.environ.get("SANDCOVE_BIN", str(HERE.parent.parent / "target/release/sandcove"))
 FIRST = (2, 7, 0)
@@ -136,6 +143,22 @@ def forwarded_sandbox():
         ask_api("DELETE", f"/sandboxes/{sandbox}")
 
 
+def environment(language: str, version: str, way: str) -> dict[str, str]:
+    """The variables of a client; by TLS those that `sandcove env` prints, and none of this process."""
+    if way != "tls":
+        return dict(os.environ)
+    command = [BIN, "env", "--sdk", version, "--lang", {"python": "py", "js": "js"}[language], "--shell", "file"]
+    out = run(command)
+    assert out.returncode == 0, out.stderr
+    printed = dict(line.split("=", 1) for line in out.stdout.splitlines())
+    assert "E2B_API_URL" not in printed, printed
+    return {name: value for name, value in os.environ.items() if not name.startswith("E2B_")} | printed
+
+
+def by(way: str, command: list[str]) -> list[str]:
+    return names.leading_here(command) if way == "tls" else command
+
+
 def python_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     place = CACHE / f"python-{version}"
     # What an earlier attempt has left is replaced.
@@ -143,7 +166,8 @@ def python_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     if failed := install(place, [*pip, f"e2b=={version}"]):
         return failed
     smoke = [str(HERE / ("smoke_debug.py" if way == "debug" else "smoke.py"))] + ["--by-name"] * (way == "name")
-    return run([sys.executable, *smoke], env={**os.environ, "PYTHONPATH": str(place)}, timeout=600)
+    variables = {**environment("python", version, way), "PYTHONPATH": str(place)}
+    return run(by(way, [sys.executable, *smoke]), env=variables, timeout=600)
 
 
 def js_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
@@ -152,10 +176,10 @@ def js_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     if failed := install(place, [*npm, f"e2b@{version}"]):
         return failed
     smoke = "smoke_debug.mjs" if way == "debug" else "smoke.mjs"
-    names = ["--import", str(HERE / "by_name.mjs")] * (way == "name")
+    led = ["--import", str(HERE / "by_name.mjs")] * (way == "name")
     # Modules are looked for beside the file that imports them.
     (place / smoke).write_text((HERE / smoke).read_text())
-    return run(["node", *names, str(place / smoke)], timeout=600)
+    return run(by(way, ["node", *led, str(place / smoke)]), env=environment("js", version, way), timeout=600)
 
 
 def result(job: tuple[str, str, str]) -> tuple[bool, str]:
@@ -178,12 +202,13 @@ def main() -> int:
     parser.add_argument("--python", default=SHORT["python"])
     parser.add_argument("--js", default=SHORT["js"])
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--tls", action="store_true")
     wishes = parser.parse_args()
     jobs = [
         (language, version, way)
         for language in SMOKES
         for version in chosen(language, getattr(wishes, language))
-        for way in ways(language, version)
+        for way in (["tls"] if wishes.tls else ways(language, version))
     ]
     # These share a sandbox: one after the other.
     debug, others = ([job for job in jobs if (job[2] == "debug") is wanted] for wanted in (True, False))
