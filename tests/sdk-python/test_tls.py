@@ -4,12 +4,15 @@
 
 import json
 import os
+import queue
 import shutil
 import ssl
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 from e2b import Sandbox
 from harness import names
@@ -158,6 +161,57 @@ def test_curl_speaks_both_versions_and_plain_http(secure):
             assert done.stdout == f"{version} 200", done.stdout + done.stderr
         plain = subprocess.run(["curl", "-sS", url.replace("https", "http")], capture_output=True, text=True, timeout=120)
         assert plain.stdout.startswith("<title>"), plain.stderr
+    finally:
+        sandbox.kill()
+
+
+GRPC = """
+import grpc
+from concurrent import futures
+def twice(request, context):
+    context.set_trailing_metadata([("x-host", dict(context.invocation_metadata()).get("x-name", ""))])
+    return request * 2
+def each(requests, context):
+    for request in requests: yield request.upper()
+def fail(request, context): context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not today")
+methods = {"Twice": grpc.unary_unary_rpc_method_handler(twice), "Each": grpc.stream_stream_rpc_method_handler(each), "Fail": grpc.unary_unary_rpc_method_handler(fail)}
+server = grpc.server(futures.ThreadPoolExecutor())
+server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("Echo", methods)])
+server.add_insecure_port("0.0.0.0:50051")
+server.start()
+server.wait_for_termination()
+"""
+
+
+def test_a_grpc_client_calls_a_service(secure):
+    ca = Path(sandcove(secure, "trust", "--path").strip())
+    sandbox = Sandbox.create(timeout=600)
+    try:
+        sandbox.commands.run("pip install --quiet grpcio", timeout=300)
+        sandbox.files.write("/tmp/service.py", GRPC)
+        sandbox.commands.run("python3 /tmp/service.py", background=True)
+        host = f"50051-{sandbox.sandbox_id}.sbx.localhost:{secure.port}"
+        # gRPC has a resolver of its own, which knows no `localhost` but the one.
+        options = [("grpc.ssl_target_name_override", host.split(":")[0]), ("grpc.default_authority", host)]
+        credentials = grpc.ssl_channel_credentials(ca.read_bytes())
+        with grpc.secure_channel(f"127.0.0.1:{secure.port}", credentials, options) as channel:
+            twice = channel.unary_unary("/Echo/Twice")
+            answer, call = twice.with_call(b"ab", metadata=[("x-name", "n")], wait_for_ready=True, timeout=120)
+            assert answer == b"abab" and dict(call.trailing_metadata())["x-host"] == "n"
+            assert len(twice(bytes(1 << 20), timeout=120)) == 2 << 20
+            # Each message is answered before the next one is sent.
+            asked = queue.Queue()
+            answers = channel.stream_stream("/Echo/Each")(iter(asked.get, None), timeout=120)
+            for word in [b"one", b"two", b"three"]:
+                asked.put(word)
+                assert next(answers) == word.upper()
+            asked.put(None)
+            assert list(answers) == []
+            with pytest.raises(grpc.RpcError) as failed:
+                channel.unary_unary("/Echo/Fail")(b"", timeout=120)
+            assert failed.value.code() == grpc.StatusCode.FAILED_PRECONDITION and failed.value.details() == "not today"
+            with ThreadPoolExecutor(50) as pool:
+                assert list(pool.map(lambda n: twice(b"%d" % n, timeout=120), range(200))) == [b"%d" % n * 2 for n in range(200)]
     finally:
         sandbox.kill()
 

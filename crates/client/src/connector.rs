@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -17,15 +18,19 @@ use tower::Service;
 /// Limit on the time to connect to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-type Connecting<E> = Pin<Box<dyn Future<Output = Result<TokioIo<TcpStream>, E>> + Send>>;
+/// A connection, with TLS or without.
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+type Connecting<E> = Pin<Box<dyn Future<Output = Result<Stream, E>> + Send>>;
 type Opened = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens connections, in one of two ways.
+/// Opens connections, in one of three ways.
 #[derive(Clone)]
 pub(crate) enum Connector {
     /// To the host and port of the URL.
     Network(HttpConnector),
+    /// As that, with TLS.
+    Secure(HttpsConnector<HttpConnector>),
     /// To the port of the URL, inside a sandbox.
     Inside(Arc<dyn Fn(u16) -> Opened + Send + Sync>),
 }
@@ -38,6 +43,26 @@ impl Connector {
         Self::Network(connector)
     }
 
+    /// Connections with TLS to servers whose certificate this machine trusts.
+    ///
+    /// # Errors
+    /// When the certificates of the machine's authorities cannot be read.
+    pub(crate) fn secure() -> io::Result<Self> {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.enforce_http(false);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_native_roots()?
+            .with_no_client_auth();
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().wrap_connector(connector);
+        Ok(Self::Secure(connector))
+    }
+
     pub(crate) fn inside<F, Opening>(connect: F) -> Self
     where
         F: Fn(u16) -> Opening + Send + Sync + 'static,
@@ -48,13 +73,14 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<TcpStream>;
+    type Response = Stream;
     type Error = BoxError;
     type Future = Connecting<BoxError>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         match self {
             Self::Network(connector) => connector.poll_ready(context).map_err(Into::into),
+            Self::Secure(connector) => connector.poll_ready(context),
             Self::Inside(_) => Poll::Ready(Ok(())),
         }
     }
@@ -63,14 +89,15 @@ impl Service<Uri> for Connector {
         match self {
             Self::Network(connector) => {
                 let connecting = connector.call(uri);
-                Box::pin(async move { Ok(connecting.await?) })
+                Box::pin(async move { Ok(Stream::Http(connecting.await?)) })
             }
+            Self::Secure(connector) => connector.call(uri),
             Self::Inside(connect) => {
                 let opening = connect(uri.port_u16().unwrap_or_default());
                 Box::pin(async move {
                     let stream = opening.await?;
                     stream.set_nodelay(true)?;
-                    Ok(TokioIo::new(stream))
+                    Ok(Stream::Http(TokioIo::new(stream)))
                 })
             }
         }
@@ -81,6 +108,7 @@ impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Network(_) => "Network",
+            Self::Secure(_) => "Secure",
             Self::Inside(_) => "Inside",
         })
     }

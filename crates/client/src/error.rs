@@ -7,7 +7,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address of the server is invalid.
-    #[error("`{0}` is not the address of a server: use http://host:port")]
+    #[error("`{0}` is not the address of a server: use http://host:port or https://host")]
     Address(String),
     /// The server could not be reached, or closed the connection.
     #[error("no answer from {}: {}", server_of(url), root(&**cause))]

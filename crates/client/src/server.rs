@@ -95,7 +95,7 @@ impl ListFilter {
 }
 
 impl Client {
-    /// A client of the server at `url` (`http://host:port`). Does not connect yet.
+    /// A client of the server at `url` (`http://host:port`, or with TLS `https://host`). Does not connect yet.
     ///
     /// # Errors
     /// [`Error::Address`] if the URL or the key is invalid.

@@ -68,8 +68,9 @@ impl Client {
         let at = archive.stream_position().await.map_err(unreadable)?;
         let length = archive.metadata().await.map_err(unreadable)?.len().saturating_sub(at);
         let base = server_of(url);
-        let is_plain = url.parse::<Uri>().is_ok_and(|uri| uri.scheme_str() == Some("http"));
-        if !is_plain {
+        // What goes to the server with TLS goes nowhere without.
+        let scheme = |url: &str| url.parse::<Uri>().ok()?.scheme_str().map(str::to_owned);
+        if scheme(url).is_none() || scheme(url) != scheme(self.url()) {
             return Err(Error::Address(shown()));
         }
         let mut headers = vec![(CONTENT_LENGTH, HeaderValue::from(length))];

@@ -27,11 +27,14 @@ pub(crate) struct Transport {
 impl Transport {
     pub(crate) fn new(url: &str) -> Result<Self> {
         let base = url.trim_end_matches('/').to_owned();
-        match base.parse::<Uri>() {
-            Ok(uri) if uri.scheme_str() == Some("http") && uri.authority().is_some() => {}
+        let uri = base.parse::<Uri>().ok().filter(|uri| uri.authority().is_some());
+        let connector = match uri.as_ref().and_then(Uri::scheme_str) {
+            Some("http") => Connector::network(),
+            Some("https") => Connector::secure()
+                .map_err(|error| Error::Unreachable { url: url.to_owned(), cause: error.into() })?,
             _ => return Err(Error::Address(url.to_owned())),
-        }
-        Ok(Self::over(Connector::network(), base))
+        };
+        Ok(Self::over(connector, base))
     }
 
     /// A server at `base` that `connector` reaches.
@@ -112,9 +115,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_http_addresses_are_taken() {
+    fn only_addresses_of_http_are_taken() {
         assert!(Transport::new("http://127.0.0.1:3000/").is_ok());
-        for bad in ["https://example.com", "127.0.0.1:3000", "", "ftp://x"] {
+        assert!(Transport::new("https://api.example.com").is_ok());
+        for bad in ["127.0.0.1:3000", "", "ftp://x", "https:///x"] {
             assert!(matches!(Transport::new(bad), Err(Error::Address(_))), "{bad}");
         }
     }

@@ -76,6 +76,8 @@ async fn answers(names: &Names) -> Check {
 }
 
 async fn ask(url: &str) -> Result<u16, String> {
+    // Something else may have chosen the provider.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = Client::builder().timeout(TIMEOUT).no_proxy().build().map_err(|error| innermost(&error))?;
     let answer = client.get(url).send().await.map_err(|error| innermost(&error))?;
     Ok(answer.status().as_u16())
