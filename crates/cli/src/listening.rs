@@ -19,7 +19,7 @@ const HTTPS: u16 = 443;
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What a server listens with.
+/// The sockets of a server, and its names.
 pub struct Listening {
     pub listeners: Listeners,
     pub certificates: Option<Certificates>,
@@ -79,7 +79,7 @@ fn local_domain(port: u16) -> String {
     }
 }
 
-/// What an operator may not have meant.
+/// A warning about what an operator may not have meant.
 fn concern(bound: SocketAddr, domain: Option<&str>, has_tls: bool) -> Option<String> {
     if !has_tls && !bound.ip().is_loopback() {
         return Some(format!(

@@ -64,7 +64,7 @@ pub enum CertificateSource {
     Files {
         /// The certificate, and those that lead to its authority.
         certificate: PathBuf,
-        /// Its key.
+        /// The key of the certificate.
         key: PathBuf,
     },
 }

@@ -58,8 +58,11 @@ impl Connector {
             .map_err(io::Error::other)?
             .with_native_roots()?
             .with_no_client_auth();
-        let connector =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().wrap_connector(connector);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_only()
+            .enable_http1()
+            .wrap_connector(connector);
         Ok(Self::Secure(connector))
     }
 

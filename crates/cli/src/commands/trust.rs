@@ -36,7 +36,7 @@ const STORES: [Store; 2] = [
 struct Store {
     directory: &'static str,
     extension: &'static str,
-    /// What the programs of the host trust.
+    /// The certificates that programs of the host trust.
     bundle: &'static str,
     update: &'static [&'static str],
     update_removed: &'static [&'static str],
@@ -58,12 +58,12 @@ pub struct TrustArgs {
     file: Option<PathBuf>,
 }
 
-/// Files for clients that are told what to trust.
+/// Files for clients that take what they trust from a variable.
 #[derive(Debug)]
 pub struct Trusted {
     /// The certificate of the authority.
     pub certificate: PathBuf,
-    /// That certificate and those of other authorities.
+    /// The certificates of that authority and of all others that the host trusts.
     pub bundle: PathBuf,
 }
 

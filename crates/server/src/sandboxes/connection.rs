@@ -26,9 +26,9 @@ const MAX_UNREAD: usize = 64 << 10;
 /// The version of HTTP that is spoken to a port of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// What every service speaks.
+    /// HTTP/1.1, which every service speaks.
     Http1,
-    /// What gRPC needs. A connection carries one request at a time all the same.
+    /// HTTP/2, which gRPC needs. A connection carries one request at a time all the same.
     Http2,
 }
 

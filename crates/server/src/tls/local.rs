@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs
 use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::parsed::{Parsed, date, now};
-use super::{Error, certified};
+use super::{Error, Served, certified};
 
 /// The domain of a server that only its own machine reaches. `*.localhost` leads to the machine itself, and a wildcard needs two
 /// labels: clients refuse one for `*.localhost`.
@@ -105,10 +105,18 @@ impl Authority {
         self.ends.load(Ordering::Relaxed) - RENEWAL <= now()
     }
 
-    /// Issues a certificate. Its key is nowhere but in memory.
-    pub(super) fn issue(&self) -> Result<CertifiedKey, Error> {
-        let names = [&self.domain, &format!("*.{}", self.domain), "localhost", "127.0.0.1", "::1"];
-        let mut params = CertificateParams::new(names.map(str::to_owned)).map_err(Error::Issue)?;
+    /// Issues a certificate for names, and one for addresses: BoringSSL, as in gRPC, refuses certificates with addresses in them when
+    /// the authority is bound to some.
+    pub(super) fn issue(&self) -> Result<Served, Error> {
+        let names = [&self.domain, &format!("*.{}", self.domain), "localhost"];
+        let addresses = ["localhost", "127.0.0.1", "::1"];
+        Ok(Served { named: self.sign(&names)?.into(), unnamed: self.sign(&addresses)?.into() })
+    }
+
+    /// Issues one certificate. Its key is nowhere but in memory.
+    fn sign(&self, names: &[&str]) -> Result<CertifiedKey, Error> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).map_err(Error::Issue)?;
         validity(&mut params, LIFETIME);
         params.distinguished_name = named(&self.domain);
         params.use_authority_key_identifier_extension = true;
@@ -211,6 +219,10 @@ mod tests {
         let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
         let issued = authority.issue().unwrap();
         let name = ServerName::try_from(name.to_owned()).unwrap();
+        let issued = match name {
+            ServerName::DnsName(_) => issued.named,
+            _ => issued.unnamed,
+        };
         let verifier: &dyn tokio_rustls::rustls::client::danger::ServerCertVerifier = &*verifier;
         verifier.verify_server_cert(&issued.cert[0], &[], &name, &[], UnixTime::now()).is_ok()
     }

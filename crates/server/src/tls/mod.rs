@@ -39,11 +39,27 @@ pub struct Certificates {
 
 enum Source {
     Files(Files),
-    Local(Authority),
+    Local(Box<Authority>),
 }
 
 /// The certificate that handshakes use.
-struct Current(RwLock<Arc<CertifiedKey>>);
+struct Current(RwLock<Served>);
+
+/// A certificate, for two kinds of clients.
+#[derive(Clone)]
+struct Served {
+    /// For those that name a host.
+    named: Arc<CertifiedKey>,
+    /// For those that name none, as when they connect to an address.
+    unnamed: Arc<CertifiedKey>,
+}
+
+impl From<CertifiedKey> for Served {
+    fn from(certificate: CertifiedKey) -> Self {
+        let named = Arc::new(certificate);
+        Self { unnamed: named.clone(), named }
+    }
+}
 
 impl Certificates {
     /// Reads a certificate chain and its key from PEM files, which are read again when they change. A certificate that is not for the
@@ -53,7 +69,7 @@ impl Certificates {
     /// When a file cannot be read, the two do not belong together, or the certificate is not valid today.
     pub fn from_files(certificate: PathBuf, key: PathBuf, domain: Option<&str>) -> Result<Self, Error> {
         let files = Files::new(certificate, key, domain.map(host_of));
-        let first = files.load()?;
+        let first = files.load()?.into();
         Self::new(Source::Files(files), first)
     }
 
@@ -65,11 +81,11 @@ impl Certificates {
     pub fn local(directory: &Path, domain: &str) -> Result<Self, Error> {
         let authority = Authority::open(directory, host_of(domain))?;
         let first = authority.issue()?;
-        Self::new(Source::Local(authority), first)
+        Self::new(Source::Local(Box::new(authority)), first)
     }
 
-    fn new(source: Source, first: CertifiedKey) -> Result<Self, Error> {
-        let current = Arc::new(Current(RwLock::new(Arc::new(first))));
+    fn new(source: Source, first: Served) -> Result<Self, Error> {
+        let current = Arc::new(Current(RwLock::new(first)));
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(Error::Rustls)?
@@ -98,7 +114,10 @@ impl Certificates {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::error!(%error, "the certificate was not replaced; the old one stays in use")
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "the certificate was not replaced; the old one stays in use"
+                    );
                 }
             };
             if tokio::task::spawn_blocking(check).await.is_err() {
@@ -110,24 +129,25 @@ impl Certificates {
 
 impl Source {
     /// The certificate to use from now on, if it is another one. A failure is reported once.
-    fn newer(&self) -> Result<Option<CertifiedKey>, Error> {
+    fn newer(&self) -> Result<Option<Served>, Error> {
         match self {
-            Self::Files(files) => files.changed().then(|| files.load()).transpose(),
+            Self::Files(files) => files.changed().then(|| files.load().map(Served::from)).transpose(),
             Self::Local(authority) => authority.is_renewal_due().then(|| authority.issue()).transpose(),
         }
     }
 }
 
 impl Current {
-    fn set(&self, next: CertifiedKey) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+    fn set(&self, next: Served) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 }
 
 impl ResolvesServerCert for Current {
-    /// The same certificate for every name, and for clients that name none: requests are routed by their host alone.
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    /// Chooses the same certificate for every name: requests are routed by their host alone.
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let served = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Some(if hello.server_name().is_some() { &served.named } else { &served.unnamed }.clone())
     }
 }
 

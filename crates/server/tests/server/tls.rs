@@ -110,6 +110,8 @@ async fn one_port_takes_tls_and_plain_and_both_versions_of_http() {
     old.write_all(b"GET /health HTTP/1.1\r\nhost: api.sbx.localhost\r\n\r\n").await.unwrap();
     let answer = read(&mut old, "successful").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\r\nContent-Length: "), "{answer}");
+    // By address, where clients name no host.
+    secure.connect("127.0.0.1", b"http/1.1").await;
     let mut new = secure.h2("api.sbx.localhost").await;
     let request = Request::get("https://api.sbx.localhost/health").body(Full::default()).unwrap();
     let answer = new.send_request(request).await.unwrap();

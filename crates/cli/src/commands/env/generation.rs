@@ -19,10 +19,10 @@ pub struct Generation {
 /// The language of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Language {
-    /// Python
+    /// clients in Python
     #[value(alias = "python")]
     Py,
-    /// JavaScript and TypeScript
+    /// clients in JavaScript and TypeScript
     #[value(alias = "javascript", alias = "ts")]
     Js,
 }
@@ -33,7 +33,7 @@ impl Generation {
         (self.major, self.minor) >= TAKES_ADDRESSES
     }
 
-    /// Whether some releases refuse keys that are not `e2b_` and hexadecimal digits unless they are told not to look.
+    /// Whether some releases refuse keys that are not `e2b_` and hexadecimal digits, unless a variable stops them.
     fn checks_keys(self) -> bool {
         self.major >= 2
     }

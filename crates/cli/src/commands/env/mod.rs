@@ -37,8 +37,8 @@ pub struct EnvArgs {
     /// language of the clients [default: both]
     #[arg(long, value_name = "LANGUAGE", value_enum)]
     lang: Option<Language>,
-    /// shell that reads the output [default: bash]
-    #[arg(long, value_name = "SHELL", value_enum, default_value_t, hide_default_value = true)]
+    /// shell that reads the output
+    #[arg(long, value_name = "SHELL", value_enum, default_value_t)]
     shell: Shell,
     /// print only the value of this variable
     name: Option<String>,

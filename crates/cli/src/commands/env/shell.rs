@@ -11,9 +11,9 @@ pub enum Shell {
     #[default]
     #[value(alias = "sh", alias = "zsh")]
     Bash,
-    /// fish
+    /// the shell fish
     Fish,
-    /// PowerShell
+    /// Windows PowerShell and its successors
     Powershell,
     /// a file of lines `NAME=value`, as for `docker run --env-file`
     File,
