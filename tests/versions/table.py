@@ -1,11 +1,11 @@
 """Runs the smoke of every chosen client release against a running server and prints a table.
 
-    table.py [--python 2.7.0,2.20.0,…|minors] [--js …|minors] [--workers N] [--tls]
+    table.py [--python 2.7.0,2.20.0,…|minors] [--js …|minors] [--legacy yes|no] [--workers N] [--tls]
     with E2B_API_URL, E2B_SANDBOX_URL and E2B_API_KEY set
 
 `minors` means one release, the last, of every minor series. Those before 2.7 do not know E2B_SANDBOX_URL: what they send to
 names is led to the server, and some also run in their debug mode, against a sandbox whose ports `sandcove sandbox forward`
-(SANDCOVE_BIN) makes local ones.
+(SANDCOVE_BIN) makes local ones. Those before 1.0 have a table of their own, in `legacy`.
 
 With --tls, every release finds a server with `--tls local` by its name, with nothing but what `sandcove env --sdk` prints
 (SANDCOVE_DATA_DIR has to be the server's).
@@ -25,6 +25,8 @@ import urllib.request
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from legacy import releases
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -182,13 +184,34 @@ def js_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     return run(by(way, ["node", *led, str(place / smoke)]), env=environment("js", version, way), timeout=600)
 
 
+def legacy_smoke(release: releases.Release, front: dict[str, str]) -> tuple[bool, str]:
+    place = CACHE / release.place
+    if release.language == "python":
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--retries=5", "--upgrade", "--target", str(place)]
+        installed = install(place, [*pip, f"{release.package}=={release.version}"])
+    else:
+        npm = ["npm", "install", "--loglevel=error", "--fetch-retries=5", "--no-save", "--prefix", str(place)]
+        installed = install(place, [*npm, f"{release.package}@{release.version}"])
+    if installed:
+        return outcome(installed)
+    command, env = releases.command(release, place, sys.executable, front)
+    return within(lambda: run(command, env=env, timeout=600))
+
+
 def result(job: tuple[str, str, str]) -> tuple[bool, str]:
     language, version, way = job
+    return within(lambda: SMOKES[language](version, way))
+
+
+def within(smoke) -> tuple[bool, str]:
     try:
-        done = SMOKES[language](version, way)
+        return outcome(smoke())
     except subprocess.TimeoutExpired as error:
         said = [text if isinstance(text, str) else (text or b"").decode(errors="replace") for text in (error.stdout, error.stderr)]
         return False, "\n".join([f"took longer than {error.timeout} s:", *said])
+
+
+def outcome(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
     if done.returncode == 0:
         return True, done.stdout.strip()
     return False, f"failed:\n{done.stdout}{done.stderr}"
@@ -201,6 +224,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--python", default=SHORT["python"])
     parser.add_argument("--js", default=SHORT["js"])
+    parser.add_argument("--legacy", choices=["yes", "no"], default="yes")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--tls", action="store_true")
     wishes = parser.parse_args()
@@ -222,6 +246,13 @@ def main() -> int:
             for (language, version, way), (fine, text) in zip(some, results):
                 failed += not fine
                 print(f"{language:<8} {version:<9} {way:<8} {text}", flush=True)
+        legacy = releases.RELEASES if wishes.legacy == "yes" else []
+        front = stack.enter_context(releases.front(os.environ["E2B_API_URL"])) if legacy else {}
+        for release, (fine, text) in zip(legacy, workers.map(lambda release: legacy_smoke(release, front), legacy)):
+            failed += not fine
+            name = "e2b" if release.package == "e2b" else "code"
+            print(f"{release.language:<8} {release.version:<9} {f'{name} TLS':<8} {text}", flush=True)
+    jobs += legacy
     print(f"{len(jobs) - failed} passed, {failed} failed")
     return 1 if failed else 0
 

@@ -22,6 +22,19 @@ const NEVER: &[(&str, &[&str])] = &[
     ("sandcove-dockerfile", &["tokio", "reqwest", "sandcove-server", "sandcove-client", "sandcove-image"]),
     ("sandcove-server", &["rustix", "nix", "libc"]),
     ("sandcove-client", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum"]),
+    (
+        "sandcove-legacy",
+        &[
+            "sandcove-server",
+            "sandcove-isolate",
+            "sandcove-host",
+            "sandcove-image",
+            "axum",
+            "sqlx",
+            "rustix",
+            "libc",
+        ],
+    ),
     ("sandcove-viewer", &["sandcove-server", "sandcove-isolate", "sandcove-image", "sqlx", "rustix", "libc"]),
     ("sandcove-eval", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum", "rustix", "libc"]),
 ];

@@ -121,6 +121,7 @@ impl Host {
         config.rate_limit = settings.rate_limit;
         config.private_webhooks = settings.private_webhooks;
         config.interpreter_token = settings.interpreter_token.into();
+        config.legacy = settings.legacy;
         config.warm_memory = settings.warm_memory;
         config.registries = settings.builds.registries.clone();
         if let Some(max) = settings.builds.max_builds {

@@ -114,6 +114,9 @@ pub struct ServerArgs {
     /// sandboxes whose code interpreter demands their token to run code [default: secure]
     #[arg(long, env = "SANDCOVE_INTERPRETER_TOKEN", value_name = "WHICH", value_enum)]
     interpreter_token: Option<InterpreterToken>,
+    /// refuse clients of the first generation, releases 0.x
+    #[arg(long, env = "SANDCOVE_NO_LEGACY", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    no_legacy: bool,
     /// size of the storage pool's image when it is created, GiB [default: most of the free space]
     #[arg(long, env = "SANDCOVE_POOL_SIZE_GIB", value_name = "GIB")]
     pool_size_gib: Option<u64>,
@@ -171,6 +174,7 @@ struct File {
     private_webhooks: bool,
     seccomp_log: bool,
     interpreter_token: Option<InterpreterToken>,
+    no_legacy: bool,
     pool_size_gib: Option<u64>,
     spares: Option<usize>,
     warm_memory: Option<u64>,
@@ -210,6 +214,8 @@ pub struct Settings {
     pub private_webhooks: bool,
     pub seccomp_log: bool,
     pub interpreter_token: InterpreterToken,
+    /// Whether clients of the first generation are served.
+    pub legacy: bool,
     pub pool_size_gib: Option<u64>,
     pub spares: usize,
     /// Memory of warm interpreters.
@@ -257,6 +263,7 @@ impl Settings {
             private_webhooks: args.private_webhooks || file.private_webhooks,
             seccomp_log: args.seccomp_log || file.seccomp_log,
             interpreter_token: args.interpreter_token.or(file.interpreter_token).unwrap_or_default(),
+            legacy: !(args.no_legacy || file.no_legacy),
             pool_size_gib: args.pool_size_gib.or(file.pool_size_gib),
             spares: args.spares.or(file.spares).unwrap_or(4),
             warm_memory: WarmMemory {

@@ -1,10 +1,21 @@
 //! Reads a body as it arrives, cut into lines or pieces of known length.
 
 use bytes::{Buf, Bytes, BytesMut};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Collected, Limited};
 use hyper::body::Incoming;
 
 use crate::error::{Error, Result};
+
+/// Maximum length of a line, bytes.
+const MAX_LINE: usize = 32 << 20;
+/// Maximum size of an answer that is kept in memory, bytes.
+const MAX_ANSWER: usize = 32 << 20;
+
+/// Receives a whole body.
+pub(crate) async fn whole(body: Incoming, url: String) -> Result<Bytes> {
+    let body = Limited::new(body, MAX_ANSWER).collect().await;
+    body.map(Collected::to_bytes).map_err(|cause| Error::Unreachable { url, cause })
+}
 
 /// A body that is being received, and bytes read ahead.
 pub(crate) struct Pieces {
@@ -28,6 +39,9 @@ impl Pieces {
                 return Ok(Some(line));
             }
             searched = self.buffer.len();
+            if searched > MAX_LINE {
+                return Err(self.malformed("a line is too long"));
+            }
             if !self.fill().await? {
                 return Ok((searched > 0).then(|| self.buffer.split().freeze()));
             }

@@ -13,6 +13,10 @@ const END_OF_STREAM: u8 = 2;
 /// Flag of a compressed message, which is never requested.
 const COMPRESSED: u8 = 1;
 
+/// Maximum size of a message in a stream, bytes. The agent cuts output into far smaller ones, and what runs in a sandbox may have replaced
+/// the agent.
+const MAX_MESSAGE: usize = 4 << 20;
+
 /// Makes the body of a request that is answered by a stream.
 pub(crate) fn envelope(message: &impl Serialize) -> serde_json::Result<Bytes> {
     let payload = serde_json::to_vec(message)?;
@@ -29,6 +33,9 @@ pub(crate) async fn next<T: DeserializeOwned>(pieces: &mut Pieces) -> Result<Opt
         return Err(pieces.malformed("the stream ends without saying so"));
     };
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    if length > MAX_MESSAGE {
+        return Err(pieces.malformed("a message is too long"));
+    }
     let Some(payload) = pieces.exactly(length).await? else {
         return Err(pieces.malformed("the stream ends in the middle of a message"));
     };

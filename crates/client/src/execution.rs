@@ -10,29 +10,55 @@ use crate::body::Pieces;
 use crate::error::{Error, Result};
 use crate::sandbox::Sandbox;
 
+/// Code that runs. Dropping it interrupts the code.
+pub struct Execution {
+    pieces: Pieces,
+}
+
 impl Sandbox {
-    /// Runs code to its end and passes every event but keepalives to the callback.
+    /// Starts code, and returns once the interpreter has taken it.
     ///
     /// # Errors
-    /// If the code cannot be started or the connection breaks. An exception in the code is an event, not an error.
-    pub async fn run_code(&self, request: &ExecutionRequest, mut on_event: impl FnMut(Event)) -> Result<()> {
+    /// If the code cannot be started.
+    pub async fn start_code(&self, request: &ExecutionRequest) -> Result<Execution> {
         const PATH: &str = "/execute";
         let body: Bytes = serde_json::to_vec(request)
             .map_err(|error| Error::Malformed { url: self.url(PATH), reason: error.to_string() })?
             .into();
         let headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         let response = self.send(INTERPRETER_PORT, Method::POST, PATH, headers, body).await?;
-        let mut pieces = Pieces::new(response.into_body(), self.url(PATH));
-        while let Some(line) = pieces.line().await? {
+        Ok(Execution { pieces: Pieces::new(response.into_body(), self.url(PATH)) })
+    }
+
+    /// Runs code to its end and passes every event but keepalives to the callback.
+    ///
+    /// # Errors
+    /// If the code cannot be started or the connection breaks. An exception in the code is an event, not an error.
+    pub async fn run_code(&self, request: &ExecutionRequest, mut on_event: impl FnMut(Event)) -> Result<()> {
+        let mut execution = self.start_code(request).await?;
+        while let Some(event) = execution.next().await? {
+            on_event(event);
+        }
+        Ok(())
+    }
+}
+
+impl Execution {
+    /// Waits for the next event that is no keepalive; `None` at the end.
+    ///
+    /// # Errors
+    /// If the connection breaks before the end.
+    pub async fn next(&mut self) -> Result<Option<Event>> {
+        while let Some(line) = self.pieces.line().await? {
             if line.is_empty() {
                 continue;
             }
-            match serde_json::from_slice(&line).map_err(|error| pieces.malformed(error))? {
-                Event::EndOfExecution => return Ok(()),
+            match serde_json::from_slice(&line).map_err(|error| self.pieces.malformed(error))? {
+                Event::EndOfExecution => return Ok(None),
                 Event::Keepalive => {}
-                event => on_event(event),
+                event => return Ok(Some(event)),
             }
         }
-        Err(pieces.malformed("the end of the execution was not reported"))
+        Err(self.pieces.malformed("the end of the execution was not reported"))
     }
 }

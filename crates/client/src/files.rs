@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, Response};
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use sandcove_wire::boot::AGENT_PORT;
 use tokio::io::AsyncRead;
 
@@ -23,6 +24,15 @@ impl Sandbox {
         let body =
             body.map_err(|error| Error::Unreachable { url: self.url(&target), cause: error.into() })?;
         Ok(body.to_bytes())
+    }
+
+    /// Opens a file, as `user` or else the default user, and returns the answer with its content and length.
+    ///
+    /// # Errors
+    /// If there is no such file or it cannot be read.
+    pub async fn open_file(&self, path: &str, user: Option<&str>) -> Result<Response<Incoming>> {
+        let target = format!("/files?path={}{}", percent_encoded(path), username(user));
+        self.send(AGENT_PORT, Method::GET, &target, Vec::new(), Bytes::new()).await
     }
 
     /// Writes a file, and creates missing directories above it.
@@ -62,11 +72,14 @@ impl Sandbox {
         source: impl AsyncRead + Send + Unpin + 'static,
         size: Option<u64>,
     ) -> Result<()> {
-        let user = user.map(|user| format!("&username={}", percent_encoded(user))).unwrap_or_default();
-        let target = format!("/files?path={}{user}", percent_encoded(path));
+        let target = format!("/files?path={}{}", percent_encoded(path), username(user));
         let kind = vec![(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))];
         self.send_body(AGENT_PORT, Method::POST, &target, kind, streamed(source, size)).await.map(drop)
     }
+}
+
+fn username(user: Option<&str>) -> String {
+    user.map(|user| format!("&username={}", percent_encoded(user))).unwrap_or_default()
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {

@@ -9,8 +9,9 @@ use sandcove_wire::boot::AGENT_PORT;
 use sandcove_wire::envd::process::process_event::Event;
 use sandcove_wire::envd::process::process_event::data_event::Output;
 use sandcove_wire::envd::process::{
-    CloseStdinRequest, ProcessConfig, ProcessInput, ProcessSelector, Pty, SendInputRequest, StartRequest,
-    StartResponse, UpdateRequest, process_input, process_selector, pty,
+    CloseStdinRequest, ProcessConfig, ProcessInput, ProcessSelector, Pty, SendInputRequest,
+    SendSignalRequest, Signal, StartRequest, StartResponse, UpdateRequest, process_input, process_selector,
+    pty,
 };
 use serde::Serialize;
 
@@ -207,6 +208,15 @@ impl Controls {
         );
         let command = Command { line, user: Some("root".to_owned()), ..Command::default() };
         self.sandbox.run(&command, |_| {}).await.map(drop)
+    }
+
+    /// Kills the process, but nothing that it started.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub async fn kill(&self) -> Result<()> {
+        let request = SendSignalRequest { process: self.selector(), signal: Signal::Sigkill.into() };
+        self.call("SendSignal", &request).await
     }
 
     fn selector(&self) -> Option<ProcessSelector> {

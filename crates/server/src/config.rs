@@ -53,6 +53,8 @@ pub struct Config {
     pub private_webhooks: bool,
     /// Sandboxes whose code interpreter runs code only for clients with the sandbox's token.
     pub interpreter_token: InterpreterToken,
+    /// Whether clients of the first generation, before 1.0, are served.
+    pub legacy: bool,
     /// Registries that images of template builds come from.
     pub registries: Registries,
     /// Builds of templates in progress at once; further ones wait.
@@ -133,6 +135,7 @@ impl Config {
             team_metrics_step: Duration::from_secs(10),
             private_webhooks: false,
             interpreter_token: InterpreterToken::default(),
+            legacy: true,
             registries: Registries::default(),
             max_builds: default_max_builds(),
             build_timeout: Duration::from_secs(3600),

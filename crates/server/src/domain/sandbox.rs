@@ -38,6 +38,9 @@ pub struct Details {
     /// Whether the code interpreter refuses to run code for requests without the token. Not so in rows of earlier servers.
     #[serde(rename = "interpreter_token_required", default)]
     pub interpreter_policy: TokenPolicy,
+    /// Whether a client of the first generation created the sandbox: it looks for its services on other ports.
+    #[serde(default)]
+    pub legacy: bool,
     /// The token that other ports demand, if any.
     pub traffic_token: Option<Secret>,
     /// The timeout given at creation.
@@ -278,6 +281,7 @@ mod tests {
             assert_eq!((details.build.alias(), details.build.envd_version()), ("base", "0.6.13"));
             assert_eq!(details.token_policy, TokenPolicy::Required);
             assert_eq!(details.interpreter_policy, TokenPolicy::Optional);
+            assert!(!details.legacy);
             assert_eq!((details.metadata["a"].as_str(), details.timeout.as_secs()), ("b", 60));
         }
         assert!(serde_json::from_str::<Details>(&row(&json!({}))).is_err());

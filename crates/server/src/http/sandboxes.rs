@@ -29,12 +29,18 @@ use crate::{Error, Result};
 pub(super) const DEFAULT_TIMEOUT_V1: i32 = 15;
 /// Timeout of v2 create and connect when the client gives none, seconds.
 const DEFAULT_TIMEOUT_V2: i32 = 300;
+/// The template that code interpreters of the first generation ask for.
+const LEGACY_INTERPRETER: &str = "code-interpreter-stateful";
+/// The template that they get, unless the team has one of that name.
+const INTERPRETER: &str = "code-interpreter-v1";
 /// Maximum time that a refresh gives, seconds.
 const MAX_REFRESH: i32 = 3600;
 
 /// The version of a create call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
+    /// The one of the first generation.
+    Legacy,
     V1,
     V2,
 }
@@ -45,16 +51,18 @@ pub(super) async fn create_v1(
     headers: HeaderMap,
     Required(body): Required<wire::NewSandbox>,
 ) -> Result<Response> {
-    if let Some(release) = legacy_release(&headers, &body) {
-        return Err(Error::LegacyClient(release));
-    }
-    let plan = plan(&app, team, &headers, body, Version::V1).await?;
+    let version = match legacy_release(&headers, &body) {
+        Some(release) if !app.config().legacy => return Err(Error::LegacyClient(release)),
+        Some(_) => Version::Legacy,
+        None => Version::V1,
+    };
+    let plan = plan(&app, team, &headers, body, version).await?;
     let view = app.sandboxes().create(plan).await?;
     Ok(created(&app, &view))
 }
 
-/// The release of a client that needs another agent: given a sandbox, it would look for that agent for a minute. The last
-/// pre-releases before 1.0 have such numbers too, but like all later releases they send a timeout.
+/// The release of a client of the first generation, which looks for its services on other ports. The last pre-releases before 1.0 have
+/// such numbers too, but like all later releases they send a timeout.
 fn legacy_release(headers: &HeaderMap, body: &wire::NewSandbox) -> Option<String> {
     let release = official_release(headers)?;
     let is_number =
@@ -243,7 +251,7 @@ async fn plan(
     version: Version,
 ) -> Result<CreatePlan> {
     let default_timeout = match version {
-        Version::V1 => DEFAULT_TIMEOUT_V1,
+        Version::Legacy | Version::V1 => DEFAULT_TIMEOUT_V1,
         Version::V2 => DEFAULT_TIMEOUT_V2,
     };
     let timeout = positive_timeout(body.timeout.unwrap_or(default_timeout), &team)?;
@@ -267,8 +275,8 @@ async fn plan(
     let mounts = app.volumes().mounts(&team, &asked).await?;
     let network = NetworkRules::new(body.network, body.allow_internet_access)?;
     let token_policy = match (version, body.secure) {
-        (Version::V2, _) | (Version::V1, Some(true)) => TokenPolicy::Required,
-        (Version::V1, Some(false) | None) => TokenPolicy::Optional,
+        (Version::V2, _) | (Version::Legacy | Version::V1, Some(true)) => TokenPolicy::Required,
+        (Version::Legacy | Version::V1, Some(false) | None) => TokenPolicy::Optional,
     };
     if network.is_private() && token_policy == TokenPolicy::Optional {
         return Err(Error::Refused(
@@ -276,7 +284,14 @@ async fn plan(
                 .into(),
         ));
     }
-    let template = app.templates().resolve(&team, &reference).await?;
+    let template = match app.templates().resolve(&team, &reference).await {
+        Err(Error::TemplateNotFound(_))
+            if version == Version::Legacy && reference.alias() == LEGACY_INTERPRETER =>
+        {
+            app.templates().resolve(&team, &INTERPRETER.parse()?).await?
+        }
+        found => found?,
+    };
     if template.info.team.is_some() {
         app.templates().keep_ready(&team, &template.build, None).await;
     }
@@ -294,6 +309,7 @@ async fn plan(
         auto_resume,
         token_policy,
         interpreter_policy: interpreter_policy(headers, token_policy),
+        legacy: version == Version::Legacy,
         network,
         metadata: body.metadata.unwrap_or_default(),
         env_vars: body.env_vars.unwrap_or_default(),

@@ -104,7 +104,11 @@ impl RequestHead<'_> {
 
     /// Refuses to run code for a client without the sandbox's token, if the sandbox demands it. Clients send it with code only,
     /// not with calls that manage contexts (contract: interpreter, section 1).
-    fn check_interpreter_token(&self, demanded: InterpreterToken, details: &Details) -> Result<(), Refusal> {
+    pub(super) fn check_interpreter_token(
+        &self,
+        demanded: InterpreterToken,
+        details: &Details,
+    ) -> Result<(), Refusal> {
         let is_open = match demanded {
             InterpreterToken::Never => true,
             InterpreterToken::Secure => {

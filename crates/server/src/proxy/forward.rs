@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::access::{Authorized, RequestHead};
 use super::body::{Answer, SandboxStream};
 use super::host_route::Target;
-use super::{Refusal, error_page, refused, tls, upgrade};
+use super::{Refusal, error_page, legacy, refused, tls, upgrade};
 use crate::sandboxes::{LiveSession, Protocol, SandboxConnection, Upload};
 use crate::state::{App, credentials};
 
@@ -83,6 +83,10 @@ async fn attempt(
     }
     let Authorized { live, view } = head.authorize(app, &id, port).await?;
     let permit = live.budget.take(port).ok_or_else(|| Refusal::TooManyConnections(id.to_string()))?;
+    if let Some(service) = legacy::service(app, &head, &view.details, &live, port).await? {
+        *request.uri_mut() = uri;
+        return Ok(legacy::serve(service, request, live, permit).await);
+    }
     credentials::withhold(app, request.headers_mut()).await;
     let mask = if port == AGENT_PORT { None } else { view.settings.network.masked_host(port) };
     let upgrade = upgrade::wanted(request.headers());

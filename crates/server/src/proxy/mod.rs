@@ -6,6 +6,7 @@ pub(crate) mod body;
 pub(crate) mod error_page;
 mod forward;
 pub(crate) mod host_route;
+mod legacy;
 mod refusal;
 mod refused;
 mod signature;

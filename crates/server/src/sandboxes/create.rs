@@ -48,6 +48,8 @@ pub struct CreatePlan {
     pub token_policy: TokenPolicy,
     /// Whether the code interpreter refuses to run code for requests without the token.
     pub interpreter_policy: TokenPolicy,
+    /// Whether the client is of the first generation.
+    pub legacy: bool,
     /// Rules for traffic from and to the sandbox.
     pub network: NetworkRules,
     /// Labels given by the client.
@@ -192,6 +194,7 @@ fn details(id: SandboxId, plan: &CreatePlan) -> Details {
         access_token: random::token(),
         token_policy: plan.token_policy,
         interpreter_policy: plan.interpreter_policy,
+        legacy: plan.legacy,
         traffic_token: plan.network.is_private().then(random::token),
         timeout: plan.timeout,
         auto_resume: plan.auto_resume,

@@ -1,6 +1,7 @@
 //! The way into a running sandbox, for as long as it runs.
 
 use sandcove_host::Handle;
+use sandcove_legacy::Quota;
 use tokio_util::sync::CancellationToken;
 
 use super::connections::{ConnectionBudget, ConnectionPool};
@@ -15,6 +16,8 @@ pub(crate) struct LiveSession {
     pub(crate) pool: ConnectionPool,
     /// Permissions to use connections.
     pub(crate) budget: ConnectionBudget,
+    /// Limits of clients of the first generation.
+    pub(crate) legacy: Quota,
 }
 
 /// A [`Handle`] that prints as its id.
@@ -34,6 +37,7 @@ impl LiveSession {
             ended: CancellationToken::new(),
             pool: ConnectionPool::default(),
             budget: ConnectionBudget::default(),
+            legacy: Quota::default(),
         }
     }
 

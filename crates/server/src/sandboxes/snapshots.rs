@@ -110,6 +110,7 @@ impl Registry {
                 auto_resume: view.details.auto_resume,
                 token_policy: view.details.token_policy,
                 interpreter_policy: view.details.interpreter_policy,
+                legacy: view.details.legacy,
                 network: view.settings.network.clone(),
                 metadata: view.details.metadata.clone(),
                 env_vars: view.details.env_vars.clone(),

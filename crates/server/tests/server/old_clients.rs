@@ -39,11 +39,11 @@ fn is_extended(detail: &Value, start: jiff::Timestamp, seconds: f64) -> bool {
     (least..=most).contains(&ends_after(detail, start))
 }
 
-/// The generation before 1.0 would wait a minute for an agent that is not there. Of the answer, Python shows the body and
-/// JavaScript the reason.
+/// The generation before 1.0 would wait a minute for an agent that is not there, where its protocol is switched off. Of the answer,
+/// Python shows the body and JavaScript the reason.
 #[tokio::test]
-async fn releases_before_1_0_are_refused_in_words_they_show() {
-    let server = Server::start().await;
+async fn releases_before_1_0_are_refused_in_words_they_show_where_they_are_off() {
+    let server = Server::with(|config| config.legacy = false).await;
     let text = |release: &str| {
         format!("e2b {release} is not supported by this server: use release 1.0 or later of the package")
     };

@@ -1,0 +1,135 @@
+//! Looks at directories of a sandbox, changes and watches them, as root (contract: envd, section 3).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method};
+use sandcove_wire::boot::AGENT_PORT;
+use sandcove_wire::envd::filesystem::watch_dir_response::Event;
+use sandcove_wire::envd::filesystem::{
+    EntryInfo, FilesystemEvent, ListDirRequest, ListDirResponse, MakeDirRequest, MakeDirResponse,
+    RemoveRequest, RemoveResponse, StatRequest, StatResponse, WatchDirRequest, WatchDirResponse,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::body::{Pieces, whole};
+use crate::connect;
+use crate::error::{Error, Result};
+use crate::sandbox::Sandbox;
+
+/// A watch of a directory. Dropping it ends the watch.
+pub struct Watch {
+    pieces: Pieces,
+}
+
+impl Sandbox {
+    /// The entry at an absolute path; `None` if there is nothing.
+    ///
+    /// # Errors
+    /// If the agent does not answer.
+    pub async fn stat(&self, path: &str) -> Result<Option<EntryInfo>> {
+        let request = StatRequest { path: path.to_owned() };
+        match self.filesystem::<StatResponse>("Stat", &request).await {
+            Ok(response) => Ok(response.entry),
+            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The entries of a directory, to a depth; directories come before what they hold.
+    ///
+    /// # Errors
+    /// If the path is not that of a directory.
+    pub async fn list_directory(&self, path: &str, depth: u32) -> Result<Vec<EntryInfo>> {
+        let request = ListDirRequest { path: path.to_owned(), depth };
+        Ok(self.filesystem::<ListDirResponse>("ListDir", &request).await?.entries)
+    }
+
+    /// Creates a directory, and missing ones above it. One that exists stays as it is.
+    ///
+    /// # Errors
+    /// If something else is at the path.
+    pub async fn make_directory(&self, path: &str) -> Result<()> {
+        let request = MakeDirRequest { path: path.to_owned() };
+        match self.filesystem::<MakeDirResponse>("MakeDir", &request).await {
+            Err(error) if error.status() == Some(409) && self.is_directory(path).await? => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    /// Removes a file, or a directory with everything in it. A path where nothing is stays so.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub async fn remove(&self, path: &str) -> Result<()> {
+        let request = RemoveRequest { path: path.to_owned() };
+        match self.filesystem::<RemoveResponse>("Remove", &request).await {
+            Err(error) if error.status() == Some(404) => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    /// Watches a directory, without those in it, and returns once changes are noticed. Events have the entry that changed.
+    ///
+    /// # Errors
+    /// If the path is not that of a directory.
+    pub async fn watch_directory(&self, path: &str) -> Result<Watch> {
+        const PATH: &str = "/filesystem.Filesystem/WatchDir";
+        let request =
+            WatchDirRequest { path: path.to_owned(), include_entry: true, ..WatchDirRequest::default() };
+        let body = connect::envelope(&request)
+            .map_err(|error| Error::Malformed { url: self.url(PATH), reason: error.to_string() })?;
+        let headers = headers("application/connect+json");
+        let response = self.send(AGENT_PORT, Method::POST, PATH, headers, body).await?;
+        let mut pieces = Pieces::new(response.into_body(), self.url(PATH));
+        while let Some(message) = connect::next::<WatchDirResponse>(&mut pieces).await? {
+            if let Some(Event::Start(_)) = message.event {
+                return Ok(Watch { pieces });
+            }
+        }
+        Err(pieces.malformed("the start of the watch was not reported"))
+    }
+
+    async fn is_directory(&self, path: &str) -> Result<bool> {
+        use sandcove_wire::envd::filesystem::FileType;
+        Ok(self.stat(path).await?.is_some_and(|entry| entry.r#type() == FileType::Directory))
+    }
+
+    async fn filesystem<T: DeserializeOwned>(&self, method: &str, request: &impl Serialize) -> Result<T> {
+        let path = format!("/filesystem.Filesystem/{method}");
+        let malformed =
+            |error: serde_json::Error| Error::Malformed { url: self.url(&path), reason: error.to_string() };
+        let body = serde_json::to_vec(request).map_err(malformed)?;
+        let headers = headers("application/json");
+        let response = self.send(AGENT_PORT, Method::POST, &path, headers, body.into()).await?;
+        let body = whole(response.into_body(), self.url(&path)).await?;
+        serde_json::from_slice(&body).map_err(malformed)
+    }
+}
+
+impl Watch {
+    /// Waits for the next change; `None` when the agent ended the watch.
+    ///
+    /// # Errors
+    /// If the connection breaks.
+    pub async fn next(&mut self) -> Result<Option<FilesystemEvent>> {
+        while let Some(message) = connect::next::<WatchDirResponse>(&mut self.pieces).await? {
+            if let Some(Event::Filesystem(event)) = message.event {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Headers of a call as root.
+fn headers(kind: &'static str) -> Vec<(HeaderName, HeaderValue)> {
+    let root = HeaderValue::try_from(format!("Basic {}", STANDARD.encode("root:"))).ok();
+    let mut headers = vec![
+        (CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (HeaderName::from_static("connect-protocol-version"), HeaderValue::from_static("1")),
+    ];
+    headers.extend(root.map(|root| (AUTHORIZATION, root)));
+    headers
+}

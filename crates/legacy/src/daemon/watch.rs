@@ -1,0 +1,54 @@
+//! Watches of directories.
+
+use sandcove_wire::envd::filesystem::{EventType, FileType, FilesystemEvent};
+use serde_json::{Value, json};
+
+use super::programs::now;
+use super::session::Session;
+use crate::rpc::Id;
+
+/// Watches a directory: answers when changes are noticed, and then sends them.
+pub(super) async fn watch(session: &Session, id: Option<Id>, subscription: &str, path: &str) {
+    let mut watch = match session.guest.sandbox().watch_directory(path).await {
+        Ok(watch) => watch,
+        Err(error) => {
+            session.forget(subscription);
+            let text = format!("error watching directory '{path}': {error}");
+            if session.answer(id, Err::<(), _>(text)).await.is_err() {
+                tracing::trace!("the client of a watch is gone");
+            }
+            return;
+        }
+    };
+    if session.answer(id, Ok(subscription)).await.is_err() {
+        return;
+    }
+    while let Ok(Some(event)) = watch.next().await {
+        if let Some(shown) = shown(path, &event)
+            && session.notify("filesystem", subscription, &shown).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn shown(directory: &str, event: &FilesystemEvent) -> Option<Value> {
+    let operation = match event.r#type() {
+        EventType::Create => "Create",
+        EventType::Write => "Write",
+        EventType::Remove => "Remove",
+        EventType::Rename => "Rename",
+        EventType::Chmod => "Chmod",
+        EventType::Unspecified => return None,
+    };
+    let is_there = !matches!(operation, "Remove" | "Rename");
+    let is_directory = event.entry.as_ref().is_some_and(|entry| entry.r#type() == FileType::Directory);
+    let name = event.name.rsplit('/').next().unwrap_or_default();
+    Some(json!({
+        "path": format!("{}/{}", directory.trim_end_matches('/'), event.name),
+        "name": name,
+        "operation": operation,
+        "timestamp": now(),
+        "isDir": is_there && is_directory,
+    }))
+}

@@ -1,0 +1,97 @@
+//! The sandbox behind the protocol, and how much of the server its clients may use.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use sandcove_client::Sandbox;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// Maximum size of a message that is always accepted, bytes.
+pub(crate) const SMALL_MESSAGE: usize = 1 << 20;
+/// Maximum size of a message, bytes: a file of 64 MiB in base64, and a little more.
+pub(crate) const MAX_MESSAGE: usize = 96 << 20;
+/// Larger messages in memory at once, of all sandboxes.
+const LARGE_MESSAGES: usize = 4;
+/// Larger messages in memory at once, of one sandbox.
+const LARGE_MESSAGES_OF_SANDBOX: usize = 2;
+/// Websockets to one sandbox.
+const SOCKETS: usize = 64;
+
+static LARGE: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LARGE_MESSAGES)));
+
+/// The permission to use a connection into the sandbox, until it is dropped.
+pub type Permit = Box<dyn Send + Sync>;
+
+/// The part of the limits that the clients of one sandbox share.
+#[derive(Debug, Clone)]
+pub struct Quota {
+    sockets: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            sockets: Arc::new(Semaphore::new(SOCKETS)),
+            large: Arc::new(Semaphore::new(LARGE_MESSAGES_OF_SANDBOX)),
+        }
+    }
+}
+
+/// A running sandbox.
+#[derive(Clone)]
+pub struct Guest {
+    sandbox: Sandbox,
+    permits: Arc<dyn Fn() -> Option<Permit> + Send + Sync>,
+    quota: Quota,
+    ended: CancellationToken,
+}
+
+/// A large message may be in memory until this is dropped.
+#[derive(Debug)]
+pub(crate) struct LargeMessage(#[expect(dead_code, reason = "held")] [Option<OwnedSemaphorePermit>; 2]);
+
+impl Guest {
+    /// The sandbox that `sandbox` opens connections into, each with a permit of `permits`, until `ended` is cancelled.
+    pub fn new(
+        sandbox: Sandbox,
+        permits: impl Fn() -> Option<Permit> + Send + Sync + 'static,
+        quota: Quota,
+        ended: CancellationToken,
+    ) -> Self {
+        Self { sandbox, permits: Arc::new(permits), quota, ended }
+    }
+
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// Cancelled when the sandbox ends or is paused.
+    pub(crate) fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+
+    /// Takes the permission for a connection into the sandbox that stays open, if there is one left.
+    pub(crate) fn permit(&self) -> Option<Permit> {
+        (self.permits)()
+    }
+
+    /// Takes the permission for a websocket, if there is one left.
+    pub(crate) fn socket(&self) -> Option<OwnedSemaphorePermit> {
+        self.quota.sockets.clone().try_acquire_owned().ok()
+    }
+
+    /// Waits until one more large message may be in memory.
+    pub(crate) async fn large_message(&self) -> LargeMessage {
+        // These semaphores are never closed.
+        let of_sandbox = self.quota.large.clone().acquire_owned().await.ok();
+        LargeMessage([of_sandbox, LARGE.clone().acquire_owned().await.ok()])
+    }
+}
+
+impl fmt::Debug for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guest({})", self.sandbox.id())
+    }
+}
