@@ -188,7 +188,7 @@ def legacy_smoke(release: releases.Release, front: dict[str, str]) -> tuple[bool
     place = CACHE / release.place
     if release.language == "python":
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--retries=5", "--upgrade", "--target", str(place)]
-        installed = install(place, [*pip, f"{release.package}=={release.version}"])
+        installed = install(place, [*pip, f"{release.package}=={release.version}", *release.beside])
     else:
         npm = ["npm", "install", "--loglevel=error", "--fetch-retries=5", "--no-save", "--prefix", str(place)]
         installed = install(place, [*npm, f"{release.package}@{release.version}"])

@@ -25,6 +25,8 @@ class Release:
     package: str
     version: str
     program: str
+    # Packages that have to be pinned as well.
+    beside: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -34,7 +36,8 @@ class Release:
 # The first and the last of each series. The Python ones are yanked, so that only an exact version installs.
 RELEASES = [
     Release("python", "e2b", "0.17.1", "sandbox.py"),
-    Release("python", "e2b-code-interpreter", "0.0.10", "kernels.py"),
+    # It takes any later `e2b`, and works with none of them.
+    Release("python", "e2b-code-interpreter", "0.0.10", "kernels.py", ("e2b==0.17.1",)),
     Release("js", "e2b", "0.12.0", "sandbox.mjs"),
     Release("js", "e2b", "0.16.2", "sandbox.mjs"),
     Release("js", "@e2b/code-interpreter", "0.0.2", "kernels.mjs"),

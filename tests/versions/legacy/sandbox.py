@@ -98,9 +98,9 @@ try:
     steps.append("watch")
 
     data = []
-    terminal = sandbox.terminal.start(on_data=data.append, cols=80, rows=24, env_vars={"HELLO": "there"})
-    terminal.send_data("echo $HELLO-$TERM-ü; stty size\n")
-    until(lambda: "there-xterm-ü\r\n24 80" in "".join(data))
+    terminal = sandbox.terminal.start(on_data=data.append, cols=80, rows=24)
+    terminal.send_data("echo $TERM-ü; stty size\n")
+    until(lambda: "xterm-ü\r\n24 80" in "".join(data))
     terminal.resize(100, 30)
     terminal.send_data("stty size; exit\n")
     terminal.wait()
