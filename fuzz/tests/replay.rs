@@ -108,3 +108,13 @@ fn requests_of_servers_hold() {
 fn dockerfiles_hold() {
     replay(env!("CARGO_BIN_EXE_dockerfile"), "dockerfile");
 }
+
+#[test]
+fn messages_of_first_generation_clients_hold() {
+    replay(env!("CARGO_BIN_EXE_legacy_rpc"), "legacy_rpc");
+}
+
+#[test]
+fn cells_of_first_generation_clients_hold() {
+    replay(env!("CARGO_BIN_EXE_legacy_cell"), "legacy_cell");
+}
