@@ -9,6 +9,7 @@ mod builds;
 mod create;
 mod edges;
 mod events;
+mod first_generation;
 mod idempotency;
 mod keys;
 mod layers;
