@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 from e2b import Sandbox
-from harness import names
+from harness import debian, names
 from harness.server import ROOT, Server, wait_until
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import sync_playwright
@@ -217,13 +217,14 @@ def test_a_grpc_client_calls_a_service(secure):
 
 
 def test_a_browser_trusts_it_and_gets_events_and_websockets(secure, tmp_path):
-    if not (CHROMIUM and shutil.which("certutil")):
-        pytest.skip("there is no chromium, or no certutil: apt-get install chromium libnss3-tools")
+    if not CHROMIUM:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    certutil = str(debian.unpacked("libnss3-tools", "certutil"))
     ca = sandcove(secure, "trust", "--path").strip()
     store = tmp_path / ".pki/nssdb"
     store.mkdir(parents=True)
     for arguments in (["-N", "--empty-password"], ["-A", "-t", "C,,", "-n", "sandcove", "-i", ca]):
-        subprocess.run(["certutil", "-d", f"sql:{store}", *arguments], check=True)
+        subprocess.run([certutil, "-d", f"sql:{store}", *arguments], check=True)
     sandbox = Sandbox.create()
     try:
         sandbox.files.write("/tmp/service.py", SERVICE)

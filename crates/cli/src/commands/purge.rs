@@ -12,7 +12,7 @@ use crate::data_dir::Lock;
 use crate::output::note;
 
 /// Files and directories of a server. Nothing else in the data directory is deleted.
-const OWN: [&str; 17] = [
+const OWN: [&str; 18] = [
     "builds",
     "file-sets",
     "languages.json",
@@ -28,6 +28,7 @@ const OWN: [&str; 17] = [
     "sandcove.db-wal",
     "sandcove.db-shm",
     "server.json",
+    "tls",
     "server.log",
     "server.log.1",
 ];

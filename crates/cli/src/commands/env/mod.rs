@@ -14,7 +14,7 @@ use sandcove_dockerfile::quoted;
 use super::reach::{Place, Reach};
 use super::serve::not_running;
 use super::trust::Trusted;
-use crate::data_dir::ServerFile;
+use crate::data_dir::{Names, ServerFile};
 use crate::output;
 pub use generation::Language;
 use generation::{Generation, by_name};
@@ -72,7 +72,7 @@ pub fn env(args: &EnvArgs, place: &Place) -> Result<ExitCode> {
     let Some(target) = args.reach.target(place)? else { bail!(not_running(None)) };
     let key = target.api_key.expose();
     let file = ServerFile::read(&place.data_dir).ok().flatten().filter(|file| file.url == target.url);
-    let names = file.and_then(|file| file.names);
+    let names = file.and_then(|file| file.names).or_else(|| names_in(&target.url));
     let variables = match (args.sdk, names) {
         (None, _) => Variables::of_addresses(&target.url, key),
         (Some(generation), Some(names)) => {
@@ -94,6 +94,12 @@ pub fn env(args: &EnvArgs, place: &Place) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The names of a server that is reached at `https://api.<domain>`.
+fn names_in(url: &str) -> Option<Names> {
+    let domain = url.strip_prefix("https://api.")?;
+    (!domain.contains('/')).then(|| Names { domain: domain.to_owned(), is_local: false })
+}
+
 /// Prints the variables after a start. When the output may end in a log, a command that prints the key takes the place of
 /// the key; `eval "$(sandcove up)"` works in both cases.
 pub fn announce(file: &ServerFile, data_dir: &Path) -> Result<()> {
@@ -110,4 +116,18 @@ pub fn announce(file: &ServerFile, data_dir: &Path) -> Result<()> {
     let text: String = addresses.chain([format!("export {KEY}={key}\n")]).collect();
     let _ = output::write(text.as_bytes());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_elsewhere_says_its_domain_by_its_address() {
+        let domain = |url| names_in(url).map(|names| names.domain);
+        assert_eq!(domain("https://api.example.com:8443").as_deref(), Some("example.com:8443"));
+        for other in ["http://api.example.com", "https://example.com", "https://api.example.com/prefix"] {
+            assert_eq!(domain(other), None, "{other}");
+        }
+    }
 }
