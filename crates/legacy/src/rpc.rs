@@ -35,7 +35,7 @@ pub(crate) struct Call {
     pub(crate) request: Request,
 }
 
-/// What a client asks for.
+/// The requests of clients.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Subscribe(Topic),
@@ -54,7 +54,7 @@ pub(crate) enum Request {
     Files(Files),
 }
 
-/// What is subscribed to.
+/// The source of the events of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Topic {
     Program(ProgramId, Channel),

@@ -63,7 +63,7 @@ impl From<Gone> for Ended {
     }
 }
 
-/// What the messages of a client go to.
+/// The receiver of the messages of a client.
 pub(crate) trait Receive: Send {
     /// Takes a message; the next one comes when this is done.
     fn receive(&mut self, message: Message) -> impl Future<Output = Result<(), Gone>> + Send;
