@@ -57,12 +57,12 @@ pub struct CreateArgs {
     json: bool,
 }
 
-/// What happens to a sandbox at its timeout.
+/// The end of a session at its timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnTimeout {
-    /// It is killed.
+    /// the sandbox is killed
     Kill,
-    /// It is paused, with its processes.
+    /// the sandbox is paused, with its processes
     Pause,
 }
 
