@@ -28,7 +28,7 @@ impl Client {
     /// Samples of the resource usage of a sandbox from a time on, oldest first.
     ///
     /// # Errors
-    /// If the server does not know the sandbox.
+    /// If the server does not answer. An unknown sandbox has no samples.
     pub async fn metrics(&self, id: &SandboxId, from: Option<Timestamp>) -> Result<Vec<SandboxMetric>> {
         let start = from.map(|from| format!("?start={}", from.as_second())).unwrap_or_default();
         self.json(Method::GET, &format!("/sandboxes/{id}/metrics{start}"), None::<&()>).await

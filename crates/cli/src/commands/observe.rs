@@ -142,11 +142,7 @@ pub struct MetricsArgs {
 pub async fn metrics(client: &Client, args: MetricsArgs) -> Result<ExitCode> {
     let mut last = None;
     loop {
-        let samples = match client.metrics(&args.id, last).await {
-            Ok(samples) => samples,
-            Err(error) if last.is_some() && error.status() == Some(404) => return Ok(ExitCode::SUCCESS),
-            Err(error) => return Err(error.into()),
-        };
+        let samples = client.metrics(&args.id, last).await?;
         let before = last;
         for sample in &samples {
             if last.is_some_and(|last| sample.timestamp <= last) {
@@ -161,7 +157,11 @@ pub async fn metrics(client: &Client, args: MetricsArgs) -> Result<ExitCode> {
                 return Ok(ExitCode::SUCCESS);
             }
         }
-        if !args.follow || (last == before && is_gone(client, &args.id).await) {
+        let gone = last == before && is_gone(client, &args.id).await;
+        if gone && last.is_none() {
+            bail!("sandbox {} is unknown", args.id);
+        }
+        if gone || !args.follow {
             return Ok(ExitCode::SUCCESS);
         }
         tokio::time::sleep(POLL).await;
