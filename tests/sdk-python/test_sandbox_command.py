@@ -154,3 +154,52 @@ def test_metrics_are_followed_until_the_sandbox_ends(server, created):
     following.communicate(timeout=1200)
     assert following.returncode == 0
     assert sandcove(server, "sandbox", "metrics", "i0000000000000000000").returncode == 1
+
+
+def test_files_are_copied_both_ways(server, created, tmp_path):
+    sandbox = created()
+    there = lambda path: f"{sandbox}:{path}"  # noqa: E731
+    content = bytes(range(256)) * 5000
+    (tmp_path / "here.bin").write_bytes(content)
+    assert sandcove(server, "sandbox", "cp", str(tmp_path / "here.bin"), there("/tmp/a/b/")).returncode == 0
+    assert sandcove(server, "sandbox", "cp", there("/tmp/a/b/here.bin"), str(tmp_path / "back.bin")).returncode == 0
+    assert (tmp_path / "back.bin").read_bytes() == content
+    assert oct((tmp_path / "back.bin").stat().st_mode & 0o777) == oct((tmp_path / "here.bin").stat().st_mode & 0o777)
+    assert sandcove(server, "sandbox", "cp", "-", there("from-a-pipe"), stdin="piped\n").returncode == 0
+    assert sandcove(server, "sandbox", "cat", sandbox, "from-a-pipe", "/home/user/from-a-pipe").stdout == "piped\n" * 2
+    assert sandcove(server, "sandbox", "cp", there("from-a-pipe"), "-").stdout == "piped\n"
+    assert "from-a-pipe" in sandcove(server, "sandbox", "files", sandbox).stdout
+    names = [entry["name"] for entry in json.loads(sandcove(server, "sandbox", "files", sandbox, "/tmp/a", "--json").stdout)]
+    assert names == ["b"]
+
+
+def test_directories_are_copied_without_links(server, created, tmp_path):
+    sandbox = created()
+    source = tmp_path / "source"
+    (source / "inner" / "empty").mkdir(parents=True)
+    (source / "inner" / "ü file").write_text("x")
+    (source / "link").symlink_to("/etc/passwd")
+    done = sandcove(server, "sandbox", "cp", str(source), f"{sandbox}:/srv/copy")
+    assert done.returncode == 1 and "--recursive" in done.stderr
+    done = sandcove(server, "sandbox", "cp", "-r", "-u", "root", str(source), f"{sandbox}:/srv/copy")
+    assert done.returncode == 0 and "left out the symbolic link" in done.stderr, done.stderr
+    # A link of the sandbox does not lead the copy anywhere on this machine.
+    sandcove(server, "sandbox", "exec", "-u", "root", sandbox, "ln", "-s", "/etc", "/srv/copy/inner/out")
+    done = sandcove(server, "sandbox", "cp", "-r", f"{sandbox}:/srv/copy", str(tmp_path / "back"))
+    assert done.returncode == 0 and "/srv/copy/inner/out" in done.stderr, done.stderr
+    found = sorted(str(path.relative_to(tmp_path / "back")) for path in (tmp_path / "back").rglob("*"))
+    assert found == ["inner", "inner/empty", "inner/ü file"]
+    assert (tmp_path / "back/inner/ü file").read_text() == "x"
+
+
+def test_what_cannot_be_copied_leaves_what_was_there(server, created, tmp_path):
+    sandbox = created()
+    (tmp_path / "old").write_text("old")
+    done = sandcove(server, "sandbox", "cp", f"{sandbox}:/no/such/file", str(tmp_path / "old"))
+    assert done.returncode == 1 and "/no/such/file" in done.stderr and (tmp_path / "old").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    done = sandcove(server, "sandbox", "cp", str(tmp_path / "missing"), f"{sandbox}:/tmp/x")
+    assert done.returncode == 1 and "missing" in done.stderr
+    assert sandcove(server, "sandbox", "cp", str(tmp_path / "old"), f"{sandbox}:/proc/none/old").returncode == 1
+    done = sandcove(server, "sandbox", "cp", "a", "b")
+    assert done.returncode == 1 and "ID:PATH" in done.stderr

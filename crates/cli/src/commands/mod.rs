@@ -1,5 +1,6 @@
 //! One file for each command. A command resolves what it needs, does the work, and returns the exit code of the process.
 
+pub mod copy;
 pub mod daemon;
 pub mod env;
 pub mod eval;

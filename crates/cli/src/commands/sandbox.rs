@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use sandcove_client::Client;
 use sandcove_wire::id::SandboxId;
 
+use super::copy::{self, CatArgs, CopyArgs, FilesArgs};
 use super::exec::{self, ConnectArgs, ExecArgs};
 use super::forward::{PortPair, forward};
 use super::lifecycle::{self, CreateArgs, ForkArgs, PauseArgs, ResumeArgs};
@@ -75,6 +76,12 @@ pub enum SandboxCommand {
         #[arg(long, conflicts_with = "ids")]
         all: bool,
     },
+    /// copy files from or to a sandbox
+    Cp(CopyArgs),
+    /// print files of a sandbox
+    Cat(CatArgs),
+    /// list a directory of a sandbox
+    Files(FilesArgs),
     /// run a command in a sandbox, and exit with its status
     #[command(
         alias = "ex",
@@ -121,6 +128,9 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
             };
             kill(&client, &ids).await
         }
+        SandboxCommand::Cp(args) => copy::copy(&client, args).await,
+        SandboxCommand::Cat(args) => copy::cat(&client, args).await,
+        SandboxCommand::Files(args) => copy::files(&client, args).await,
         SandboxCommand::Exec(args) => exec::exec(&client, args).await,
         SandboxCommand::Connect(args) => exec::connect(&client, args).await,
         SandboxCommand::Forward { id, ports } => forward(&client.attach(&id).await?, &ports).await,

@@ -90,7 +90,7 @@ impl Extraction {
             Ok(0) => {
                 let path = directory.join(uuid::Uuid::new_v4().to_string());
                 let mut file = File::options().create_new(true).read(true).write(true).open(&path).await?;
-                sandbox.download(output.trim(), &mut file).await?;
+                sandbox.download(output.trim(), Some("root"), &mut file).await?;
                 file.rewind().await?;
                 Ok(file)
             }
@@ -174,7 +174,7 @@ async fn fetched(
         (None, FileType::File) => {
             let here = directory.join(uuid::Uuid::new_v4().to_string());
             let mut file = File::create(&here).await?;
-            sandbox.download(&entry.path, &mut file).await?;
+            sandbox.download(&entry.path, Some("root"), &mut file).await?;
             Content::File { size: file.metadata().await?.len(), path: here }
         }
         (None, _) => return Ok(None),
