@@ -16,7 +16,7 @@ import grpc
 import pytest
 from e2b import Sandbox
 from harness import debian, names
-from harness.server import ROOT, Server, wait_until
+from harness.server import ROOT, Server, free_port, wait_until
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import sync_playwright
 
@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT / "tests/versions"))
 # Those that know nothing but names, and the newest.
 RELEASES = [("python", "1.0.6"), ("python", "2.5.0"), ("python", "newest"), ("js", "1.0.7"), ("js", "2.5.0"), ("js", "newest")]
 
+REDIRECTS = free_port()
 CHROMIUM = os.environ.get("SANDCOVE_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 # A page that tells, in its title, what it got by websocket and by an event stream.
@@ -66,7 +67,7 @@ http.server.ThreadingHTTPServer(("", 8000), Service).serve_forever()
 def secure(server):
     """The server, started again with a certificate of its own."""
     server.stop()
-    server.variables = {"SANDCOVE_TLS": "local"}
+    server.variables = {"SANDCOVE_TLS": "local", "SANDCOVE_REDIRECT_LISTEN": f"127.0.0.1:{REDIRECTS}"}
     server.start()
     yield server
     server.stop()
@@ -181,6 +182,14 @@ server.add_insecure_port("0.0.0.0:50051")
 server.start()
 server.wait_for_termination()
 """
+
+
+def test_plain_http_is_sent_on_to_tls(secure):
+    ca = sandcove(secure, "trust", "--path").strip()
+    url = f"http://api.sbx.localhost:{REDIRECTS}/health?x=%2F"
+    curl = ["curl", "-sS", "--cacert", ca, "--location", "--write-out", " %{url_effective}", url]
+    done = subprocess.run(curl, capture_output=True, text=True, timeout=120)
+    assert done.stdout == f"Health check successful https://api.sbx.localhost:{secure.port}/health?x=%2F", done.stdout + done.stderr
 
 
 def test_a_grpc_client_calls_a_service(secure):
