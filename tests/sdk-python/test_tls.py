@@ -22,6 +22,9 @@ from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(ROOT / "tests/versions"))
 
+import table  # noqa: E402
+from legacy import releases  # noqa: E402
+
 # Those that know nothing but names, and the newest.
 RELEASES = [("python", "1.0.6"), ("python", "2.5.0"), ("python", "newest"), ("js", "1.0.7"), ("js", "2.5.0"), ("js", "newest")]
 
@@ -84,15 +87,20 @@ def sandcove(server: Server, *arguments: str) -> str:
 
 @pytest.mark.parametrize(("language", "release"), RELEASES)
 def test_releases_find_the_server_by_its_domain_alone(secure, language, release, monkeypatch):
-    monkeypatch.setenv("SANDCOVE_BIN", str(secure.binary))
     monkeypatch.setenv("SANDCOVE_DATA_DIR", str(secure.data_dir))
-    import table
-
     monkeypatch.setattr(table, "BIN", str(secure.binary))
     (version,) = table.chosen(language, release)
     done = table.SMOKES[language](version, "tls")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("ok: create command background files watch connect"), done.stdout
+
+
+@pytest.mark.parametrize("release", releases.RELEASES[:2] + releases.RELEASES[3:4] + releases.RELEASES[5:], ids=lambda release: release.place)
+def test_the_first_generation_finds_it_too(secure, release, monkeypatch):
+    monkeypatch.setenv("SANDCOVE_DATA_DIR", str(secure.data_dir))
+    monkeypatch.setattr(table, "BIN", str(secure.binary))
+    fine, text = table.legacy_smoke(release, None)
+    assert fine, text
 
 
 def test_env_and_trust_print_what_shells_read(secure):

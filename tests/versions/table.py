@@ -184,7 +184,8 @@ def js_smoke(version: str, way: str) -> subprocess.CompletedProcess[str]:
     return run(by(way, ["node", *led, str(place / smoke)]), env=environment("js", version, way), timeout=600)
 
 
-def legacy_smoke(release: releases.Release, front: dict[str, str]) -> tuple[bool, str]:
+def legacy_smoke(release: releases.Release, front: dict[str, str] | None) -> tuple[bool, str]:
+    """Runs a release of the first generation, through TLS in front of the server, or else in it."""
     place = CACHE / release.place
     if release.language == "python":
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--retries=5", "--upgrade", "--target", str(place)]
@@ -194,8 +195,13 @@ def legacy_smoke(release: releases.Release, front: dict[str, str]) -> tuple[bool
         installed = install(place, [*npm, f"{release.package}@{release.version}"])
     if installed:
         return outcome(installed)
-    command, env = releases.command(release, place, sys.executable, front)
-    return within(lambda: run(command, env=env, timeout=600))
+    if front is not None:
+        command, env = releases.command(release, place, sys.executable, front)
+        return within(lambda: run(command, env=env, timeout=600))
+    printed = environment(release.language, "0.x", "tls")
+    variables = {name: printed[name] for name in printed if name.startswith(("E2B_", "NODE_", "SSL_", "REQUESTS_"))}
+    command, env = releases.command(release, place, sys.executable, variables, resolved=True)
+    return within(lambda: run(by("tls", command), env=env, timeout=600))
 
 
 def result(job: tuple[str, str, str]) -> tuple[bool, str]:
@@ -247,7 +253,7 @@ def main() -> int:
                 failed += not fine
                 print(f"{language:<8} {version:<9} {way:<8} {text}", flush=True)
         legacy = releases.RELEASES if wishes.legacy == "yes" else []
-        front = stack.enter_context(releases.front(os.environ["E2B_API_URL"])) if legacy else {}
+        front = stack.enter_context(releases.front(os.environ["E2B_API_URL"])) if legacy and not wishes.tls else None
         for release, (fine, text) in zip(legacy, workers.map(lambda release: legacy_smoke(release, front), legacy)):
             failed += not fine
             name = "e2b" if release.package == "e2b" else "code"

@@ -45,16 +45,18 @@ RELEASES = [
 ]
 
 
-def command(release: Release, place: Path, python: str, front: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The command that runs a release's program, and its environment."""
+def command(release: Release, place: Path, python: str, front: dict[str, str], resolved=False) -> tuple[list[str], dict[str, str]]:
+    """The command that runs a release's program, and its environment. Names are led to this host inside the program, unless they are
+    `resolved` anyway."""
     # What names the server to later releases is not there.
     env = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
     env |= {"E2B_API_KEY": os.environ["E2B_API_KEY"], **front}
     if release.language == "python":
-        return [python, str(HERE / release.program)], env | {"PYTHONPATH": f"{HERE}:{place}"}
+        return [python, str(HERE / release.program)], env | {"PYTHONPATH": str(place) if resolved else f"{HERE}:{place}"}
     # Modules are looked for beside the file that imports them.
     (place / release.program).write_text((HERE / release.program).read_text())
-    return ["node", "--require", str(HERE / "names.cjs"), str(place / release.program)], env
+    led = [] if resolved else ["--require", str(HERE / "names.cjs")]
+    return ["node", *led, str(place / release.program)], env
 
 
 @contextlib.contextmanager
