@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use sandcove_client::Sandbox;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum size of a message that is always accepted, bytes.
@@ -15,6 +17,8 @@ pub(crate) const MAX_MESSAGE: usize = 96 << 20;
 const LARGE_MESSAGES: usize = 4;
 /// Larger messages in memory at once, of one sandbox.
 const LARGE_MESSAGES_OF_SANDBOX: usize = 2;
+/// Time in which a larger message has to be received, carried out and answered. Clients wait for an answer at most as long.
+const LARGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Websockets to one sandbox.
 const SOCKETS: usize = 64;
 
@@ -48,9 +52,12 @@ pub struct Guest {
     ended: CancellationToken,
 }
 
-/// A large message may be in memory until this is dropped.
+/// A large message may be in memory until this is dropped, which has to be before the deadline: others wait for it.
 #[derive(Debug)]
-pub(crate) struct LargeMessage(#[expect(dead_code, reason = "held")] [Option<OwnedSemaphorePermit>; 2]);
+pub(crate) struct LargeMessage {
+    pub(crate) deadline: Instant,
+    _permits: [Option<OwnedSemaphorePermit>; 2],
+}
 
 impl Guest {
     /// The sandbox that `sandbox` opens connections into, each with a permit of `permits`, until `ended` is cancelled.
@@ -86,7 +93,8 @@ impl Guest {
     pub(crate) async fn large_message(&self) -> LargeMessage {
         // These semaphores are never closed.
         let of_sandbox = self.quota.large.clone().acquire_owned().await.ok();
-        LargeMessage([of_sandbox, LARGE.clone().acquire_owned().await.ok()])
+        let permits = [of_sandbox, LARGE.clone().acquire_owned().await.ok()];
+        LargeMessage { deadline: Instant::now() + LARGE_TIMEOUT, _permits: permits }
     }
 }
 

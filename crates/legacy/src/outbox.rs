@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout_at;
 
-use crate::guest::{Guest, LargeMessage, SMALL_MESSAGE};
+use crate::guest::{LargeMessage, SMALL_MESSAGE};
 
 /// The way to a client. Clones lead to the same one.
 #[derive(Clone)]
 pub(crate) struct Outbox {
     sender: mpsc::UnboundedSender<Queued>,
-    /// Bytes that may still be queued.
+    /// Bytes that may still be queued. A message that is larger takes all of them, and so goes alone.
     room: Arc<Semaphore>,
-    guest: Guest,
 }
 
 /// The end of the queue where messages are taken out.
@@ -21,10 +21,16 @@ pub(crate) struct Outgoing {
     room: Arc<Semaphore>,
 }
 
-/// A message, and the memory that it may use until it is dropped.
+/// A message, and what it holds until it is written.
 pub(crate) struct Queued {
     pub(crate) content: Content,
     pub(crate) held: Held,
+}
+
+/// The room of a message in the queue, and the permission to keep it in memory.
+pub(crate) struct Held {
+    _room: OwnedSemaphorePermit,
+    pub(crate) large: Option<LargeMessage>,
 }
 
 /// A message to a client.
@@ -35,43 +41,43 @@ pub(crate) enum Content {
     Close(u16),
 }
 
-/// The permission to keep a message in memory.
-pub(crate) enum Held {
-    Room(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit),
-    Large(#[expect(dead_code, reason = "held")] LargeMessage),
-}
-
-/// The client is gone.
+/// The client is gone, or does not read what others wait for.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
 impl Outbox {
-    /// Makes an empty queue for a client of `guest`.
-    pub(crate) fn new(guest: Guest) -> (Self, Outgoing) {
+    /// Makes an empty queue.
+    pub(crate) fn new() -> (Self, Outgoing) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let room = Arc::new(Semaphore::new(SMALL_MESSAGE));
-        (Self { sender, room: room.clone(), guest }, Outgoing { receiver, room })
+        (Self { sender, room: room.clone() }, Outgoing { receiver, room })
     }
 
     /// Queues a message, once there is room for it.
     pub(crate) async fn send(&self, content: Content) -> Result<(), Gone> {
-        let size = match &content {
-            Content::Text(text) => text.len(),
-            Content::Pong(bytes) => bytes.len(),
-            Content::Close(_) => 0,
-        };
-        let held = match u32::try_from(size.max(1)) {
-            Ok(size) if size as usize <= SMALL_MESSAGE => {
-                Held::Room(self.room.clone().acquire_many_owned(size).await.map_err(|_| Gone)?)
-            }
-            _ => Held::Large(self.guest.large_message().await),
-        };
-        self.sender.send(Queued { content, held }).map_err(|_| Gone)
+        self.send_held(content, None).await
     }
 
     /// Queues a text.
     pub(crate) async fn text(&self, text: String) -> Result<(), Gone> {
         self.send(Content::Text(text)).await
+    }
+
+    /// Queues a message with the permission to keep it in memory, if it needs one.
+    pub(crate) async fn send_held(&self, content: Content, large: Option<LargeMessage>) -> Result<(), Gone> {
+        let size = match &content {
+            Content::Text(text) => text.len(),
+            Content::Pong(bytes) => bytes.len(),
+            Content::Close(_) => 0,
+        };
+        let size = u32::try_from(size.clamp(1, SMALL_MESSAGE)).unwrap_or(u32::MAX);
+        let room = self.room.clone().acquire_many_owned(size);
+        let room = match &large {
+            Some(large) => timeout_at(large.deadline, room).await.map_err(|_| Gone)?,
+            None => room.await,
+        };
+        let held = Held { _room: room.map_err(|_| Gone)?, large };
+        self.sender.send(Queued { content, held }).map_err(|_| Gone)
     }
 }
 
@@ -79,6 +85,11 @@ impl Outgoing {
     /// The next message; `None` when nobody can send one any more.
     pub(crate) async fn next(&mut self) -> Option<Queued> {
         self.receiver.recv().await
+    }
+
+    /// The next message, if there is one now.
+    pub(crate) fn next_now(&mut self) -> Option<Queued> {
+        self.receiver.try_recv().ok()
     }
 }
 

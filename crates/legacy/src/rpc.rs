@@ -20,6 +20,10 @@ const INVALID_PARAMS: i32 = -32602;
 const UNREADABLE: i32 = -32700;
 /// Maximum number of parameters; no method has as many.
 const MAX_PARAMS: usize = 8;
+/// Maximum length of a path, bytes, as in the kernel.
+const MAX_PATH: usize = 4096;
+/// Maximum length of the text of an error, characters.
+const MAX_ERROR: usize = 8192;
 /// Maximum length of an id, as JSON, and of a name of the client's, bytes.
 const MAX_NAME: usize = 256;
 
@@ -200,8 +204,7 @@ fn request(method: &str, params: Option<&RawValue>) -> Result<Request, Fault> {
         Fault::new(UNKNOWN_METHOD, format!("the method {shown} does not exist/is not available"))
     };
     let (service, name) = method.split_once('_').ok_or_else(unknown)?;
-    let carries_content =
-        matches!(name, "stdin" | "data" | "write" | "writeBase64") && service != "codeSnippet";
+    let carries_content = service == "filesystem" && matches!(name, "write" | "writeBase64");
     if !carries_content && params.is_some_and(|params| params.get().len() > SMALL_MESSAGE) {
         return Err(Fault::new(INVALID_PARAMS, "invalid params: too large"));
     }
@@ -325,6 +328,9 @@ impl<'a> Params<'a> {
     /// A path. One that is not absolute begins at the home directory.
     fn path(&self, index: usize) -> Result<String, Fault> {
         let path: String = self.get(index)?;
+        if path.len() > MAX_PATH {
+            return Err(invalid(&format!("argument {index}: longer than {MAX_PATH} bytes")));
+        }
         Ok(absolute(&path))
     }
 
@@ -391,7 +397,7 @@ pub(crate) fn failure(id: &Id, message: &str) -> String {
 }
 
 fn failure_with(id: &Id, code: i32, message: &str) -> String {
-    let message = serde_json::Value::from(message);
+    let message = serde_json::Value::from(message.chars().take(MAX_ERROR).collect::<String>());
     format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{code},"message":{message}}}}}"#, id.0)
 }
 
@@ -561,6 +567,7 @@ mod tests {
         assert_eq!(topic, (json!(7), UNKNOWN_METHOD.into()));
         let large = format!("[\"{}\"]", "x".repeat(SMALL_MESSAGE));
         let long = format!("[\"{}\"]", "x".repeat(MAX_NAME + 1));
+        let path = format!("[\"{}\"]", "x".repeat(MAX_PATH + 1));
         for (method, params) in [
             ("process_start", "[]"),
             ("process_start", "null"),
@@ -577,6 +584,8 @@ mod tests {
             ("terminal_start", r#"["t","80","24"]"#),
             ("filesystem_read", r#"["\ud800"]"#),
             ("filesystem_read", &large),
+            ("filesystem_read", &path),
+            ("process_stdin", &large),
             ("filesystem_write", r#"["/a"]"#),
             ("filesystem_subscribe", r#"["watchDir"]"#),
         ] {

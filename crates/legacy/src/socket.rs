@@ -2,25 +2,22 @@
 //! memory only while there is a permission for it, and not a moment longer.
 
 use std::io::{self, Cursor};
-use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
 use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::time::{Instant, timeout_at};
 use tungstenite::handshake::derive_accept_key;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
 use crate::answer::{self, Body, Refused};
-use crate::guest::{Guest, LargeMessage, MAX_MESSAGE, SMALL_MESSAGE};
-use crate::outbox::{Content, Gone, Held, Outbox, Outgoing};
+use crate::guest::{Guest, LargeMessage, SMALL_MESSAGE};
+use crate::outbox::{Content, Gone, Outbox, Outgoing};
 
-/// Limit on the time that a large message takes, either way. Clients wait for an answer at most as long.
-const LARGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes read at once where the length is not known.
 const READ_AHEAD: usize = 4096;
 /// Maximum size of a ping, bytes (RFC 6455, section 5.5).
@@ -65,6 +62,9 @@ impl From<Gone> for Ended {
 
 /// The receiver of the messages of a client.
 pub(crate) trait Receive: Send {
+    /// Maximum size of a message, bytes.
+    fn max_message(&self) -> usize;
+
     /// Takes a message; the next one comes when this is done.
     fn receive(&mut self, message: Message) -> impl Future<Output = Result<(), Gone>> + Send;
 }
@@ -117,7 +117,7 @@ pub(crate) async fn serve(
 async fn read_all(stream: ReadHalf<Io>, guest: &Guest, outbox: Outbox, mut receiver: impl Receive) {
     let mut reader = Reader::new(stream);
     let ended = loop {
-        match reader.message(guest, &outbox).await {
+        match reader.message(guest, &outbox, receiver.max_message()).await {
             Ok(message) => {
                 if receiver.receive(message).await.is_err() {
                     return;
@@ -147,12 +147,12 @@ impl<S: AsyncRead + Unpin> Reader<S> {
     }
 
     /// The next message. Pings are answered.
-    async fn message(&mut self, guest: &Guest, outbox: &Outbox) -> Result<Message, Ended> {
+    async fn message(&mut self, guest: &Guest, outbox: &Outbox, max: usize) -> Result<Message, Ended> {
         let mut message = Vec::new();
-        let mut held: Option<(LargeMessage, Instant)> = None;
+        let mut held: Option<LargeMessage> = None;
         let mut is_continued = false;
         loop {
-            let deadline = held.as_ref().map(|(_, deadline)| *deadline);
+            let deadline = held.as_ref().map(|held| held.deadline);
             let (header, length) = within(deadline, self.header()).await?;
             if header.rsv1 || header.rsv2 || header.rsv3 {
                 return Err(Ended::Close(PROTOCOL_ERROR));
@@ -179,18 +179,18 @@ impl<S: AsyncRead + Unpin> Reader<S> {
                 OpCode::Data(_) => return Err(Ended::Close(PROTOCOL_ERROR)),
             }
             let size = usize::try_from(length).ok().and_then(|length| message.len().checked_add(length));
-            let Some(size) = size.filter(|size| *size <= MAX_MESSAGE) else {
+            let Some(size) = size.filter(|size| *size <= max) else {
                 return Err(Ended::Close(TOO_LARGE));
             };
             if size > SMALL_MESSAGE && held.is_none() {
-                held = Some((guest.large_message().await, Instant::now() + LARGE_TIMEOUT));
+                held = Some(guest.large_message().await);
             }
-            let deadline = held.as_ref().map(|(_, deadline)| *deadline);
+            let deadline = held.as_ref().map(|held| held.deadline);
             within(deadline, self.content(&mut message, length as usize, mask)).await?;
             is_continued = !header.is_final;
             if header.is_final {
                 let text = String::from_utf8(message).map_err(|_| Ended::Close(INVALID_TEXT))?;
-                return Ok(Message { text, held: held.map(|(held, _)| held) });
+                return Ok(Message { text, held });
             }
         }
     }
@@ -244,15 +244,27 @@ async fn within<T>(
 
 /// Writes what is queued until the connection ends.
 async fn write_all(mut stream: WriteHalf<Io>, mut outgoing: Outgoing) {
-    while let Some(queued) = outgoing.next().await {
-        let is_last = matches!(queued.content, Content::Close(_));
-        let written = match queued.held {
-            Held::Room(_) => write(&mut stream, &queued.content).await,
-            // Other sandboxes wait for this one to end.
-            Held::Large(_) => match timeout(LARGE_TIMEOUT, write(&mut stream, &queued.content)).await {
-                Ok(written) => written,
-                Err(_) => return,
-            },
+    while let Some(first) = outgoing.next().await {
+        let (mut frames, mut held) = (Vec::new(), Vec::new());
+        let (mut next, mut is_last) = (Some(first), false);
+        // What is queued by now goes out together.
+        while let Some(queued) = next {
+            is_last = matches!(queued.content, Content::Close(_));
+            if add_frame(&mut frames, &queued.content).is_err() {
+                return;
+            }
+            let is_large = queued.held.large.is_some();
+            held.push(queued.held);
+            next =
+                if is_last || is_large || frames.len() > SMALL_MESSAGE { None } else { outgoing.next_now() };
+        }
+        let write = async {
+            stream.write_all(&frames).await?;
+            stream.flush().await
+        };
+        let written = match held.last().and_then(|held| held.large.as_ref()) {
+            Some(large) => timeout_at(large.deadline, write).await.unwrap_or_else(|late| Err(late.into())),
+            None => write.await,
         };
         if written.is_err() {
             return;
@@ -265,7 +277,7 @@ async fn write_all(mut stream: WriteHalf<Io>, mut outgoing: Outgoing) {
     }
 }
 
-async fn write(stream: &mut (impl AsyncWrite + Unpin), content: &Content) -> io::Result<()> {
+fn add_frame(frames: &mut Vec<u8>, content: &Content) -> io::Result<()> {
     let code;
     let (opcode, payload) = match content {
         Content::Text(text) => (OpCode::Data(Data::Text), text.as_bytes()),
@@ -275,16 +287,8 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), content: &Content) -> io:
             (OpCode::Control(Control::Close), &code[..])
         }
     };
-    let mut head = Vec::with_capacity(READ_AHEAD + 14);
     let header = FrameHeader { is_final: true, opcode, ..FrameHeader::default() };
-    header.format(payload.len() as u64, &mut head).map_err(io::Error::other)?;
-    if payload.len() <= READ_AHEAD {
-        // One write, so that a small message is one packet.
-        head.extend_from_slice(payload);
-        stream.write_all(&head).await?;
-    } else {
-        stream.write_all(&head).await?;
-        stream.write_all(payload).await?;
-    }
-    stream.flush().await
+    header.format(payload.len() as u64, frames).map_err(io::Error::other)?;
+    frames.extend_from_slice(payload);
+    Ok(())
 }

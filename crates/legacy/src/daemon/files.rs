@@ -2,27 +2,34 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use sandcove_client::{Error, Program, Sandbox};
 use sandcove_wire::envd::filesystem::FileType;
 use serde_json::json;
 use tokio::io::AsyncRead;
+use tokio::time::{Instant, timeout_at};
 
 use super::session::Session;
-use crate::guest::SMALL_MESSAGE;
+use crate::guest::{Guest, LargeMessage, SMALL_MESSAGE};
 use crate::outbox::Gone;
 use crate::rpc::{Encoding, Files, Id};
 
 /// Where the kernel gateway's image keeps the id of the kernel that runs from the start.
 const KERNEL_ID: &str = "/root/.jupyter/kernel_id";
+/// Maximum size of a file that fits into a small message, whatever is in it, bytes.
+const SMALL_CONTENT: usize = SMALL_MESSAGE / 8;
 /// Maximum size of a file that is read into a message, bytes.
 const MAX_READ: usize = 64 << 20;
 /// Mode of a file that a message creates.
 const MODE: &str = "0755";
 
 /// Carries out a request, and answers it.
-pub(super) async fn carry_out(session: &Session, id: Option<Id>, request: Files) -> Result<(), Gone> {
+pub(super) async fn carry_out(
+    session: &Session,
+    id: Option<Id>,
+    request: Files,
+    held: Option<LargeMessage>,
+) -> Result<(), Gone> {
     let sandbox = session.guest.sandbox();
     match request {
         Files::List(path) => {
@@ -33,16 +40,16 @@ pub(super) async fn carry_out(session: &Session, id: Option<Id>, request: Files)
             session.answer(id, listed.map_err(|error| worded("listing files in", &path, &error))).await
         }
         Files::Read(path, encoding) => {
-            // Taken before the content is in memory.
-            let _held = match is_small(sandbox, &path).await {
-                true => None,
-                false => Some(session.guest.large_message().await),
+            let (content, held) = match read(&session.guest, &path).await {
+                Ok(read) => read,
+                Err(message) => return session.answer(id, Err::<(), _>(message)).await,
             };
-            let text = read(sandbox, &path).await.map(|bytes| match encoding {
-                Encoding::Text => String::from_utf8_lossy(&bytes).into_owned(),
-                Encoding::Base64 => STANDARD.encode(&bytes),
-            });
-            session.answer(id, text).await
+            let text = match encoding {
+                Encoding::Text => String::from_utf8_lossy(&content).into_owned(),
+                Encoding::Base64 => STANDARD.encode(&content),
+            };
+            drop(content);
+            session.answer_held(id, Ok(text), held).await
         }
         Files::Write(path, text, encoding) => {
             let content = match encoding {
@@ -52,9 +59,14 @@ pub(super) async fn carry_out(session: &Session, id: Option<Id>, request: Files)
                 }),
             };
             let written = match content {
-                Ok(content) => write(sandbox, &path, content).await,
+                Ok(content) => {
+                    let write = write(sandbox, &path, content);
+                    let deadline = held.as_ref().map(|held| held.deadline);
+                    in_time(deadline, write).await.unwrap_or_else(|| Err(too_slow("writing to file", &path)))
+                }
                 Err(message) => Err(message),
             };
+            drop(held);
             session.answer(id, written).await
         }
         Files::MakeDirectory(path) => {
@@ -80,27 +92,49 @@ fn missing(what: &str, path: &str) -> String {
     format!("error {what} '{path}': open {path}: no such file or directory")
 }
 
-async fn is_small(sandbox: &Sandbox, path: &str) -> bool {
-    match sandbox.stat(path).await {
-        Ok(Some(entry)) => usize::try_from(entry.size).is_ok_and(|size| size < SMALL_MESSAGE / 8),
-        Ok(None) | Err(_) => true,
+fn too_slow(what: &str, path: &str) -> String {
+    format!(
+        "error {what} '{path}': it took too long for a large message; transfer the file over HTTP instead"
+    )
+}
+
+/// Waits for work, until the deadline if there is one.
+pub(super) async fn in_time<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        None => Some(work.await),
+        Some(deadline) => timeout_at(deadline, work).await.ok(),
     }
 }
 
-async fn read(sandbox: &Sandbox, path: &str) -> Result<Bytes, String> {
-    let failed = |error: &Error| worded("reading file", path, error);
-    let body = match sandbox.open_file(path, Some("root")).await {
+/// The content of a file, and the permission to keep it in memory if it is large.
+async fn read(guest: &Guest, path: &str) -> Result<(Vec<u8>, Option<LargeMessage>), String> {
+    const WHAT: &str = "reading file";
+    let mut body = match guest.sandbox().open_file(path, Some("root")).await {
         Ok(answer) => answer.into_body(),
         Err(error) if error.status() == Some(404) && path == KERNEL_ID => {
-            return default_kernel(sandbox).await.map(Bytes::from).ok_or_else(|| failed(&error));
+            let kernel = default_kernel(guest.sandbox()).await.ok_or_else(|| missing(WHAT, path))?;
+            return Ok((kernel.into_bytes(), None));
         }
-        Err(error) => return Err(failed(&error)),
+        Err(error) => return Err(worded(WHAT, path, &error)),
     };
-    let content = Limited::new(body, MAX_READ).collect().await;
-    content.map(http_body_util::Collected::to_bytes).map_err(|error| {
-        let limit = MAX_READ >> 20;
-        format!("error reading file '{path}': {error}; files of more than {limit} MiB have to be downloaded")
-    })
+    let (mut content, mut held) = (Vec::new(), None::<LargeMessage>);
+    loop {
+        let deadline = held.as_ref().map(|held| held.deadline);
+        let next = in_time(deadline, body.frame()).await.ok_or_else(|| too_slow(WHAT, path))?;
+        let Some(frame) = next else { return Ok((content, held)) };
+        let frame = frame.map_err(|error| format!("error {WHAT} '{path}': {error}"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if content.len() + data.len() > MAX_READ {
+            let limit = MAX_READ >> 20;
+            return Err(format!(
+                "error {WHAT} '{path}': files of more than {limit} MiB have to be downloaded"
+            ));
+        }
+        if held.is_none() && content.len() + data.len() > SMALL_CONTENT {
+            held = Some(guest.large_message().await);
+        }
+        content.extend_from_slice(&data);
+    }
 }
 
 /// The id of the kernel that runs from the start: clients look for it in a file.

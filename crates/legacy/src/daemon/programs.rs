@@ -7,28 +7,36 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::{Buf, Bytes, BytesMut};
 use sandcove_client::{CommandEvent, Controls, Input, Process, ProcessEvent, Program, TerminalSize};
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::session::{Session, busy};
-use crate::guest::LargeMessage;
 use crate::outbox::Gone;
 use crate::rpc::{Channel, Id, ProgramId, Start};
 
 /// Programs of one client that run at once.
 const MAX_PROGRAMS: usize = 256;
 /// Inputs of a program that wait to be written.
-const MAX_INPUTS: usize = 64;
+const MAX_INPUTS: usize = 1024;
+/// Inputs of all programs of a client that wait to be written, bytes.
+const MAX_INPUT: usize = 4 << 20;
 /// Maximum length of a line, bytes; a longer one is cut.
-const MAX_LINE: usize = 1 << 20;
+const MAX_LINE: usize = 256 << 10;
 /// Limit on the time that the agent takes to kill a program.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The programs of one client.
-#[derive(Default)]
 pub(super) struct Programs {
     running: Arc<Mutex<HashMap<ProgramId, Running>>>,
+    /// Bytes of input that may still wait.
+    room: Arc<Semaphore>,
+}
+
+impl Default for Programs {
+    fn default() -> Self {
+        Self { running: Arc::default(), room: Arc::new(Semaphore::new(MAX_INPUT)) }
+    }
 }
 
 struct Running {
@@ -40,7 +48,7 @@ struct Running {
 struct Change {
     id: Option<Id>,
     what: What,
-    _held: Option<LargeMessage>,
+    _room: OwnedSemaphorePermit,
 }
 
 enum What {
@@ -93,9 +101,8 @@ impl Programs {
         id: Option<Id>,
         program: &ProgramId,
         text: String,
-        held: Option<LargeMessage>,
     ) -> Result<(), Gone> {
-        self.change(session, id, program, What::Input(text.into()), held).await
+        self.change(session, id, program, What::Input(text.into())).await
     }
 
     /// Changes the size of a terminal.
@@ -106,7 +113,7 @@ impl Programs {
         program: &ProgramId,
         (columns, rows): (u16, u16),
     ) -> Result<(), Gone> {
-        self.change(session, id, program, What::Size(TerminalSize { columns, rows }), None).await
+        self.change(session, id, program, What::Size(TerminalSize { columns, rows })).await
     }
 
     async fn change(
@@ -115,13 +122,21 @@ impl Programs {
         id: Option<Id>,
         program: &ProgramId,
         what: What,
-        held: Option<LargeMessage>,
     ) -> Result<(), Gone> {
+        let size = match &what {
+            What::Input(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            What::Size(_) => 0,
+        };
+        let room = self.room.clone().try_acquire_many_owned(size);
         let inputs = self.lock().get(program).map(|running| running.inputs.clone());
-        let text = match inputs.map(|inputs| inputs.try_send(Change { id: id.clone(), what, _held: held })) {
-            Some(Ok(())) => return Ok(()),
-            Some(Err(mpsc::error::TrySendError::Full(_))) => "reads too slowly: too much input waits",
-            Some(Err(mpsc::error::TrySendError::Closed(_))) | None => "not found",
+        let text = match (inputs, room) {
+            (None, _) => "not found",
+            (Some(_), Err(_)) => "reads too slowly: too much input waits",
+            (Some(inputs), Ok(room)) => match inputs.try_send(Change { id: id.clone(), what, _room: room }) {
+                Ok(()) => return Ok(()),
+                Err(mpsc::error::TrySendError::Full(_)) => "reads too slowly: too much input waits",
+                Err(mpsc::error::TrySendError::Closed(_)) => "not found",
+            },
         };
         let text = format!("{} {} {text}", program.service(), program.name());
         session.answer(id, Err::<(), _>(text)).await
@@ -236,7 +251,7 @@ async fn end_with(
 }
 
 async fn apply(session: &Session, controls: &Controls, change: Change) -> Result<(), Gone> {
-    let Change { id, what, _held } = change;
+    let Change { id, what, _room } = change;
     let done = match what {
         What::Input(bytes) => controls.write(bytes).await,
         What::Size(size) => controls.resize(size).await,

@@ -10,8 +10,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::programs::Programs;
 use super::{files, ports, watch};
-use crate::guest::{Guest, Permit};
-use crate::outbox::{Gone, Outbox};
+use crate::guest::{Guest, LargeMessage, MAX_MESSAGE, Permit};
+use crate::outbox::{Content, Gone, Outbox};
 use crate::rpc::{self, Call, Channel, Id, ProgramId, Request, Topic};
 use crate::socket::{self, Message, Receive};
 
@@ -40,12 +40,16 @@ struct Subscription {
 pub(super) async fn run(upgrade: OnUpgrade, guest: Guest) {
     let ended = CancellationToken::new();
     let _guard = ended.clone().drop_guard();
-    let (outbox, outgoing) = Outbox::new(guest.clone());
-    let session =
-        Session { guest: guest.clone(), outbox: outbox.clone(), subscriptions: Arc::default(), ended };
+    let (outbox, outgoing) = Outbox::new();
+    let session = Session {
+        guest: guest.clone(),
+        outbox: outbox.clone(),
+        subscriptions: Arc::default(),
+        ended: ended.clone(),
+    };
     let requests =
         Requests { session, programs: Programs::default(), files: Arc::new(Semaphore::new(MAX_FILES)) };
-    socket::serve(upgrade, &guest, outbox, outgoing, requests).await;
+    ended.run_until_cancelled(socket::serve(upgrade, &guest, outbox, outgoing, requests)).await;
 }
 
 /// The requests of a client.
@@ -56,6 +60,10 @@ struct Requests {
 }
 
 impl Receive for Requests {
+    fn max_message(&self) -> usize {
+        MAX_MESSAGE
+    }
+
     async fn receive(&mut self, message: Message) -> Result<(), Gone> {
         self.session.receive(&self.programs, &self.files, message).await
     }
@@ -90,20 +98,23 @@ impl Session {
                 self.answer(id, Ok(true)).await
             }
             Request::Start(start) => programs.start(self, id, start).await,
-            Request::Input { program, text } => programs.input(self, id, &program, text, held).await,
+            Request::Input { program, text } => programs.input(self, id, &program, text).await,
             Request::Resize { program, size } => programs.resize(self, id, &program, size).await,
             Request::Kill(program) => {
                 programs.kill(&program);
                 self.answer(id, Ok(())).await
             }
             Request::Files(request) => {
-                // Never closed.
-                let permit = files.clone().acquire_owned().await;
+                let deadline = held.as_ref().map(|held| held.deadline);
+                let Some(permit) = files::in_time(deadline, files.clone().acquire_owned()).await else {
+                    let text = "too many requests about files are in progress";
+                    return self.answer(id, Err::<(), _>(text.to_owned())).await;
+                };
                 let session = self.clone();
                 tokio::spawn(async move {
-                    let _held = (permit, held);
-                    let done =
-                        session.ended.run_until_cancelled(files::carry_out(&session, id, request)).await;
+                    let _permit = permit;
+                    let work = files::carry_out(&session, id, request, held);
+                    let done = session.ended.run_until_cancelled(work).await;
                     if let Some(Err(Gone)) = done {
                         tracing::trace!("the client of a request about files is gone");
                     }
@@ -159,13 +170,28 @@ impl Session {
         id: Option<Id>,
         result: Result<T, String>,
     ) -> Result<(), Gone> {
+        self.answer_held(id, result, None).await
+    }
+
+    /// Answers a request, if it has an id, with the permission to keep a large answer in memory.
+    pub(super) async fn answer_held<T: Serialize>(
+        &self,
+        id: Option<Id>,
+        result: Result<T, String>,
+        held: Option<LargeMessage>,
+    ) -> Result<(), Gone> {
         let Some(id) = id else { return Ok(()) };
         let text = match &result {
             Ok(result) => rpc::success(&id, result),
             Err(message) => rpc::failure(&id, message),
         };
         drop(result);
-        self.outbox.text(text).await
+        let sent = self.outbox.send_held(Content::Text(text), held).await;
+        if sent.is_err() {
+            // A client that is only slow would wait for this answer for ever.
+            self.ended.cancel();
+        }
+        sent
     }
 
     /// Sends an event of a program to those who subscribed to it.

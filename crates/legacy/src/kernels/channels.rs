@@ -1,24 +1,29 @@
 //! The channels of a kernel: cells come over a websocket, and what they give goes back over it.
 
+use std::sync::Arc;
+
 use http::{Request, Response, StatusCode};
 use sandcove_wire::interpreter::ExecutionRequest;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::message::{Cell, Reading, read};
 use super::{find, wants_channels};
 use crate::answer::{Body, Refused};
-use crate::guest::{Guest, LargeMessage};
+use crate::guest::{Guest, SMALL_MESSAGE};
 use crate::outbox::{Gone, Outbox};
 use crate::socket::{self, Message, Receive};
 
 /// Cells of one connection that wait for those before them.
 const MAX_CELLS: usize = 64;
 
+/// Code of one connection that waits, bytes.
+const MAX_CODE: usize = 2 << 20;
+
 /// A cell to run.
 struct Queued {
     cell: Cell,
     code: String,
-    held: Option<LargeMessage>,
+    room: OwnedSemaphorePermit,
 }
 
 /// Opens the channels of a kernel, if there is one with this id.
@@ -44,26 +49,40 @@ pub(super) async fn open<B>(
         let text = "the sandbox has too many websockets";
         return Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).json();
     };
+    let (outbox, outgoing) = Outbox::new();
+    let (cells, queue) = mpsc::channel(MAX_CELLS);
+    let cells = Cells { queue: cells, room: Arc::new(Semaphore::new(MAX_CODE)) };
+    let (runner, answers) = (guest.clone(), outbox.clone());
+    // Cells outlive the connection, as their kernel does, and count as one until they have ended.
     tokio::spawn(async move {
         let _held = (held, place);
-        let (outbox, outgoing) = Outbox::new(guest.clone());
-        let (cells, queue) = mpsc::channel(MAX_CELLS);
-        // Cells outlive the connection, as their kernel does.
-        tokio::spawn(run_all(guest.clone(), outbox.clone(), context, queue));
-        socket::serve(upgrade, &guest, outbox, outgoing, Cells(cells)).await;
+        run_all(runner, answers, context, queue).await;
+    });
+    tokio::spawn(async move {
+        socket::serve(upgrade, &guest, outbox, outgoing, cells).await;
     });
     answer
 }
 
 /// The way of cells to their queue.
-struct Cells(mpsc::Sender<Queued>);
+struct Cells {
+    queue: mpsc::Sender<Queued>,
+    /// Bytes of code that may still wait.
+    room: Arc<Semaphore>,
+}
 
 impl Receive for Cells {
-    async fn receive(&mut self, Message { text, held }: Message) -> Result<(), Gone> {
+    fn max_message(&self) -> usize {
+        SMALL_MESSAGE
+    }
+
+    async fn receive(&mut self, Message { text, .. }: Message) -> Result<(), Gone> {
         match read(&text) {
             Reading::Cell(cell, code) => {
                 drop(text);
-                self.0.send(Queued { cell, code, held }).await.map_err(|_| Gone)
+                let size = u32::try_from(code.len()).map_err(|_| Gone)?;
+                let room = self.room.clone().acquire_many_owned(size).await.map_err(|_| Gone)?;
+                self.queue.send(Queued { cell, code, room }).await.map_err(|_| Gone)
             }
             Reading::Unknown(kind) => {
                 tracing::debug!(kind, "message to a kernel left out");
@@ -85,7 +104,7 @@ async fn run_all(guest: Guest, outbox: Outbox, context: String, mut queue: mpsc:
 }
 
 async fn run(guest: &Guest, outbox: &Outbox, context: &str, queued: Queued) {
-    let Queued { mut cell, code, held } = queued;
+    let Queued { mut cell, code, room } = queued;
     let mut client = Client { outbox, is_gone: false };
     let Some(_permit) = guest.permit() else {
         let why = "the sandbox has as many connections as it may, try again";
@@ -94,7 +113,7 @@ async fn run(guest: &Guest, outbox: &Outbox, context: &str, queued: Queued) {
     let request =
         ExecutionRequest { code, context_id: Some(context.to_owned()), language: None, env_vars: None };
     let started = guest.sandbox().start_code(&request).await;
-    drop((request, held));
+    drop((request, room));
     let mut execution = match started {
         Ok(execution) => execution,
         Err(error) => return client.send(cell.failed(&error.to_string())).await,
