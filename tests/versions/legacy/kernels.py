@@ -1,18 +1,31 @@
 """What programs for `e2b-code-interpreter` 0.0.x do; says on one line what worked. The last release is 0.0.10."""
 
 import os
+import sys
+import traceback
 
 from e2b_code_interpreter import CodeInterpreter
 
 steps = []
 PATIENCE = 120
 
+
+def fail(*error) -> None:
+    """Ends the program at once: threads of clients do not end by themselves."""
+    traceback.print_exception(*error)
+    os._exit(1)
+
+
+sys.excepthook = fail
+
 sandbox = CodeInterpreter()
 run = sandbox.notebook.exec_cell
 try:
     run("x = 20", timeout=PATIENCE)
     execution = run("x + 22", timeout=PATIENCE)
-    assert (execution.text, execution.execution_count, execution.error) == ("42", 2, None), execution
+    assert (execution.text, execution.error) == ("42", None), execution
+    # The first releases do not say.
+    assert getattr(execution, "execution_count", 2) == 2
     assert execution.results[0].is_main_result
     steps.append("state")
     streamed = []
@@ -65,5 +78,4 @@ finally:
     CodeInterpreter.kill(sandbox.id)
 steps.append("kill")
 print("ok:", " ".join(steps), flush=True)
-# Threads of clients that cannot reach a sandbox any more do not end by themselves.
 os._exit(0)

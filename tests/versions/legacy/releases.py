@@ -33,8 +33,9 @@ class Release:
         return f"{self.language}-{self.package.rpartition('/')[2]}-{self.version}"
 
 
-# The first and the last of each series. The Python ones are yanked, so that only an exact version installs.
+# The first and the last of each series, if its programs are the same. The Python ones are yanked, so that only an exact version installs.
 RELEASES = [
+    Release("python", "e2b", "0.14.14", "sandbox.py"),
     Release("python", "e2b", "0.17.1", "sandbox.py"),
     # It takes any later `e2b`, and works with none of them.
     Release("python", "e2b-code-interpreter", "0.0.10", "kernels.py", ("e2b==0.17.1",)),
@@ -82,8 +83,16 @@ def front(url: str):
                 "REQUESTS_CA_BUNDLE": str(certificate),
             }
         finally:
+            asyncio.run_coroutine_threadsafe(end(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
+
+
+async def end() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def listen(tls: ssl.SSLContext, host: str, port: int) -> asyncio.Server:
@@ -93,7 +102,9 @@ async def listen(tls: ssl.SSLContext, host: str, port: int) -> asyncio.Server:
         except OSError:
             writer.close()
             return
-        await asyncio.gather(copy(reader, ahead[1]), copy(ahead[0], writer))
+        # At the end of all tests, connections may still be open.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(copy(reader, ahead[1]), copy(ahead[0], writer))
 
     return await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
 
