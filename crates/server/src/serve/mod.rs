@@ -145,6 +145,7 @@ impl Server {
         let watched = self.clients.watch(&place);
         // A handshake has as much time as the head of the first request.
         let stream = tokio::select! {
+            biased;
             stream = self.secured(stream, door) => stream,
             () = closing.cancelled() => return,
             () = watched.is_over() => {
