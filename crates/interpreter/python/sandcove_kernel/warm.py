@@ -114,6 +114,9 @@ def _enter(request: dict, descriptors: list[int], shell) -> None:
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
     os.close(nothing)
+    # Once more, so that PID 1 of the sandbox becomes the parent: what is no descendant of it cannot be stored on disk with it.
+    if os.fork() != 0:
+        os._exit(0)
     os.setsid()
     os.chdir("/")
     os.umask(0o022)

@@ -9,9 +9,9 @@ use rustix::mount::{MountAttrFlags, MoveMountFlags, OpenTreeFlags, move_mount, o
 use rustix::thread::UnshareFlags;
 
 use super::clone::Parent;
-use super::file_systems::{self, QUIET};
+use super::file_systems;
 use super::handover::{BuildRequest, EMPTY, Failure, LAYERS, Launch, PROGRAMS, Reply, UPPER, VolumeMount};
-use super::{devices, network};
+use super::{devices, masks, network};
 use crate::packet::{pair, receive, send};
 use crate::sys;
 
@@ -33,15 +33,19 @@ fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<Parent>) -> Re
         return Ok(());
     };
     network::configure(pid, launch.address)?;
+    sys::unshare(UnshareFlags::NEWNS).map_err(Failure::at("unshare mounts"))?;
+    // overlayfs creates files with the identity that mounts it, and on an idmapped upper only ids of the sandbox's
+    // range exist. So that identity must own files as the sandbox's root, with all of the host's rights.
+    super::capabilities::own_files_as(request.id_base).map_err(Failure::at("take file identity"))?;
     // Of the network namespace that the builder is in now.
-    let system = file_systems::create("sysfs", &[], QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY)
-        .map_err(Failure::at("mount /sys"))?;
+    let system = masks::create_sys(request.id_base)?;
+    let stand_ins = masks::create_stand_ins(request.id_base)?;
     let volumes = mount_volumes(&launch, pid)?;
-    let root = mount_root(&launch, pid, request.id_base)?;
+    let root = mount_root(&launch, pid)?;
     let devices = devices::create(request.id_base).map_err(Failure::at("mount /dev"))?;
     let programs = mount_programs().map_err(Failure::at("mount the programs"))?;
     // The order in which `Trees` takes them.
-    let trees = volumes.iter().chain([&root, &devices, &system, &programs]);
+    let trees = volumes.iter().chain([&root, &devices, &system, &programs]).chain(&stand_ins);
     let all: Vec<_> = fds.iter().chain(trees).map(AsFd::as_fd).collect();
     send(&ours, &launch, &all).map_err(Failure::at("hand over the root"))?;
     drop(fds);
@@ -75,8 +79,7 @@ fn user_namespace(pid: u32) -> Result<OwnedFd, Failure> {
 }
 
 /// Mounts the sandbox's root and returns it as a detached mount.
-fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failure> {
-    sys::unshare(UnshareFlags::NEWNS).map_err(Failure::at("unshare mounts"))?;
+fn mount_root(launch: &Launch, pid: u32) -> Result<OwnedFd, Failure> {
     let user_namespace = user_namespace(pid)?;
 
     let mut lower = String::new();
@@ -92,9 +95,6 @@ fn mount_root(launch: &Launch, pid: u32, id_base: u32) -> Result<OwnedFd, Failur
     attach_idmapped(&launch.upper, UPPER, &user_namespace, sys::MountRights::Programs)
         .map_err(Failure::at("attach upper"))?;
 
-    // overlayfs creates files with the identity that mounts it, and on an idmapped upper only ids of the sandbox's
-    // range exist. So that identity must own files as the sandbox's root, with all of the host's rights.
-    super::capabilities::own_files_as(id_base).map_err(Failure::at("take file identity"))?;
     overlay(&lower, UPPER).map_err(Failure::at("mount overlay"))
 }
 

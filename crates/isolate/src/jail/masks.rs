@@ -6,12 +6,14 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, chmod, unlinkat};
+use rustix::fs::{CWD, Mode, chmod};
 use rustix::mount::{
-    MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_remount, move_mount, open_tree,
+    MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_remount, move_mount,
+    open_tree,
 };
 
-use super::handover::Failure;
+use super::file_systems;
+use super::handover::{Failure, NEW_ROOT};
 
 /// Entries of `/proc` that are shown besides processes, with who reads them.
 const SHOWN_IN_PROC: [(&str, &str); 15] = [
@@ -36,27 +38,30 @@ const SHOWN_IN_SYS: [&str; 4] =
     ["class/net", "devices/system/cpu", "devices/system/node", "devices/virtual/net"];
 /// Directories of `/sys` that programs expect to list; they are empty.
 const EMPTY_IN_SYS: [&str; 6] = ["block", "dev/block", "firmware", "fs", "kernel", "module"];
-/// Files of `/proc` with fixed contents, for programs that do not start when the file is empty. The host's has the work
-/// of its memory and disks, and so of all sandboxes.
-const STAND_INS: [(&str, &str); 1] =
-    [("/proc/vmstat", "pgpgin 0\npgpgout 0\npswpin 0\npswpout 0\npgfault 0\npgmajfault 0\n")];
+/// Files of `/proc` that are shown with contents of our own, below directories that are bound again.
+const STAND_INS: [&str; 2] = ["/proc/vmstat", "/proc/sys/kernel/random/boot_id"];
+/// Content of `/proc/vmstat`, for programs that do not start when the file is empty. The host's has the work of its memory and
+/// disks, and so of all sandboxes.
+const VMSTAT: &str = "pgpgin 0\npgpgout 0\npswpin 0\npswpout 0\npgfault 0\npgmajfault 0\n";
 
 const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 
-/// Hides all else. `/proc`, `/sys`, `/dev` and `/run` are mounted, and the old root is detached.
-pub(super) fn apply() -> Result<(), Failure> {
+/// Hides all else in `/proc`. `/proc`, `/dev` and `/run` are mounted, and the old root is detached.
+pub(super) fn apply(stand_ins: &[OwnedFd]) -> Result<(), Failure> {
     hide_in_proc()?;
-    show_parts_of_sys()?;
     mount_bind("/proc/sys", "/proc/sys").map_err(Failure::at("/proc/sys"))?;
     mount_remount("/proc/sys", MountFlags::BIND | MountFlags::RDONLY | QUIET, "")
         .map_err(Failure::at("/proc/sys"))?;
-    for (target, content) in STAND_INS {
-        stand_in(target, content.as_bytes())?;
+    for (tree, target) in stand_ins.iter().zip(STAND_INS) {
+        if Path::new(target).exists() {
+            attach(tree, Path::new(target)).map_err(Failure::at(target))?;
+        }
     }
-    // Below a directory that was just bound again. The host's boot id would be the same in all sandboxes and after a
-    // cold start.
-    let fresh = std::fs::read("/proc/sys/kernel/random/uuid").map_err(Failure::at("create a boot id"))?;
-    stand_in("/proc/sys/kernel/random/boot_id", &fresh)
+    Ok(())
+}
+
+fn attach(tree: &OwnedFd, path: &Path) -> rustix::io::Result<()> {
+    move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 fn hide_in_proc() -> Result<(), Failure> {
@@ -83,38 +88,59 @@ fn hide_in_proc() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Covers `/sys` by a directory in which only parts of it are mounted. It is not unmounted below: that takes the kernel ten
-/// milliseconds, and nothing leads to what is covered.
-fn show_parts_of_sys() -> Result<(), Failure> {
+/// Creates the `/sys` of a sandbox: a directory, owned by `owner`, in which only parts of the kernel's are mounted. It is attached
+/// nowhere yet. The builder does this, in its own mount namespace and in the sandbox's network namespace, so that the sandbox has no
+/// mount of the whole: what is covered there could not be stored on disk with it.
+pub(super) fn create_sys(owner: u32) -> Result<OwnedFd, Failure> {
     let sys = Path::new("/sys");
+    let whole = file_systems::create("sysfs", &[], file_systems::QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY)
+        .map_err(Failure::at("mount /sys"))?;
+    attach(&whole, sys).map_err(Failure::at("mount /sys"))?;
+    let cloned = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let mut parts: Vec<(PathBuf, OwnedFd)> = Vec::new();
     for part in SHOWN_IN_SYS.map(|part| sys.join(part)).into_iter().filter(|part| part.exists()) {
-        let tree = open_tree(CWD, &part, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
-            .map_err(Failure::at(&part.to_string_lossy()))?;
+        let tree = open_tree(CWD, &part, cloned).map_err(Failure::at(&part.to_string_lossy()))?;
         parts.push((part, tree));
     }
-    mount("tmpfs", sys, "tmpfs", QUIET, Some(c"mode=755,size=64k"))
+    let owner = owner.to_string();
+    let options = [("mode", "755"), ("size", "64k"), ("uid", &owner), ("gid", &owner)];
+    let cover = file_systems::create("tmpfs", &options, file_systems::QUIET)
         .map_err(Failure::at("mount parts of /sys"))?;
+    attach(&cover, sys).map_err(Failure::at("mount parts of /sys"))?;
     for directory in EMPTY_IN_SYS.map(|directory| sys.join(directory)) {
         std::fs::create_dir_all(directory).map_err(Failure::at("make a directory of /sys"))?;
     }
     for (part, tree) in parts {
         std::fs::create_dir_all(&part).map_err(Failure::at("make a directory of /sys"))?;
-        move_mount(&tree, "", CWD, &part, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .map_err(Failure::at(&part.to_string_lossy()))?;
+        attach(&tree, &part).map_err(Failure::at(&part.to_string_lossy()))?;
     }
     mount_remount(sys, MountFlags::BIND | MountFlags::RDONLY | QUIET, "")
-        .map_err(Failure::at("make /sys read-only"))
+        .map_err(Failure::at("make /sys read-only"))?;
+    open_tree(CWD, sys, cloned | OpenTreeFlags::AT_RECURSIVE).map_err(Failure::at("open /sys"))
 }
 
-/// Shows `content` at `target`, in a file that has no name of its own.
-fn stand_in(target: &str, content: &[u8]) -> Result<(), Failure> {
-    let source = "/run/stand-in";
-    if !Path::new(target).exists() {
-        return Ok(());
+/// Number of the files that [`create_stand_ins`] returns.
+pub(super) const STAND_IN_COUNT: usize = STAND_INS.len();
+
+/// Creates the files that [`apply`] shows, owned by `owner`, each as a mount that is attached nowhere yet. The builder does this, in its
+/// own mount namespace: a file that the sandbox could not find under its name could not be stored on disk with it.
+pub(super) fn create_stand_ins(owner: u32) -> Result<Vec<OwnedFd>, Failure> {
+    let failed = "create the stand-ins of /proc";
+    // The host's boot id would be the same in all sandboxes and after a cold start.
+    let boot_id = std::fs::read("/proc/sys/kernel/random/uuid").map_err(Failure::at("create a boot id"))?;
+    let owner = owner.to_string();
+    let options = [("mode", "755"), ("size", "64k"), ("uid", &owner), ("gid", &owner)];
+    let files = file_systems::create("tmpfs", &options, file_systems::QUIET).map_err(Failure::at(failed))?;
+    let directory = Path::new(NEW_ROOT);
+    attach(&files, directory).map_err(Failure::at(failed))?;
+    let paths = ["vmstat", "boot_id"].map(|name| directory.join(name));
+    for (path, content) in paths.iter().zip([VMSTAT.as_bytes(), &boot_id]) {
+        std::fs::write(path, content).map_err(Failure::at(failed))?;
+        chmod(path, Mode::from_raw_mode(0o444)).map_err(Failure::at(failed))?;
     }
-    std::fs::write(source, content).map_err(Failure::at(target))?;
-    chmod(source, Mode::from_raw_mode(0o444)).map_err(Failure::at(target))?;
-    mount_bind(source, target).map_err(Failure::at(target))?;
-    unlinkat(CWD, source, AtFlags::empty()).map_err(Failure::at(target))
+    mount_remount(directory, MountFlags::BIND | MountFlags::RDONLY | QUIET, "")
+        .map_err(Failure::at(failed))?;
+    let cloned = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let open = |path: &PathBuf| open_tree(CWD, path, cloned).map_err(Failure::at(failed));
+    paths.iter().map(open).collect()
 }

@@ -11,6 +11,7 @@ use sandcove_wire::boot::LIBEXEC;
 
 use super::file_systems::{self, QUIET, attach};
 use super::handover::{Failure, JailKind, Launch, NEW_ROOT};
+use super::masks;
 
 /// Maximum number of terminals of a sandbox.
 pub(crate) const TERMINALS: u64 = 256;
@@ -26,16 +27,27 @@ pub(super) struct Trees {
     devices: OwnedFd,
     system: OwnedFd,
     programs: OwnedFd,
+    /// Files that stand in for some of `/proc`.
+    stand_ins: Vec<OwnedFd>,
 }
 
 impl Trees {
     /// Takes the builder's descriptors from the end of those that came with `launch`; `None` when some are missing.
     pub(super) fn take(fds: &mut std::vec::IntoIter<OwnedFd>, launch: &Launch) -> Option<Self> {
+        let mut stand_ins: Vec<OwnedFd> = (0..masks::STAND_IN_COUNT).map_while(|_| fds.next_back()).collect();
+        stand_ins.reverse();
         let programs = fds.next_back()?;
         let (system, devices, root) = (fds.next_back()?, fds.next_back()?, fds.next_back()?);
         let mut volumes: Vec<OwnedFd> = launch.volumes.iter().map_while(|_| fds.next_back()).collect();
         volumes.reverse();
-        (volumes.len() == launch.volumes.len()).then_some(Self { volumes, root, devices, system, programs })
+        (volumes.len() == launch.volumes.len()).then_some(Self {
+            volumes,
+            root,
+            devices,
+            system,
+            programs,
+            stand_ins,
+        })
     }
 }
 
@@ -75,7 +87,7 @@ pub(super) fn enter(trees: Trees, launch: &Launch) -> Result<(), Failure> {
     unmount(OLD_ROOT, UnmountFlags::DETACH).map_err(Failure::at("detach the old root"))?;
     unlinkat(CWD, OLD_ROOT, AtFlags::REMOVEDIR)
         .map_err(Failure::at("remove the mount point of the old root"))?;
-    super::masks::apply()?;
+    masks::apply(&trees.stand_ins)?;
     volumes(&trees.volumes, launch)
 }
 

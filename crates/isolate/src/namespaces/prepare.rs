@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use sandcove_wire::boot::{Boot, LIBEXEC};
 use sandcove_wire::id::SandboxId;
 use tokio::io::Interest;
@@ -20,7 +21,7 @@ use super::unassigned::{POOLED_PREFIX, UnassignedSandbox, send};
 use super::warm::{WarmProcess, nonblocking_pair};
 use crate::jail::{BuildRequest, JailKind, Launch, VolumeMount};
 use crate::spawner::Launcher;
-use crate::{Blueprint, Error, Files, Mount, Result, SandboxSpec, sys};
+use crate::{Blueprint, Error, Files, Mount, Result, SandboxSpec, packet, sys};
 
 /// Timeout for an agent to become ready, beside the time that ready commands may take.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -133,9 +134,12 @@ async fn build(
         })
     };
     let (link, gateway) = (host.addresses.link(slot), host.addresses.gateway(slot));
+    let sockets = Sockets::create(host, &name, pid, warm.is_some());
     let (files, network) = tokio::join!(files, host.links.create(&link, pid, gateway));
     let files = files?;
     network?;
+    let Sockets { control, mut agent, guest, zygote } = sockets.await?;
+    let (zygote, served) = zygote.unzip();
     let cloned = started.elapsed();
 
     let mut boot = Boot { zygote: warm.is_some(), warm_up: pooled, ..blueprint.boot.clone() };
@@ -143,15 +147,15 @@ async fn build(
         // The firewall forwards DNS queries from the gateway to the resolver.
         boot.nameservers = vec![host.addresses.gateway(slot).into()];
     }
-    let (zygote, served) = match warm.is_some() {
-        true => nonblocking_pair().map(|(zygote, served)| (Some(zygote), Some(served)))?,
-        false => (None, None),
-    };
-    launch(host, purpose, slot, &launcher, &files, zygote).await?;
+    let SandboxFiles { log, upper } = files;
+    {
+        let mut fds = vec![log.as_fd(), control.as_fd(), guest.as_fd()];
+        fds.extend(zygote.as_ref().map(AsFd::as_fd));
+        launcher.launch(&launch(host, purpose, slot, upper), &fds).await?;
+    }
     let launched = started.elapsed();
-    // The agent has its ends: with ours open too, the socket would not end with the agent.
-    let SandboxFiles { mut agent, log, control, guest, upper: _ } = files;
-    drop((control, guest));
+    // The agent has its ends: with ours open too, the sockets would not end with the agent.
+    drop((control, guest, zygote));
     let entered = async {
         if let (Some(warm), Some(served)) = (&warm, served) {
             enter(host, warm, slot, pid, served).await;
@@ -191,19 +195,12 @@ async fn wait_for_end(pid: u32) {
     }
 }
 
-async fn launch(
-    host: &Host,
-    purpose: Purpose<'_>,
-    slot: u32,
-    launcher: &Launcher,
-    files: &SandboxFiles,
-    zygote: Option<OwnedFd>,
-) -> Result<()> {
+fn launch(host: &Host, purpose: Purpose<'_>, slot: u32, upper: PathBuf) -> Launch {
     let blueprint = purpose.blueprint();
-    let launch = Launch {
+    Launch {
         hostname: blueprint.boot.hostname.clone(),
         layers: blueprint.layers.clone(),
-        upper: files.upper.clone(),
+        upper,
         volumes: purpose.mounts().iter().filter_map(|mount| volume(host, mount)).collect(),
         address: Some((host.addresses.guest(slot), host.addresses.gateway(slot))),
         tmpfs_mib: (blueprint.limits.memory_mib / 2).max(16),
@@ -211,10 +208,7 @@ async fn launch(
         command: vec![format!("{LIBEXEC}/sandcove-agent")],
         env: BTreeMap::new(),
         directory: None,
-    };
-    let mut fds = vec![files.log.as_fd(), files.control.as_fd(), files.guest.as_fd()];
-    fds.extend(zygote.as_ref().map(AsFd::as_fd));
-    launcher.launch(&launch, &fds).await
+    }
 }
 
 /// Mount of a volume; `None` for a volume that was deleted while its sandbox had no processes.
@@ -223,12 +217,9 @@ fn volume(host: &Host, mount: &Mount) -> Option<VolumeMount> {
     source.exists().then(|| VolumeMount { source, target: mount.path.clone() })
 }
 
-/// Directories, sockets and log of a sandbox that is being created.
+/// Directories and log of a sandbox that is being created.
 struct SandboxFiles {
     upper: PathBuf,
-    control: OwnedFd,
-    agent: UnixStream,
-    guest: OwnedFd,
     log: File,
 }
 
@@ -249,17 +240,42 @@ impl SandboxFiles {
         };
         let run_dir = host.run_dir(name);
         std::fs::create_dir(&run_dir).map_err(at("create", &run_dir))?;
-        let socket = run_dir.join("control.sock");
-        let control = UnixListener::bind(&socket).map_err(at("bind", &socket))?;
         let log = super::log::create().map_err(|source| kernel("create a log", source))?;
-        // A socket and not a file: the messages hold secrets, which must not be on disk.
-        let pair = || {
-            let (ours, theirs) = StdUnixStream::pair()?;
-            ours.set_nonblocking(true)?;
-            Ok((UnixStream::from_std(ours)?, theirs))
+        Ok(Self { upper, log })
+    }
+}
+
+/// The sockets that a sandbox is handed. They belong to its network namespace: those of another could not be stored on disk with it.
+struct Sockets {
+    control: OwnedFd,
+    agent: UnixStream,
+    guest: OwnedFd,
+    /// Both ends of the socket to a warm interpreter.
+    zygote: Option<(OwnedFd, OwnedFd)>,
+}
+
+impl Sockets {
+    async fn create(host: &Host, name: &SandboxId, pid: u32, with_zygote: bool) -> Result<Self> {
+        let path = format!("/proc/{pid}/ns/net");
+        let namespace = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| at("open", Path::new(&path))(error.into()))?;
+        let socket = host.run_dir(name).join("control.sock");
+        let create = move || {
+            let control: OwnedFd = UnixListener::bind(socket)?.into();
+            // A socket and not a file: the messages hold secrets, which must not be on disk.
+            let boot = StdUnixStream::pair()?;
+            let zygote = with_zygote.then(packet::pair).transpose()?;
+            if let Some((taken, _)) = &zygote {
+                rustix::io::ioctl_fionbio(taken, true)?;
+            }
+            Ok((control, boot, zygote))
         };
-        let (agent, guest) = pair().map_err(|source| kernel("make a socket pair", source))?;
-        Ok(Self { upper, control: control.into(), agent, guest: guest.into(), log })
+        let created = host.dialer.create(&namespace, create).await;
+        let (control, (agent, guest), zygote) =
+            created.map_err(|source| kernel("create the sockets of a sandbox", source))?;
+        let agent = agent.set_nonblocking(true).and_then(|()| UnixStream::from_std(agent));
+        let agent = agent.map_err(|source| kernel("create the sockets of a sandbox", source))?;
+        Ok(Self { control, agent, guest: guest.into(), zygote })
     }
 }
 

@@ -1,6 +1,6 @@
-//! TCP connections to services inside sandboxes, at any address they are bound to. A thread of its own enters the sandbox's
-//! network namespace to create the socket. The socket then belongs to that namespace and connects to the sandbox's loopback
-//! without crossing an interface or the firewall of the host.
+//! Sockets of sandboxes that the server creates. A thread of its own enters the sandbox's network namespace to create one, which
+//! then belongs to that namespace: a TCP socket connects to services at any address of the sandbox's loopback without crossing an
+//! interface or the firewall of the host, and a unix socket is stored on disk with the sandbox.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream as StdTcpStream};
@@ -13,11 +13,10 @@ use tokio::sync::oneshot;
 
 use crate::sys;
 
-/// Request for a socket in a network namespace.
+/// Work in a network namespace; it gets the outcome of entering the namespace.
 struct Job {
     namespace: OwnedFd,
-    v6: bool,
-    answer: oneshot::Sender<io::Result<OwnedFd>>,
+    work: Box<dyn FnOnce(io::Result<()>) + Send>,
 }
 
 /// Handle of the thread that creates sockets inside sandboxes.
@@ -32,8 +31,7 @@ impl Dialer {
             for job in queue {
                 let entered =
                     move_into_link_name_space(job.namespace.as_fd(), Some(LinkNameSpaceType::Network));
-                let socket = entered.map_err(io::Error::from).and_then(|()| sys::tcp_socket(job.v6));
-                let _ = job.answer.send(socket);
+                (job.work)(entered.map_err(io::Error::from));
             }
         })?;
         Ok(Self { jobs })
@@ -51,11 +49,24 @@ impl Dialer {
         }
     }
 
-    async fn connect_to(&self, namespace: &OwnedFd, address: SocketAddr) -> io::Result<TcpStream> {
-        let (answer, socket) = oneshot::channel();
-        let job = Job { namespace: namespace.try_clone()?, v6: address.is_ipv6(), answer };
+    /// Creates sockets inside `namespace`: runs `create` there, which must not block.
+    pub(crate) async fn create<T: Send + 'static>(
+        &self,
+        namespace: &OwnedFd,
+        create: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let (answer, created) = oneshot::channel();
+        let work = move |entered: io::Result<()>| {
+            let _ = answer.send(entered.and_then(|()| create()));
+        };
+        let job = Job { namespace: namespace.try_clone()?, work: Box::new(work) };
         self.jobs.send(job).map_err(|_| io::ErrorKind::BrokenPipe)?;
-        let socket = socket.await.map_err(|_| io::ErrorKind::BrokenPipe)??;
+        created.await.map_err(|_| io::ErrorKind::BrokenPipe)?
+    }
+
+    async fn connect_to(&self, namespace: &OwnedFd, address: SocketAddr) -> io::Result<TcpStream> {
+        let v6 = address.is_ipv6();
+        let socket = self.create(namespace, move || sys::tcp_socket(v6)).await?;
         let stream = TcpSocket::from_std_stream(StdTcpStream::from(socket)).connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
