@@ -336,3 +336,21 @@ def test_nobody_inside_has_rights_over_the_network(server, sandbox):
     code = "import socket; socket.create_server(('127.0.0.1', 81)); socket.socket(2, 2, 1)"
     sandbox.commands.run(f'python3 -c "{code}"', user="user")
     sandbox.commands.run(f'python3 -c "{code}"', user="root")
+
+
+def test_nobody_inside_gets_the_control_socket(server):
+    request = b"POST /init HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+    attack = python(f"""
+import socket
+control = socket.socket(socket.AF_UNIX)
+control.connect("\\0sandcove-control")
+try:
+    control.sendall({request!r})
+    print("answer:", control.recv(99))
+except OSError as error:
+    print("closed:", error)
+""")
+    with Sandbox.create() as sandbox:
+        for user in ("user", "root"):
+            answer = sandbox.commands.run(attack, user=user, timeout=600).stdout
+            assert answer == "answer: b''\n" or answer.startswith("closed:"), answer

@@ -12,6 +12,9 @@ use crate::secret::Secret;
 
 /// Descriptor of the listening unix socket for the host's own requests (control channel).
 pub const CONTROL_FD: i32 = 3;
+/// Abstract name of that socket, in the sandbox's network namespace. Everybody inside can connect to it, so the agent serves only
+/// processes that are not in its PID namespace. A file of the host's could not be stored on disk with the sandbox.
+pub const CONTROL_NAME: &str = "sandcove-control";
 /// Descriptor of the stream socket for the boot. The host writes a line with a [`Boot`] message as JSON; the agent answers with
 /// one byte, [`READY`], once its ports accept connections. Some time later the host writes a line with an [`Assignment`], which
 /// is answered with [`READY`] too, and then both sides close. A host that closes earlier does not want the sandbox.

@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tower::ServiceExt;
 
 use super::pipeline::{Entrance, Pipeline};
@@ -53,15 +53,24 @@ pub async fn serve_tcp(listener: TcpListener, pipeline: Arc<Pipeline>) {
     accept_tcp(listener, respond(pipeline, Entrance::Public)).await;
 }
 
-/// Serves the control socket.
+/// Serves the control socket: processes outside of the sandbox, and nobody inside.
 pub async fn serve_unix(listener: UnixListener, pipeline: Arc<Pipeline>) {
     let respond = respond(pipeline, Entrance::Control);
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(connection(stream, Arc::clone(&respond)))),
+            Ok((stream, _)) if is_from_outside(&stream) => {
+                drop(tokio::spawn(connection(stream, Arc::clone(&respond))));
+            }
+            Ok(_) => tracing::debug!("a process of the sandbox was refused the control socket"),
             Err(error) => pause(&error).await,
         }
     }
+}
+
+/// Whether the process that has connected is in no PID namespace that this process sees: such a process has the number 0. The kernel
+/// has noted it at the connection, so nobody inside can pretend.
+fn is_from_outside(stream: &UnixStream) -> bool {
+    stream.peer_cred().is_ok_and(|peer| peer.pid() == Some(0))
 }
 
 pub(super) async fn accept_tcp(listener: TcpListener, respond: Respond) {

@@ -88,7 +88,7 @@ impl Files {
 }
 
 impl Host {
-    /// Directory of the sandbox's record and control socket.
+    /// Directory of the sandbox's record.
     pub(super) fn run_dir(&self, id: &SandboxId) -> PathBuf {
         self.config.data_dir.join("run").join(id.as_str())
     }

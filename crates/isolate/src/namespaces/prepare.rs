@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream as StdUnixStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
-use sandcove_wire::boot::{Boot, LIBEXEC};
+use sandcove_wire::boot::{Boot, CONTROL_NAME, LIBEXEC};
 use sandcove_wire::id::SandboxId;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -134,7 +135,7 @@ async fn build(
         })
     };
     let (link, gateway) = (host.addresses.link(slot), host.addresses.gateway(slot));
-    let sockets = Sockets::create(host, &name, pid, warm.is_some());
+    let sockets = Sockets::create(host, pid, warm.is_some());
     let (files, network) = tokio::join!(files, host.links.create(&link, pid, gateway));
     let files = files?;
     network?;
@@ -255,13 +256,13 @@ struct Sockets {
 }
 
 impl Sockets {
-    async fn create(host: &Host, name: &SandboxId, pid: u32, with_zygote: bool) -> Result<Self> {
+    async fn create(host: &Host, pid: u32, with_zygote: bool) -> Result<Self> {
         let path = format!("/proc/{pid}/ns/net");
         let namespace = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| at("open", Path::new(&path))(error.into()))?;
-        let socket = host.run_dir(name).join("control.sock");
         let create = move || {
-            let control: OwnedFd = UnixListener::bind(socket)?.into();
+            let control = SocketAddr::from_abstract_name(CONTROL_NAME)?;
+            let control: OwnedFd = UnixListener::bind_addr(&control)?.into();
             // A socket and not a file: the messages hold secrets, which must not be on disk.
             let boot = StdUnixStream::pair()?;
             let zygote = with_zygote.then(packet::pair).transpose()?;
