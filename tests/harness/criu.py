@@ -73,11 +73,12 @@ def dump(data_dir: Path, sandbox_id: str, layers: list[str], images: Path) -> Ch
             built += ["--external", f"mnt[{path}]:{key(path)}"]
     group = frozen_group(pid)
     refuse_stopped(group)
+    refuse_watches(group, next(mount[2] for mount in mounts if mount[4] == "/"))
     foreign = foreign_files(group, {int(mount[0]) for mount in mounts})
     command = [
         # The network namespace belongs to the user namespace above the sandbox's, which CRIU does not store.
         "nsenter", f"--net=/proc/{pid}/ns/net", PROGRAM, "dump", "--tree", str(pid), "--images-dir", str(images), "-o", "log",
-        *OPTIONS, "--leave-running", "--freeze-cgroup", str(group), "--network-lock", "skip", "--ghost-limit", "1G", "--force-irmap",
+        *OPTIONS, "--leave-running", "--freeze-cgroup", str(group), "--network-lock", "skip", "--ghost-limit", "1G",
         *built, *(f"--external={name}" for name in foreign),
     ]
     run(command, images / "log")
@@ -144,10 +145,21 @@ def refuse_stopped(group: Path) -> None:
     never end. With version 2 a frozen process can be attached to."""
     if (group / "freezer.state").exists():
         for process in (group / "cgroup.procs").read_text().split():
-            # A frozen process is in uninterruptible sleep; one that was stopped before stays in the state of stopped ones.
-            state = re.search(r"^State:\s+(\w)", Path(f"/proc/{process}/status").read_text(), re.M)[1]
-            if state in "Tt":
-                raise Refused(f"process {process} is stopped")
+            for thread in os.listdir(f"/proc/{process}/task"):
+                # Its state is that of all frozen ones; where it waits is not.
+                waits_in = Path(f"/proc/{process}/task/{thread}/wchan").read_text()
+                if waits_in in ("do_signal_stop", "ptrace_stop"):
+                    raise Refused(f"process {process} is stopped")
+
+
+def refuse_watches(group: Path, root: str) -> None:
+    """The files of an overlay have no handles that can be opened, so CRIU looks for a watched file by the number of its inode, which
+    overlays have more than once: the copy would watch another."""
+    major, minor = map(int, root.split(":"))
+    for process in (group / "cgroup.procs").read_text().split():
+        for descriptor in Path(f"/proc/{process}/fdinfo").iterdir():
+            if f" sdev:{major << 20 | minor:x} " in "".join(re.findall(r"^inotify .*", descriptor.read_text(), re.M)):
+                raise Refused(f"process {process} watches files with inotify")
 
 
 def foreign_files(group: Path, own: set[int]) -> dict[str, str]:

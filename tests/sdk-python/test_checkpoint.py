@@ -221,6 +221,11 @@ GO_ON = {
         def step(count):
             assert open(f"/proc/{dead.pid}/stat").read().split()[2] == "Z"
     """,
+    "a directory that was deleted": """
+        os.mkdir("/home/user/gone"), os.chdir("/home/user/gone"), os.rmdir("/home/user/gone")
+        def step(count):
+            assert os.readlink("/proc/self/cwd") == "/home/user/gone (deleted)"
+    """,
     "a daemon in a session of its own": """
         if os.fork():
             os._exit(0)
@@ -231,20 +236,13 @@ GO_ON = {
         def step(count):
             assert os.getsid(0) == session
     """,
-    "inotify": """
-        os.mkdir("/home/user/watched")
-        watch = libc.inotify_init()
-        assert libc.inotify_add_watch(watch, b"/home/user/watched", 0x100) == 1
-        def step(count):
-            open(f"/home/user/watched/{count}", "w").close()
-            assert b"%d" % count in os.read(watch, 4096)
-    """,
     "a netlink socket": """
         netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
         netlink.bind((0, 0))
         def step(count):
-            netlink.send(struct.pack("IHHII", 32, 18, 0x301, count, 0) + bytes(16))
-            assert netlink.recv(65536)
+            # RTM_GETLINK of the first interface: one answer.
+            netlink.send(struct.pack("IHHII", 32, 18, 1, count, 0) + struct.pack("BxHiII", 0, 0, 1, 0, 0))
+            assert struct.unpack_from("IHHI", netlink.recv(65536))[1::2] == (16, count)
     """,
     "a file of /proc": """
         file = open("/proc/meminfo")
@@ -268,7 +266,7 @@ REFUSED = {
         def step(count):
             pass
         """,
-        "stopped",
+        "is stopped",
     ),
     "a process that traces another": (
         """
@@ -280,15 +278,18 @@ REFUSED = {
         def step(count):
             assert os.path.exists(f"/proc/{child}")
         """,
-        "trace",
+        "is stopped",
     ),
-    "a directory that was deleted": (
+    "inotify": (
         """
-        os.mkdir("/home/user/gone"), os.chdir("/home/user/gone"), os.rmdir("/home/user/gone")
+        os.mkdir("/home/user/watched")
+        watch = libc.inotify_init()
+        assert libc.inotify_add_watch(watch, b"/home/user/watched", 0x100) == 1
         def step(count):
-            pass
+            open(f"/home/user/watched/{count}", "w").close()
+            assert b"%d" % count in os.read(watch, 4096)
         """,
-        "",
+        "watches files",
     ),
     "a POSIX message queue": (
         """
@@ -297,7 +298,7 @@ REFUSED = {
         def step(count):
             pass
         """,
-        "",
+        "mqueue|mount|/queue|queue",
     ),
 }
 
