@@ -145,10 +145,11 @@ def refuse_stopped(group: Path) -> None:
     never end. With version 2 a frozen process can be attached to."""
     if (group / "freezer.state").exists():
         for process in (group / "cgroup.procs").read_text().split():
-            for thread in os.listdir(f"/proc/{process}/task"):
-                # Its state is that of all frozen ones; where it waits is not.
-                waits_in = Path(f"/proc/{process}/task/{thread}/wchan").read_text()
-                if waits_in in ("do_signal_stop", "ptrace_stop"):
+            for thread in Path(f"/proc/{process}/task").iterdir():
+                # Its state is that of all frozen ones; where it waits is not. What an earlier dump has left in `ptrace_stop` has no tracer.
+                waits_in = (thread / "wchan").read_text()
+                traced = "TracerPid:\t0\n" not in (thread / "status").read_text()
+                if waits_in == "do_signal_stop" or traced:
                     raise Refused(f"process {process} is stopped")
 
 
