@@ -128,8 +128,8 @@ def run(command: list[str], log: Path, pass_fds: tuple[int, ...] = ()) -> None:
         return
     errors = re.findall(r"Error \(.*?\): (.*)", log.read_text(errors="replace") if log.exists() else done.stderr)
     # Its own limit of open files, which it says every time where root may not raise limits.
-    told = [error for error in errors if "RLIMIT_NOFILE" not in error]
-    raise Refused(told[0] if told else done.stderr or f"exit status {done.returncode}")
+    reasons = [error for error in errors if "RLIMIT_NOFILE" not in error]
+    raise Refused(reasons[0] if reasons else done.stderr or f"exit status {done.returncode}")
 
 
 def frozen_group(pid: int) -> Path:
@@ -141,7 +141,7 @@ def frozen_group(pid: int) -> Path:
 
 
 def refuse_stopped(group: Path) -> None:
-    """With control groups of version 1, who attaches to a process that was stopped and then frozen waits until it is thawed: CRIU would
+    """With control groups of version 1, a process that attaches to one that was stopped and then frozen waits until it is thawed: CRIU would
     never end. With version 2 a frozen process can be attached to."""
     if (group / "freezer.state").exists():
         for process in (group / "cgroup.procs").read_text().split():
