@@ -250,6 +250,14 @@ GO_ON = {
             file.seek(0)
             assert "MemTotal" in file.read()
     """,
+    "a Node server": """
+        import urllib.request
+        code = "let n = 0; require('http').createServer((_, a) => a.end(String(n++))).listen(5000, '127.0.0.1', () => console.log(1))"
+        node = subprocess.Popen(["node", "-e", code], stdout=subprocess.PIPE)
+        node.stdout.readline()
+        def step(count):
+            assert urllib.request.urlopen("http://127.0.0.1:5000").read() == b"%d" % count
+    """,
     "a huge file that is sparse": """
         file = open("/home/user/sparse", "w+b")
         file.truncate(1 << 40)
