@@ -142,15 +142,14 @@ def frozen_group(pid: int) -> Path:
 
 def refuse_stopped(group: Path) -> None:
     """With control groups of version 1, a process that attaches to one that was stopped and then frozen waits until it is thawed: CRIU would
-    never end. With version 2 a frozen process can be attached to."""
-    if (group / "freezer.state").exists():
-        for process in (group / "cgroup.procs").read_text().split():
-            for thread in Path(f"/proc/{process}/task").iterdir():
-                # Its state is that of all frozen ones; where it waits is not. What an earlier dump has left in `ptrace_stop` has no tracer.
-                waits_in = (thread / "wchan").read_text()
-                traced = "TracerPid:\t0\n" not in (thread / "status").read_text()
-                if waits_in == "do_signal_stop" or traced:
-                    raise Refused(f"process {process} is stopped")
+    never end. It may be possible with version 2, which was not tried."""
+    for process in (group / "cgroup.procs").read_text().split():
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            # Its state is that of all frozen ones; where it waits is not. What an earlier dump has left in `ptrace_stop` has no tracer.
+            waits_in = (thread / "wchan").read_text()
+            traced = "TracerPid:\t0\n" not in (thread / "status").read_text()
+            if waits_in == "do_signal_stop" or traced:
+                raise Refused(f"process {process} is stopped")
 
 
 def refuse_watches(group: Path, root: str) -> None:
