@@ -97,6 +97,9 @@ enum Command {
     /// evaluate prompts, models and the code they write, from a promptfooconfig.yaml
     #[command(args_override_self = true)]
     Eval(Box<commands::eval::EvalArgs>),
+    /// attack sandboxes, checks of code before it runs, and models that write code
+    #[command(args_override_self = true)]
+    Redteam(Box<commands::redteam::RedteamArgs>),
     /// open stored evaluations in a browser
     View(commands::view::ViewArgs),
     /// check whether this host can run sandboxes
@@ -129,7 +132,7 @@ fn main() -> ExitCode {
             let text = if is_terminal { text.ansi().to_string() } else { text.to_string() };
             output::write_error(text.as_bytes());
             // An evaluation's exit code 2 means that there was nothing to run.
-            let is_eval = std::env::args().nth(1).is_some_and(|verb| verb == "eval");
+            let is_eval = std::env::args().nth(1).is_some_and(|verb| verb == "eval" || verb == "redteam");
             if is_eval { ExitCode::FAILURE } else { ExitCode::from(2) }
         }
         Err(help) => {
@@ -189,8 +192,8 @@ async fn serve(settings: &Settings) -> Result<ExitCode> {
 
 async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
     let mut place = cli.place;
-    if let Command::Eval(_) = &cli.command {
-        // `eval` has an option of the same name, for suites.
+    if let Command::Eval(_) | Command::Redteam(_) = &cli.command {
+        // Both have an option of the same name, for suites.
         place.config = None;
     }
     let place = &place;
@@ -219,6 +222,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Keys(command) => commands::keys::keys(&place.path()?, command).await,
         Command::Bench(args) => bench::bench(&at()?, &args).await,
         Command::Eval(args) => commands::eval::eval(*args, &at()?).await,
+        Command::Redteam(args) => commands::redteam::redteam(*args, &at()?).await,
         Command::View(args) => commands::view::view(args).await,
         Command::Doctor { json } => doctor::doctor(&place.path()?, json).await,
         Command::Spawner { .. } | Command::Serve(_) => unreachable!("handled above"),

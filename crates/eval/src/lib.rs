@@ -13,6 +13,7 @@
 //! | [`run`] | running a suite: rows side by side, hooks, comparisons, sums |
 //! | [`config`] | a suite: configuration files, read, checked and merged |
 //! | [`assertion`], [`provider`] | the assertion types; the families of providers |
+//! | [`redteam`] | attacks on checks of code and on sandboxes |
 //! | [`code`] | assertions and providers that run code of models in sandboxes |
 //! | [`grading`] | the context of graders, and aggregating verdicts |
 //! | [`calling`], [`script`], [`sandboxes`], [`store`] | the provider trait and the cache of answers; code of the user; sandboxes for code of models; the database |
@@ -37,6 +38,7 @@ pub mod model;
 pub mod output;
 pub mod provider;
 pub mod reading;
+pub mod redteam;
 pub mod run;
 pub mod sandboxes;
 pub mod scaffold;

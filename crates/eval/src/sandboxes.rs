@@ -70,7 +70,7 @@ pub(crate) struct Environment {
 pub(crate) struct Taken {
     pub(crate) sandbox: Sandbox,
     client: Client,
-    _slot: OwnedSemaphorePermit,
+    _slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Sandboxes {
@@ -87,10 +87,28 @@ impl Sandboxes {
         self
     }
 
+    /// Checks that there is a server that answers and accepts the key; returns its URL.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn reach(&self) -> Result<String, SandboxError> {
+        let client = self.client()?;
+        client.ping().await.map_err(|error| match error.status() {
+            Some(401) => SandboxError::KeyRefused(client.url().to_string()),
+            _ => SandboxError::Refused(chain(&error)),
+        })?;
+        Ok(client.url().to_owned())
+    }
+
     /// Creates a sandbox, when fewer than the most are in use. It must be ended with [`Taken::end`].
     pub(crate) async fn take(&self, environment: &Environment) -> Result<Taken, SandboxError> {
         let slot = Arc::clone(&self.slots).acquire_owned().await;
         let slot = slot.map_err(|error| SandboxError::Client(error.to_string()))?;
+        Ok(Taken { _slot: Some(slot), ..self.take_beside(environment).await? })
+    }
+
+    /// Creates a sandbox for a row that has one already: it does not wait, so that rows never wait for each other.
+    pub(crate) async fn take_beside(&self, environment: &Environment) -> Result<Taken, SandboxError> {
         let client = self.client()?;
         let new = NewSandbox {
             template: environment.template.clone(),
@@ -102,20 +120,27 @@ impl Sandboxes {
             Some(401) => SandboxError::KeyRefused(client.url().to_string()),
             _ => SandboxError::Refused(chain(&error)),
         })?;
-        Ok(Taken { sandbox, client, _slot: slot })
+        Ok(Taken { sandbox, client, _slot: None })
     }
 
     fn client(&self) -> Result<Client, SandboxError> {
         if let Some(client) = self.client.get() {
             return Ok(client.clone());
         }
+        let (url, key) = self.address()?;
+        let client = Client::new(&url, &key).map_err(|error| SandboxError::Client(error.to_string()))?;
+        Ok(self.client.get_or_init(|| client).clone())
+    }
+
+    /// Returns the URL of the server, and the key for it.
+    pub(crate) fn address(&self) -> Result<(String, Secret), SandboxError> {
         let is_named = self.server.as_ref().is_ok_and(|server| server.is_named);
         let variable = |name: &str| match self.env.own().get(name) {
             _ if is_named => None,
             Some(Value::String(text)) => Some(text.clone()),
             _ => std::env::var(name).ok().filter(|text| !text.is_empty()),
         };
-        let (url, key) = match (variable("E2B_API_URL"), variable("E2B_API_KEY"), &self.server) {
+        Ok(match (variable("E2B_API_URL"), variable("E2B_API_KEY"), &self.server) {
             (Some(url), Some(key), _) => (url, Secret::new(key)),
             // The key of this machine's server is for that server only.
             (Some(url), None, Ok(server)) if url.trim_end_matches('/') == server.url => {
@@ -125,16 +150,30 @@ impl Sandboxes {
             (None, Some(key), Ok(server)) => (server.url.clone(), Secret::new(key)),
             (None, None, Ok(server)) => (server.url.clone(), server.key.clone()),
             (None, _, Err(reason)) => return Err(SandboxError::NoServer(reason.clone())),
-        };
-        let client = Client::new(&url, &key).map_err(|error| SandboxError::Client(error.to_string()))?;
-        Ok(self.client.get_or_init(|| client).clone())
+        })
     }
 }
 
 impl Taken {
     /// Ends the sandbox, whatever runs in it. One that cannot be ended now reaches its timeout.
     pub(crate) async fn end(self) {
-        let _ = self.client.kill(self.sandbox.id()).await;
+        let _ = self.finish().await;
+    }
+
+    /// Ends the sandbox.
+    ///
+    /// # Errors
+    /// When the server does not end it.
+    pub(crate) async fn finish(self) -> sandcove_client::Result<()> {
+        self.client.kill(self.sandbox.id()).await.map(drop)
+    }
+
+    /// Returns what the server says about the sandbox.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub(crate) async fn info(&self) -> sandcove_client::Result<Value> {
+        self.client.info(self.sandbox.id()).await
     }
 }
 

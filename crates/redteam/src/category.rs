@@ -75,7 +75,9 @@ struct Table {
 
 /// A damaged table leaves no categories, which a test notices.
 static CATEGORIES: LazyLock<Vec<Category>> = LazyLock::new(|| {
-    toml::from_str::<Table>(include_str!("../data/categories.toml")).map(|table| table.category).unwrap_or_default()
+    toml::from_str::<Table>(include_str!("../data/categories.toml"))
+        .map(|table| table.category)
+        .unwrap_or_default()
 });
 
 /// Returns all categories.

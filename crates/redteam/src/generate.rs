@@ -97,7 +97,9 @@ pub fn generate(
         let probes = match plugin::resolve(&plugin.id) {
             Plugin::Unknown => return Err(GenerateError::Plugin(plugin.id.clone())),
             Plugin::Unavailable(why) => {
-                generated.skipped.push(Skipped { what: format!("plugin {}", plugin.id), why: why.to_owned() });
+                generated
+                    .skipped
+                    .push(Skipped { what: format!("plugin {}", plugin.id), why: why.to_owned() });
                 continue;
             }
             Plugin::Intent => intents(plugin)?,
@@ -109,10 +111,16 @@ pub fn generate(
                 generated.skipped.push(Skipped { what: format!("probe {}", probe.id), why });
                 continue;
             }
-            for layer in probe.layers.iter().filter(|layer| section.layers.is_empty() || section.layers.contains(layer)) {
+            for layer in probe
+                .layers
+                .iter()
+                .filter(|layer| section.layers.is_empty() || section.layers.contains(layer))
+            {
                 let Some(labels) = targets.by_layer.get(layer).filter(|labels| !labels.is_empty()) else {
                     if let Some(why) = targets.missing.get(layer) {
-                        generated.skipped.push(Skipped { what: format!("{} probes", layer.name()), why: why.clone() });
+                        generated
+                            .skipped
+                            .push(Skipped { what: format!("{} probes", layer.name()), why: why.clone() });
                     }
                     continue;
                 };
@@ -126,7 +134,9 @@ pub fn generate(
                             continue;
                         }
                         let severity = plugin.severity.unwrap_or_else(|| probe.severity());
-                        generated.tests.push(test(&probe, *layer, &disguised, severity, inject_var, labels, targets));
+                        generated
+                            .tests
+                            .push(test(&probe, *layer, &disguised, severity, inject_var, labels, targets));
                     }
                 }
             }
@@ -237,7 +247,11 @@ fn test(
     let carried = match layer {
         Layer::Gate => {
             let is_right = probe.code.contains("def add(");
-            let code = if is_right { disguised.code.clone() } else { format!("{}{RIGHT}", disguised.code.trim_end()) };
+            let code = if is_right {
+                disguised.code.clone()
+            } else {
+                format!("{}{RIGHT}", disguised.code.trim_end())
+            };
             answer(disguised.wrapper, probe.language, code.trim_start())
         }
         Layer::Wall | Layer::Model => disguised.code.trim_start_matches('\n').to_owned(),
@@ -302,7 +316,13 @@ mod tests {
     fn the_default_suite_covers_all_categories_and_is_the_same_each_time() {
         let all = suite(json!({}));
         let of = |layer: &str| all.tests.iter().filter(|test| test["metadata"]["layer"] == layer).count();
-        assert!(of("wall") > 100 && of("gate") > 250 && of("model") > 20, "{} {} {}", of("wall"), of("gate"), of("model"));
+        assert!(
+            of("wall") > 100 && of("gate") > 250 && of("model") > 20,
+            "{} {} {}",
+            of("wall"),
+            of("gate"),
+            of("model")
+        );
         assert_eq!(suite(json!({})).tests, all.tests);
         assert_ne!(suite(json!({"seed": 2})).tests, all.tests);
         assert!(all.skipped.iter().any(|skipped| skipped.what == "probe fork-bomb"));
@@ -310,8 +330,10 @@ mod tests {
 
     #[test]
     fn tests_have_the_shape_of_promptfoo() {
-        let all = suite(json!({"plugins": ["sandbox:escape"], "numTests": 1, "strategies": ["code:exec-base64"]}));
-        let test = all.tests.iter().find(|test| test["metadata"]["strategyId"] == "code:exec-base64").unwrap();
+        let all =
+            suite(json!({"plugins": ["sandbox:escape"], "numTests": 1, "strategies": ["code:exec-base64"]}));
+        let test =
+            all.tests.iter().find(|test| test["metadata"]["strategyId"] == "code:exec-base64").unwrap();
         assert_eq!(test["assert"][0]["type"], "promptfoo:redteam:sandbox:escape");
         assert_eq!(test["assert"][0]["metric"], "SandboxEscape/ExecBase64");
         assert_eq!(test["metadata"]["severity"], "critical");
@@ -322,7 +344,9 @@ mod tests {
 
     #[test]
     fn what_needs_a_model_is_skipped_and_said() {
-        let all = suite(json!({"plugins": ["pii", "sandbox:time"], "strategies": ["basic", "jailbreak:composite"], "language": "de"}));
+        let all = suite(
+            json!({"plugins": ["pii", "sandbox:time"], "strategies": ["basic", "jailbreak:composite"], "language": "de"}),
+        );
         let said: Vec<&str> = all.skipped.iter().map(|skipped| skipped.what.as_str()).collect();
         assert_eq!(said, ["language de", "plugin pii", "strategy jailbreak:composite"]);
         assert!(!all.tests.is_empty());
@@ -330,7 +354,9 @@ mod tests {
 
     #[test]
     fn every_intent_is_one_test() {
-        let all = suite(json!({"plugins": [{"id": "intent", "config": {"intent": ["a", "b"]}}], "strategies": ["basic"]}));
+        let all = suite(
+            json!({"plugins": [{"id": "intent", "config": {"intent": ["a", "b"]}}], "strategies": ["basic"]}),
+        );
         assert_eq!(all.tests.len(), 2);
         let section = section::read(&json!({"plugins": ["intent"]})).unwrap();
         assert!(matches!(generate(&section, &[], &targets(), "q", false), Err(GenerateError::Intent)));
@@ -340,7 +366,11 @@ mod tests {
 
     #[test]
     fn nothing_generated_looks_like_a_template() {
-        for test in suite(json!({"strategies": ["basic", {"id": "code", "config": {"n": 99}}, "answer", "sandbox-bypass"]})).tests {
+        for test in suite(
+            json!({"strategies": ["basic", {"id": "code", "config": {"n": 99}}, "answer", "sandbox-bypass"]}),
+        )
+        .tests
+        {
             let code = test["vars"]["code"].as_str().unwrap();
             assert!(!["{{", "{%", "{#"].iter().any(|mark| code.contains(mark)), "{}", test["description"]);
         }

@@ -155,7 +155,8 @@ struct File {
 /// # Errors
 /// When it is malformed, or a probe in it is.
 pub fn read(text: &str) -> Result<Vec<Probe>, ProbeError> {
-    let File { probe: probes } = toml::from_str(text).map_err(|error| ProbeError::Malformed(error.to_string()))?;
+    let File { probe: probes } =
+        toml::from_str(text).map_err(|error| ProbeError::Malformed(error.to_string()))?;
     let mut seen = HashSet::new();
     for probe in &probes {
         if category::find(&probe.category).is_none() {

@@ -59,9 +59,30 @@ pub struct SectionError {
 
 /// Keys that are read, and keys of promptfoo's that have no effect offline but are common.
 const KNOWN: &[&str] = &[
-    "purpose", "injectVar", "plugins", "strategies", "numTests", "language", "provider", "layers", "probes", "seed", "failOn", "entities",
-    "frameworks", "contexts", "testGenerationInstructions", "graderExamples", "maxCharsPerMessage", "maxConcurrency", "delay", "tracing",
-    "excludeTargetOutputFromAgenticAttackGeneration", "targets", "sharing", "metadata",
+    "purpose",
+    "injectVar",
+    "plugins",
+    "strategies",
+    "numTests",
+    "language",
+    "provider",
+    "layers",
+    "probes",
+    "seed",
+    "failOn",
+    "entities",
+    "frameworks",
+    "contexts",
+    "testGenerationInstructions",
+    "graderExamples",
+    "maxCharsPerMessage",
+    "maxConcurrency",
+    "delay",
+    "tracing",
+    "excludeTargetOutputFromAgenticAttackGeneration",
+    "targets",
+    "sharing",
+    "metadata",
 ];
 
 /// Reads a section.
@@ -108,11 +129,21 @@ pub fn read(section: &Value) -> Result<Section, SectionError> {
         seed: number("seed")?.unwrap_or(1),
         fail_on: match text("failOn")? {
             None => None,
-            Some(name) => Some(severity(&name).ok_or_else(|| wrong("failOn", "critical, high, medium, low or informational"))?),
+            Some(name) => Some(
+                severity(&name)
+                    .ok_or_else(|| wrong("failOn", "critical, high, medium, low or informational"))?,
+            ),
         },
         has_provider: given("provider").is_some(),
-        languages: texts("language")?.into_iter().filter(|name| !matches!(name.to_lowercase().as_str(), "en" | "english")).collect(),
-        unknown: map.keys().filter(|key| !KNOWN.contains(&key.as_str()) && !key.starts_with("x-")).cloned().collect(),
+        languages: texts("language")?
+            .into_iter()
+            .filter(|name| !matches!(name.to_lowercase().as_str(), "en" | "english"))
+            .collect(),
+        unknown: map
+            .keys()
+            .filter(|key| !KNOWN.contains(&key.as_str()) && !key.starts_with("x-"))
+            .cloned()
+            .collect(),
     })
 }
 
@@ -155,7 +186,10 @@ mod tests {
         assert_eq!(section.plugins[1].severity, Some(Severity::Low));
         assert_eq!(section.strategies[1].config["steps"], json!(["base64"]));
         assert_eq!((section.tests, section.inject_var.as_deref()), (Some(3), Some("code")));
-        assert_eq!((section.languages, section.unknown), (vec!["German".to_owned()], vec!["mystery".to_owned()]));
+        assert_eq!(
+            (section.languages, section.unknown),
+            (vec!["German".to_owned()], vec!["mystery".to_owned()])
+        );
     }
 
     #[test]

@@ -29,13 +29,33 @@ pub enum Strategy {
 
 /// Encodings of texts.
 pub const TEXTS: &[&str] = &[
-    "base64", "hex", "rot13", "leetspeak", "homoglyph", "morse", "piglatin", "camelcase", "emoji", "jailbreak-templates",
+    "base64",
+    "hex",
+    "rot13",
+    "leetspeak",
+    "homoglyph",
+    "morse",
+    "piglatin",
+    "camelcase",
+    "emoji",
+    "jailbreak-templates",
 ];
 
 /// Strategies of promptfoo that a model or a service writes.
 const MODELS: &[&str] = &[
-    "jailbreak", "multilingual", "math-prompt", "citation", "gcg", "best-of-n", "crescendo", "goat", "mischievous-user", "custom",
-    "authoritative-markup-injection", "indirect-web-pwn", "composite-jailbreaks",
+    "jailbreak",
+    "multilingual",
+    "math-prompt",
+    "citation",
+    "gcg",
+    "best-of-n",
+    "crescendo",
+    "goat",
+    "mischievous-user",
+    "custom",
+    "authoritative-markup-injection",
+    "indirect-web-pwn",
+    "composite-jailbreaks",
 ];
 
 /// Strategies of promptfoo that make pictures and sounds.
@@ -47,7 +67,10 @@ pub const DEFAULT: &[&str] = &["basic", "code", "jailbreak-templates"];
 /// Returns what an id stands for; `steps` are those of `layer`.
 pub fn resolve(id: &str, steps: &[String]) -> Strategy {
     if let Some(name) = id.strip_prefix("code:") {
-        return mutate::names().into_iter().find(|known| *known == name).map_or(Strategy::Unknown, |name| Strategy::Code(Some(name)));
+        return mutate::names()
+            .into_iter()
+            .find(|known| *known == name)
+            .map_or(Strategy::Unknown, |name| Strategy::Code(Some(name)));
     }
     if let Some(name) = id.strip_prefix("answer:") {
         let known = mutate::WRAPPERS.iter().find(|known| **known == name);
@@ -65,7 +88,9 @@ pub fn resolve(id: &str, steps: &[String]) -> Strategy {
             Strategy::Stacked(steps.to_vec())
         }
         "layer" => Strategy::Unavailable("its steps are no encodings: `config.steps: [base64, rot13]`"),
-        "retry" => Strategy::Unavailable("nothing is kept of earlier runs but their results; `--filter-failing` runs those again"),
+        "retry" => Strategy::Unavailable(
+            "nothing is kept of earlier runs but their results; `--filter-failing` runs those again",
+        ),
         _ if MEDIA.contains(&id) => Strategy::Unavailable("pictures and sounds are not made"),
         _ => match TEXTS.iter().find(|known| **known == id) {
             Some(known) => Strategy::Texts(vec![known]),
@@ -89,7 +114,13 @@ pub struct Disguised {
 }
 
 /// Returns the disguises that a strategy makes of a probe at a layer. `most` bounds the mutators chosen by `seed`.
-pub fn disguises(strategy: &Strategy, probe: &Probe, layer: Layer, seed: u64, most: Option<usize>) -> Vec<Disguised> {
+pub fn disguises(
+    strategy: &Strategy,
+    probe: &Probe,
+    layer: Layer,
+    seed: u64,
+    most: Option<usize>,
+) -> Vec<Disguised> {
     let plain = |strategy: String, code: String| Disguised { strategy, code, wrapper: mutate::FENCE };
     let mutated = |names: Vec<&'static str>| -> Vec<Disguised> {
         let made = names.into_iter().filter_map(|name| {
@@ -114,11 +145,14 @@ pub fn disguises(strategy: &Strategy, probe: &Probe, layer: Layer, seed: u64, mo
             made.collect()
         }
         Strategy::Texts(names) if layer == Layer::Model => {
-            let made = names.iter().filter_map(|name| Some(plain((*name).to_owned(), text::encode(name, &probe.code)?)));
+            let made = names
+                .iter()
+                .filter_map(|name| Some(plain((*name).to_owned(), text::encode(name, &probe.code)?)));
             made.collect()
         }
         Strategy::Stacked(steps) if layer == Layer::Model => {
-            let code = steps.iter().fold(probe.code.clone(), |code, step| text::encode(step, &code).unwrap_or(code));
+            let code =
+                steps.iter().fold(probe.code.clone(), |code, step| text::encode(step, &code).unwrap_or(code));
             vec![plain(format!("layer({})", steps.join("→")), code)]
         }
         _ => Vec::new(),
@@ -148,7 +182,12 @@ pub fn suffix(strategy: &str) -> String {
 pub fn complexity(strategy: &str) -> &'static str {
     match strategy {
         "homoglyph" => "medium",
-        _ if strategy.starts_with("layer") || strategy.starts_with("code:") || strategy.starts_with("answer:") => "medium",
+        _ if strategy.starts_with("layer")
+            || strategy.starts_with("code:")
+            || strategy.starts_with("answer:") =>
+        {
+            "medium"
+        }
         _ => "low",
     }
 }

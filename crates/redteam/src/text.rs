@@ -57,16 +57,60 @@ fn look_alike(c: char) -> char {
 
 fn morse(text: &str) -> String {
     const CODES: [(char, &str); 48] = [
-        ('a', ".-"), ('b', "-..."), ('c', "-.-."), ('d', "-.."), ('e', "."), ('f', "..-."), ('g', "--."), ('h', "...."),
-        ('i', ".."), ('j', ".---"), ('k', "-.-"), ('l', ".-.."), ('m', "--"), ('n', "-."), ('o', "---"), ('p', ".--."),
-        ('q', "--.-"), ('r', ".-."), ('s', "..."), ('t', "-"), ('u', "..-"), ('v', "...-"), ('w', ".--"), ('x', "-..-"),
-        ('y', "-.--"), ('z', "--.."), ('0', "-----"), ('1', ".----"), ('2', "..---"), ('3', "...--"), ('4', "....-"),
-        ('5', "....."), ('6', "-...."), ('7', "--..."), ('8', "---.."), ('9', "----."), ('.', ".-.-.-"), (',', "--..--"),
-        ('?', "..--.."), ('\'', ".----."), ('!', "-.-.--"), ('/', "-..-."), ('(', "-.--."), (')', "-.--.-"), ('&', ".-..."),
-        (':', "---..."), (';', "-.-.-."), (' ', "/"),
+        ('a', ".-"),
+        ('b', "-..."),
+        ('c', "-.-."),
+        ('d', "-.."),
+        ('e', "."),
+        ('f', "..-."),
+        ('g', "--."),
+        ('h', "...."),
+        ('i', ".."),
+        ('j', ".---"),
+        ('k', "-.-"),
+        ('l', ".-.."),
+        ('m', "--"),
+        ('n', "-."),
+        ('o', "---"),
+        ('p', ".--."),
+        ('q', "--.-"),
+        ('r', ".-."),
+        ('s', "..."),
+        ('t', "-"),
+        ('u', "..-"),
+        ('v', "...-"),
+        ('w', ".--"),
+        ('x', "-..-"),
+        ('y', "-.--"),
+        ('z', "--.."),
+        ('0', "-----"),
+        ('1', ".----"),
+        ('2', "..---"),
+        ('3', "...--"),
+        ('4', "....-"),
+        ('5', "....."),
+        ('6', "-...."),
+        ('7', "--..."),
+        ('8', "---.."),
+        ('9', "----."),
+        ('.', ".-.-.-"),
+        (',', "--..--"),
+        ('?', "..--.."),
+        ('\'', ".----."),
+        ('!', "-.-.--"),
+        ('/', "-..-."),
+        ('(', "-.--."),
+        (')', "-.--.-"),
+        ('&', ".-..."),
+        (':', "---..."),
+        (';', "-.-.-."),
+        (' ', "/"),
     ];
     let code = |c: char| {
-        CODES.iter().find(|(known, _)| *known == c).map_or_else(|| c.to_string(), |(_, code)| (*code).to_owned())
+        CODES
+            .iter()
+            .find(|(known, _)| *known == c)
+            .map_or_else(|| c.to_string(), |(_, code)| (*code).to_owned())
     };
     text.to_lowercase().chars().map(code).collect::<Vec<_>>().join(" ")
 }
@@ -98,7 +142,8 @@ fn camel_case(text: &str) -> String {
     let words = text.split_whitespace().enumerate().map(|(at, word)| {
         let mut letters = word.chars();
         let Some(first) = letters.next() else { return String::new() };
-        let first: String = if at == 0 { first.to_lowercase().collect() } else { first.to_uppercase().collect() };
+        let first: String =
+            if at == 0 { first.to_lowercase().collect() } else { first.to_uppercase().collect() };
         first + letters.as_str()
     });
     words.collect()
@@ -106,7 +151,9 @@ fn camel_case(text: &str) -> String {
 
 /// Hides bytes as variation selectors behind a face.
 fn hidden_in_emoji(text: &str) -> String {
-    let selector = |byte: u8| char::from_u32(if byte < 16 { 0xFE00 + u32::from(byte) } else { 0xE0100 + u32::from(byte) - 16 });
+    let selector = |byte: u8| {
+        char::from_u32(if byte < 16 { 0xFE00 + u32::from(byte) } else { 0xE0100 + u32::from(byte) - 16 })
+    };
     std::iter::once('😊').chain(text.bytes().filter_map(selector)).collect()
 }
 

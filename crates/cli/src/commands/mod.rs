@@ -12,6 +12,7 @@ pub mod list;
 pub mod observe;
 pub mod purge;
 pub mod reach;
+pub mod redteam;
 pub mod run;
 pub mod sandbox;
 pub mod serve;

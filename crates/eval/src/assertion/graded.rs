@@ -46,7 +46,7 @@ Answer with one JSON object on one line and nothing else: {\"score\": number fro
 /// The best score that is asked for in `g-eval`.
 const BEST: f64 = 10.0;
 
-fn rubric<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
+pub(super) fn rubric<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     async move {
         let own = [("output", json!(cx.output_text)), ("rubric", cx.value.cloned().unwrap_or_default())];
         let mut judge = Judge::new(cx);

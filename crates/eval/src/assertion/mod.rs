@@ -1,5 +1,6 @@
 //! Assertion types. Each is a [`Grader`](crate::grading::Grader) in a table; the [`registry`] is all tables together.
 
+pub mod attack;
 mod conversation;
 mod error;
 mod graded;

@@ -1,8 +1,8 @@
 //! The assertion types.
 
 use super::{
-    conversation, graded, html, labels, measure, overlap, refusal, retrieval, script, similarity, skill, sql,
-    structured, text, tools, webhook, xml,
+    attack, conversation, graded, html, labels, measure, overlap, refusal, retrieval, script, similarity,
+    skill, sql, structured, text, tools, webhook, xml,
 };
 use crate::grading::Grader;
 
@@ -42,7 +42,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
         "have the provider return what it did in `metadata`, and check that with `javascript` or `python`",
     ),
     ("trajectory:", "check the calls with `tool-call-f1`, or with `javascript` or `python`"),
-    ("promptfoo:redteam:", "write the policy as an `llm-rubric`; red teams are not run"),
 ];
 
 /// Types that need a value.
@@ -78,6 +77,9 @@ const VALUED: &[&str] = &[
 
 /// Returns the grader of a type, without `not-`.
 pub fn grader(kind: &str) -> Option<Grader> {
+    if kind.starts_with(attack::PREFIX) {
+        return Some(attack::GRADER);
+    }
     TABLES.iter().flat_map(|table| table.iter()).find(|(name, _)| *name == kind).map(|(_, grader)| *grader)
 }
 

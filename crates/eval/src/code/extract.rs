@@ -49,7 +49,7 @@ pub(super) fn extract(
 }
 
 /// The text of every fence.
-pub(super) fn fenced_blocks(answer: &str) -> Vec<String> {
+pub(crate) fn fenced_blocks(answer: &str) -> Vec<String> {
     fences(answer).into_iter().map(|block| block.code).collect()
 }
 

@@ -22,12 +22,13 @@ mod provider;
 mod python;
 mod repair;
 mod repository;
-mod run;
+pub(crate) mod run;
 mod settings;
 mod syntax;
 mod test_file;
 mod workspace;
 
+pub(crate) use extract::fenced_blocks;
 pub use provider::SandboxProvider;
 pub use repair::RepairProvider;
 

@@ -1,5 +1,6 @@
 //! One piece of code in a sandbox, with limits that hold whatever it does.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use sandcove_client::{Command, CommandEvent, Sandbox, traceback};
@@ -14,17 +15,17 @@ const SHOWN: usize = 8 * 1024;
 
 /// The limits of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limits {
-    pub(super) time: Duration,
+pub(crate) struct Limits {
+    pub(crate) time: Duration,
     /// MiB on top of what the interpreter has at the start.
-    pub(super) memory: u64,
+    pub(crate) memory: u64,
     /// Bytes on both streams together.
-    pub(super) output: usize,
+    pub(crate) output: usize,
 }
 
 /// The reason why code was stopped before its end. The sandbox cannot be used afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(crate) enum Stop {
     Time(Duration),
     Output(usize),
     /// The sandbox or the way to it broke; most often the code broke it.
@@ -33,18 +34,18 @@ pub(super) enum Stop {
 
 /// The result of running code.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Execution {
-    pub(super) stdout: String,
-    pub(super) stderr: String,
-    pub(super) error: Option<ExecutionError>,
-    pub(super) exit_code: Option<i32>,
-    pub(super) stopped: Option<Stop>,
-    pub(super) took: Duration,
+pub(crate) struct Execution {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) error: Option<ExecutionError>,
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) stopped: Option<Stop>,
+    pub(crate) took: Duration,
 }
 
 impl Execution {
     /// Returns why the code failed, if it did.
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<String> {
         if let Some(stop) = &self.stopped {
             return Some(match stop {
                 Stop::Time(limit) => format!("took longer than {} s and was stopped", limit.as_secs_f64()),
@@ -68,17 +69,17 @@ impl Execution {
     }
 
     /// Whether it ended with an error of its own, and neither at a limit nor with an exit status.
-    pub(super) fn raised(&self) -> bool {
+    pub(crate) fn raised(&self) -> bool {
         self.stopped.is_none() && self.error.as_ref().is_some_and(|error| !kernel_died(error))
     }
 
     /// Whether more code can be run in the same place.
-    pub(super) fn leaves_sandbox_usable(&self) -> bool {
+    pub(crate) fn leaves_sandbox_usable(&self) -> bool {
         self.stopped.is_none() && !self.error.as_ref().is_some_and(kernel_died)
     }
 
     /// Returns the execution as result files show it.
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let mut value = json!({
             "stdout": shown(&self.stdout), "stderr": shown(&self.stderr), "durationMs": self.took.as_secs_f64() * 1000.0,
         });
@@ -96,12 +97,23 @@ impl Execution {
 }
 
 /// Runs code in the interpreter; what earlier executions defined in the language is there.
-pub(super) async fn code(sandbox: &Sandbox, language: &str, code: &str, limits: Limits) -> Execution {
+pub(crate) async fn code(sandbox: &Sandbox, language: &str, code: &str, limits: Limits) -> Execution {
+    code_with(sandbox, language, code, limits, &BTreeMap::new()).await
+}
+
+/// Runs code in the interpreter, with variables of the environment.
+pub(crate) async fn code_with(
+    sandbox: &Sandbox,
+    language: &str,
+    code: &str,
+    limits: Limits,
+    envs: &BTreeMap<String, String>,
+) -> Execution {
     let request = ExecutionRequest {
         code: code.to_owned(),
         context_id: None,
         language: Some(language.to_owned()),
-        env_vars: None,
+        env_vars: (!envs.is_empty()).then(|| envs.clone()),
     };
     let mut printed = LimitedOutput::new(limits.output);
     let flood = printed.flood();
@@ -118,12 +130,12 @@ pub(super) async fn code(sandbox: &Sandbox, language: &str, code: &str, limits: 
 }
 
 /// Runs a command line.
-pub(super) async fn command(sandbox: &Sandbox, line: &str, limits: Limits) -> Execution {
+pub(crate) async fn command(sandbox: &Sandbox, line: &str, limits: Limits) -> Execution {
     run(sandbox, &Command { line: line.to_owned(), ..Command::default() }, limits).await
 }
 
 /// Runs a command.
-pub(super) async fn run(sandbox: &Sandbox, command: &Command, limits: Limits) -> Execution {
+pub(crate) async fn run(sandbox: &Sandbox, command: &Command, limits: Limits) -> Execution {
     let mut printed = LimitedOutput::new(limits.output);
     let flood = printed.flood();
     let started = Instant::now();
@@ -160,7 +172,7 @@ async fn within<T>(
 }
 
 /// The end of what was printed, where tests say how they went.
-pub(super) fn tail(execution: &Execution) -> String {
+pub(crate) fn tail(execution: &Execution) -> String {
     const SHOWN: usize = 6000;
     let text = format!("{}{}", execution.stdout, execution.stderr);
     let mut start = text.len().saturating_sub(SHOWN);
@@ -225,7 +237,7 @@ impl LimitedOutput {
 }
 
 /// The beginning of a long text, and that there was more.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     if text.len() <= SHOWN {
         return text.to_owned();
     }

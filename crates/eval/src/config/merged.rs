@@ -8,7 +8,7 @@ use super::options::LoadOptions;
 use super::suite::DerivedMetric;
 use super::test_cases;
 use crate::model::Object;
-use crate::reading::diagnostic::{Findings, Severity};
+use crate::reading::diagnostic::{Findings, Position, Severity};
 use crate::reading::document::{self, Document};
 use crate::reading::files;
 use crate::reading::node::{Kind, Node};
@@ -26,6 +26,8 @@ pub(super) struct Merged {
     pub(super) extensions: Vec<(Node, PathBuf)>,
     pub(super) derived_metrics: Vec<DerivedMetric>,
     pub(super) outputs: Vec<String>,
+    /// The place of the red team section.
+    pub(super) redteam: Option<Position>,
 }
 
 impl Merged {
@@ -45,6 +47,7 @@ impl Merged {
             extensions: Vec::new(),
             derived_metrics: Vec::new(),
             outputs: Vec::new(),
+            redteam: None,
         };
         for Document { mut root, base, .. } in documents {
             if !root.is_map() {
@@ -78,11 +81,9 @@ impl Merged {
             let message = "`tracing` is not supported yet; it has no effect";
             findings.add(Severity::Warning, Some(&node.at), message);
         }
-        // The section may also stand without its name. A run that attacks nothing must not look like one that withstood.
+        // The section may also stand without its name.
         if let Some(node) = ["redteam", "plugins", "strategies"].into_iter().find_map(given) {
-            let message = "the red team section is not run: nothing would be attacked";
-            let hint = "move it to a file of its own, or run the other tests alone with --lenient";
-            findings.hint(Severity::Error, Some(&node.at), message, hint);
+            self.redteam.get_or_insert_with(|| node.at.clone());
         }
         if let Some(node) = root.get("derivedMetrics") {
             for item in node.items().unwrap_or_default() {
@@ -163,6 +164,17 @@ impl Merged {
                 Value::Object(tags) => tags.extend(given),
                 other => *other = Value::Object(given.collect()),
             }
+        }
+    }
+
+    /// Reports a red team section whose attacks are not among the tests: a run that attacks nothing must not look like one that withstood.
+    pub(super) fn check_attacks(&self, tests: &[Object], findings: &mut Findings) {
+        let is_attack =
+            |test: &Object| test.get("metadata").is_some_and(|metadata| metadata["pluginId"].is_string());
+        if let Some(at) = self.redteam.as_ref().filter(|_| !tests.iter().any(is_attack)) {
+            let message = "the red team section is not run: nothing would be attacked";
+            let hint = "run it with `sandcove redteam run`, or the other tests alone with --lenient";
+            findings.hint(Severity::Error, Some(at), message, hint);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Suites: reading, checking and merging configuration files into one value that is ready to run.
 
 pub mod assertions;
+pub mod attacks;
 pub mod csv;
 pub mod hooks;
 mod merged;

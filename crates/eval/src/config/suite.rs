@@ -135,6 +135,7 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     let prompts = read_prompts(&merged, options, findings);
     let providers = read_providers(&merged, options, &base, findings);
     let tests = read_tests(&mut merged, options, &workers, findings).await;
+    merged.check_attacks(&tests, findings);
     let extensions = extensions(&merged, options, &base, findings);
     if options.lenient {
         findings.lenient();

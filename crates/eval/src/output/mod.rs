@@ -167,3 +167,8 @@ fn around(
         None => (text, String::new()),
     }
 }
+
+/// Returns a configuration as YAML, its texts in quotes.
+pub fn document_as_yaml(document: &serde_json::Value) -> String {
+    yaml::text(document)
+}

@@ -26,6 +26,7 @@ use crate::calling::spec::{ProviderSpec, Turns};
 use crate::calling::{CallError, Provider, ProviderFactory};
 use crate::code::{RepairProvider, SandboxProvider};
 use crate::reading::files;
+use crate::redteam::{GateProvider, WallProvider};
 use crate::sandboxes::Sandboxes;
 use crate::script::{Language, Workers};
 use prices::Prices;
@@ -37,6 +38,10 @@ use settings::Settings;
 pub enum Family {
     /// The provider `echo`.
     Echo,
+    /// A check of code that is attacked: a file of Python with `get_assert` and no `call_api`.
+    Gate(PathBuf),
+    /// `redteam:wall`, which attacks a sandbox.
+    Wall,
     /// `sandbox`, with a language or without.
     Sandbox(Option<&'static str>),
     /// `patch`, which has a model repair a repository.
@@ -93,7 +98,13 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
         let (path, name) = files::split_name(reference);
         let path = spec.base.join(path);
         if path.is_file() {
-            Ok(Family::Script(language, path, name.map(str::to_owned)))
+            let is_check = language == Language::Python
+                && name.is_none_or(|name| name == "get_assert")
+                && std::fs::read_to_string(&path).is_ok_and(|text| GateProvider::is_check(&text));
+            match is_check {
+                true => Ok(Family::Gate(path)),
+                false => Ok(Family::Script(language, path, name.map(str::to_owned))),
+            }
         } else {
             Err(CallError::FileNotFound(path))
         }
@@ -103,6 +114,9 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
     }
     if let Some(language) = SandboxProvider::language_of(id)? {
         return Ok(Family::Sandbox(language));
+    }
+    if id == WallProvider::ID {
+        return Ok(Family::Wall);
     }
     if id == RepairProvider::ID {
         return Ok(Family::Repair);
@@ -228,6 +242,10 @@ impl ProviderFactory for Factory {
         let no_model = || CallError::NoModel(spec.id.clone());
         Ok(match family_of(spec)? {
             Family::Echo => Box::new(echo::Echo),
+            Family::Gate(path) => {
+                Box::new(GateProvider::new(&spec.id, path, spec.config.clone(), Arc::clone(&self.workers)))
+            }
+            Family::Wall => Box::new(WallProvider::new(Arc::clone(&self.sandboxes))),
             Family::Sandbox(language) => {
                 Box::new(SandboxProvider::new(&spec.id, language, Arc::clone(&self.sandboxes)))
             }

@@ -66,7 +66,11 @@ fn prefix_length(before: &str) -> usize {
 }
 
 /// Returns the program with its code and its strings replaced.
-pub(super) fn rewrite(code: &str, names: impl Fn(&str) -> String, strings: impl Fn(&str) -> String) -> String {
+pub(super) fn rewrite(
+    code: &str,
+    names: impl Fn(&str) -> String,
+    strings: impl Fn(&str) -> String,
+) -> String {
     pieces(code)
         .into_iter()
         .map(|piece| match piece {

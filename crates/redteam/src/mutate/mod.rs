@@ -54,7 +54,11 @@ mod tests {
             for (name, mutator) in of(probe.language) {
                 let mutated = mutator(&probe.code);
                 assert!(validity::holds(probe.language, &mutated), "{} by {name}:\n{mutated}", probe.id);
-                assert!(!["{{", "{%", "{#"].iter().any(|mark| mutated.contains(mark)), "{} by {name}", probe.id);
+                assert!(
+                    !["{{", "{%", "{#"].iter().any(|mark| mutated.contains(mark)),
+                    "{} by {name}",
+                    probe.id
+                );
             }
         }
     }

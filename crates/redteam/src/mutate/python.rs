@@ -45,7 +45,10 @@ fn exec_zlib(code: &str) -> String {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
     // Writing to memory does not fail.
     let packed = encoder.write_all(code.as_bytes()).and_then(|()| encoder.finish()).unwrap_or_default();
-    format!("import base64, zlib\nexec(zlib.decompress(base64.b64decode(\"{}\")).decode())\n", STANDARD.encode(packed))
+    format!(
+        "import base64, zlib\nexec(zlib.decompress(base64.b64decode(\"{}\")).decode())\n",
+        STANDARD.encode(packed)
+    )
 }
 
 fn exec_hex(code: &str) -> String {
@@ -72,7 +75,10 @@ fn exec_by_name(code: &str) -> String {
 }
 
 fn compile_nested(code: &str) -> String {
-    exec_base64(&format!("eval(compile(__import__('base64').b64decode('{}').decode(), 'm', 'exec'))", base64(code)))
+    exec_base64(&format!(
+        "eval(compile(__import__('base64').b64decode('{}').decode(), 'm', 'exec'))",
+        base64(code)
+    ))
 }
 
 /// A pickle that calls `exec`.
@@ -97,8 +103,9 @@ fn c_api(code: &str) -> String {
     )
 }
 
-static IMPORT: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?m)^([ \t]*)import[ ]+([A-Za-z_][\w]*(?:[ ]*,[ ]*[A-Za-z_]\w*)*)[ ]*$").ok());
+static IMPORT: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?m)^([ \t]*)import[ ]+([A-Za-z_][\w]*(?:[ ]*,[ ]*[A-Za-z_]\w*)*)[ ]*$").ok()
+});
 
 /// Replaces `import a, b` by what `with` makes of a name.
 fn replace_imports(code: &str, with: impl Fn(&str) -> String) -> Option<String> {
@@ -124,11 +131,14 @@ fn import_library(code: &str) -> String {
         format!("{name} = _load(\"{left}\" + \"{right}\")")
     };
     let replaced = replace_imports(code, halves);
-    replaced.map_or_else(|| padding(code), |code| format!("from importlib import import_module as _load\n{code}"))
+    replaced
+        .map_or_else(|| padding(code), |code| format!("from importlib import import_module as _load\n{code}"))
 }
 
 fn import_continued(code: &str) -> String {
-    let Some(pattern) = IMPORT.as_ref().filter(|pattern| pattern.is_match(code)) else { return spacing(code) };
+    let Some(pattern) = IMPORT.as_ref().filter(|pattern| pattern.is_match(code)) else {
+        return spacing(code);
+    };
     pattern.replace_all(code, "${1}import \\\n        ${2}").into_owned()
 }
 
@@ -173,9 +183,10 @@ static NAME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[A-Za-z_]\w
 
 /// Words that are not names, or names that must be plain.
 const KEYWORDS: &[&str] = &[
-    "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif",
-    "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or",
-    "pass", "raise", "return", "try", "while", "with", "yield", "match", "case", "type",
+    "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def",
+    "del", "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is",
+    "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try", "while", "with", "yield", "match",
+    "case", "type",
 ];
 
 /// Names in letters that Python folds to the plain ones.

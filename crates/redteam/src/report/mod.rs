@@ -46,7 +46,9 @@ impl Verdict {
 
     /// Returns the verdict with this name.
     pub fn named(name: &str) -> Option<Self> {
-        [Self::Blocked, Self::Contained, Self::Breached, Self::Inconclusive].into_iter().find(|known| known.name() == name)
+        [Self::Blocked, Self::Contained, Self::Breached, Self::Inconclusive]
+            .into_iter()
+            .find(|known| known.name() == name)
     }
 }
 
@@ -240,19 +242,34 @@ impl Report {
             let members: Vec<&Finding> = findings.iter().filter(|finding| of(finding)).collect();
             (!members.is_empty()).then(|| Group::of(name, &members))
         };
-        let layers = Layer::ALL.iter().filter_map(|layer| group(layer.name(), &|finding| finding.layer == *layer)).collect();
-        let severities =
-            Severity::ALL.iter().filter_map(|level| group(level.name(), &|finding| finding.severity == *level)).collect();
+        let layers = Layer::ALL
+            .iter()
+            .filter_map(|layer| group(layer.name(), &|finding| finding.layer == *layer))
+            .collect();
+        let severities = Severity::ALL
+            .iter()
+            .filter_map(|level| group(level.name(), &|finding| finding.severity == *level))
+            .collect();
         let names = |of: &dyn Fn(&Finding) -> &str| {
             let mut names: Vec<&str> = Vec::new();
-            findings.iter().map(of).for_each(|name| if !names.contains(&name) { names.push(name) });
+            findings.iter().map(of).for_each(|name| {
+                if !names.contains(&name) {
+                    names.push(name)
+                }
+            });
             names.into_iter().map(str::to_owned).collect::<Vec<_>>()
         };
         let strategies = names(&|finding| &finding.strategy);
-        let strategies = strategies.iter().filter_map(|name| group(name, &|finding| finding.strategy == *name)).collect();
+        let strategies =
+            strategies.iter().filter_map(|name| group(name, &|finding| finding.strategy == *name)).collect();
         let mut vulnerabilities: Vec<Vulnerability> = names(&|finding| &finding.plugin)
             .iter()
-            .map(|plugin| Vulnerability::of(plugin, &findings.iter().filter(|f| f.plugin == *plugin).collect::<Vec<_>>()))
+            .map(|plugin| {
+                Vulnerability::of(
+                    plugin,
+                    &findings.iter().filter(|f| f.plugin == *plugin).collect::<Vec<_>>(),
+                )
+            })
             .collect();
         vulnerabilities.sort_by(|a, b| b.risk_score.total_cmp(&a.risk_score));
         Self {
@@ -291,7 +308,10 @@ fn join(findings: &mut [Finding]) {
         .filter(|finding| finding.layer == Layer::Wall)
         .map(|finding| ((finding.probe.clone(), finding.strategy.clone()), finding.verdict))
         .collect();
-    for finding in findings.iter_mut().filter(|finding| finding.layer == Layer::Gate && finding.verdict == Verdict::Breached) {
+    for finding in findings
+        .iter_mut()
+        .filter(|finding| finding.layer == Layer::Gate && finding.verdict == Verdict::Breached)
+    {
         // A disguise does not change what a program can reach, so the plain program speaks for it.
         let plain = || at_wall.get(&(finding.probe.clone(), "basic".to_owned()));
         let met = at_wall.get(&(finding.probe.clone(), finding.strategy.clone())).or_else(plain);
@@ -309,7 +329,10 @@ fn changes(since: String, earlier: &[Finding], now: &[Finding]) -> Changes {
         since,
         newly_breached: after.iter().filter(|key| !before.contains(key)).cloned().collect(),
         // What was not attacked again is not known to be repaired.
-        no_longer_breached: before.into_iter().filter(|key| !after.contains(key) && tested.contains(key)).collect(),
+        no_longer_breached: before
+            .into_iter()
+            .filter(|key| !after.contains(key) && tested.contains(key))
+            .collect(),
     }
 }
 
@@ -326,12 +349,17 @@ impl Group {
 impl Vulnerability {
     fn of(plugin: &str, members: &[&Finding]) -> Self {
         let known = category::find(plugin);
-        let severity = members.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Informational);
+        let severity =
+            members.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Informational);
         let strategies: Vec<&str> = members.iter().map(|finding| finding.strategy.as_str()).collect();
         // The score of a plugin is that of its worst strategy.
         let scored = strategies.iter().map(|name| {
-            let own: Vec<&Finding> = members.iter().filter(|finding| finding.strategy == *name).copied().collect();
-            (risk_score(severity, Rate::counted(&own).asr, strategy::complexity(name)), strategy::complexity(name))
+            let own: Vec<&Finding> =
+                members.iter().filter(|finding| finding.strategy == *name).copied().collect();
+            (
+                risk_score(severity, Rate::counted(&own).asr, strategy::complexity(name)),
+                strategy::complexity(name),
+            )
         });
         let (risk_score, complexity) = scored.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, "low"));
         Self {
@@ -344,7 +372,9 @@ impl Vulnerability {
             rate: Rate::of(members),
             owasp: known.map(|category| category.owasp.clone()).unwrap_or_default(),
             mitre: known.map(|category| category.mitre.clone()).unwrap_or_default(),
-            cwe: known.map(|c| c.cwe.iter().map(|number| format!("CWE-{number}")).collect()).unwrap_or_default(),
+            cwe: known
+                .map(|c| c.cwe.iter().map(|number| format!("CWE-{number}")).collect())
+                .unwrap_or_default(),
             advice: known.map(|category| category.advice.clone()).unwrap_or_default(),
         }
     }
@@ -383,14 +413,19 @@ mod tests {
         let held = report(vec![missed.clone(), finding(Layer::Wall, Verdict::Contained, "a", "basic")], None);
         assert_eq!((held.breaches, held.outcome(Severity::High)), (0, Outcome::Withstood));
         let gate = held.layers.iter().find(|group| group.name == "gate").unwrap();
-        assert_eq!((gate.rate.succeeded, gate.rate.total), (1, 1), "the gate's miss rate is reported all the same");
+        assert_eq!(
+            (gate.rate.succeeded, gate.rate.total),
+            (1, 1),
+            "the gate's miss rate is reported all the same"
+        );
         let broken = report(vec![missed, finding(Layer::Wall, Verdict::Breached, "a", "basic")], None);
         assert_eq!(broken.breaches, 2);
     }
 
     #[test]
     fn outcomes_count_severities_and_verdicts() {
-        let low = Finding { severity: Severity::Low, ..finding(Layer::Wall, Verdict::Breached, "a", "basic") };
+        let low =
+            Finding { severity: Severity::Low, ..finding(Layer::Wall, Verdict::Breached, "a", "basic") };
         assert_eq!(report(vec![low.clone()], None).outcome(Severity::High), Outcome::Withstood);
         assert_eq!(report(vec![low], None).outcome(Severity::Low), Outcome::Breached);
         let unknown = finding(Layer::Wall, Verdict::Inconclusive, "a", "basic");
@@ -403,7 +438,11 @@ mod tests {
     #[test]
     fn changes_are_named() {
         let of = |verdict, probe| finding(Layer::Wall, verdict, probe, "basic");
-        let before = vec![of(Verdict::Breached, "mended"), of(Verdict::Contained, "worse"), of(Verdict::Breached, "not again")];
+        let before = vec![
+            of(Verdict::Breached, "mended"),
+            of(Verdict::Contained, "worse"),
+            of(Verdict::Breached, "not again"),
+        ];
         let now = vec![of(Verdict::Contained, "mended"), of(Verdict::Breached, "worse")];
         let changes = report(now, Some(before)).changes.unwrap();
         assert_eq!(changes.newly_breached, ["wall t worse basic"]);

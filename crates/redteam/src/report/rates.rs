@@ -173,6 +173,9 @@ mod tests {
         assert_eq!(risk_score(Severity::Critical, 0.0, "low"), 0.0);
         assert_eq!(risk_score(Severity::Informational, 1.0, "low"), 0.0);
         assert!((risk_score(Severity::Medium, 0.5, "medium") - (2.0 + 2.75 + 0.9)).abs() < 1e-9);
-        assert_eq!([level(9.0), level(7.5), level(4.0), level(0.1), level(0.0)], ["critical", "high", "medium", "low", "none"]);
+        assert_eq!(
+            [level(9.0), level(7.5), level(4.0), level(0.1), level(0.0)],
+            ["critical", "high", "medium", "low", "none"]
+        );
     }
 }

@@ -11,7 +11,8 @@ pub fn sarif(report: &Report, file: &str) -> Value {
         .vulnerabilities
         .iter()
         .map(|found| {
-            let tags: Vec<String> = found.owasp.iter().chain(&found.mitre).chain(&found.cwe).cloned().collect();
+            let tags: Vec<String> =
+                found.owasp.iter().chain(&found.mitre).chain(&found.cwe).cloned().collect();
             json!({
                 "id": found.plugin,
                 "shortDescription": {"text": found.about},

@@ -22,9 +22,14 @@ pub fn text(report: &Report) -> String {
     for answer in &report.questions {
         line(format!("  {:<42} {:<10}  {}", answer.question, answer.answer, answer.detail));
     }
-    for (title, groups) in [("layer", &report.layers), ("severity", &report.severities), ("strategy", &report.strategies)] {
+    for (title, groups) in
+        [("layer", &report.layers), ("severity", &report.severities), ("strategy", &report.strategies)]
+    {
         line(String::new());
-        line(format!("  {title:<26} {:>8} {:>9} {:>9} {:>12}  attack success rate", "blocked", "contained", "breached", "inconclusive"));
+        line(format!(
+            "  {title:<26} {:>8} {:>9} {:>9} {:>12}  attack success rate",
+            "blocked", "contained", "breached", "inconclusive"
+        ));
         for group in groups {
             line(row(group));
         }
@@ -32,7 +37,8 @@ pub fn text(report: &Report) -> String {
     line(String::new());
     line(format!("  {:<34} {:<9} {:>5}  {:>9}  lists", "category", "severity", "risk", "succeeded"));
     for found in &report.vulnerabilities {
-        let lists: Vec<&str> = found.owasp.iter().chain(&found.mitre).chain(&found.cwe).map(String::as_str).collect();
+        let lists: Vec<&str> =
+            found.owasp.iter().chain(&found.mitre).chain(&found.cwe).map(String::as_str).collect();
         let succeeded = format!("{}/{}", found.rate.succeeded, found.rate.total);
         line(format!(
             "  {:<34} {:<9} {:>5.1}  {succeeded:>9}  {}",
@@ -66,7 +72,9 @@ pub fn text(report: &Report) -> String {
         let (new, gone) = (changes.newly_breached.len(), changes.no_longer_breached.len());
         line(format!("  since {}: {new} newly breached, {gone} no longer breached", changes.since));
         let marked = changes.newly_breached.iter().map(|key| ('+', key));
-        for (mark, key) in marked.chain(changes.no_longer_breached.iter().map(|key| ('-', key))).take(MAX_SHOWN) {
+        for (mark, key) in
+            marked.chain(changes.no_longer_breached.iter().map(|key| ('-', key))).take(MAX_SHOWN)
+        {
             line(format!("  {mark} {key}"));
         }
     }
@@ -78,7 +86,11 @@ pub fn text(report: &Report) -> String {
         }
     }
     line(String::new());
-    line(format!("{} of {} attacks breached a layer that nothing behind it holds", report.breaches, report.findings.len()));
+    line(format!(
+        "{} of {} attacks breached a layer that nothing behind it holds",
+        report.breaches,
+        report.findings.len()
+    ));
     out
 }
 

@@ -1,8 +1,8 @@
 //! `sandcove eval`: runs the evaluation that a `promptfooconfig.yaml` describes.
 
-mod args;
-mod report;
-mod run;
+pub mod args;
+pub mod report;
+pub mod run;
 mod table;
 mod watch;
 
@@ -133,7 +133,7 @@ pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
 }
 
 /// The server that code runs on: the suite's variables and those of the environment go before the one of this machine.
-fn server(reach: &Reach, place: &Place) -> Fallback {
+pub fn server(reach: &Reach, place: &Place) -> Fallback {
     let is_named = reach.is_given() || place.explicit;
     // Variables are looked at later, when those of the suite are known.
     let target = if is_named { reach.target(place) } else { Target::local(place) };

@@ -145,7 +145,7 @@ async fn once(mut args: RunArgs, task: &Task, server: &Fallback, sources: &mut S
 }
 
 /// Loads the suite and prints what was found about it; none when it has errors, which are printed then.
-async fn load(args: &RunArgs, server: &Fallback, validate: bool) -> Result<Option<Suite>> {
+pub async fn load(args: &RunArgs, server: &Fallback, validate: bool) -> Result<Option<Suite>> {
     let mut findings = Findings::default();
     let loaded = config::load(&args.load_options(server.clone()), &mut findings).await;
     let notices = args.verbose || validate;
@@ -160,7 +160,7 @@ async fn load(args: &RunArgs, server: &Fallback, validate: bool) -> Result<Optio
 }
 
 /// The result files: those of the command line, else those of the configuration.
-fn outputs(args: &RunArgs, suite: &Suite) -> Result<Vec<String>> {
+pub fn outputs(args: &RunArgs, suite: &Suite) -> Result<Vec<String>> {
     let mut outputs = args.outputs.clone();
     if outputs.is_empty() {
         let base = suite.workers.base();
@@ -188,7 +188,7 @@ async fn resume(args: &mut RunArgs, again: &Again) -> Result<Start> {
 }
 
 /// Sends a message for every Ctrl-C from now on. A run that is not stored cannot pause, so it is given up at once.
-fn interrupts(storage: Storage) -> mpsc::Receiver<()> {
+pub fn interrupts(storage: Storage) -> mpsc::Receiver<()> {
     let (send, receive) = mpsc::channel(2);
     tokio::spawn(async move {
         while tokio::signal::ctrl_c().await.is_ok() {

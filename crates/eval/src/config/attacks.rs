@@ -1,0 +1,367 @@
+//! The suite of a red team: the attacks that the `redteam` section of a configuration asks for, on the targets that it names.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use regex::Regex;
+use sandcove_redteam::category::Severity;
+use sandcove_redteam::generate::{self, GenerateError, Skipped, Targets};
+use sandcove_redteam::probe::{self, Layer};
+use sandcove_redteam::section::{self, Named, Section, SectionError};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::prompts;
+use crate::calling::spec::ProviderSpec;
+use crate::provider::{Family, family_of};
+use crate::reading::diagnostic::{Findings, Severity as Level};
+use crate::reading::{ReadError, document, files};
+use crate::redteam::WallProvider;
+
+/// The name of a configuration beside another one that has no `redteam` section.
+pub const BESIDE: &str = "promptfooconfig.redteam.yaml";
+
+/// What the command line sets in place of the section.
+#[derive(Debug, Clone, Default)]
+pub struct AttackOptions {
+    /// The configuration; the one of the directory if none is named.
+    pub config: Option<PathBuf>,
+    /// The directory that the command was given in.
+    pub directory: PathBuf,
+    /// What the target is for.
+    pub purpose: Option<String>,
+    /// The variable that carries the attack.
+    pub inject_var: Option<String>,
+    /// Ids of plugins.
+    pub plugins: Vec<String>,
+    /// Ids of strategies.
+    pub strategies: Vec<String>,
+    /// How many probes of each category.
+    pub tests: Option<usize>,
+    /// Names of layers.
+    pub layers: Vec<Layer>,
+    /// The seed of choices.
+    pub seed: Option<u64>,
+    /// Whether probes that may harm the host are made.
+    pub destructive: bool,
+}
+
+/// A suite of attacks.
+#[derive(Debug)]
+pub struct Attacks {
+    /// The configuration with the attacks as its tests.
+    pub document: Value,
+    /// The digest of everything that it depends on.
+    pub hash: String,
+    /// The directory of the configuration, which its paths are relative to.
+    pub base: PathBuf,
+    /// What is not attacked.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Reason why a suite of attacks was not made.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum AttackError {
+    /// The directory has no configuration.
+    #[error(
+        "there is no promptfooconfig.yaml here; name one with -c, or make one with `sandcove redteam init`"
+    )]
+    NoConfig,
+    /// A file cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The configuration is a program.
+    #[error("`{}` is a program; write the red team's configuration in YAML or JSON", .0.display())]
+    Program(PathBuf),
+    /// The section is malformed.
+    #[error(transparent)]
+    Section(#[from] SectionError),
+    /// A file of probes cannot be read.
+    #[error("failed to read the probes in `{path}`: {reason}")]
+    Probes { path: String, reason: String },
+    /// A target is unknown.
+    #[error("target `{0}`: {1}")]
+    Target(String, String),
+    /// The section names something that does not exist.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    /// Nothing is left to attack.
+    #[error("nothing to attack: the plugins and targets leave no tests")]
+    Nothing,
+}
+
+/// Returns the configuration that a directory has for red teams.
+pub fn configuration(directory: &Path) -> Option<PathBuf> {
+    let beside = directory.join(BESIDE);
+    let usual = document::find(directory);
+    // The usual name goes first, unless its configuration attacks nothing.
+    let attacks = usual.as_ref().is_some_and(|path| {
+        document::read(path, &mut Findings::default())
+            .is_ok_and(|root| root.get("redteam").is_some_and(|node| !node.is_null()))
+    });
+    if !attacks && beside.is_file() { Some(beside) } else { usual }
+}
+
+/// Makes the suite.
+///
+/// # Errors
+/// When the configuration is wrong, or there is nothing to attack.
+pub fn plan(options: &AttackOptions, findings: &mut Findings) -> Result<Attacks, AttackError> {
+    let path =
+        options.config.clone().or_else(|| configuration(&options.directory)).ok_or(AttackError::NoConfig)?;
+    if files::is_javascript(&files::extension(&path.to_string_lossy())) {
+        return Err(AttackError::Program(path));
+    }
+    let base = path
+        .parent()
+        .map(Path::to_owned)
+        .filter(|base| !base.as_os_str().is_empty())
+        .unwrap_or_else(|| ".".into());
+    let mut root = document::read(&path, findings)?;
+    document::resolve(&mut root, &base, findings);
+    let prompts = root.get("prompts").map(|node| prompts::read(node, &base, findings)).unwrap_or_default();
+    let Value::Object(mut config) = root.to_value() else {
+        return Err(AttackError::Section(SectionError { key: "", expected: "in a map" }));
+    };
+    // Both stand beside the section in older configurations.
+    let mut given = config.get("redteam").cloned().unwrap_or_else(|| json!({}));
+    for key in ["plugins", "strategies"] {
+        if let (Some(value), Some(section)) = (config.shift_remove(key), given.as_object_mut()) {
+            section.entry(key).or_insert(value);
+        }
+    }
+    let mut section = section::read(&given)?;
+    for key in &section.unknown {
+        findings.add(Level::Warning, None, format!("unknown key `{key}` in `redteam`; it has no effect"));
+    }
+    overrule(&mut section, options);
+    let own = own_probes(&section, &base)?;
+    let has_prompts = !prompts.is_empty();
+    let inject_var = section.inject_var.clone().unwrap_or_else(|| {
+        let texts: Vec<&str> = prompts.iter().map(|prompt| prompt.raw.as_str()).collect();
+        last_variable(&texts)
+            .unwrap_or_else(|| if has_prompts { "query".to_owned() } else { "code".to_owned() })
+    });
+    let named = config.shift_remove("targets").or_else(|| config.shift_remove("providers"));
+    let (targets, specs) = targets(named, &section, &base)?;
+    let labels: Vec<String> = prompts.iter().map(|prompt| prompt.label.clone()).collect();
+    let targets = Targets { prompts: labels, ..targets };
+    let hash = hash(&given, &config, &specs, options, &own)?;
+    let made = generate::generate(&section, &own, &targets, &inject_var, options.destructive)?;
+    if made.tests.is_empty() {
+        return Err(AttackError::Nothing);
+    }
+    if !has_prompts {
+        config.insert("prompts".to_owned(), json!([format!("{{{{{inject_var}}}}}")]));
+    }
+    config.insert("targets".to_owned(), json!(specs));
+    let mut default = config.shift_remove("defaultTest").unwrap_or_else(|| json!({}));
+    if let Value::Object(default) = &mut default {
+        let metadata = default.entry("metadata").or_insert_with(|| json!({}));
+        metadata["purpose"] = json!(section.purpose);
+        metadata["entities"] = given.get("entities").cloned().unwrap_or_else(|| json!([]));
+    }
+    config.insert("defaultTest".to_owned(), default);
+    let count = made.tests.len();
+    config.insert("tests".to_owned(), Value::Array(made.tests));
+    if let Some(section) = given.as_object_mut() {
+        section.insert("injectVar".to_owned(), json!(inject_var));
+        section.insert("numProbes".to_owned(), json!(count));
+        let skipped = made.skipped.iter().map(|skip| json!({"what": skip.what, "why": skip.why}));
+        section.insert("skipped".to_owned(), skipped.collect());
+    }
+    config.insert("redteam".to_owned(), given);
+    let metadata = config.entry("metadata").or_insert_with(|| json!({}));
+    metadata["configHash"] = json!(hash);
+    Ok(Attacks { document: Value::Object(config), hash, base, skipped: made.skipped })
+}
+
+fn overrule(section: &mut Section, options: &AttackOptions) {
+    let named = |ids: &[String]| ids.iter().map(|id| Named { id: id.clone(), ..Named::default() }).collect();
+    if !options.plugins.is_empty() {
+        section.plugins = named(&options.plugins);
+    }
+    if !options.strategies.is_empty() {
+        section.strategies = named(&options.strategies);
+    }
+    if !options.layers.is_empty() {
+        section.layers.clone_from(&options.layers);
+    }
+    if let Some(purpose) = &options.purpose {
+        section.purpose.clone_from(purpose);
+    }
+    section.inject_var = options.inject_var.clone().or_else(|| section.inject_var.clone());
+    section.tests = options.tests.or(section.tests);
+    section.seed = options.seed.unwrap_or(section.seed);
+}
+
+fn own_probes(section: &Section, base: &Path) -> Result<Vec<probe::Probe>, AttackError> {
+    let mut all = Vec::new();
+    for reference in &section.probes {
+        let wrong = |reason: String| AttackError::Probes { path: reference.clone(), reason };
+        let text = std::fs::read_to_string(files::resolve(base, reference))
+            .map_err(|error| wrong(error.to_string()))?;
+        all.extend(probe::read(&text).map_err(|error| wrong(error.to_string()))?);
+    }
+    Ok(all)
+}
+
+/// Returns the targets by layer, and as the suite has them: a sandbox is attacked by a provider of its own, and stands behind every check.
+fn targets(
+    named: Option<Value>,
+    section: &Section,
+    base: &Path,
+) -> Result<(Targets, Vec<Value>), AttackError> {
+    let list = match named {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(list)) => list,
+        Some(one) => vec![one],
+    };
+    let mut targets = Targets::default();
+    let mut specs = Vec::new();
+    for value in list {
+        let Some(spec) = ProviderSpec::from_value(&value, base) else {
+            return Err(AttackError::Target(value.to_string(), "it has no id".to_owned()));
+        };
+        let family = family_of(&spec)
+            .map_err(|error| AttackError::Target(spec.name().to_owned(), error.to_string()))?;
+        let asked = spec.config.get("layer").and_then(Value::as_str).and_then(Layer::named);
+        let layer = asked.unwrap_or(match family {
+            Family::Gate(_) => Layer::Gate,
+            Family::Wall | Family::Sandbox(_) => Layer::Wall,
+            _ => Layer::Model,
+        });
+        let value = match layer {
+            Layer::Wall => wall(spec.label.as_deref().unwrap_or("sandbox"), &spec.config),
+            Layer::Gate | Layer::Model => value,
+        };
+        let label = if layer == Layer::Wall {
+            spec.label.clone().unwrap_or_else(|| "sandbox".to_owned())
+        } else {
+            spec.name().to_owned()
+        };
+        targets.by_layer.entry(layer).or_default().push(label);
+        specs.push(value);
+    }
+    let has = |layer: Layer| targets.by_layer.contains_key(&layer);
+    // What a check misses meets the sandbox.
+    if !has(Layer::Wall)
+        && (has(Layer::Gate) || specs.is_empty())
+        && (section.layers.is_empty() || section.layers.contains(&Layer::Wall))
+    {
+        targets.by_layer.insert(Layer::Wall, vec!["sandbox".to_owned()]);
+        specs.push(wall("sandbox", &Map::new()));
+    }
+    for (layer, why) in [
+        (Layer::Model, "no target is a model"),
+        (Layer::Gate, "no target checks code before it runs"),
+        (Layer::Wall, "no target is a sandbox; add `sandbox` to the targets"),
+    ] {
+        if !targets.by_layer.contains_key(&layer) {
+            targets.missing.insert(layer, why.to_owned());
+        }
+    }
+    Ok((targets, specs))
+}
+
+fn wall(label: &str, config: &Map<String, Value>) -> Value {
+    json!({"id": WallProvider::ID, "label": label, "config": config})
+}
+
+static VARIABLE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{\{-?\s*([A-Za-z_]\w*)").ok());
+
+/// The variable that stands last in the prompts.
+fn last_variable(prompts: &[&str]) -> Option<String> {
+    let pattern = VARIABLE.as_ref()?;
+    let names = prompts.iter().flat_map(|text| pattern.captures_iter(text)).map(|found| found[1].to_owned());
+    names.filter(|name| name != "env").last()
+}
+
+/// The digest of everything that the suite depends on.
+fn hash(
+    section: &Value,
+    config: &Map<String, Value>,
+    specs: &[Value],
+    options: &AttackOptions,
+    own: &[probe::Probe],
+) -> Result<String, AttackError> {
+    let asked = format!("{:?}", AttackOptions { config: None, directory: PathBuf::new(), ..options.clone() });
+    let probes = format!("{own:?}");
+    let all = json!([env!("CARGO_PKG_VERSION"), section, config, specs, asked, probes]).to_string();
+    Ok(Sha256::digest(all.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Returns the severity from which a breach fails a run: that of the section, else high.
+pub fn fail_on(document: &Value) -> Severity {
+    document["redteam"]["failOn"].as_str().and_then(Severity::named).unwrap_or(Severity::High)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(text: &str) -> (tempfile::TempDir, Result<Attacks, AttackError>) {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(
+            directory.path().join("check.py"),
+            "def get_assert(output, context):\n    return True\n",
+        )
+        .unwrap();
+        std::fs::write(directory.path().join("promptfooconfig.yaml"), text).unwrap();
+        let options = AttackOptions { directory: directory.path().to_owned(), ..AttackOptions::default() };
+        let planned = plan(&options, &mut Findings::default());
+        (directory, planned)
+    }
+
+    fn layers(document: &Value) -> Vec<&str> {
+        let mut layers: Vec<&str> = document["tests"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|test| test["metadata"]["layer"].as_str().unwrap())
+            .collect();
+        layers.sort_unstable();
+        layers.dedup();
+        layers
+    }
+
+    #[test]
+    fn a_check_is_attacked_with_the_sandbox_behind_it() {
+        let (_directory, made) = planned(
+            "targets: [{id: 'file://./check.py', label: check, config: {a: 1}}]\nredteam: {purpose: p}",
+        );
+        let document = made.unwrap().document;
+        assert_eq!(layers(&document), ["gate", "wall"]);
+        assert_eq!(document["targets"][1]["id"], "redteam:wall");
+        assert_eq!(document["prompts"][0], "{{code}}");
+        assert_eq!(document["defaultTest"]["metadata"]["purpose"], "p");
+    }
+
+    #[test]
+    fn a_model_is_attacked_through_the_last_variable() {
+        let (_directory, made) = planned("targets: [echo]\nprompts: ['{{a}} and {{ task }}']\nredteam: {}");
+        let document = made.unwrap().document;
+        assert_eq!(layers(&document), ["model"]);
+        assert!(document["tests"][0]["vars"]["task"].is_string());
+    }
+
+    #[test]
+    fn without_targets_the_sandbox_is_attacked() {
+        let (_directory, made) = planned("redteam: {plugins: ['sandbox:time']}");
+        assert_eq!(layers(&made.unwrap().document), ["wall"]);
+        let (_directory, made) = planned("targets: [echo]\nredteam: {plugins: ['sandbox:time']}");
+        assert!(matches!(made, Err(AttackError::Nothing)));
+    }
+
+    #[test]
+    fn equal_configurations_make_equal_suites() {
+        let text = "targets: [sandbox]\nredteam: {seed: 4}";
+        let (_first, first) = planned(text);
+        let (_second, second) = planned(text);
+        let (first, second) = (first.unwrap(), second.unwrap());
+        assert_eq!((&first.hash, first.document.to_string()), (&second.hash, second.document.to_string()));
+        let (_third, third) = planned("targets: [sandbox]\nredteam: {seed: 5}");
+        assert_ne!(third.unwrap().hash, first.hash);
+    }
+}
