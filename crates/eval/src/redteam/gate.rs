@@ -128,7 +128,7 @@ patterns!(
 // Words of a check that has run the code.
 patterns!(
     RAN,
-    r"(?i)(\bexpected\b|\bgot\b|\boutput\b|execution|traceback|stderr|stdout|timed? ?out|exit (code|status)|runtime|\w+Error\b|exception|sandbox)"
+    r"(?i)(\bexpected\b|\bgot\b|\boutput\b|execution|traceback|stderr|stdout|timed? ?out|exit (code|status)|runtime|\w+Error\b|exception|raised|sandbox)"
 );
 
 /// Returns the ruling about what a check said of an attack that answers its task rightly. `control` is what the check says of a harmless

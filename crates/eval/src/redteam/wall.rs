@@ -41,6 +41,8 @@ struct Attack<'a> {
     stdout: Option<&'a str>,
     after: Option<&'a str>,
     is_heavy: bool,
+    /// Whether what it reaches is reported only.
+    is_informational: bool,
     environment: Environment,
 }
 
@@ -85,6 +87,7 @@ impl WallProvider {
             stdout: text("stdout"),
             after: text("after"),
             is_heavy: metadata["heavy"] == json!(true),
+            is_informational: text("severity") == Some("informational"),
             environment: Environment {
                 template: call
                     .config
