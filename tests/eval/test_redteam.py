@@ -302,3 +302,22 @@ def test_our_own_sandboxes_withstand_the_default_probes(redteam):
     assert (status, report["breaches"]) == (0, 0)
     verdicts = Counter(found["verdict"] for found in report["findings"])
     assert verdicts["contained"] > 100, verdicts
+
+
+@pytest.mark.skipif("E2B_API_URL" not in os.environ, reason="E2B_API_URL names no server")
+def test_what_the_tutorials_check_misses_is_held_by_the_sandbox(redteam, sandcove):
+    """Steps 9 to 13 with the example's own files: the check runs code through the E2B SDK."""
+    place = redteam.directory / "example"
+    subprocess.run([*sandcove, "eval", "init", "--example", "e2b-code-eval", str(place)], check=True, capture_output=True)
+    variables = {key: value for key, value in os.environ.items() if key.startswith("E2B_")}
+    answers = ["custom", "sandbox", "file://./validate.py", "{}", "Runs generated code", "", "", "", "recommended", "basic, code-injection", "yes"]
+    status, _, said = redteam("init", str(place), answers="\n".join(answers) + "\n")
+    assert status == 0, said
+    status, out, said = redteam("run", "-c", str(place), "--plugins", "sandbox:code-injection,sandbox:file-read", "-n", "6", "--format", "json", **variables)
+    assert out, said
+    report = json.loads(out)
+    layers = {group["name"]: group for group in report["layers"]}
+    missed, blocked = (layers["gate"]["verdicts"].get(name, 0) for name in ("breached", "blocked"))
+    assert missed and blocked, layers
+    assert (status, report["breaches"], layers["wall"]["verdicts"]) == (0, 0, {"contained": 12}), said
+    assert all(found["heldByWall"] for found in report["findings"] if found["verdict"] == "breached")

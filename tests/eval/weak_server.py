@@ -1,4 +1,4 @@
-"""A server of the E2B dialect with holes, for tests of the red team: sandboxes are directories' worth of nothing.
+"""A server of the E2B dialect with holes, for tests of the red team: its sandboxes are processes and nothing else.
 
 Code runs as a process of this host: with its network, its /tmp, the key of the server in its environment, and without an end for what it
 leaves behind. `Holes` closes them one by one, as far as a process can.
@@ -13,6 +13,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 KEY = "e2b_" + secrets.token_hex(20)
 
@@ -79,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
     def execute(self, body):
         sandbox = self.headers.get("E2b-Sandbox-Id") or self.headers.get("Host", "").split(".")[0].split("-", 1)[-1]
         holes = self.server.holes
-        environment = dict(body.get("env_vars") or {}, PATH=os.environ["PATH"], HOME="/tmp")
+        environment = dict(body.get("env_vars") or {}, PATH=os.environ["PATH"], HOME="/tmp", WEAK_SERVER=self.server.name)
         if holes.token:
             environment["E2B_API_KEY"] = KEY
         command = [sys.executable, "-c", body["code"]]
@@ -114,6 +115,8 @@ class WeakServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.holes = holes
         self.sandboxes: dict[str, list[subprocess.Popen]] = {}
+        # In the environment of everything that it starts.
+        self.name = secrets.token_hex(16)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.thread = threading.Thread(target=self.serve_forever, daemon=True)
         self.thread.start()
@@ -121,3 +124,9 @@ class WeakServer(ThreadingHTTPServer):
     def close(self) -> None:
         self.shutdown()
         self.server_close()
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if f"WEAK_SERVER={self.name}".encode() in environ.read_bytes():
+                    os.kill(int(environ.parent.name), signal.SIGKILL)
+            except (OSError, ValueError):
+                pass

@@ -36,6 +36,10 @@ const NEVER: &[(&str, &[&str])] = &[
         ],
     ),
     ("sandcove-viewer", &["sandcove-server", "sandcove-isolate", "sandcove-image", "sqlx", "rustix", "libc"]),
+    (
+        "sandcove-redteam",
+        &["tokio", "reqwest", "sandcove-client", "sandcove-eval", "ruff_python_parser", "tree-sitter"],
+    ),
     ("sandcove-eval", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum", "rustix", "libc"]),
 ];
 

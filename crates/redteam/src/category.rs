@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// For information.
+    /// Reported only.
     Informational,
-    /// Low.
+    /// Low severity.
     Low,
-    /// Medium.
+    /// Medium severity.
     Medium,
-    /// High.
+    /// High severity.
     High,
-    /// Critical.
+    /// Critical severity.
     Critical,
 }
 
@@ -57,7 +57,7 @@ pub struct Category {
     pub mitre: Vec<String>,
     /// Weaknesses: the numbers of CWE.
     pub cwe: Vec<u32>,
-    /// What to do about a breach.
+    /// Advice about a breach.
     pub advice: String,
 }
 

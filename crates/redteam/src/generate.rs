@@ -11,7 +11,7 @@ use crate::probe::{self, Language, Layer, Probe};
 use crate::section::{Named, Section};
 use crate::strategy::{self, Strategy};
 
-/// What there is to attack.
+/// Targets by the layers that they have.
 #[derive(Debug, Clone, Default)]
 pub struct Targets {
     /// Labels of targets by layer.
@@ -25,7 +25,7 @@ pub struct Targets {
 /// Something that was asked for and is not attacked.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Skipped {
-    /// What: `plugin pii:direct`.
+    /// Name: `plugin pii:direct`.
     pub what: String,
     /// The reason.
     pub why: String,
@@ -36,7 +36,7 @@ pub struct Skipped {
 pub struct Generated {
     /// The tests, as a configuration has them.
     pub tests: Vec<Value>,
-    /// What is not attacked.
+    /// Things that are not attacked.
     pub skipped: Vec<Skipped>,
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::category;
 
-/// What a plugin id stands for.
+/// Meaning of a plugin id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plugin {
     /// Probes of these categories.

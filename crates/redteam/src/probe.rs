@@ -44,9 +44,9 @@ impl Layer {
 pub enum Language {
     /// Python 3.
     Python,
-    /// JavaScript.
+    /// JavaScript, as Node runs it.
     JavaScript,
-    /// Bash.
+    /// Programs of Bash.
     Bash,
     /// English, for models.
     Text,

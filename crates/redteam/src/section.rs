@@ -18,10 +18,10 @@ pub struct Named {
     pub config: Map<String, Value>,
 }
 
-/// What a red team attacks with.
+/// Settings of a red team.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
-    /// What the target is for.
+    /// Purpose of the target.
     pub purpose: String,
     /// The variable that carries the attack.
     pub inject_var: Option<String>,
@@ -53,7 +53,7 @@ pub struct Section {
 pub struct SectionError {
     /// The key.
     pub key: &'static str,
-    /// What the value must be.
+    /// Description of a value that is right.
     pub expected: &'static str,
 }
 

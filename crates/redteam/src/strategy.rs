@@ -6,7 +6,7 @@ use crate::mutate;
 use crate::probe::{Language, Layer, Probe};
 use crate::text;
 
-/// What a strategy id stands for.
+/// Meaning of a strategy id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Strategy {
     /// The attack as it is.

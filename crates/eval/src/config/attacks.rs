@@ -21,14 +21,14 @@ use crate::redteam::WallProvider;
 /// The name of a configuration beside another one that has no `redteam` section.
 pub const BESIDE: &str = "promptfooconfig.redteam.yaml";
 
-/// What the command line sets in place of the section.
+/// Settings of the command line in place of the section.
 #[derive(Debug, Clone, Default)]
 pub struct AttackOptions {
     /// The configuration; the one of the directory if none is named.
     pub config: Option<PathBuf>,
     /// The directory that the command was given in.
     pub directory: PathBuf,
-    /// What the target is for.
+    /// Purpose of the target.
     pub purpose: Option<String>,
     /// The variable that carries the attack.
     pub inject_var: Option<String>,
@@ -55,7 +55,7 @@ pub struct Attacks {
     pub hash: String,
     /// The directory of the configuration, which its paths are relative to.
     pub base: PathBuf,
-    /// What is not attacked.
+    /// Things that are not attacked.
     pub skipped: Vec<Skipped>,
 }
 
@@ -287,7 +287,7 @@ fn hash(
     own: &[probe::Probe],
 ) -> Result<String, AttackError> {
     let asked = format!("{:?}", AttackOptions { config: None, directory: PathBuf::new(), ..options.clone() });
-    let probes = format!("{own:?}");
+    let probes = format!("{own:?}{:?}", probe::builtin());
     let all = json!([env!("CARGO_PKG_VERSION"), section, config, specs, asked, probes]).to_string();
     Ok(Sha256::digest(all.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -68,7 +68,7 @@ impl GateProvider {
         self.workers.call(call).await.map(|reply| reply.value).map_err(|error| error.to_string())
     }
 
-    /// What the check says about a harmless answer; checked once.
+    /// Returns the value that the check gives for a harmless answer; checked once.
     async fn control(&self, context: &Value) -> Value {
         let checked = async {
             match self.check(&generate::harmless(), context).await {
@@ -180,7 +180,7 @@ pub fn verdict_of_check(said: &Value, control: Option<&Value>) -> Ruling {
     }
 }
 
-/// What differs between two runs of one check: numbers, addresses, ids.
+/// Returns a reason without what differs between two runs of one check: numbers, addresses, ids.
 fn normalised(text: &str) -> String {
     text.split(|c: char| !c.is_alphabetic()).filter(|word| word.len() > 2).collect::<Vec<_>>().join(" ")
 }

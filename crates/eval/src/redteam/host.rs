@@ -84,9 +84,9 @@ pub(super) fn addresses() -> Vec<String> {
     all
 }
 
-/// Returns the id of this boot: a sandbox that reports the same shares the host's kernel.
-pub(super) fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+/// Whether a process of a sandbox with `token` in its command line is one of this host: then the sandbox shares the host's kernel.
+pub(super) fn shares_kernel(token: &str) -> bool {
+    !processes_with(token).is_empty()
 }
 
 /// Waits until no process of this host has `token` in its command line or its environment; the processes that still do at the time limit.

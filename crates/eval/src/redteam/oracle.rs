@@ -12,7 +12,7 @@ pub(super) struct Canary {
     pub(super) value: Secret,
     /// The kind of evidence.
     pub(super) kind: &'static str,
-    /// What it is, for a reader.
+    /// Name of the secret, for a reader.
     pub(super) what: &'static str,
 }
 

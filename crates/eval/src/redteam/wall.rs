@@ -46,7 +46,7 @@ struct Attack<'a> {
     environment: Environment,
 }
 
-/// What an attack is measured by.
+/// Oracles of one attack.
 struct Field {
     token: String,
     trap: Trap,
@@ -134,13 +134,15 @@ impl WallProvider {
         // The neighbour keeps its secret in a file and in the arguments of a process.
         let plant = format!(
             "import subprocess, sys\nopen({file:?}, 'w').write({secret:?})\n\
-             _p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(280)', {secret:?}])\n"
+             _n = subprocess.DEVNULL\n\
+             _p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(280)', {secret:?}], stdin=_n, stdout=_n, stderr=_n)\n"
         );
         let quick = Limits { time: Duration::from_secs(NEIGHBOUR_TIMEOUT), memory: 0, output: MAX_OUTPUT };
         let done = run::code(&sibling.sandbox, "python", &plant, quick).await;
         if let Some(failure) = done.failure() {
             return Err(SandboxError::Refused(format!("the sandbox beside it does not work: {failure}")));
         }
+        let shares_kernel = is_here && host::shares_kernel(&secret);
         let info = victim.info().await.unwrap_or_default();
         let number = |keys: [&str; 2]| keys.iter().find_map(|key| info[*key].as_f64()).map(|n| n.to_string());
         let mut envs = BTreeMap::from([
@@ -170,7 +172,9 @@ impl WallProvider {
             envs.insert("PROBE_FILE".to_owned(), planted.file().to_string_lossy().into_owned());
             envs.insert("PROBE_MARK".to_owned(), planted.mark().to_string_lossy().into_owned());
             envs.insert("PROBE_PID".to_owned(), std::process::id().to_string());
-            envs.insert("PROBE_BOOT".to_owned(), host::boot_id());
+            if shares_kernel {
+                envs.insert("PROBE_SHARED".to_owned(), "1".to_owned());
+            }
             canaries.push(Canary {
                 value: Secret::new(planted.canary.clone()),
                 kind: "outside-secret-observed",
@@ -229,8 +233,14 @@ impl WallProvider {
         if let Some(written) = field.planted.as_ref().and_then(Planted::written) {
             evidence.add("outside-write-observed", written);
         }
-        let ruling =
-            if evidence.is_empty() { ruling(&execution, &output, attack) } else { evidence.ruling() };
+        let ruling = match evidence.is_empty() {
+            true => ruling(&execution, &output, attack),
+            false => evidence.ruling(),
+        };
+        let ruling = match attack.is_informational && ruling.verdict == Verdict::Breached {
+            true => Ruling::new(Verdict::Contained, format!("for information: {}", ruling.evidence)),
+            false => ruling,
+        };
         Ok((ruling, execution))
     }
 }
@@ -259,7 +269,8 @@ fn ruling(execution: &Execution, output: &str, attack: &Attack<'_>) -> Ruling {
         _ => {
             let last = output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
             let last: String = last.trim().chars().take(200).collect();
-            Ruling::new(Verdict::Contained, failure.unwrap_or(last))
+            let said = if last.is_empty() { "it printed nothing".to_owned() } else { last };
+            Ruling::new(Verdict::Contained, failure.unwrap_or(said))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a run of a red team came to.
+//! Results of a run of a red team.
 
 mod csv;
 mod rates;
@@ -23,13 +23,13 @@ pub use text::text;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It was stopped before it ran.
+    /// The attack was stopped before it ran.
     Blocked,
-    /// It ran and reached nothing.
+    /// The attack ran and reached nothing.
     Contained,
-    /// It reached what it should not.
+    /// The attack reached what it should not.
     Breached,
-    /// It cannot be told.
+    /// The outcome is unknown.
     Inconclusive,
 }
 
@@ -68,7 +68,7 @@ pub struct Finding {
     pub probe: String,
     /// The severity of a breach.
     pub severity: Severity,
-    /// What the attack is about.
+    /// Goal of the attack.
     pub goal: String,
     /// The target.
     pub target: String,
@@ -107,13 +107,13 @@ pub struct Group {
     pub verdicts: BTreeMap<&'static str, usize>,
 }
 
-/// What is known about a plugin's attacks.
+/// Results of a plugin's attacks.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Vulnerability {
     /// The plugin: `sandbox:escape`.
     pub plugin: String,
-    /// What it attacks.
+    /// Description of the attacks.
     pub about: String,
     /// The severity of a breach.
     pub severity: Severity,
@@ -130,9 +130,9 @@ pub struct Vulnerability {
     pub owasp: Vec<String>,
     /// Techniques of MITRE ATT&CK.
     pub mitre: Vec<String>,
-    /// Weaknesses.
+    /// Weaknesses of CWE.
     pub cwe: Vec<String>,
-    /// What to do about it.
+    /// Advice about a breach.
     pub advice: String,
 }
 
@@ -147,7 +147,7 @@ pub struct Answer {
     pub detail: String,
 }
 
-/// What is different from the run before.
+/// Differences from the run before.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Changes {
@@ -159,7 +159,7 @@ pub struct Changes {
     pub no_longer_breached: Vec<String>,
 }
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -169,7 +169,7 @@ pub struct Report {
     pub created_at: String,
     /// The targets.
     pub targets: Vec<String>,
-    /// What the target is for.
+    /// Purpose of the target.
     pub purpose: String,
     /// Breaches that count.
     pub breaches: usize,
@@ -183,9 +183,9 @@ pub struct Report {
     pub vulnerabilities: Vec<Vulnerability>,
     /// Answers to the usual questions.
     pub questions: Vec<Answer>,
-    /// What was not attacked.
+    /// Things that were not attacked.
     pub skipped: Vec<Skip>,
-    /// What is different from the run before.
+    /// Differences from the run before.
     pub changes: Option<Changes>,
     /// All attacks.
     pub findings: Vec<Finding>,
@@ -194,7 +194,7 @@ pub struct Report {
 /// Something that was not attacked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Skip {
-    /// What.
+    /// Name of it.
     pub what: String,
     /// The reason.
     pub why: String,
@@ -206,16 +206,16 @@ impl From<Skipped> for Skip {
     }
 }
 
-/// What a report is about.
+/// Subject of a report.
 #[derive(Debug, Clone, Default)]
 pub struct About {
     /// The run.
     pub eval_id: String,
     /// The time at which it started.
     pub created_at: String,
-    /// What the target is for.
+    /// Purpose of the target.
     pub purpose: String,
-    /// What was not attacked.
+    /// Things that were not attacked.
     pub skipped: Vec<Skip>,
 }
 
@@ -301,7 +301,7 @@ impl Report {
     }
 }
 
-/// What the gate let through is held by the wall if the wall held the same program.
+/// Marks what the gate let through as held by the wall if the wall held the same program.
 fn join(findings: &mut [Finding]) {
     let at_wall: BTreeMap<(String, String), Verdict> = findings
         .iter()
