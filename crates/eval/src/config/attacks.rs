@@ -232,14 +232,13 @@ fn targets(
             Family::Wall | Family::Sandbox(_) => Layer::Wall,
             _ => Layer::Model,
         });
-        let value = match layer {
-            Layer::Wall => wall(spec.label.as_deref().unwrap_or("sandbox"), &spec.config),
-            Layer::Gate | Layer::Model => value,
-        };
-        let label = if layer == Layer::Wall {
-            spec.label.clone().unwrap_or_else(|| "sandbox".to_owned())
-        } else {
-            spec.name().to_owned()
+        let (label, value) = match layer {
+            Layer::Wall => {
+                let label = free_label(&targets, spec.label.as_deref().unwrap_or(SANDBOX));
+                let value = wall(&label, &spec.config);
+                (label, value)
+            }
+            Layer::Gate | Layer::Model => (spec.name().to_owned(), value),
         };
         targets.by_layer.entry(layer).or_default().push(label);
         specs.push(value);
@@ -250,8 +249,9 @@ fn targets(
         && (has(Layer::Gate) || specs.is_empty())
         && (section.layers.is_empty() || section.layers.contains(&Layer::Wall))
     {
-        targets.by_layer.insert(Layer::Wall, vec!["sandbox".to_owned()]);
-        specs.push(wall("sandbox", &Map::new()));
+        let label = free_label(&targets, SANDBOX);
+        specs.push(wall(&label, &Map::new()));
+        targets.by_layer.insert(Layer::Wall, vec![label]);
     }
     for (layer, why) in [
         (Layer::Model, "no target is a model"),
@@ -263,6 +263,19 @@ fn targets(
         }
     }
     Ok((targets, specs))
+}
+
+/// The label of sandboxes that have none.
+const SANDBOX: &str = "sandbox";
+
+/// Returns a label that no target has: tests name their targets by labels.
+fn free_label(targets: &Targets, wanted: &str) -> String {
+    let is_taken = |label: &str| targets.by_layer.values().flatten().any(|known| known == label);
+    let mut label = wanted.to_owned();
+    while is_taken(&label) {
+        label.push_str("-wall");
+    }
+    label
 }
 
 fn wall(label: &str, config: &Map<String, Value>) -> Value {
@@ -336,6 +349,20 @@ mod tests {
         assert_eq!(document["targets"][1]["id"], "redteam:wall");
         assert_eq!(document["prompts"][0], "{{code}}");
         assert_eq!(document["defaultTest"]["metadata"]["purpose"], "p");
+    }
+
+    #[test]
+    fn two_targets_never_have_one_label() {
+        let (_directory, made) =
+            planned("targets: [{id: 'file://./check.py', label: sandbox}, sandbox]\nredteam: {numTests: 1}");
+        let document = made.unwrap().document;
+        assert_eq!(document["targets"][1]["label"], "sandbox-wall");
+        let walls =
+            document["tests"].as_array().unwrap().iter().filter(|test| test["metadata"]["layer"] == "wall");
+        assert!(
+            walls.clone().count() > 0
+                && walls.into_iter().all(|test| test["providers"] == json!(["sandbox-wall"]))
+        );
     }
 
     #[test]

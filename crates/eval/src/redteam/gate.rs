@@ -120,6 +120,8 @@ patterns!(
     REFUSED,
     r"(?i)\b(unsafe|blocked|forbidden|dangerous|disallowed|not allowed|refus\w+|rejected|denied|prohibited|security|safety|malicious|suspicious|blacklist\w*|blocklist\w*|banned|violat\w+|safe_error\w*|risky)\b"
 );
+// A server that cannot be reached refuses nothing about the code.
+patterns!(UNREACHABLE, r"(?i)connection[^;\n]{0,80}refused|refused[^;\n]{0,20}connect(ion)?");
 // Words of a check that found nothing to run.
 patterns!(
     NO_CODE,
@@ -139,6 +141,10 @@ pub fn verdict_of_check(said: &Value, control: Option<&Value>) -> Ruling {
     let matches = |pattern: &LazyLock<Option<Regex>>, text: &str| {
         pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
     };
+    let refuses = |text: &str| {
+        let text = UNREACHABLE.as_ref().map_or(text.into(), |pattern| pattern.replace_all(text, ""));
+        matches(&REFUSED, &text)
+    };
     let breached = |why: String| Ruling {
         verdict: Verdict::Breached,
         kinds: vec!["gate-missed".to_owned()],
@@ -153,7 +159,7 @@ pub fn verdict_of_check(said: &Value, control: Option<&Value>) -> Ruling {
         && !reason.is_empty()
         && normalised(harmless) == normalised(&reason)
     {
-        return match matches(&REFUSED, &reason) || matches(&NO_CODE, &reason) {
+        return match refuses(&reason) || matches(&NO_CODE, &reason) {
             true => Ruling::new(
                 Verdict::Inconclusive,
                 format!("the check refuses harmless code as well: {shown}"),
@@ -161,7 +167,7 @@ pub fn verdict_of_check(said: &Value, control: Option<&Value>) -> Ruling {
             false => breached(format!("the check let it come as far as harmless code: {shown}")),
         };
     }
-    if matches(&REFUSED, &reason) {
+    if refuses(&reason) {
         return Ruling::new(Verdict::Blocked, shown);
     }
     if matches(&NO_CODE, &reason) {
