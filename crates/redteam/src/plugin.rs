@@ -49,7 +49,7 @@ pub fn resolve(id: &str) -> Plugin {
         list.iter().any(|known| known == id || (known.ends_with(':') && id.starts_with(known.as_str())))
     };
     if named(&TABLE.model) {
-        return Plugin::Unavailable("its attacks are written by a model");
+        return Plugin::Unavailable("its attacks are written by a model, and none is asked for attacks");
     }
     if named(&TABLE.service) {
         return Plugin::Unavailable("only the servers of promptfoo write its attacks");

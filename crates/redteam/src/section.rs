@@ -39,8 +39,6 @@ pub struct Section {
     pub seed: u64,
     /// Severity from which a breach fails the run.
     pub fail_on: Option<Severity>,
-    /// Whether an attacker's model is named.
-    pub has_provider: bool,
     /// Languages of texts other than English.
     pub languages: Vec<String>,
     /// Keys that have no effect.
@@ -134,17 +132,19 @@ pub fn read(section: &Value) -> Result<Section, SectionError> {
                     .ok_or_else(|| wrong("failOn", "critical, high, medium, low or informational"))?,
             ),
         },
-        has_provider: given("provider").is_some(),
-        languages: texts("language")?
-            .into_iter()
-            .filter(|name| !matches!(name.to_lowercase().as_str(), "en" | "english"))
-            .collect(),
+        languages: foreign(&texts("language")?),
         unknown: map
             .keys()
             .filter(|key| !KNOWN.contains(&key.as_str()) && !key.starts_with("x-"))
             .cloned()
             .collect(),
     })
+}
+
+/// Returns the languages that are not English.
+pub fn foreign(languages: &[String]) -> Vec<String> {
+    let is_english = |name: &&String| matches!(name.to_lowercase().as_str(), "en" | "english");
+    languages.iter().filter(|name| !is_english(name)).cloned().collect()
 }
 
 fn named(key: &'static str, value: Option<&Value>, default: &str) -> Result<Vec<Named>, SectionError> {

@@ -95,7 +95,7 @@ pub fn resolve(id: &str, steps: &[String]) -> Strategy {
         _ => match TEXTS.iter().find(|known| **known == id) {
             Some(known) => Strategy::Texts(vec![known]),
             None if MODELS.iter().any(|known| id == *known || id.starts_with(&format!("{known}:"))) => {
-                Strategy::Unavailable("its attacks are written by a model")
+                Strategy::Unavailable("its attacks are written by a model, and none is asked for attacks")
             }
             None => Strategy::Unknown,
         },

@@ -38,6 +38,8 @@ pub struct AttackOptions {
     pub strategies: Vec<String>,
     /// How many probes of each category.
     pub tests: Option<usize>,
+    /// Languages of texts.
+    pub languages: Vec<String>,
     /// Names of layers.
     pub layers: Vec<Layer>,
     /// The seed of choices.
@@ -187,6 +189,9 @@ fn overrule(section: &mut Section, options: &AttackOptions) {
     }
     if !options.layers.is_empty() {
         section.layers.clone_from(&options.layers);
+    }
+    if !options.languages.is_empty() {
+        section.languages = section::foreign(&options.languages);
     }
     if let Some(purpose) = &options.purpose {
         section.purpose.clone_from(purpose);

@@ -254,7 +254,7 @@ impl Report {
             let mut names: Vec<&str> = Vec::new();
             findings.iter().map(of).for_each(|name| {
                 if !names.contains(&name) {
-                    names.push(name)
+                    names.push(name);
                 }
             });
             names.into_iter().map(str::to_owned).collect::<Vec<_>>()

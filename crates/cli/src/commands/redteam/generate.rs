@@ -24,6 +24,34 @@ pub(super) struct GenerateArgs {
     /// write the attacks into the configuration
     #[arg(short, long, conflicts_with = "output")]
     write: bool,
+    #[command(flatten)]
+    ignored: Ignored,
+}
+
+// Options of promptfoo that change how models are asked for attacks. No model is asked.
+#[derive(Debug, Args)]
+struct Ignored {
+    /// accepted for compatibility; no model is asked for attacks
+    #[arg(long, hide = true)]
+    provider: Option<String>,
+    /// accepted for compatibility; no model is asked for attacks
+    #[arg(short = 'j', long, hide = true)]
+    max_concurrency: Option<usize>,
+    /// accepted for compatibility; no model is asked for attacks
+    #[arg(long, hide = true)]
+    delay: Option<f64>,
+    /// accepted for compatibility; no model is asked for attacks
+    #[arg(long, hide = true)]
+    no_cache: bool,
+    /// accepted for compatibility; there is no progress to show
+    #[arg(long, hide = true)]
+    no_progress_bar: bool,
+    /// accepted for compatibility; attacks do not depend on the environment
+    #[arg(long, hide = true)]
+    env_file: Vec<PathBuf>,
+    /// accepted for compatibility; the configuration has the description
+    #[arg(short, long, hide = true)]
+    description: Option<String>,
 }
 
 /// The name of the generated file.

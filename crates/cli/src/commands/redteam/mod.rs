@@ -65,6 +65,9 @@ struct AttackArgs {
     /// most probes of each category [default: all]
     #[arg(short = 'n', long = "num-tests", value_name = "N")]
     tests: Option<usize>,
+    /// languages of texts, separated by commas; all but English are skipped, because translating takes a model
+    #[arg(long, value_delimiter = ',', value_name = "LANGUAGE")]
+    language: Vec<String>,
     /// layers to attack, separated by commas: gate, wall or model [default: those that the targets have]
     #[arg(long, value_delimiter = ',', value_parser = layer, value_name = "LAYER")]
     layers: Vec<Layer>,
@@ -105,6 +108,7 @@ impl AttackArgs {
             plugins: self.plugins.clone(),
             strategies: self.strategies.clone(),
             tests: self.tests,
+            languages: self.language.clone(),
             layers: self.layers.clone(),
             seed: self.seed,
             destructive: self.allow_destructive,

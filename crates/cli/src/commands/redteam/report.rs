@@ -1,6 +1,6 @@
 //! `sandcove redteam report`: what a run came to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -46,6 +46,9 @@ pub(super) struct ReportArgs {
     /// file to write it to [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// accepted for compatibility; `sandcove view` opens runs in a browser
+    #[arg(short, long, hide = true)]
+    port: Option<u16>,
     /// exit with 100 if there is a breach of this severity or worse
     #[arg(long, value_parser = super::run::severity, value_name = "SEVERITY")]
     fail_on: Option<Severity>,
@@ -54,7 +57,7 @@ pub(super) struct ReportArgs {
 /// Reports a stored run.
 pub(super) async fn report(args: ReportArgs) -> Result<ExitCode> {
     let id = match args.id {
-        Some(id) if id != "latest" => id,
+        Some(id) if id != "latest" && !Path::new(&id).is_dir() => id,
         _ => {
             let runs = Library::new(home::directory()).runs(None, false).await?;
             let newest = runs.into_iter().find(|run| run.is_redteam).map(|run| run.eval_id);
