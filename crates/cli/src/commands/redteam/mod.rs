@@ -16,15 +16,13 @@ use sandcove_redteam::probe::{self, Layer};
 use sandcove_redteam::{category, mutate, strategy};
 
 use super::count;
-use super::reach::{Place, Reach};
+use super::reach::Place;
 use crate::output::out;
 
 #[derive(Debug, Args)]
 pub struct RedteamArgs {
     #[command(subcommand)]
     command: RedteamCommand,
-    #[command(flatten)]
-    reach: Reach,
 }
 
 #[derive(Debug, Subcommand)]
@@ -34,9 +32,9 @@ enum RedteamCommand {
     /// write the attacks to a file, without running them
     Generate(generate::GenerateArgs),
     /// generate the attacks, run them and report
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// run the attacks of a generated file and report
-    Eval(run::RunArgs),
+    Eval(Box<run::RunArgs>),
     /// report a stored run
     Report(report::ReportArgs),
     /// list plugins, strategies and probes
@@ -132,12 +130,11 @@ fn layer(text: &str) -> Result<Layer, String> {
 
 /// Runs the command.
 pub async fn redteam(args: RedteamArgs, place: &Place) -> Result<ExitCode> {
-    let server = || super::eval::server(&args.reach, place);
     match args.command {
         RedteamCommand::Init(args) => init::init(&args),
         RedteamCommand::Generate(args) => generate::generate(&args),
-        RedteamCommand::Run(args) => run::run(args, true, server()).await,
-        RedteamCommand::Eval(args) => run::run(args, false, server()).await,
+        RedteamCommand::Run(args) => run::run(args, true, place).await,
+        RedteamCommand::Eval(args) => run::run(args, false, place).await,
         RedteamCommand::Report(args) => report::report(args).await,
         RedteamCommand::Plugins(args) => {
             plugins(&args);

@@ -20,7 +20,8 @@ use super::{AttackArgs, generate};
 use crate::commands::count;
 use crate::commands::eval::args::RunArgs as EvalArgs;
 use crate::commands::eval::report::{Progress, Shown};
-use crate::commands::eval::run as eval;
+use crate::commands::eval::{run as eval, server};
+use crate::commands::reach::{Place, Reach};
 use crate::output::note;
 
 /// Configuration, files or targets are wrong.
@@ -84,6 +85,8 @@ pub(super) struct RunArgs {
     /// allow probes that may harm the host on servers of other hosts too
     #[arg(long, requires = "allow_destructive")]
     allow_destructive_remote: bool,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 pub(super) fn severity(text: &str) -> Result<Severity, String> {
@@ -115,7 +118,8 @@ impl RunArgs {
 }
 
 /// Attacks the targets; `generates` says whether the attacks are written before.
-pub(super) async fn run(args: RunArgs, generates: bool, server: Fallback) -> Result<ExitCode> {
+pub(super) async fn run(args: Box<RunArgs>, generates: bool, place: &Place) -> Result<ExitCode> {
+    let server = server(&args.reach, place);
     Ok(ExitCode::from(attack(&args, generates, &server).await?))
 }
 
