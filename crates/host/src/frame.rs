@@ -64,14 +64,24 @@ pub(crate) async fn send_all(
     stream: Arc<UnixStream>,
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
 ) -> io::Result<()> {
-    while let Some(Outgoing { bytes, mut fd, _permit }) = queue.recv().await {
-        let mut sent = 0;
-        while sent < bytes.len() {
-            let left = &bytes[sent..];
-            sent += stream.async_io(Interest::WRITABLE, || send(&stream, left, fd.as_ref())).await?;
-            // With the first byte.
-            fd = None;
-        }
+    while let Some(frame) = queue.recv().await {
+        send_one(&stream, frame).await?;
+    }
+    Ok(())
+}
+
+/// Sends a frame.
+///
+/// # Errors
+/// When the other side is gone.
+pub(crate) async fn send_one(stream: &UnixStream, frame: Outgoing) -> io::Result<()> {
+    let Outgoing { bytes, mut fd, _permit } = frame;
+    let mut sent = 0;
+    while sent < bytes.len() {
+        let left = &bytes[sent..];
+        sent += stream.async_io(Interest::WRITABLE, || send(stream, left, fd.as_ref())).await?;
+        // With the first byte.
+        fd = None;
     }
     Ok(())
 }
@@ -164,6 +174,10 @@ impl Received {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
                 self.fds.extend(rights);
             }
+        }
+        // They come with the first byte of their frames: there are no more of them than frames.
+        if self.fds.len() > MAX_FDS {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "descriptors without messages"));
         }
         self.bytes.extend_from_slice(&chunk[..received.bytes]);
         Ok(received.bytes)

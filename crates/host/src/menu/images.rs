@@ -16,9 +16,9 @@ impl Menu {
     pub(super) async fn begin_image(&self, config: Sha256Digest, limits: Limits) -> Result {
         Ok(match self.layer_store().await?.begin(config, limits).await? {
             Begun::Exists { size_bytes, lease } => {
-                self.hold(Answer::ImageExists(size_bytes), Object::Lease { _lease: lease })
+                self.hold(Answer::ImageExists(size_bytes), Object::Lease { _lease: lease })?
             }
-            Begun::Import(import) => self.hold(Answer::Done, Object::Import(import)),
+            Begun::Import(import) => self.hold(Answer::Done, Object::Import(import))?,
         })
     }
 
@@ -55,7 +55,7 @@ impl Menu {
     pub(super) async fn publish_image(&self, import: Number) -> Result {
         let Some(Object::Import(import)) = self.objects.take(import) else { return Err(no_import()) };
         let (size, lease) = blocking(move || import.finish()).await?;
-        Ok(self.hold(Answer::Bytes(size), Object::Lease { _lease: lease }))
+        self.hold(Answer::Bytes(size), Object::Lease { _lease: lease })
     }
 
     fn import(&self, number: Number) -> Result<ImportJob> {

@@ -68,13 +68,13 @@ impl Menu {
     pub(crate) async fn serve(&self, request: Request, fd: Option<OwnedFd>) -> Result {
         let backend = &self.backend;
         Ok(match request {
-            Request::Create(spec) => self.sandbox(backend.create(self.checked_spec(*spec)?).await?),
+            Request::Create(spec) => self.sandbox(backend.create(self.checked_spec(*spec)?).await?)?,
             Request::Prepare(blueprint) => {
                 let prepared = backend.prepare(self.resolved(blueprint)?).await?;
-                self.hold(Answer::Done, Object::Prepared(prepared))
+                self.hold(Answer::Done, Object::Prepared(prepared))?
             }
             Request::Adopt(id) => match backend.adopt(&id).await? {
-                Some(handle) => self.sandbox(handle),
+                Some(handle) => self.sandbox(handle)?,
                 None => Answer::Nothing.into(),
             },
             Request::HoldsAnything => Answer::Flag(backend.holds_anything()).into(),
@@ -152,13 +152,14 @@ impl Menu {
         })
     }
 
-    fn sandbox(&self, handle: Handle) -> Served {
+    fn sandbox(&self, handle: Handle) -> Result {
         let answer = Answer::Sandbox(handle.record().clone());
         self.hold(answer, Object::sandbox(handle))
     }
 
-    fn hold(&self, answer: Answer, object: Object) -> Served {
-        Served { number: Some(self.objects.add(object)), ..answer.into() }
+    fn hold(&self, answer: Answer, object: Object) -> Result {
+        let number = self.objects.add(object).ok_or_else(|| Failure::refused("the server holds too much"))?;
+        Ok(Served { number: Some(number), ..answer.into() })
     }
 }
 

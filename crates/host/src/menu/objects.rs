@@ -12,6 +12,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::message::Number;
 
+/// Maximum number of objects: many for each sandbox that a host can have. A server that needs more is not the one that we wrote.
+const MAX_OBJECTS: usize = 1 << 17;
+
 /// Something that is held.
 pub(super) enum Object {
     /// A running sandbox; the guard ends what waits for it.
@@ -55,13 +58,16 @@ impl Object {
 }
 
 impl Objects {
-    /// Adds an object; returns its number.
-    pub(super) fn add(&self, object: Object) -> Number {
+    /// Adds an object; returns its number, or `None` when there are too many.
+    pub(super) fn add(&self, object: Object) -> Option<Number> {
         let mut numbered = self.lock();
+        if numbered.objects.len() >= MAX_OBJECTS {
+            return None;
+        }
         numbered.last += 1;
         let number = numbered.last;
         numbered.objects.insert(number, object);
-        number
+        Some(number)
     }
 
     /// The sandbox with this number.

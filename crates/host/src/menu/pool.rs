@@ -54,7 +54,7 @@ impl Menu {
                 let layers: Option<Vec<String>> =
                     layers.into_iter().map(|path| path.into_os_string().into_string().ok()).collect();
                 let layers = layers.ok_or_else(|| Failure::refused("a path in a request is not text"))?;
-                self.hold(Answer::Done, Object::Files(backend.open_files(&layers, &files).await?))
+                self.hold(Answer::Done, Object::Files(backend.open_files(&layers, &files).await?))?
             }
             Request::CreateVolume { name, size_mib } => {
                 backend.create_volume(checks::plain(&name)?, size_mib).await.map(done)?

@@ -22,9 +22,8 @@ impl Menu {
         let directory = self.backend.volume_dir().join(checks::plain(&name)?);
         match blocking(move || execute(&directory, request)).await? {
             Outcome::Served(served) => Ok(served),
-            Outcome::Upload(served, upload) => {
-                let number = self.objects.add(Object::Upload(upload));
-                Ok(Served { number: Some(number), ..served })
+            Outcome::Upload(Served { answer, fd, .. }, upload) => {
+                Ok(Served { fd, ..self.hold(answer, Object::Upload(upload))? })
             }
         }
     }
