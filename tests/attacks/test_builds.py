@@ -79,8 +79,9 @@ def is_clean(server) -> bool:
     """Whether nothing with our mark is on the host, outside of what sandboxes have as their own files."""
     places = [Path(place) for place in ("/", "/etc", "/tmp", "/root", "/run", "/var/lib", "/usr/local/bin")]
     places += [server.data_dir, server.data_dir / "pool", server.data_dir / "pool/layers", server.data_dir / "run"]
-    places += [server.data_dir / name for name in names_in(server.data_dir) if name.startswith("file-sets")]
-    for parent in (server.data_dir / "file-sets", server.data_dir / "pool/layers"):
+    own = server.data_dir / "server"
+    places += [own, *(own / name for name in names_in(own) if name.startswith("file-sets"))]
+    for parent in (own / "file-sets", server.data_dir / "pool/layers"):
         places += [parent / name for name in names_in(parent)]
     return not any(MARK in name for place in places for name in names_in(place))
 
@@ -154,7 +155,7 @@ def test_no_whiteout_leads_out(server, builds, registry, canary, hidden):
     above = tarball(whiteout(f"out/{hidden}"), whiteout(f"up/{hidden}"), file(f"d/.wh.{hidden}"), opaque("out"), opaque("up"), file(f".wh.{hidden}"), file(".wh."), opaque("/.."))
     builds.run(fromImage=registry.push(f"attacks/{uuid.uuid4().hex}", Image([base, below, above])))
     assert is_untouched(canary) and is_clean(server)
-    assert (server.data_dir / "pool/layers").is_dir() and (server.data_dir / "sandcove.db").exists()
+    assert (server.data_dir / "pool/layers").is_dir() and (server.data_dir / "server/sandcove.db").exists()
 
 
 def test_layers_bring_no_attributes_of_the_overlay(server, builds, registry):
@@ -425,7 +426,7 @@ def test_an_upload_that_ends_early_is_none(server, builds):
     assert builds.run(step("COPY", "src", "/x", "", "", filesHash=digest))["status"] == "error"
 
     def halves():
-        for directory, _, names in os.walk(server.data_dir / "file-sets"):
+        for directory, _, names in os.walk(server.data_dir / "server/file-sets"):
             for name in names:
                 # What is there may be gone at once.
                 with contextlib.suppress(FileNotFoundError):

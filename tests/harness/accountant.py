@@ -84,7 +84,7 @@ class Accountant:
         self.first = self.books()
 
     def query(self, sql: str) -> list[tuple]:
-        database = sqlite3.connect(f"file:{self.server.data_dir}/sandcove.db?mode=ro", uri=True, timeout=120)
+        database = sqlite3.connect(f"file:{self.server.data_dir}/server/sandcove.db?mode=ro", uri=True, timeout=120)
         try:
             return database.execute(sql, {"team": self.team.id}).fetchall()
         finally:
@@ -110,6 +110,6 @@ class Accountant:
         books.account = groups.get(self.team.account, 0)
         books.disk = self.pool.used()
         books.descriptors = open_descriptors(self.server.pid)
-        books.memory = volatile.resident_bytes(self.server.pid) or 0
-        books.database = sum(map(size_of, volatile.matching(self.server.data_dir, "sandcove.db*")))
+        books.memory = sum(volatile.resident_bytes(part) or 0 for part in volatile.parts(self.server.pid))
+        books.database = sum(map(size_of, volatile.matching(self.server.data_dir, "server/sandcove.db*")))
         return books

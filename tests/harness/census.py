@@ -15,24 +15,23 @@ HISTORY = {"events", "team_metrics", "webhook_attempts", "sandbox_logs", "sandbo
 def programs(server: Server) -> dict[str, int]:
     """The processes of the server itself, by what they are."""
     found = {"server": server.pid}
-    for child in children(server.pid):
-        if "__spawner" in (volatile.text(f"/proc/{child}/cmdline") or ""):
+    for child in volatile.children(server.pid):
+        command = volatile.text(f"/proc/{child}/cmdline") or ""
+        if "__spawner" in command:
             found["spawner"] = child
+        if "__server" in command:
+            found["server without rights"] = child
     for path in volatile.matching(server.data_dir, "run/warm*/jail.json"):
         if record := volatile.record(path):
             found["warm"] = record["pid"]
     return found
 
 
-def children(pid: int) -> list[int]:
-    lists = volatile.matching(f"/proc/{pid}/task", "*/children")
-    return [int(child) for listed in lists for child in (volatile.text(listed) or "").split()]
-
-
 def resident_mib(pid: int) -> float:
-    size = volatile.resident_bytes(pid)
-    assert size is not None, f"process {pid} has ended"
-    return size / (1 << 20)
+    """Resident size of a server, in all its processes but the spawner."""
+    sizes = [volatile.resident_bytes(part) for part in volatile.parts(pid)]
+    assert sizes and None not in sizes, f"process {pid} has ended"
+    return sum(sizes) / (1 << 20)
 
 
 def memory_mib(server: Server) -> dict[str, float]:
@@ -43,7 +42,7 @@ def memory_mib(server: Server) -> dict[str, float]:
 
 def rows(data_dir: Path) -> dict[str, int]:
     """Rows of every table that is no history."""
-    database = sqlite3.connect(f"file:{data_dir}/sandcove.db?mode=ro", uri=True, timeout=120)
+    database = sqlite3.connect(f"file:{data_dir}/server/sandcove.db?mode=ro", uri=True, timeout=120)
     try:
         tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         return {

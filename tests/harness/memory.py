@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from harness import volatile
 from harness.server import Server
 
 
@@ -14,14 +15,15 @@ def status_mib(pid: int, name: str) -> int:
 
 
 def peak_mib(pid: int) -> int:
-    """The largest resident size since the last reset."""
-    return status_mib(pid, "VmHWM")
+    """The largest resident size since the last reset; those of all processes of a server together."""
+    return sum(status_mib(part, "VmHWM") for part in volatile.parts(pid))
 
 
 def reset_peak(pid: int) -> int:
-    """Forgets the largest resident size, and returns the present one in MiB."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
-    return status_mib(pid, "VmRSS")
+    """Forgets the largest resident sizes of a server's processes, and returns the present ones together in MiB."""
+    for part in volatile.parts(pid):
+        Path(f"/proc/{part}/clear_refs").write_text("5")
+    return sum(status_mib(part, "VmRSS") for part in volatile.parts(pid))
 
 
 def agent_of(server: Server, box) -> int:

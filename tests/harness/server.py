@@ -258,7 +258,8 @@ def settled_counts(data_dir: Path, deadline_s: float = 180) -> dict[str, int]:
 
 
 def open_descriptors(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
+    """Descriptors of a server, in all its processes but the spawner."""
+    return sum(len(os.listdir(f"/proc/{part}/fd")) for part in volatile.parts(pid))
 
 
 def wait_until(condition, deadline_s: float = MIN_DEADLINE_S, what: str = "condition") -> None:

@@ -67,6 +67,17 @@ def processes() -> Iterator[Path]:
     return (Path("/proc") / name for name in names("/proc") if name.isdecimal())
 
 
+def children(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    lists = matching(f"/proc/{pid}/task", "*/children")
+    return [int(child) for listed in lists for child in (text(listed) or "").split()]
+
+
+def parts(pid: int) -> list[int]:
+    """The process of a server that was started, and the one without rights that it has started, if it runs in two processes."""
+    return [pid, *(child for child in children(pid) if "__server" in (text(f"/proc/{child}/cmdline") or ""))]
+
+
 def resident_bytes(pid: int) -> int | None:
     """Bytes of memory of a process; None when it has ended."""
     lines = (text(f"/proc/{pid}/status") or "").splitlines()

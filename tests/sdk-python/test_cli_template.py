@@ -298,7 +298,7 @@ def test_secrets_stay_outside(project, monkeypatch):
         assert secret not in run(sandbox, "cat /run/secrets/a ~/.netrc 2>/dev/null; env")
     if hasattr(type(project.server), "kill9"):
         needles = [text.encode() for text in (secret, other, base64.b64encode(other.encode()).decode())]
-        kept = [path for pattern in ("sandcove.db*", "builds/*", "*.log") for path in volatile.matching(project.server.data_dir, pattern)]
+        kept = [path for pattern in ("server/sandcove.db*", "server/builds/*", "*.log") for path in volatile.matching(project.server.data_dir, pattern)]
         contents = {path: volatile.content(path) or b"" for path in kept}
         assert any(contents.values()) and not [path for path, content in contents.items() if any(needle in content for needle in needles)]
     project.write(**{"context": uuid.uuid4().hex})

@@ -39,7 +39,8 @@ def tight(server, tmp_path_factory):
     pool = server.data_dir / "pool.img"
     how = ["-o", "loop", pool] if pool.exists() else ["--bind", server.data_dir / "pool"]
     run("mount", *how, data_dir / "pool")
-    shutil.copy(server.data_dir / "sandcove.db", data_dir)
+    (data_dir / "server").mkdir()
+    shutil.copy(server.data_dir / "server/sandcove.db", data_dir / "server")
     os.environ["SANDCOVE_CRASH_FILE"] = str(point)
     small = Server(data_dir)
     small.log, small.point = scratch / "log", point
@@ -96,7 +97,7 @@ POOL_POINTS = {"create.files", "pause.frozen", "shutdown.recorded", "snapshot.fr
 @pytest.mark.parametrize("point, before, act, after", CASES, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_the_disk_of_the_database_fills_up(tight, point, before, act, after):
     """The same changes as those at which the server dies, and the disk is full from that point on."""
-    disk = Disk(tight.data_dir, tight.data_dir / "sandcove.db")
+    disk = Disk(tight.data_dir, tight.data_dir / "server/sandcove.db")
     sandbox, allowed = change_on(tight, disk, point, before, act, after)
     # And nothing else comes to light in a server that knows only what was written down.
     tight.kill9()

@@ -227,7 +227,7 @@ def test_a_pool_that_is_not_mounted(server, world):
 
 def test_a_database_that_is_missing(server, world):
     server.stop()
-    database = server.data_dir / "sandcove.db"
+    database = server.data_dir / "server/sandcove.db"
     with without(database, *(path for path in database.parent.glob("sandcove.db-*"))):
         refused(server, "is missing")
         assert not database.exists(), "the next start is not to take an empty one for whole"
@@ -237,7 +237,7 @@ def test_a_database_that_is_missing(server, world):
 
 def test_a_database_that_is_damaged(server, world):
     server.stop()
-    database = server.data_dir / "sandcove.db"
+    database = server.data_dir / "server/sandcove.db"
     kept = database.read_bytes()
     database.write_bytes(b"not a database" * 1000)
     refused(server, "store")

@@ -124,7 +124,7 @@ def test_everything_ends(server, directory, monkeypatch, database):
     assert new_traces(before, directory).keys() >= {"tables", "groups", "mounts", "loops", "claims"}
     if database == "gone":
         other.kill9()
-        for path in directory.glob("sandcove.db*"):
+        for path in directory.glob("server/sandcove.db*"):
             path.unlink()
 
     unasked = sandcove(other.binary, "purge", "--data-dir", directory, stdin=subprocess.DEVNULL)

@@ -144,7 +144,7 @@ def test_a_flood_of_output_is_bounded(builds):  # noqa: F811
     ids = builds.begin()
     builds.go(*ids, step("RUN", f": {mark()}; head -c 20000000 /dev/zero | tr '\\0' x; yes | head -n 30000; echo the end"))
     assert builds.told(*ids)["status"] == "ready"
-    log = builds.server.data_dir / f"builds/{ids[1]}.jsonl"
+    log = builds.server.data_dir / f"server/builds/{ids[1]}.jsonl"
     if log.exists():
         assert log.stat().st_size < 64 << 20
 

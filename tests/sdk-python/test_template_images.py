@@ -174,7 +174,7 @@ def test_credentials(builds, registry, repository):  # noqa: F811
         built = builds.build(builds.template().from_image(reference, username="user", password="pass:word é").run_cmd("cat /note > seen"))
         assert len(builds.run(built, "cat seen")) == 32
         assert "pass:word" not in built.text
-    kept = [volatile.matching(builds.server.data_dir, pattern) for pattern in ("sandcove.db*", "builds/*")]
+    kept = [volatile.matching(builds.server.data_dir, pattern) for pattern in ("server/sandcove.db*", "server/builds/*")]
     contents = {path: volatile.content(path) or b"" for path in [builds.server.log, *sum(kept, [])]}
     assert any(contents.values())
     for path, content in contents.items():

@@ -43,7 +43,7 @@ def is_collected(server) -> None:
 
 
 def unfinished(server) -> list[str]:
-    return [str(path) for path in volatile.matching(server.data_dir, "file-sets/*/.*")]
+    return [str(path) for path in volatile.matching(server.data_dir, "server/file-sets/*/.*")]
 
 
 def reads(process, path) -> bool:

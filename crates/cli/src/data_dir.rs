@@ -152,8 +152,15 @@ impl Lock {
     }
 
     /// Records that the server is stopping: from now on, the next one waits for the lock.
-    pub fn leave(&self) -> std::io::Result<()> {
+    fn leave(&self) -> std::io::Result<()> {
         self.note(Holder::Leaving)
+    }
+
+    /// Records it; a failure is only logged.
+    pub fn leave_or_warn(&self) {
+        if let Err(error) = self.leave() {
+            tracing::warn!(%error, "failed to record in the lock file that this server is stopping");
+        }
     }
 
     fn note(&self, holder: Holder) -> std::io::Result<()> {

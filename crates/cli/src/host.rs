@@ -1,7 +1,8 @@
-//! A server in this process: `serve` runs one until it is stopped, `run` for a single piece of code.
+//! What a server is made of. [`Machine`] is the part that takes root; [`Host`] is a whole server in this process, as `run` starts one
+//! for a single piece of code. `split` runs the two parts in processes of their own.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,20 +14,23 @@ use sandcove_isolate::Backend;
 use sandcove_server::domain::template::TemplateRecord;
 use sandcove_server::{App, Listeners};
 use sandcove_wire::boot::ENVD_VERSION;
+use sandcove_wire::secret::Secret;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::{Lock, ServerFile};
 use crate::guest;
-use crate::languages::{State, Upgrade};
+use crate::languages::{State, Switch, Upgrade};
 use crate::listening::Listening;
 use crate::progress::Progress;
+use crate::server_dir::{self, Occupied};
 use crate::settings::{LanguageChoice, Settings};
 
 /// Free space that a pool needs beside its templates, GiB.
 const POOL_RESERVE_GIB: u64 = 2;
 
 /// How a server stops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stop {
     /// Sandboxes keep running and are found again at the next start.
     KeepingSandboxes,
@@ -34,38 +38,38 @@ pub enum Stop {
     EndingSandboxes,
 }
 
-/// A server that is ready to serve.
-pub struct Host {
-    app: App,
-    backend: sandcove_host::Host,
-    listeners: Listeners,
-    file: ServerFile,
-    lock: Arc<Lock>,
+/// A host that is ready for a server: everything that takes root is prepared.
+pub struct Machine {
+    /// The backend that runs sandboxes.
+    pub backend: Backend,
+    /// The sockets that clients connect to, and the server's names.
+    pub listening: Listening,
+    /// The right to serve the data directory.
+    pub lock: Lock,
+    /// The right to use the server's directory.
+    pub occupied: Occupied,
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// Settings, templates and endpoints for the server.
+    pub start: Start,
     /// The template layer that is built while the server serves.
-    upgrade: Option<Upgrade>,
+    pub upgrade: Option<Upgrade>,
 }
 
-/// The start of a server's shutdown, for the task that waits for signals.
-pub struct Exit {
-    app: App,
-    lock: Arc<Lock>,
+/// Settings, templates and endpoints for a server that starts.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// Settings of the server. Its directory exists.
+    pub config: sandcove_server::Config,
+    /// The server's own templates, whose layers exist.
+    pub templates: Vec<TemplateRecord>,
+    /// Where traces are sent.
+    pub traces: Option<Secret>,
 }
 
-impl Exit {
-    /// Records that the server is stopping, and kills all sandboxes if `how` asks for it.
-    pub async fn begin(&self, how: Stop) {
-        if let Err(error) = self.lock.leave() {
-            tracing::warn!(%error, "failed to record in the lock file that this server is stopping");
-        }
-        if how == Stop::EndingSandboxes {
-            self.app.sandboxes().kill_all().await;
-        }
-    }
-}
-
-impl Host {
-    /// Locks the data directory, binds the address, prepares pool and templates, and recovers the sandboxes of an earlier run.
-    pub async fn prepare(settings: &Settings) -> Result<Self> {
+impl Machine {
+    /// Locks the data directory, binds the address, prepares the pool and the templates. The server's files are given to `account`.
+    pub async fn prepare(settings: &Settings, account: u32) -> Result<Self> {
         if !is_root() {
             bail!("a server needs root: it creates namespaces, mounts and cgroups for sandboxes");
         }
@@ -75,9 +79,10 @@ impl Host {
             .data_dir
             .canonicalize()
             .with_context(|| format!("failed to find `{}`", settings.data_dir.display()))?;
-        let settings = &Settings { data_dir, ..settings.clone() };
+        let settings = &Settings { data_dir: data_dir.clone(), ..settings.clone() };
         // Early, so that a port in use or a bad certificate is reported before minutes of building.
         let listening = Listening::prepare(settings).await?;
+        let occupied = server_dir::prepare(&data_dir, account, &lock)?;
         let libexec = guest::unpack(&settings.data_dir.join("libexec"))?;
         let backend = Backend::start(sandcove_isolate::Config {
             data_dir: settings.data_dir.clone(),
@@ -92,64 +97,109 @@ impl Host {
         })
         .await
         .context("failed to prepare this host for sandboxes; `sandcove doctor` shows what is missing")?;
-        let prepared = Self::with_backend(settings, lock, listening, backend.clone()).await;
+        match prepare_start(settings, &listening, &backend.layer_dir()).await {
+            Ok((start, upgrade)) => Ok(Self { backend, listening, lock, occupied, data_dir, start, upgrade }),
+            Err(error) => {
+                backend.abandon().await;
+                Err(error)
+            }
+        }
+    }
+}
+
+async fn prepare_start(
+    settings: &Settings,
+    listening: &Listening,
+    layers: &Path,
+) -> Result<(Start, Option<Upgrade>)> {
+    let (templates, upgrade) = build_templates(settings, layers).await?;
+    let templates = templates.iter().map(record).collect::<Result<_>>()?;
+    let kept = ServerFile::read(&settings.data_dir)?.map(|file| file.api_key);
+    let mut config = sandcove_server::Config::new(server_dir::path(&settings.data_dir));
+    config.domain.clone_from(&listening.domain);
+    config.tls.clone_from(&listening.certificates);
+    config.api_key = settings.api_key.clone().or(kept);
+    config.access_token.clone_from(&settings.access_token);
+    config.admin_token.clone_from(&settings.admin_token);
+    config.max_sandboxes = settings.max_sandboxes;
+    config.capacity = settings.max_sandboxes;
+    config.paused_memory_percent = settings.paused_memory;
+    config.volume_mib = settings.volume_size_gib << 10;
+    config.rate_limit = settings.rate_limit;
+    config.private_webhooks = settings.private_webhooks;
+    config.interpreter_token = settings.interpreter_token.into();
+    config.legacy = settings.legacy;
+    config.warm_memory = settings.warm_memory;
+    config.registries = settings.builds.registries.clone();
+    if let Some(max) = settings.builds.max_builds {
+        config.max_builds = max.max(1);
+    }
+    if let Some(seconds) = settings.builds.gc_interval {
+        config.gc_interval = Duration::from_secs(seconds.max(1));
+    }
+    Ok((Start { config, templates, traces: settings.traces.clone() }, upgrade))
+}
+
+/// Opens the database and recovers the sandboxes of an earlier run; returns the API key of the server too.
+pub async fn open_app(start: Start, backend: &sandcove_host::Host) -> Result<(App, Secret)> {
+    let wanted = start.config.api_key.clone();
+    let app = App::start(start.config, backend.clone()).await?;
+    for template in start.templates {
+        app.templates().upsert_builtin(template).await?;
+    }
+    remove_unused_layers(&app, backend).await?;
+    let Some(api_key) = wanted.or_else(|| app.new_key().cloned()) else {
+        bail!("the API key of this data directory is unknown; set SANDCOVE_API_KEY to a key of your choice");
+    };
+    Ok((app, api_key))
+}
+
+/// A server in this process alone that is ready to serve.
+pub struct Host {
+    app: App,
+    backend: sandcove_host::Host,
+    listeners: Listeners,
+    file: ServerFile,
+    lock: Arc<Lock>,
+    upgrade: Option<Upgrade>,
+    _occupied: Occupied,
+}
+
+/// The start of a server's shutdown, for the task that waits for signals.
+pub struct Exit {
+    app: App,
+    lock: Arc<Lock>,
+}
+
+impl Exit {
+    /// Records that the server is stopping, and kills all sandboxes if `how` asks for it.
+    pub async fn begin(&self, how: Stop) {
+        self.lock.leave_or_warn();
+        if how == Stop::EndingSandboxes {
+            self.app.sandboxes().kill_all().await;
+        }
+    }
+}
+
+impl Host {
+    /// Prepares this host, and recovers the sandboxes of an earlier run. The server's files are given to root.
+    pub async fn prepare(settings: &Settings) -> Result<Self> {
+        let machine = Machine::prepare(settings, 0).await?;
+        let backend = machine.backend.clone();
+        let prepared = Self::on(machine).await;
         if prepared.is_err() {
             backend.abandon().await;
         }
         prepared
     }
 
-    async fn with_backend(
-        settings: &Settings,
-        lock: Lock,
-        listening: Listening,
-        backend: Backend,
-    ) -> Result<Self> {
-        let (templates, upgrade) = build_templates(settings, &backend.layer_dir()).await?;
-
-        let kept = ServerFile::read(&settings.data_dir)?.map(|file| file.api_key);
-        let mut config = sandcove_server::Config::new(&settings.data_dir);
-        config.domain.clone_from(&listening.domain);
-        config.tls.clone_from(&listening.certificates);
-        config.api_key = settings.api_key.clone().or(kept);
-        config.access_token.clone_from(&settings.access_token);
-        config.admin_token.clone_from(&settings.admin_token);
-        config.max_sandboxes = settings.max_sandboxes;
-        config.capacity = settings.max_sandboxes;
-        config.paused_memory_percent = settings.paused_memory;
-        config.volume_mib = settings.volume_size_gib << 10;
-        config.rate_limit = settings.rate_limit;
-        config.private_webhooks = settings.private_webhooks;
-        config.interpreter_token = settings.interpreter_token.into();
-        config.legacy = settings.legacy;
-        config.warm_memory = settings.warm_memory;
-        config.registries = settings.builds.registries.clone();
-        if let Some(max) = settings.builds.max_builds {
-            config.max_builds = max.max(1);
-        }
-        if let Some(seconds) = settings.builds.gc_interval {
-            config.gc_interval = Duration::from_secs(seconds.max(1));
-        }
-        let wanted = config.api_key.clone();
+    async fn on(machine: Machine) -> Result<Self> {
+        let Machine { backend, start, listening, lock, upgrade, occupied, .. } = machine;
         let backend = sandcove_host::Host::here(backend);
-        let app = App::start(config, backend.clone()).await?;
-        for template in &templates {
-            app.templates().upsert_builtin(record(template)?).await?;
-        }
-        remove_unused_layers(&app, &backend).await?;
-        let Some(api_key) = wanted.or_else(|| app.new_key().cloned()) else {
-            bail!(
-                "the API key of this data directory is unknown; set SANDCOVE_API_KEY to a key of your choice"
-            );
-        };
-        Ok(Self {
-            app,
-            backend,
-            listeners: listening.listeners,
-            file: ServerFile { url: listening.url, api_key, pid: std::process::id(), names: listening.names },
-            lock: Arc::new(lock),
-            upgrade,
-        })
+        let (app, api_key) = open_app(start, &backend).await?;
+        let Listening { url, names, listeners, .. } = listening;
+        let file = ServerFile { url, api_key, pid: std::process::id(), names };
+        Ok(Self { app, backend, listeners, file, lock: Arc::new(lock), upgrade, _occupied: occupied })
     }
 
     /// The address and key of the server.
@@ -165,7 +215,8 @@ impl Host {
     /// Serves until `stop` is cancelled, and builds the remaining template layer meanwhile. Sandboxes keep running.
     pub async fn serve(self, stop: CancellationToken) -> Result<()> {
         if let Some(upgrade) = self.upgrade {
-            let work = upgrade.run(self.app.clone(), self.backend.clone());
+            let (app, backend) = (self.app.clone(), self.backend.clone());
+            let work = upgrade.run(async move |switch| switch.make(&app, &backend).await);
             tokio::spawn(stop.clone().run_until_cancelled_owned(work));
         }
         self.app.serve(self.listeners, stop).await?;
@@ -217,8 +268,8 @@ async fn build_templates(settings: &Settings, layers: &Path) -> Result<([Templat
     }
     let upgrade = match languages {
         Languages::Building => {
-            let (lean, record) = (record(&templates[1])?, record(&full)?);
-            Some(Upgrade { lean, full, record, store, sources, data_dir })
+            let switch = Switch { lean: record(&templates[1])?, full: record(&full)? };
+            Some(Upgrade { full, switch, store, sources, data_dir })
         }
         Languages::Lean | Languages::All => None,
     };

@@ -1,5 +1,6 @@
 //! The layer with R, Java and Ruby, which is built while the server serves. `languages.json` holds the state of the build.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -73,15 +74,22 @@ impl State {
     }
 }
 
+/// A change of the default template, which the server makes.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Switch {
+    /// The template without the layer, as new sandboxes get it now.
+    pub lean: TemplateRecord,
+    /// The template with the layer.
+    pub full: TemplateRecord,
+}
+
 /// The layer to build, and the template to switch to.
 #[derive(Debug)]
 pub struct Upgrade {
-    /// The default template without the layer, as new sandboxes get it now.
-    pub lean: TemplateRecord,
     /// The template with the layer.
     pub full: Template,
-    /// The record of the template with the layer.
-    pub record: TemplateRecord,
+    /// The change once the layer is built.
+    pub switch: Switch,
     /// The store of layers.
     pub store: LayerStore,
     /// The sources of a build.
@@ -91,10 +99,10 @@ pub struct Upgrade {
 }
 
 impl Upgrade {
-    /// Builds the layer and switches to the template that has it. A failure is logged and has no other effect.
-    pub async fn run(self, app: App, backend: Host) {
+    /// Builds the layer and has `make` switch to the template that has it. A failure is logged and has no other effect.
+    pub async fn run<F: Future<Output = Result<()>>>(self, make: impl FnOnce(Switch) -> F) {
         let data_dir = self.data_dir.clone();
-        let state = match self.build_and_switch(&app, &backend).await {
+        let state = match self.build_and_switch(make).await {
             Ok(()) => State::Ready,
             Err(error) => {
                 tracing::error!(
@@ -107,7 +115,10 @@ impl Upgrade {
         state.write(&data_dir);
     }
 
-    async fn build_and_switch(self, app: &App, backend: &Host) -> Result<()> {
+    async fn build_and_switch<F: Future<Output = Result<()>>>(
+        self,
+        make: impl FnOnce(Switch) -> F,
+    ) -> Result<()> {
         let builder = Builder::new(self.store, ChrootRunner::in_the_background(), self.sources);
         let mut log = |event: Event<'_>| match event {
             Event::Building(layer) => tracing::info!(%layer, "building in the background"),
@@ -115,8 +126,14 @@ impl Upgrade {
             Event::Ready(layer, took) => tracing::info!(%layer, seconds = took.as_secs(), "built"),
         };
         builder.ensure(std::slice::from_ref(&self.full), &mut log).await?;
-        // New sandboxes use the old template until the pool has sandboxes of the new one.
-        let (old, new) = (self.lean.blueprint(), self.record.blueprint());
+        make(self.switch).await
+    }
+}
+
+impl Switch {
+    /// Makes the template with the layer the default one. New sandboxes use the old one until the pool has sandboxes of the new one.
+    pub async fn make(self, app: &App, backend: &Host) -> Result<()> {
+        let (old, new) = (self.lean.blueprint(), self.full.blueprint());
         backend.keep_ready(new.clone());
         let ready = async {
             while !backend.is_ready(&new).await.unwrap_or(false) {
@@ -126,7 +143,7 @@ impl Upgrade {
         if tokio::time::timeout(WARM_DEADLINE, ready).await.is_err() {
             tracing::warn!("the first sandboxes with R, Java and Ruby start slowly: the pool has none yet");
         }
-        app.templates().upsert_builtin(self.record).await.context("failed to store the template")?;
+        app.templates().upsert_builtin(self.full).await.context("failed to store the template")?;
         backend.stop_keeping(&old.layers);
         Ok(())
     }

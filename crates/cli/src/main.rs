@@ -19,8 +19,10 @@ mod progress;
 mod reference;
 mod registries;
 mod report;
+mod server_dir;
 mod settings;
 mod signals;
+mod split;
 mod table;
 mod terminal;
 mod tls;
@@ -116,6 +118,14 @@ enum Command {
         #[arg(long)]
         log_refused_calls: bool,
     },
+    /// the part of a server that has no privileges; started by the server
+    #[command(name = "__server", hide = true)]
+    ServerProcess {
+        account: u32,
+        directory: PathBuf,
+        #[arg(long)]
+        log_refused_calls: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -149,6 +159,10 @@ fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         sandcove_isolate::spawner_main(pool, libexec, *log_refused_calls).context("the spawner failed")?;
         return Ok(ExitCode::SUCCESS);
     }
+    // It gives up its rights, thread by thread: no runtime before this either.
+    if let Command::ServerProcess { account, directory, log_refused_calls } = &cli.command {
+        return split::run(*account, directory, *log_refused_calls, observe);
+    }
     if matches!(cli.command, Command::Serve(_)) {
         // Before the runtime, whose threads inherit it.
         sandcove_isolate::take_precedence();
@@ -179,11 +193,24 @@ fn observe(traces: Option<&Traces>) -> Result<()> {
     Ok(())
 }
 
-/// Runs a server in the foreground, and sends its last traces after it has stopped.
+/// Runs a server in the foreground. In one process, it sends its last traces after it has stopped.
 async fn serve(settings: &Settings) -> Result<ExitCode> {
+    let account = (settings.server_account != 0).then_some(settings.server_account);
+    let objection = match &settings.tls.source {
+        // They are read again when they change, and their keys are root's.
+        Some(_) => Some("it has certificates".to_owned()),
+        None => account.and_then(sandcove_isolate::cannot_become),
+    };
+    if let (Some(account), None) = (account, &objection) {
+        observe(None)?;
+        return commands::serve::serve(settings, Some(account)).await;
+    }
     let traces = settings.traces.as_ref().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
     observe(traces.as_ref())?;
-    let code = commands::serve::serve(settings).await;
+    if let (Some(account), Some(objection)) = (account, objection) {
+        tracing::warn!("the server runs in one process, as root, and not as {account}: {objection}");
+    }
+    let code = commands::serve::serve(settings, None).await;
     if let Some(traces) = traces {
         traces.stop().await;
     }
@@ -225,7 +252,9 @@ async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Redteam(args) => commands::redteam::redteam(*args, &at()?).await,
         Command::View(args) => commands::view::view(args).await,
         Command::Doctor { json } => doctor::doctor(&place.path()?, json).await,
-        Command::Spawner { .. } | Command::Serve(_) => unreachable!("handled above"),
+        Command::Spawner { .. } | Command::ServerProcess { .. } | Command::Serve(_) => {
+            unreachable!("handled above")
+        }
     }
 }
 

@@ -18,6 +18,10 @@ use crate::tls::{TlsArgs, TlsChoice, TlsFile, TlsSettings};
 /// The data directory unless another one is set.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/sandcove";
 
+/// The number of the server's account unless another one is set. Distributions give numbers below 60000 to people and services, and
+/// those from 61184 up to services without an account of their own; it needs no entry in `/etc/passwd`.
+const DEFAULT_SERVER_ACCOUNT: u32 = 60_888;
+
 /// The configuration file unless another one is named.
 const DEFAULT_CONFIG: &str = "/etc/sandcove/sandcove.toml";
 
@@ -117,6 +121,9 @@ pub struct ServerArgs {
     /// refuse clients of the first generation, releases 0.x
     #[arg(long, env = "SANDCOVE_NO_LEGACY", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
     no_legacy: bool,
+    /// number of the user and group that the server's process runs as; 0 for one process as root [default: 60888]
+    #[arg(long, env = "SANDCOVE_SERVER_ACCOUNT", value_name = "ID", value_parser = clap::value_parser!(u32).range(..1_000_000_000))]
+    server_account: Option<u32>,
     /// size of the storage pool's image when it is created, GiB [default: most of the free space]
     #[arg(long, env = "SANDCOVE_POOL_SIZE_GIB", value_name = "GIB")]
     pool_size_gib: Option<u64>,
@@ -175,6 +182,7 @@ struct File {
     seccomp_log: bool,
     interpreter_token: Option<InterpreterToken>,
     no_legacy: bool,
+    server_account: Option<u32>,
     pool_size_gib: Option<u64>,
     spares: Option<usize>,
     warm_memory: Option<u64>,
@@ -216,6 +224,8 @@ pub struct Settings {
     pub interpreter_token: InterpreterToken,
     /// Whether clients of the first generation are served.
     pub legacy: bool,
+    /// User and group of the server process; 0 for a server in one process, as root.
+    pub server_account: u32,
     pub pool_size_gib: Option<u64>,
     pub spares: usize,
     /// Memory of warm interpreters.
@@ -264,6 +274,7 @@ impl Settings {
             seccomp_log: args.seccomp_log || file.seccomp_log,
             interpreter_token: args.interpreter_token.or(file.interpreter_token).unwrap_or_default(),
             legacy: !(args.no_legacy || file.no_legacy),
+            server_account: args.server_account.or(file.server_account).unwrap_or(DEFAULT_SERVER_ACCOUNT),
             pool_size_gib: args.pool_size_gib.or(file.pool_size_gib),
             spares: args.spares.or(file.spares).unwrap_or(4),
             warm_memory: WarmMemory {
@@ -384,6 +395,7 @@ mod tests {
             ("paused-memory", settings.paused_memory.to_string()),
             ("volume-size-gib", settings.volume_size_gib.to_string()),
             ("spares", settings.spares.to_string()),
+            ("server-account", settings.server_account.to_string()),
             ("warm-memory", settings.warm_memory.total_mib.to_string()),
             ("team-warm-memory", settings.warm_memory.team_mib.to_string()),
         ];

@@ -7,6 +7,7 @@
 //!  link                               the way to the host side: this process, or a connection
 //!  connection, service                both ends of a socket
 //!  frame, envelope, outcome           messages as bytes
+//!  channel                            what two processes tell each other beside requests
 //!  menu                               executes a request
 //!  reply                              an answer with what comes along
 //!  message, failure                   requests, answers and failures as data
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod channel;
 mod connection;
 mod envelope;
 mod failure;
@@ -35,6 +37,7 @@ mod space;
 mod volume;
 
 pub use archive::OpenFiles;
+pub use channel::Channel;
 pub use host::{Host, Prepared};
 pub use image::{ImageImport, ImageLease};
 pub use message::Sizes;

@@ -21,15 +21,18 @@ mod precedence;
 mod spawner;
 mod spec;
 mod sys;
+mod unprivileged;
 
 pub use backend::{Backend, Handle, Prepared};
 pub use disk::{DiskSpace, disk_space};
 pub use error::{Error, Result};
 pub use namespaces::{Config, purge};
 pub use net::{descriptor_limit, is_public, notice_lost_peer};
+pub use packet::passed_socket;
 pub use precedence::take_precedence;
 pub use spawner::spawner_main;
 pub use spec::{
     Blueprint, ExitReason, Few, Files, Known, Limits, Mount, NetworkPolicy, Record, SandboxSpec, SweepReport,
     Usage, WarmState,
 };
+pub use unprivileged::{cannot_become, pass_on_no_descriptors, renounce};

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, socketpair,
@@ -16,6 +17,16 @@ use serde::de::DeserializeOwned;
 const MAX_FDS: usize = 32;
 /// Maximum size of a packet, bytes. The boot message travels over a socket of its own, so no packet grows with user input.
 const MAX_PACKET: usize = 64 * 1024;
+
+/// Takes the socket that was passed on as standard input, the one descriptor that can be passed on without unsafe code.
+pub fn passed_socket() -> io::Result<OwnedFd> {
+    let stdin = rustix::stdio::stdin();
+    rustix::net::sockopt::socket_type(stdin)?;
+    let socket = rustix::io::fcntl_dupfd_cloexec(stdin, 10)?;
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(null)?;
+    Ok(socket)
+}
 
 /// Creates a connected pair of packet sockets, closed on exec.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -5,18 +5,22 @@ use std::time::Duration;
 
 use sandcove_image::oci::Mirror;
 use sandcove_wire::secret::Secret;
+use serde::{Deserialize, Serialize};
 
 use crate::tls::Certificates;
 
 /// Settings of a server.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Config {
-    /// The directory of `sandcove.db`.
+    /// The directory of `sandcove.db`, logs of builds and uploads; nothing else is written.
     pub data_dir: PathBuf,
     /// Base of `{port}-{id}.<domain>` host names, as returned to clients. `localhost:<port>` when unset, which browsers and
     /// curl resolve without any set-up.
     pub domain: Option<String>,
     /// The certificate with which the listener takes TLS beside plain HTTP; plain HTTP only when unset.
+    ///
+    /// It stays in the process that has read it.
+    #[serde(skip)]
     pub tls: Option<Certificates>,
     /// The first API key (`SANDCOVE_API_KEY`); a new one is created when unset and there is none yet.
     pub api_key: Option<Secret>,
@@ -72,7 +76,7 @@ pub struct Config {
 }
 
 /// Memory of the warm interpreters of teams' templates, MiB.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct WarmMemory {
     /// Maximum of all together.
     pub total_mib: u64,
@@ -87,7 +91,7 @@ impl Default for WarmMemory {
 }
 
 /// Registries that images of template builds come from. Without settings, registries are on the internet and have TLS.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Registries {
     /// Servers that are asked before a registry.
     pub mirrors: Vec<Mirror>,
@@ -100,7 +104,7 @@ pub struct Registries {
 }
 
 /// The sandboxes whose code interpreter runs code only for clients with the sandbox's token.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InterpreterToken {
     /// All sandboxes. Managing contexts needs the token too, which current official clients do not send.
     Always,

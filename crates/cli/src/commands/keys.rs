@@ -12,6 +12,7 @@ use serde_json::json;
 use super::serve::not_running;
 use crate::data_dir::ServerFile;
 use crate::output::{self, note, out};
+use crate::server_dir;
 use crate::table::table;
 
 /// Minimum length of a prefix that names an id or a key.
@@ -44,12 +45,14 @@ pub enum KeysCommand {
 
 /// Runs the subcommand on the database of `data_dir`.
 pub async fn keys(data_dir: &Path, command: KeysCommand) -> Result<ExitCode> {
-    let database = data_dir.join("sandcove.db");
+    server_dir::adopt(data_dir)?;
+    let database = server_dir::database(data_dir);
     let exists = database.try_exists().with_context(|| format!("failed to read `{}`", database.display()))?;
     if !exists {
         bail!(not_running(None));
     }
     // Opening the store would fail with a less helpful error.
+    server_dir::check(&database)?;
     std::fs::File::open(&database).with_context(|| format!("failed to open `{}`", database.display()))?;
     let store = Store::open(&database).await?;
     let team = store.default_team().await?;

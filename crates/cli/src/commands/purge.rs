@@ -12,7 +12,9 @@ use crate::data_dir::Lock;
 use crate::output::note;
 
 /// Files and directories of a server. Nothing else in the data directory is deleted.
-const OWN: [&str; 18] = [
+const OWN: [&str; 19] = [
+    "server",
+    // Of versions that had no directory of the server.
     "builds",
     "file-sets",
     "languages.json",

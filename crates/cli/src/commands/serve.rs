@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::env;
@@ -11,26 +11,65 @@ use crate::data_dir::ServerFile;
 use crate::host::{Host, Stop};
 use crate::output::note;
 use crate::settings::Settings;
+use crate::split::Split;
 
-/// Runs a server until a signal stops it.
-pub async fn serve(settings: &Settings) -> Result<ExitCode> {
-    let host = Host::prepare(settings).await?;
-    host.file().write(&settings.data_dir)?;
-    note!("sandcove is listening on {}", host.file().url);
-    env::announce(host.file(), &settings.data_dir)?;
+/// Runs a server until a signal stops it, in two processes or, without an account for the second one, in this process.
+pub async fn serve(settings: &Settings, account: Option<u32>) -> Result<ExitCode> {
+    match account {
+        Some(account) => {
+            let split = Split::start(settings, account).await?;
+            let stops = announce(split.file(), settings)?;
+            split.serve(stops.next()).await
+        }
+        None => {
+            let host = Host::prepare(settings).await?;
+            let stops = announce(host.file(), settings)?;
+            let (exit, stop) = (host.exit(), CancellationToken::new());
+            let stopping = stop.clone();
+            tokio::spawn(async move {
+                exit.begin(stops.next().await).await;
+                stopping.cancel();
+            });
+            host.serve(stop).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
 
-    let usual = if settings.stop_sandboxes { Stop::EndingSandboxes } else { Stop::KeepingSandboxes };
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut end_all = signal(SignalKind::user_defined1())?;
-    let (exit, stop) = (host.exit(), CancellationToken::new());
-    let stopping = stop.clone();
-    tokio::spawn(async move {
+/// Says that the server is ready, and how it is reached.
+fn announce(file: &ServerFile, settings: &Settings) -> Result<Stops> {
+    file.write(&settings.data_dir)?;
+    note!("sandcove is listening on {}", file.url);
+    env::announce(file, &settings.data_dir)?;
+    Ok(Stops::catch(if settings.stop_sandboxes { Stop::EndingSandboxes } else { Stop::KeepingSandboxes })?)
+}
+
+/// The signals that stop a server.
+struct Stops {
+    usual: Stop,
+    interrupt: Signal,
+    terminate: Signal,
+    end_all: Signal,
+}
+
+impl Stops {
+    /// Catches the signals from now on.
+    fn catch(usual: Stop) -> std::io::Result<Self> {
+        Ok(Self {
+            usual,
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            end_all: signal(SignalKind::user_defined1())?,
+        })
+    }
+
+    /// Waits for one, and says how the server is to stop.
+    async fn next(mut self) -> Stop {
         let how = tokio::select! {
-            _ = interrupt.recv() => usual,
-            _ = terminate.recv() => usual,
+            _ = self.interrupt.recv() => self.usual,
+            _ = self.terminate.recv() => self.usual,
             // From `sandcove down --all`.
-            _ = end_all.recv() => Stop::EndingSandboxes,
+            _ = self.end_all.recv() => Stop::EndingSandboxes,
         };
         match how {
             Stop::EndingSandboxes => note!("stopping, and killing all sandboxes"),
@@ -38,11 +77,8 @@ pub async fn serve(settings: &Settings) -> Result<ExitCode> {
                 note!("stopping; sandboxes keep running and are found again at the next start");
             }
         }
-        exit.begin(how).await;
-        stopping.cancel();
-    });
-    host.serve(stop).await?;
-    Ok(ExitCode::SUCCESS)
+        how
+    }
 }
 
 /// The error for a server that does not answer, with the address from `server.json`.

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use sandcove_wire::secret::Secret;
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpSocket;
 
 /// Creates a socket that is to be connected to an address of the internet; the flag is set for IPv6.
@@ -72,7 +73,7 @@ impl fmt::Debug for Settings {
 }
 
 /// A server with copies of a registry's images.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mirror {
     /// Host of the registry, such as `docker.io`.
     pub registry: String,

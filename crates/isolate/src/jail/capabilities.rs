@@ -55,9 +55,18 @@ pub(crate) fn kept_mask() -> u64 {
 /// Removes all other capabilities from the bounding set. The process itself keeps them until the program is executed,
 /// so that it can finish its set-up.
 pub(super) fn limit_bounding_set(kind: JailKind) -> io::Result<()> {
+    limit_to(kept_by(kind))
+}
+
+/// Removes every capability from the bounding set.
+pub(crate) fn drop_bounding_set() -> io::Result<()> {
+    limit_to(CapabilitySet::empty())
+}
+
+fn limit_to(kept: CapabilitySet) -> io::Result<()> {
     for index in 0..64 {
         let Some(one) = CapabilitySet::from_bits(1 << index) else { continue };
-        if kept_by(kind).contains(one) {
+        if kept.contains(one) {
             continue;
         }
         match remove_capability_from_bounding_set(one) {

@@ -16,7 +16,7 @@ mod mounts;
 mod network;
 mod seccomp;
 
-pub(crate) use capabilities::kept_mask;
+pub(crate) use capabilities::{drop_bounding_set, kept_mask};
 pub(crate) use clone::Parent;
 pub(crate) use counters::{INOTIFY_INSTANCES, INOTIFY_WATCHES};
 pub(crate) use handover::{
@@ -24,4 +24,4 @@ pub(crate) use handover::{
     UPPER, VolumeMount,
 };
 pub(crate) use mounts::TERMINALS;
-pub(crate) use seccomp::{prepare as prepare_filters, refusals};
+pub(crate) use seccomp::{load_for_server, prepare as prepare_filters, refusals};

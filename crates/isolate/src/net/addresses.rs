@@ -8,6 +8,8 @@ use crate::{Error, Result};
 pub(crate) const SLOTS_PER_INSTANCE: u32 = 2048;
 /// Maximum number of instances on a host.
 pub(crate) const INSTANCES: u32 = 8;
+/// The first id of sandboxes' users on the host; all of them follow.
+pub(crate) const FIRST_ID: u32 = 1_000_000_000;
 
 /// The networks of one instance's sandboxes: four addresses per slot, of which the second is the host's end and the
 /// third the sandbox's end.
@@ -59,8 +61,7 @@ impl Addresses {
 
     /// First host id of the sandbox's id range.
     pub(crate) fn id_base(&self, slot: u32) -> u32 {
-        const FIRST: u32 = 1_000_000_000;
-        FIRST + (self.instance * SLOTS_PER_INSTANCE + slot) * crate::jail::ID_COUNT
+        FIRST_ID + (self.instance * SLOTS_PER_INSTANCE + slot) * crate::jail::ID_COUNT
     }
 
     /// First host id of the range of a warm process that holds `slot`; none of these lie in a sandbox's range.

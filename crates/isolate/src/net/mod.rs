@@ -15,7 +15,7 @@ mod resolver;
 mod sockets;
 mod tracking;
 
-pub(crate) use addresses::{Addresses, INSTANCES, SLOTS_PER_INSTANCE, link_prefix};
+pub(crate) use addresses::{Addresses, FIRST_ID, INSTANCES, SLOTS_PER_INSTANCE, link_prefix};
 pub(crate) use dialer::Dialer;
 pub(crate) use firewall::Firewall;
 pub(crate) use links::Links;

@@ -17,7 +17,7 @@ use super::greeting::Greeting;
 use crate::jail::{
     self, BuildRequest, EMPTY, Failure, LAYERS, MAX_LAYERS, NEW_ROOT, PROGRAMS, Parent, Reply, UPPER,
 };
-use crate::packet::{receive, send};
+use crate::packet::{passed_socket, receive, send};
 use crate::precedence;
 use crate::sys::{self, Forked, RefusedCalls};
 
@@ -25,7 +25,7 @@ use crate::sys::{self, Forked, RefusedCalls};
 /// every sandbox have ended, or after a failure has been reported to the server. With `log_refused_calls` the kernel logs
 /// the system calls that sandboxes are refused.
 pub fn spawner_main(pool: &Path, libexec: &Path, log_refused_calls: bool) -> io::Result<()> {
-    let socket = server_socket()?;
+    let socket = passed_socket()?;
     // It has the server's protection when memory runs out; a sandbox has neither.
     precedence::prioritize_spawner();
     let refused_calls = if log_refused_calls { RefusedCalls::Logged } else { RefusedCalls::Silent };
@@ -48,16 +48,6 @@ fn prepare(pool: &Path, libexec: &Path, refused_calls: RefusedCalls) -> Result<(
     // Once, here: each process that is forked finds them in its memory.
     jail::prepare_filters(refused_calls)?;
     enter_own_root(pool, libexec).map_err(Failure::at("leave the host's file system"))
-}
-
-/// Takes the server's socket from standard input, the one descriptor that can be passed on without unsafe code.
-fn server_socket() -> io::Result<OwnedFd> {
-    let stdin = rustix::stdio::stdin();
-    rustix::net::sockopt::socket_type(stdin)?;
-    let socket = rustix::io::fcntl_dupfd_cloexec(stdin, 10)?;
-    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(null)?;
-    Ok(socket)
 }
 
 /// Leaves the host's file system: only what is mounted here can be reached from the mount namespace of a sandbox that is being

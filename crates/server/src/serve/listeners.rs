@@ -46,6 +46,11 @@ impl Listeners {
         Self { redirect, ..self }
     }
 
+    /// The socket whose address clients are given; the others are closed.
+    pub fn into_main(self) -> TcpListener {
+        self.main
+    }
+
     /// The address that clients are given.
     pub(super) fn address(&self) -> io::Result<SocketAddr> {
         self.main.local_addr()

@@ -107,7 +107,7 @@ async fn become_server(settings: &Settings, run: &Run<'_>) -> Result<ExitCode> {
     // The run needs one sandbox, so a pool would be of no use.
     settings.spares = 0;
     settings.languages = LanguageChoice::AsBuilt;
-    let is_new = !settings.data_dir.join("sandcove.db").exists();
+    let is_new = !crate::server_dir::database(&settings.data_dir).exists();
     note!(
         "no server is running; starting one for this run in {}{}",
         settings.data_dir.display(),

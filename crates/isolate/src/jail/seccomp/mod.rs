@@ -1,4 +1,4 @@
-//! The system calls of a jail. [`sandbox`] and [`warm`] are the profiles: tables of calls and of rules on their arguments,
+//! The system calls of a jail. [`sandbox`], [`warm`] and [`server`] are the profiles: tables of calls and of rules on their arguments,
 //! each with its reason. [`profile`] compiles them.
 //!
 //! A process has three filters. The first is an allow-list: other calls return "not implemented", so that programs fall
@@ -10,6 +10,7 @@
 
 mod profile;
 mod sandbox;
+mod server;
 #[cfg(test)]
 mod tests;
 mod warm;
@@ -22,6 +23,7 @@ use super::handover::{Failure, JailKind};
 use crate::sys::{self, RefusedCalls};
 use profile::Rule;
 use sandbox::SANDBOX;
+use server::SERVER;
 use warm::ENTERING;
 
 /// The filters of both kinds of jails. The spawner compiles them once; the processes it forks find them in their memory.
@@ -73,6 +75,12 @@ pub(super) fn load(kind: JailKind) -> Result<(), Failure> {
     install(&loaded.allows, filters.refused_calls)?;
     install(&loaded.answers, RefusedCalls::Silent)?;
     install(&loaded.refuses, filters.refused_calls)
+}
+
+/// Loads the filter of the server process for the calling thread and its descendants. It must be barred from new privileges.
+pub(crate) fn load_for_server(refused_calls: RefusedCalls) -> std::io::Result<()> {
+    let program = SERVER.allows(&[]).map_err(std::io::Error::other)?;
+    sys::install_filter(&program, refused_calls)
 }
 
 /// The filter that a fork of a warm process loads in a sandbox on top of its own, byte for byte as the kernel takes it.

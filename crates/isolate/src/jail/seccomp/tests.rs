@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libc::c_long;
 
-use super::profile::{Call, Condition, Rule};
+use super::profile::{Call, Condition, Rule, calls};
 use super::*;
 
 /// Answer of all filters to a call.
@@ -340,4 +340,149 @@ fn the_limit_of_core_files_stays_when_a_program_sets_it() {
     });
     let (before, after) = seen.join().unwrap();
     assert_eq!(before, after);
+}
+
+/// Calls of the server process, from `recorded-server.txt`.
+fn recorded_of_the_server() -> BTreeSet<String> {
+    let lines = include_str!("recorded-server.txt").lines();
+    lines.filter(|line| !line.starts_with('#')).map(|call| format!("SYS_{call}")).collect()
+}
+
+#[test]
+fn the_server_may_make_the_calls_that_it_needs_and_few_others() {
+    let recorded = recorded_of_the_server();
+    let allowed: BTreeSet<&str> = groups(SERVER.allowed).map(|call| call.name).collect();
+    let unneeded: Vec<_> = allowed.iter().filter(|name| !recorded.contains(**name)).collect();
+    assert!(unneeded.is_empty(), "the server does not make these calls: {unneeded:?}");
+    let by_argument: BTreeSet<&str> = SERVER.allowed_if.iter().map(|rule| rule.call.name).collect();
+    let missing: Vec<_> = recorded
+        .iter()
+        .map(String::as_str)
+        // The C library makes threads with the other call when it is not there.
+        .filter(|name| !allowed.contains(name) && !by_argument.contains(name) && *name != "SYS_clone3")
+        .collect();
+    assert!(missing.is_empty(), "the server makes these calls; list them with the others: {missing:?}");
+
+    let mut place = BTreeSet::new();
+    for group in SERVER.allowed.iter().chain(SERVER.unrecorded) {
+        assert!(group.reason.len() > 5);
+        for call in group.calls {
+            assert!(place.insert(call.number), "{} is listed twice", call.name);
+        }
+    }
+    for rule in SERVER.allowed_if {
+        assert!(rule.reason.len() > 5 && !place.contains(&rule.call.number), "{}", rule.call.name);
+    }
+}
+
+#[test]
+fn the_server_cannot_leave_its_place() {
+    let program = SERVER.allows(&[]).unwrap();
+    let answer = |number, arguments: &[u64]| run(&program, number, arguments);
+    const ALLOW: u32 = 0x7fff_0000;
+    for call in calls![
+        SYS_execve,
+        SYS_execveat,
+        SYS_clone3,
+        SYS_unshare,
+        SYS_setns,
+        SYS_mount,
+        SYS_umount2,
+        SYS_pivot_root,
+        SYS_chroot,
+        SYS_open_tree,
+        SYS_move_mount,
+        SYS_ptrace,
+        SYS_process_vm_readv,
+        SYS_process_vm_writev,
+        SYS_pidfd_getfd,
+        SYS_kill,
+        SYS_setuid,
+        SYS_setgid,
+        SYS_setresuid,
+        SYS_setgroups,
+        SYS_capset,
+        SYS_keyctl,
+        SYS_add_key,
+        SYS_bpf,
+        SYS_perf_event_open,
+        SYS_userfaultfd,
+        SYS_io_uring_setup,
+        SYS_seccomp,
+        SYS_personality,
+        SYS_init_module,
+        SYS_memfd_create,
+        SYS_symlinkat,
+        SYS_linkat,
+        SYS_mknodat,
+    ] {
+        assert_ne!(answer(call.number, &[]), ALLOW, "{}", call.name);
+    }
+    let thread = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
+    assert_eq!(answer(libc::SYS_clone, &[thread]), ALLOW);
+    for process in [libc::SIGCHLD, libc::CLONE_NEWUSER, libc::CLONE_VFORK | libc::CLONE_VM] {
+        assert_ne!(answer(libc::SYS_clone, &[process as u64]), ALLOW, "{process:#x}");
+    }
+    for (family, kind) in [
+        (libc::AF_NETLINK, libc::SOCK_RAW),
+        (libc::AF_PACKET, libc::SOCK_RAW),
+        (libc::AF_INET, libc::SOCK_RAW),
+        (libc::AF_UNIX, libc::SOCK_STREAM),
+        (libc::AF_VSOCK, libc::SOCK_STREAM),
+        (libc::AF_ALG, libc::SOCK_SEQPACKET),
+    ] {
+        assert_ne!(answer(libc::SYS_socket, &[family as u64, kind as u64, 0]), ALLOW, "{family}");
+    }
+}
+
+#[test]
+fn names_threads_files_and_connections_work_within_the_filter_of_the_server() {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    // The filter applies to one thread, and to those that it starts.
+    let tried = std::thread::spawn(move || {
+        rustix::thread::set_no_new_privs(true).unwrap();
+        load_for_server(RefusedCalls::Silent).unwrap();
+
+        let found: Vec<_> = ("localhost", 80).to_socket_addrs().unwrap().collect();
+        assert!(!found.is_empty() && found.iter().all(|address| address.ip().is_loopback()), "{found:?}");
+        // Name servers are asked, whatever they answer.
+        let error = ("name.invalid", 80).to_socket_addrs().unwrap_err().to_string();
+        assert!(error.contains("lookup") && !error.contains("not implemented"), "{error}");
+
+        let listener = TcpListener::bind("127.0.0.1:0");
+        assert!(listener.is_err(), "it serves on the listener that it is given");
+        let mut file = std::fs::File::create(path.join("unfinished")).unwrap();
+        file.write_all(b"text").unwrap();
+        file.sync_all().unwrap();
+        std::fs::rename(path.join("unfinished"), path.join("file")).unwrap();
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
+        std::fs::remove_file(path.join("file")).unwrap();
+
+        assert_eq!(std::thread::spawn(|| 6 * 7).join().unwrap(), 42);
+        let error = std::process::Command::new("/bin/true").spawn().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSYS));
+        assert!(rustix::fs::symlinkat("/etc/shadow", rustix::fs::CWD, path.join("link")).is_err());
+    });
+    tried.join().unwrap();
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = std::thread::spawn(move || {
+        rustix::thread::set_no_new_privs(true).unwrap();
+        load_for_server(RefusedCalls::Silent).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut word = [0; 5];
+        stream.read_exact(&mut word).unwrap();
+        stream.write_all(&word).unwrap();
+    });
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"hello").unwrap();
+    let mut word = [0; 5];
+    stream.read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"hello");
+    serving.join().unwrap();
 }

@@ -1,0 +1,277 @@
+//! The directory `server` of a data directory: all files that the server process writes. It belongs to the account of that process;
+//! everything else in the data directory is of root.
+
+use std::ffi::{CStr, OsStr};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown, fstat, openat, statat,
+};
+
+use crate::data_dir::Lock;
+
+const DATABASE: &str = "sandcove.db";
+/// Files that earlier versions had in the data directory itself, in the order in which they are moved. The database is last: where it is,
+/// the server's files are. SQLite reads what is in its log before anything else, so that the log must not come after it.
+const MOVED: [&str; 4] = ["builds", "file-sets", "sandcove.db-wal", DATABASE];
+/// The index of the log, which SQLite makes again.
+const INDEX: &str = "sandcove.db-shm";
+
+/// Locked for as long as a server process lives, which may be a moment longer than its host process.
+const LOCK: &str = "lock";
+/// How long to wait for the server process of a host process that has ended.
+const HANDOVER: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+
+/// The right to use the directory, for as long as a copy of this descriptor is open.
+#[derive(Debug)]
+pub struct Occupied(File);
+
+impl From<Occupied> for OwnedFd {
+    fn from(occupied: Occupied) -> Self {
+        occupied.0.into()
+    }
+}
+
+/// The path of the directory.
+pub fn path(data_dir: &Path) -> PathBuf {
+    data_dir.join("server")
+}
+
+/// The path of the database, whether it exists or not.
+pub fn database(data_dir: &Path) -> PathBuf {
+    path(data_dir).join(DATABASE)
+}
+
+/// Creates the directory if needed, moves what an earlier version has left in the data directory there, waits for an earlier server
+/// process, and gives everything to `owner`, a user and group of the same number. May be interrupted at any point, and is then done
+/// by the next call.
+pub fn prepare(data_dir: &Path, owner: u32, _lock: &Lock) -> Result<Occupied> {
+    let directory = path(data_dir);
+    let failed = || format!("failed to prepare `{}`", directory.display());
+    adopt_files(data_dir, &directory).with_context(failed)?;
+    let opened = openat(CWD, &directory, FLAGS, Mode::empty()).with_context(failed)?;
+    let occupied = occupy(&opened).with_context(failed)?;
+    give(&opened, owner).with_context(failed)?;
+    Ok(occupied)
+}
+
+/// Waits until no server process uses the directory any more.
+fn occupy(directory: &OwnedFd) -> io::Result<Occupied> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = File::from(openat(directory, LOCK, flags, Mode::RUSR | Mode::WUSR)?);
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Occupied(file)),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < HANDOVER => std::thread::sleep(POLL),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::other("an earlier server process does not end"));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// Moves the files of an earlier version, if there are any and no server uses them.
+///
+/// # Errors
+/// When a server of an earlier version runs.
+pub fn adopt(data_dir: &Path) -> Result<()> {
+    if !data_dir.join(DATABASE).exists() {
+        return Ok(());
+    }
+    let _lock = Lock::take(data_dir)?;
+    let directory = path(data_dir);
+    adopt_files(data_dir, &directory).with_context(|| format!("failed to prepare `{}`", directory.display()))
+}
+
+fn adopt_files(data_dir: &Path, directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let is_there = |name: &str| data_dir.join(name).symlink_metadata().is_ok();
+    if !MOVED.into_iter().any(is_there) {
+        return Ok(());
+    }
+    // A database in both places was put there by hand: the one that the server used last is kept.
+    if is_there(DATABASE) && directory.join(DATABASE).exists() {
+        return Err(io::Error::other(format!(
+            "there is a database in `{}` too; remove one of them",
+            data_dir.display()
+        )));
+    }
+    match std::fs::remove_file(data_dir.join(INDEX)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    for name in MOVED.into_iter().filter(|name| is_there(name)) {
+        std::fs::rename(data_dir.join(name), directory.join(name))?;
+        File::open(directory)?.sync_all()?;
+        File::open(data_dir)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Gives the directory and everything in it to `owner`. What is in it may be of an account that does not wish us well: links are
+/// not followed, and a file that has another name elsewhere is left alone.
+fn give(directory: &OwnedFd, owner: u32) -> io::Result<()> {
+    fchmod(directory, Mode::RWXU)?;
+    give_below(directory, owner)
+}
+
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+fn give_below(directory: &OwnedFd, owner: u32) -> io::Result<()> {
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if [c".", c".."].contains(&name) {
+            continue;
+        }
+        let status = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match FileType::from_raw_mode(status.st_mode) {
+            FileType::Directory => give_below(&openat(directory, name, FLAGS, Mode::empty())?, owner)?,
+            FileType::RegularFile if status.st_nlink == 1 => give_file(directory, name, &status, owner)?,
+            _ => {
+                let name = OsStr::from_bytes(name.to_bytes());
+                tracing::warn!(?name, "the server's directory has something that the server did not make");
+            }
+        }
+    }
+    // Last, so that what is in it is never of another account than it says.
+    if !is_of(&fstat(directory)?, owner) {
+        fchown(directory, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;
+    }
+    Ok(())
+}
+
+fn give_file(directory: impl AsFd, name: &CStr, status: &Stat, owner: u32) -> io::Result<()> {
+    if is_of(status, owner) {
+        return Ok(());
+    }
+    let (user, group) = (Uid::from_raw(owner), Gid::from_raw(owner));
+    chownat(directory, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW).map_err(Into::into)
+}
+
+fn is_of(status: &Stat, owner: u32) -> bool {
+    (status.st_uid, status.st_gid) == (owner, owner)
+}
+
+/// Checks that a command that runs as root may open the database: it must be a file, and no link to another one.
+pub fn check(database: &Path) -> Result<()> {
+    let is_file = database.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
+    if !is_file {
+        bail!("`{}` is not a file", database.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    /// A data directory as an earlier version has left it.
+    fn earlier() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["sandcove.db", "sandcove.db-wal", "sandcove.db-shm", "server.json"] {
+            std::fs::write(dir.path().join(name), name).unwrap();
+        }
+        for name in ["builds/a.log", "file-sets/team/a"] {
+            std::fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join(name), name).unwrap();
+        }
+        dir
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn own_id() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    #[test]
+    fn files_of_an_earlier_version_are_moved() {
+        let dir = earlier();
+        let lock = Lock::take(dir.path()).unwrap();
+        for _ in 0..2 {
+            let directory = path(dir.path());
+            drop(prepare(dir.path(), own_id(), &lock).unwrap());
+            assert_eq!(names(dir.path()), ["server", "server.json", "server.lock"]);
+            assert_eq!(names(&directory), ["builds", "file-sets", "lock", "sandcove.db", "sandcove.db-wal"]);
+            assert_eq!(
+                std::fs::read_to_string(directory.join("file-sets/team/a")).unwrap(),
+                "file-sets/team/a"
+            );
+            assert_eq!(directory.metadata().unwrap().mode() & 0o777, 0o700);
+        }
+    }
+
+    #[test]
+    fn a_move_that_was_interrupted_goes_on() {
+        // After each number of steps.
+        for done in 0..=MOVED.len() {
+            let dir = earlier();
+            std::fs::create_dir(path(dir.path())).unwrap();
+            for name in &MOVED[..done] {
+                std::fs::rename(dir.path().join(name), path(dir.path()).join(name)).unwrap();
+            }
+            let lock = Lock::take(dir.path()).unwrap();
+            prepare(dir.path(), own_id(), &lock).unwrap();
+            assert_eq!(
+                names(&path(dir.path())),
+                ["builds", "file-sets", "lock", "sandcove.db", "sandcove.db-wal"]
+            );
+        }
+    }
+
+    #[test]
+    fn a_second_database_is_not_overwritten() {
+        let dir = earlier();
+        std::fs::create_dir(path(dir.path())).unwrap();
+        std::fs::write(database(dir.path()), "newer").unwrap();
+        let lock = Lock::take(dir.path()).unwrap();
+        let error = prepare(dir.path(), own_id(), &lock).unwrap_err();
+        assert!(format!("{error:#}").contains("remove one of them"), "{error:#}");
+        assert_eq!(std::fs::read_to_string(database(dir.path())).unwrap(), "newer");
+    }
+
+    #[test]
+    fn links_and_names_of_other_files_are_left_alone() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::take(dir.path()).unwrap();
+        prepare(dir.path(), 60_001, &lock).unwrap();
+        let directory = path(dir.path());
+        let outside = dir.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("secret"), "").unwrap();
+        symlink(&outside, directory.join("a-link")).unwrap();
+        std::fs::hard_link(outside.join("secret"), directory.join("another-name")).unwrap();
+        std::fs::write(directory.join("own"), "").unwrap();
+        for owner in [60_002, 0] {
+            prepare(dir.path(), owner, &lock).unwrap();
+            for path in [&outside, &outside.join("secret")] {
+                assert_eq!(path.metadata().unwrap().uid(), 0);
+            }
+            for path in [&directory, &directory.join("own")] {
+                assert_eq!((path.metadata().unwrap().uid(), path.metadata().unwrap().gid()), (owner, owner));
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The host process.
+
+use std::future::Future;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::pin::pin;
+use std::process::{ExitCode, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail};
+use sandcove_host::Channel;
+use sandcove_isolate::Backend;
+use sandcove_wire::secret::Secret;
+use tokio::net::{TcpListener, UnixStream};
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{ToHost, ToServer};
+use crate::data_dir::{Lock, ServerFile};
+use crate::host::{Machine, Start, Stop};
+use crate::languages::{Switch, Upgrade};
+use crate::listening::Listening;
+use crate::server_dir::{self, Occupied};
+use crate::settings::Settings;
+
+/// Variables with secrets, which are passed on in the start message: variables can be read in `/proc` for as long as a process lives.
+const SECRETS: [&str; 3] = ["SANDCOVE_API_KEY", "SANDCOVE_ACCESS_TOKEN", "SANDCOVE_ADMIN_TOKEN"];
+
+/// A server in this process and another one that is ready to serve.
+pub struct Split {
+    process: ServerProcess,
+    file: ServerFile,
+    lock: Lock,
+    upgrade: Option<Upgrade>,
+}
+
+/// The server process, as the host process sees it.
+struct ServerProcess {
+    child: Child,
+    channel: Channel,
+    requests: AbortOnDropHandle<std::io::Result<()>>,
+}
+
+/// A switch that the server process is to make, and where its answer goes.
+type Asked = (Switch, oneshot::Sender<Result<(), String>>);
+
+impl Split {
+    /// Prepares this host, and starts a server process with the rights of `account`. To be called by the first thread of this process:
+    /// the kernel ends the server process when the thread ends that has started it.
+    pub async fn start(settings: &Settings, account: u32) -> Result<Self> {
+        sandcove_isolate::pass_on_no_descriptors().context("failed to keep descriptors to this process")?;
+        let machine = Machine::prepare(settings, account).await?;
+        let backend = machine.backend.clone();
+        let started = Self::on(machine, account, settings.seccomp_log).await;
+        if started.is_err() {
+            backend.abandon().await;
+        }
+        started
+    }
+
+    async fn on(machine: Machine, account: u32, log_refused_calls: bool) -> Result<Self> {
+        let Machine { backend, listening, lock, occupied, data_dir, start, upgrade } = machine;
+        let directory = server_dir::path(&data_dir);
+        let (mut process, requests) = ServerProcess::spawn(backend, account, &directory, log_refused_calls)?;
+        let Listening { url, names, listeners, .. } = listening;
+        let listener = listeners.into_main();
+        let api_key = process.introduce(Given { requests, occupied, start, listener }).await?;
+        let file = ServerFile { url, api_key, pid: std::process::id(), names };
+        Ok(Self { process, file, lock, upgrade })
+    }
+
+    /// The address and key of the server.
+    pub fn file(&self) -> &ServerFile {
+        &self.file
+    }
+
+    /// Serves until `stop` says how to end, or the server process ends by itself, and builds the remaining template layer meanwhile.
+    /// Returns the exit status of the server process.
+    pub async fn serve(self, stop: impl Future<Output = Stop>) -> Result<ExitCode> {
+        let Self { process: ServerProcess { mut child, mut channel, mut requests }, lock, upgrade, .. } =
+            self;
+        let (switches, mut switch) = mpsc::channel::<Asked>(1);
+        let _building = upgrade.map(|upgrade| AbortOnDropHandle::new(tokio::spawn(build(upgrade, switches))));
+        let mut stop = pin!(stop);
+        let (mut stopping, mut answers, mut listening) = (false, true, true);
+        let mut asked = None;
+        loop {
+            tokio::select! {
+                status = child.wait() => return exit_code(status?),
+                how = &mut stop, if !stopping => {
+                    stopping = true;
+                    lock.leave_or_warn();
+                    // If it fails, the process has ended.
+                    let _ = channel.send(&ToServer::Stop(how), None).await;
+                }
+                Some((change, answer)) = switch.recv() => {
+                    asked = Some(answer);
+                    let _ = channel.send(&ToServer::Switch(Box::new(change)), None).await;
+                }
+                message = channel.receive(), if listening => match message {
+                    Ok(Some((ToHost::Switched(made), _))) => {
+                        // Nobody waits when the building was given up.
+                        asked.take().map(|answer: oneshot::Sender<_>| answer.send(made));
+                    }
+                    Ok(None) => listening = false,
+                    Ok(Some(_)) => bail!(UNEXPECTED),
+                    Err(error) => return Err(error).context("failed to talk to the server process"),
+                },
+                ended = &mut requests, if answers => {
+                    answers = false;
+                    if let Err(error) = ended?
+                        && error.kind() == ErrorKind::InvalidData
+                    {
+                        // Dropping the process kills it.
+                        return Err(error).context("the server process sent what is no request");
+                    }
+                    // It has closed the connection, in its last moments or because it was killed.
+                }
+            }
+        }
+    }
+}
+
+impl ServerProcess {
+    fn spawn(
+        backend: Backend,
+        account: u32,
+        directory: &Path,
+        log_refused_calls: bool,
+    ) -> Result<(Self, UnixStream)> {
+        let (near, far) = StdUnixStream::pair().context("failed to make a socket pair")?;
+        let program = std::env::current_exe().context("failed to find this program's own file")?;
+        let mut command = Command::new(program);
+        command.arg("__server").arg(account.to_string()).arg(directory).current_dir("/");
+        command.args(log_refused_calls.then_some("--log-refused-calls"));
+        for secret in SECRETS {
+            command.env_remove(secret);
+        }
+        let child = command
+            .stdin(Stdio::from(OwnedFd::from(far)))
+            .kill_on_drop(true)
+            .spawn()
+            .context("failed to start the server process")?;
+        let channel = Channel::new(near.into())?;
+        let (near, far) = UnixStream::pair().context("failed to make a socket pair")?;
+        let requests = AbortOnDropHandle::new(tokio::spawn(sandcove_host::serve(backend, near)));
+        Ok((Self { child, channel, requests }, far))
+    }
+
+    /// Sends what the server process needs, and waits until it is ready; returns the API key of the server.
+    async fn introduce(&mut self, given: Given) -> Result<Secret> {
+        let Given { requests, occupied, start, listener } = given;
+        let sent = async {
+            self.channel.send(&ToServer::Requests, Some(requests.into_std()?.into())).await?;
+            self.channel.send(&ToServer::Directory, Some(occupied.into())).await?;
+            self.channel.send(&ToServer::Start(Box::new(start)), Some(listener.into_std()?.into())).await
+        };
+        // A process that has ended says why, or its status does.
+        let _: std::io::Result<()> = sent.await;
+        match self.channel.receive().await? {
+            Some((ToHost::Ready(key), _)) => Ok(key),
+            Some((ToHost::Failed(reason), _)) => Err(anyhow!(reason)),
+            Some((ToHost::Switched(_), _)) => bail!(UNEXPECTED),
+            None => bail!("the server process has ended before it was ready ({})", self.child.wait().await?),
+        }
+    }
+}
+
+/// Descriptors and settings for the server process.
+struct Given {
+    requests: UnixStream,
+    occupied: Occupied,
+    start: Start,
+    listener: TcpListener,
+}
+
+const UNEXPECTED: &str = "the server process sent a message that does not belong here";
+
+/// Builds the layer with further languages, and has the server process use it.
+async fn build(upgrade: Upgrade, switches: mpsc::Sender<Asked>) {
+    let ask = async move |switch| {
+        let (answer, made) = oneshot::channel();
+        // It fails when the server stops.
+        let gone = |_| anyhow!("the server has stopped");
+        switches.send((switch, answer)).await.map_err(|_| anyhow!("the server has stopped"))?;
+        made.await.map_err(gone)?.map_err(|reason| anyhow!(reason))
+    };
+    upgrade.run(ask).await;
+}
+
+/// The exit status of this process for the one of the server process.
+fn exit_code(status: ExitStatus) -> Result<ExitCode> {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
+        (None, signal) => bail!(
+            "the server process was killed by signal {}; sandboxes keep running and are found again at the next start",
+            signal.unwrap_or_default()
+        ),
+    }
+}

@@ -1,0 +1,139 @@
+//! The server process.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use sandcove_host::{Channel, Host};
+use sandcove_server::App;
+use sandcove_server::traces::Traces;
+use tokio::net::{TcpListener, UnixStream};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{ToHost, ToServer};
+use crate::host::{Start, Stop, open_app};
+
+/// Gives up all rights but those of `account` to `directory`, and runs a server until the host process has it stop. `observe` sets up
+/// the log and the traces.
+///
+/// The calling process must have one thread.
+pub fn run(
+    account: u32,
+    directory: &Path,
+    log_refused_calls: bool,
+    observe: fn(Option<&Traces>) -> Result<()>,
+) -> Result<ExitCode> {
+    let socket = sandcove_isolate::passed_socket().context("this command is started by the server")?;
+    sandcove_isolate::renounce(account, directory, log_refused_calls)
+        .with_context(|| format!("failed to give up the rights of root and become {account}"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    runtime.block_on(serve(socket, observe))
+}
+
+/// Descriptors and settings from the host process.
+struct Given {
+    host: Host,
+    listener: TcpListener,
+    start: Start,
+    _lock: OwnedFd,
+}
+
+async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>) -> Result<()>) -> Result<ExitCode> {
+    let _ignored = ignore_signals()?;
+    let mut channel = Channel::new(socket)?;
+    let Given { host, listener, mut start, _lock } = receive(&mut channel).await?;
+    let traces = start.traces.take().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
+    observe(traces.as_ref())?;
+    let app = match open_app(start, &host).await {
+        Ok((app, key)) => {
+            channel.send(&ToHost::Ready(key), None).await?;
+            app
+        }
+        Err(error) => {
+            channel.send(&ToHost::Failed(format!("{error:#}")), None).await?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    obey(&mut channel, app, host, listener).await?;
+    if let Some(traces) = traces {
+        traces.stop().await;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves, and does what the host process says, until the server has stopped.
+async fn obey(channel: &mut Channel, app: App, host: Host, listener: TcpListener) -> Result<()> {
+    let stop = CancellationToken::new();
+    let (serving, stopping) = (app.clone(), stop.clone());
+    let mut server = tokio::spawn(async move { serving.serve(listener, stopping).await });
+    let (switched, mut switches) = mpsc::channel(1);
+    loop {
+        tokio::select! {
+            served = &mut server => return Ok(served??),
+            Some(made) = switches.recv() => channel.send(&ToHost::Switched(made), None).await?,
+            message = channel.receive() => match message? {
+                Some((ToServer::Stop(how), _)) => {
+                    let (app, stop) = (app.clone(), stop.clone());
+                    tokio::spawn(async move {
+                        if how == Stop::EndingSandboxes {
+                            app.sandboxes().kill_all().await;
+                        }
+                        stop.cancel();
+                    });
+                }
+                Some((ToServer::Switch(switch), _)) => {
+                    let (app, host, switched) = (app.clone(), host.clone(), switched.clone());
+                    let work = async move {
+                        let made = switch.make(&app, &host).await.map_err(|error| format!("{error:#}"));
+                        let _ = switched.send(made).await;
+                    };
+                    tokio::spawn(stop.clone().run_until_cancelled_owned(work));
+                }
+                Some(_) => bail!("the host process sent a message that does not belong here"),
+                // Nothing that is asked for would be done any more, and the kernel is about to kill this process.
+                None => bail!("the host process has ended"),
+            },
+        }
+    }
+}
+
+async fn receive(channel: &mut Channel) -> Result<Given> {
+    let (mut host, mut lock) = (None, None);
+    loop {
+        let Some((message, fd)) = channel.receive().await? else { bail!("the host process has ended") };
+        let fd = fd.context("a message of the host process lacks its descriptor")?;
+        match message {
+            ToServer::Requests => host = Some(Host::there(unix_stream(fd)?)),
+            ToServer::Directory => lock = Some(fd),
+            ToServer::Start(start) => {
+                let listener = TcpListener::from_std(std::net::TcpListener::from(fd))?;
+                let (Some(host), Some(lock)) = (host, lock) else { bail!("the start came too early") };
+                return Ok(Given { host, listener, start: *start, _lock: lock });
+            }
+            ToServer::Switch(_) | ToServer::Stop(_) => {
+                bail!("the host process did not start the server first")
+            }
+        }
+    }
+}
+
+/// Has signals that are for the whole server do nothing here: the host process says what is to be done. A terminal and service managers
+/// send them to both.
+fn ignore_signals() -> std::io::Result<Vec<Signal>> {
+    [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::user_defined1()]
+        .map(signal)
+        .into_iter()
+        .collect()
+}
+
+fn unix_stream(fd: OwnedFd) -> std::io::Result<UnixStream> {
+    let stream = std::os::unix::net::UnixStream::from(fd);
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}

@@ -1,0 +1,48 @@
+//! What the host process and the server process tell each other beside requests: the start and the stop.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::frame::{Incoming, Outgoing, send_one};
+
+/// One end of a socket for messages in both directions.
+#[derive(Debug)]
+pub struct Channel {
+    stream: Arc<UnixStream>,
+    incoming: Incoming,
+}
+
+impl Channel {
+    /// The end of a socket that was passed on. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be watched.
+    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+        let socket = StdUnixStream::from(socket);
+        socket.set_nonblocking(true)?;
+        let stream = Arc::new(UnixStream::from_std(socket)?);
+        Ok(Self { incoming: Incoming::new(stream.clone()), stream })
+    }
+
+    /// Sends a message, with a descriptor if it is about one. Not cancellation-safe: half a message may be sent.
+    ///
+    /// # Errors
+    /// When the other side is gone.
+    pub async fn send<T: Serialize>(&self, message: &T, fd: Option<OwnedFd>) -> io::Result<()> {
+        send_one(&self.stream, Outgoing::new(message, fd, None)?).await
+    }
+
+    /// Waits for the next message; `None` when the other side has closed the socket. Cancellation-safe.
+    ///
+    /// # Errors
+    /// When the connection breaks, or what arrives is no message.
+    pub async fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+        self.incoming.next().await
+    }
+}

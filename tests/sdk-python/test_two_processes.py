@@ -1,0 +1,220 @@
+"""A server in two processes: what the one that parses what strangers send may do, and what happens when one of them ends."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from durability import running
+from e2b import Sandbox
+from e2b.exceptions import SandboxException
+from harness import volatile
+from harness.server import ADMIN_TOKEN, API_KEY, wait_until
+
+ACCOUNT = 60888
+
+
+@pytest.fixture(autouse=True)
+def _of_its_own(server):
+    if not hasattr(type(server), "kill9"):
+        pytest.skip("needs a server of its own: unset SANDCOVE_TEST_URL")
+
+
+def server_process(server) -> int:
+    """The process without rights."""
+    host, *others = volatile.parts(server.pid)
+    assert host == server.pid and len(others) == 1, others
+    return others[0]
+
+
+def status(pid: int) -> dict[str, str]:
+    return dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+
+
+def in_its_place(server, script: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script in Python with the rights, the files and the network of the server process, but for its filter of system calls."""
+    rights = ["setpriv", f"--reuid={ACCOUNT}", f"--regid={ACCOUNT}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    command = ["nsenter", f"--target={server_process(server)}", "--mount", "--wd=/", "--", *rights, "python3", "-Ic", script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={"PATH": "/usr/bin:/usr/sbin:/bin:/sbin"})
+
+
+def test_the_server_process_has_no_rights(server):
+    found = status(server_process(server))
+    for which in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(found[which], 16) == 0, which
+    assert found["Uid"].split() == found["Gid"].split() == [str(ACCOUNT)] * 4
+    assert found["Groups"].split() == [] and found["NoNewPrivs"] == "1" and found["Seccomp"] == "2"
+    # The other one keeps them.
+    assert int(status(server.pid)["CapEff"], 16) and status(server.pid)["Uid"].split()[0] == "0"
+
+
+def test_every_thread_of_it_is_without_rights(server):
+    tasks = volatile.matching(f"/proc/{server_process(server)}/task", "*/status")
+    texts = [text for text in map(volatile.text, tasks) if text]
+    assert len(texts) > 1
+    for text in texts:
+        assert re.search(r"^CapEff:\t0+$", text, re.M) and re.search(rf"^Uid:\t{ACCOUNT}\b", text, re.M)
+        assert re.search(r"^Seccomp:\t2$", text, re.M)
+
+
+def test_it_has_few_files(server):
+    own = server.data_dir / "server"
+    script = f"""
+import os
+def writable(top):
+    for directory, names, files in os.walk(top):
+        if directory.startswith(("/usr", "/etc", "/nix")):
+            names[:] = [name for name in names if os.access(os.path.join(directory, name), os.R_OK)]
+        yield from (path for path in [directory, *(os.path.join(directory, name) for name in files)]
+                    if not os.path.islink(path) and os.access(path, os.W_OK))
+print(sorted({{os.path.dirname(path) if os.path.isfile(path) else path for path in writable("/")}}))
+for path in ["/root", "/home", "/run", "/sys", "/dev", "/proc/1", "/proc/self", {str(server.data_dir / "pool")!r}, {str(server.data_dir / "server.json")!r}]:
+    print(path, os.path.exists(path))
+print(os.listdir({str(server.data_dir)!r}))
+"""
+    done = in_its_place(server, script)
+    assert done.returncode == 0, done.stderr
+    writable, *places, below = done.stdout.splitlines()
+    allowed = ("/tmp", str(own))
+    assert [path for path in eval(writable) if not path.startswith(allowed)] == []
+    assert [place for place in places if not place.endswith(" False")] == []
+    assert eval(below) == ["server"]
+    # On the host, the directory is for nobody else.
+    assert own.stat().st_mode & 0o777 == 0o700 and own.stat().st_uid == ACCOUNT
+
+
+def test_its_descriptors_lead_to_its_own_files(server):
+    links = [volatile.link(entry) or "" for entry in volatile.matching(f"/proc/{server_process(server)}/fd", "*")]
+    files = {link for link in links if link.startswith("/")}
+    log = os.path.realpath(server.log)
+    strange = {link for link in files if not link.startswith((f"{server.data_dir}/server/", "/dev/null")) and link != log}
+    assert files and not strange
+
+
+def test_it_cannot_reach_the_host_process(server):
+    script = f"""
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.ptrace(16, {server.pid}, None, None), ctypes.get_errno())
+try:
+    os.kill({server.pid}, 0)
+    print("it may send signals")
+except PermissionError:
+    print("not permitted")
+for namespace in (0x00020000, 0x40000000):
+    print(libc.unshare(namespace))
+print(libc.setuid(0), libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
+"""
+    done = in_its_place(server, script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["-1 1", "not permitted", "-1", "-1", "-1 -1"]
+
+
+def test_its_environment_has_no_secrets(server):
+    own = Path(f"/proc/{server_process(server)}/environ").read_bytes() + Path(f"/proc/{server_process(server)}/cmdline").read_bytes()
+    assert b"__server" in own and API_KEY.encode() not in own and ADMIN_TOKEN.encode() not in own
+
+
+def ends(pid: int) -> bool:
+    return volatile.text(f"/proc/{pid}/stat") is None or status_of(pid) in ("Z", "X")
+
+
+def status_of(pid: int) -> str:
+    return ((volatile.text(f"/proc/{pid}/stat") or ") X").rpartition(")")[2].split() or ["X"])[0]
+
+
+@pytest.mark.parametrize("which", ["the server process", "the host process"])
+def test_when_one_process_is_killed_the_other_ends_and_sandboxes_go_on(server, which):
+    sandbox = running()
+    sandbox.files.write("kept", which)
+    counting = sandbox.commands.run("while :; do echo >> /tmp/count; sleep 0.1; done", background=True, timeout=0)
+    host, own = server.pid, server_process(server)
+    os.kill(own if which == "the server process" else host, signal.SIGKILL)
+    wait_until(lambda: server.process.poll() is not None, what="the end of the host process")
+    wait_until(lambda: ends(own), what="the end of the server process")
+    assert server.process.returncode == (1 if which == "the server process" else -signal.SIGKILL)
+    server.start()
+    again = Sandbox.connect(sandbox.sandbox_id)
+    assert again.files.read("kept") == which
+    assert again.commands.run(f"kill -0 {counting.pid} && echo runs").stdout == "runs\n"
+    before = int(again.commands.run("wc -l < /tmp/count").stdout)
+    wait_until(lambda: int(again.commands.run("wc -l < /tmp/count").stdout) > before, what="it counts")
+    again.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_both_is_an_orderly_stop(server, number):
+    """As a terminal and service managers send it."""
+    sandbox = running()
+    own = server_process(server)
+    for pid in (own, server.pid):
+        os.kill(pid, number)
+    assert server.process.wait(timeout=300) == 0
+    assert ends(own)
+    server.start()
+    assert Sandbox.connect(sandbox.sandbox_id).kill()
+
+
+def test_one_process_as_root_and_two_take_turns(server, monkeypatch):
+    sandbox = running()
+    sandbox.files.write("kept", "all the time")
+    for account in ("0", str(ACCOUNT), "0", "60999", str(ACCOUNT)):
+        monkeypatch.setitem(server.variables, "SANDCOVE_SERVER_ACCOUNT", account)
+        server.kill9()
+        server.start()
+        owners = {path.lstat().st_uid for path in [server.data_dir / "server", *volatile.matching(server.data_dir / "server", "*")]}
+        assert owners == {int(account)}
+        assert len(volatile.parts(server.pid)) == (1 if account == "0" else 2)
+        again = Sandbox.connect(sandbox.sandbox_id)
+        assert again.files.read("kept") == "all the time"
+    again.kill()
+
+
+def test_files_of_an_earlier_version_are_taken_over(server):
+    """An earlier version had them in the data directory itself, as root's."""
+    sandbox = running()
+    server.kill9()
+    own = server.data_dir / "server"
+    for path in list(own.iterdir()):
+        if path.name != "lock":
+            shutil.move(path, server.data_dir / path.name)
+    shutil.rmtree(own)
+    subprocess.run(["chown", "-R", "0:0", *map(str, server.data_dir.glob("sandcove.db*"))], check=True)
+    server.start()
+    assert not list(server.data_dir.glob("sandcove.db*")) and not (server.data_dir / "builds").exists()
+    assert (own / "sandcove.db").stat().st_uid == ACCOUNT
+    assert Sandbox.connect(sandbox.sandbox_id).kill()
+    with pytest.raises(SandboxException):
+        Sandbox.connect(sandbox.sandbox_id)
+
+
+def test_services_are_started_with_strict_modes(server):
+    server.stop()
+    within, server.within = server.within, ["sh", "-c", 'umask 0077; exec "$@"', "sh"]
+    try:
+        server.start()
+        assert len(volatile.parts(server.pid)) == 2
+        sandbox = running()
+        sandbox.files.write("file", "text")
+        assert sandbox.kill()
+        server.stop()
+    finally:
+        server.within = within
+    server.start()
+
+
+def test_without_the_rights_to_change_its_account_it_runs_in_one_process(server):
+    server.stop()
+    within, server.within = server.within, ["setpriv", "--bounding-set=-setuid", "--inh-caps=-setuid", "--"]
+    try:
+        server.start()
+        assert len(volatile.parts(server.pid)) == 1
+        # Which sandboxes need too; but nothing is lost.
+        assert "the server runs in one process, as root, and not as 60888: it takes CAP_SETUID" in server.tail()
+        server.stop()
+    finally:
+        server.within = within
+    server.start()
