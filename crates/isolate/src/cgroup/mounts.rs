@@ -19,7 +19,8 @@ pub(super) fn read() -> io::Result<CgroupMounts> {
     Ok(parse(&std::fs::read_to_string("/proc/self/mountinfo")?))
 }
 
-/// Reads the format of `proc(5)`: `… mount-point options … - type source super-options`.
+/// Reads the format of `proc(5)`: `… mount-point options … - type source super-options`. The first mount of a hierarchy counts: later ones
+/// are those of containers and other roots, and end with them.
 fn parse(mountinfo: &str) -> CgroupMounts {
     let mut found = CgroupMounts::default();
     for line in mountinfo.lines() {
@@ -27,11 +28,13 @@ fn parse(mountinfo: &str) -> CgroupMounts {
         let Some(point) = left.split(' ').nth(4) else { continue };
         let mut right = right.split(' ');
         match right.next() {
-            Some("cgroup2") => found.v2 = Some(PathBuf::from(point)),
+            Some("cgroup2") => {
+                found.v2.get_or_insert_with(|| PathBuf::from(point));
+            }
             Some("cgroup") => {
                 for option in right.nth(1).unwrap_or_default().split(',') {
                     if let Some(controller) = USED.iter().find(|used| **used == option) {
-                        found.v1.insert(controller, PathBuf::from(point));
+                        found.v1.entry(controller).or_insert_with(|| PathBuf::from(point));
                     }
                 }
             }
@@ -55,6 +58,18 @@ mod tests {
         assert_eq!(found.v1["cpu"], found.v1["cpuacct"]);
         assert_eq!(found.v2, Some(PathBuf::from("/sys/fs/cgroup/unified")));
         assert_eq!(found.v1.len(), 2);
+    }
+
+    #[test]
+    fn the_mounts_of_another_root_are_not_used() {
+        let found = parse(
+            "30 25 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+             31 25 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+             90 80 0:26 / /srv/root/sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+             91 80 0:27 / /srv/root/sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+        );
+        assert_eq!(found.v1["memory"], PathBuf::from("/sys/fs/cgroup/memory"));
+        assert_eq!(found.v2, Some(PathBuf::from("/sys/fs/cgroup/unified")));
     }
 
     #[test]
