@@ -1,5 +1,6 @@
 //! The host process.
 
+use std::ffi::OsStr;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -28,6 +29,27 @@ use crate::settings::Settings;
 
 /// Variables with secrets, which are passed on in the start message: variables can be read in `/proc` for as long as a process lives.
 const SECRETS: [&str; 3] = ["SANDCOVE_API_KEY", "SANDCOVE_ACCESS_TOKEN", "SANDCOVE_ADMIN_TOKEN"];
+/// Beginnings of the names of variables that the server, its libraries and the loader read. All others stay here: who starts a server may
+/// have keys of anything among them.
+const PASSED_ON: [&str; 17] = [
+    "FAKETIME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "LANG",
+    "LC_",
+    "LD_",
+    "NO_PROXY",
+    "OTEL_",
+    "PATH",
+    "RUST_",
+    "SANDCOVE_",
+    "SSL_CERT_",
+    "TMPDIR",
+    "TZ",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
 
 /// A server in this process and another one that is ready to serve.
 pub struct Split {
@@ -124,6 +146,12 @@ impl Split {
     }
 }
 
+/// Whether the server process gets the variable of this name.
+fn is_passed_on(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    PASSED_ON.iter().any(|begin| name.starts_with(begin)) && !SECRETS.contains(&name)
+}
+
 impl ServerProcess {
     fn spawn(
         backend: Backend,
@@ -136,9 +164,7 @@ impl ServerProcess {
         let mut command = Command::new(program);
         command.arg("__server").arg(account.to_string()).arg(directory).current_dir("/");
         command.args(log_refused_calls.then_some("--log-refused-calls"));
-        for secret in SECRETS {
-            command.env_remove(secret);
-        }
+        command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_passed_on(name)));
         let child = command
             .stdin(Stdio::from(OwnedFd::from(far)))
             .kill_on_drop(true)
@@ -199,5 +225,24 @@ fn exit_code(status: ExitStatus) -> Result<ExitCode> {
             "the server process was killed by signal {}; sandboxes keep running and are found again at the next start",
             signal.unwrap_or_default()
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_process_gets_no_keys_of_others() {
+        for (name, expected) in [
+            ("PATH", true),
+            ("SANDCOVE_LOG", true),
+            ("OTEL_EXPORTER_OTLP_HEADERS", true),
+            ("SANDCOVE_API_KEY", false),
+            ("E2B_API_KEY", false),
+            ("AWS_SECRET_ACCESS_KEY", false),
+        ] {
+            assert_eq!(is_passed_on(OsStr::new(name)), expected, "{name}");
+        }
     }
 }
