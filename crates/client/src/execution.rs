@@ -54,7 +54,11 @@ impl Execution {
                 continue;
             }
             match serde_json::from_slice(&line).map_err(|error| self.pieces.malformed(error))? {
-                Event::EndOfExecution => return Ok(None),
+                Event::EndOfExecution => {
+                    // To the end of the body, so that the next request finds the connections open, here and in the server.
+                    while let Ok(Some(_)) = self.pieces.line().await {}
+                    return Ok(None);
+                }
                 Event::Keepalive => {}
                 event => return Ok(Some(event)),
             }
