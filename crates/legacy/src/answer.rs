@@ -9,8 +9,19 @@ use http_body_util::{BodyExt, Full};
 use sandcove_client::Error;
 use serde_json::{Value, json};
 
+/// The error of a body.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The body of an answer.
-pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
+
+/// The body of a request.
+pub trait RequestBody: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static {}
+
+impl<B> RequestBody for B where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static
+{
+}
 
 /// A request that is not carried out.
 #[derive(Debug)]

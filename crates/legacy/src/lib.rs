@@ -20,6 +20,6 @@ mod rpc;
 mod serve;
 mod socket;
 
-pub use answer::Body;
+pub use answer::{Body, RequestBody};
 pub use guest::{Guest, Permit, Quota};
 pub use serve::{Service, serve};

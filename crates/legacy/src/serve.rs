@@ -1,9 +1,8 @@
 //! The services of the first generation, as a client's request reaches them.
 
-use bytes::Bytes;
 use http::{Request, Response};
 
-use crate::answer::Body;
+use crate::answer::{Body, RequestBody};
 use crate::guest::Guest;
 use crate::{daemon, kernels};
 
@@ -35,10 +34,7 @@ pub async fn serve<B>(
     held: impl Send + 'static,
 ) -> Response<Body>
 where
-    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Send
-        + Unpin
-        + 'static,
+    B: RequestBody,
 {
     match service {
         Service::Daemon => daemon::serve(request, guest, held).await,

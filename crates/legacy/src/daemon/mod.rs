@@ -7,10 +7,9 @@ mod session;
 mod transfer;
 mod watch;
 
-use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 
-use crate::answer::{self, Body, open_to_browsers};
+use crate::answer::{self, Body, RequestBody, open_to_browsers};
 use crate::guest::Guest;
 use crate::socket;
 
@@ -21,10 +20,7 @@ pub(crate) async fn serve<B>(
     held: impl Send + 'static,
 ) -> Response<Body>
 where
-    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Send
-        + Unpin
-        + 'static,
+    B: RequestBody,
 {
     match (request.method().as_str(), request.uri().path()) {
         (_, "/ws") => {

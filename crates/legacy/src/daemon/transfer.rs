@@ -2,7 +2,6 @@
 
 use std::io;
 
-use bytes::Bytes;
 use futures_util::TryStreamExt;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
@@ -11,7 +10,7 @@ use multer::Multipart;
 use tokio_util::io::StreamReader;
 
 use super::files::store;
-use crate::answer::{self, Body, Refused};
+use crate::answer::{self, Body, BoxError, Refused, RequestBody};
 use crate::guest::Guest;
 use crate::rpc::absolute;
 
@@ -19,8 +18,6 @@ use crate::rpc::absolute;
 const MODE: &str = "0666";
 /// Maximum length of a path, bytes, as in the kernel.
 const MAX_PATH: usize = 4096;
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Sends a file.
 pub(super) async fn download<B>(request: &Request<B>, guest: &Guest) -> Response<Body> {
@@ -47,7 +44,7 @@ pub(super) async fn download<B>(request: &Request<B>, guest: &Guest) -> Response
 /// Stores a file.
 pub(super) async fn upload<B>(request: Request<B>, guest: &Guest) -> Response<Body>
 where
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+    B: RequestBody,
 {
     let path = path_of(&request);
     match receive(request, path, guest).await {
@@ -59,7 +56,7 @@ where
 /// Stores the file of a form, and returns its path.
 async fn receive<B>(request: Request<B>, mut path: Option<String>, guest: &Guest) -> Result<String, Refused>
 where
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+    B: RequestBody,
 {
     let bad = |text: String| Refused::new(StatusCode::BAD_REQUEST, text);
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();

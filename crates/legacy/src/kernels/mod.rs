@@ -3,7 +3,6 @@
 mod channels;
 mod message;
 
-use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use sandcove_wire::interpreter::{Context, CreateContext, ExecutionRequest};
@@ -11,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::answer::{self, Body, Refused};
+use crate::answer::{self, Body, Refused, RequestBody};
 use crate::guest::Guest;
 use crate::socket;
 
@@ -57,10 +56,7 @@ pub(crate) async fn serve<B>(
     held: impl Send + 'static,
 ) -> Response<Body>
 where
-    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Send
-        + Unpin
-        + 'static,
+    B: RequestBody,
 {
     let path = request.uri().path().to_owned();
     let Some(parts) = path.strip_prefix("/api/") else {
@@ -98,7 +94,7 @@ async fn kernels(guest: &Guest) -> Outcome {
 
 async fn create_kernel<B>(request: Request<B>, guest: &Guest) -> Outcome
 where
-    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    B: RequestBody,
 {
     let wanted: NewKernel = body(request).await?;
     let made = create(guest, wanted.name, wanted.cwd).await?;
@@ -108,7 +104,7 @@ where
 /// Creates a kernel, and answers with a session that has its id.
 async fn create_session<B>(request: Request<B>, guest: &Guest) -> Outcome
 where
-    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    B: RequestBody,
 {
     let wanted: NewSession = body(request).await?;
     let made = create(guest, wanted.kernel.name, None).await?;
@@ -120,7 +116,7 @@ where
 /// Changes the directory of a session's kernel. One that does not exist changes nothing.
 async fn move_session<B>(request: Request<B>, guest: &Guest, id: &str) -> Outcome
 where
-    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    B: RequestBody,
 {
     let Moved { path } = body(request).await?;
     let context = find(guest, id).await?;
@@ -175,7 +171,7 @@ async fn find(guest: &Guest, id: &str) -> Result<Context, Refused> {
 /// Reads a body as JSON, whatever its type is said to be.
 async fn body<B, T>(request: Request<B>) -> Result<T, Refused>
 where
-    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    B: RequestBody,
     T: DeserializeOwned,
 {
     let bad = |text: String| Refused::new(StatusCode::BAD_REQUEST, text);
