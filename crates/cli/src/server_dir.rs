@@ -83,7 +83,7 @@ fn occupy(directory: &OwnedFd) -> io::Result<Occupied> {
 /// Moves the files of an earlier version, if there are any and no server uses them.
 ///
 /// # Errors
-/// When a server of an earlier version runs.
+/// An error if a server of an earlier version runs.
 pub fn adopt(data_dir: &Path) -> Result<()> {
     if !data_dir.join(DATABASE).exists() {
         return Ok(());

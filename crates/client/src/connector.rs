@@ -46,7 +46,7 @@ impl Connector {
     /// Connections with TLS to servers whose certificate this machine trusts.
     ///
     /// # Errors
-    /// When the certificates of the machine's authorities cannot be read.
+    /// An error if the certificates of the machine's authorities cannot be read.
     pub(crate) fn secure() -> io::Result<Self> {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);

@@ -90,7 +90,7 @@ impl Sandboxes {
     /// Checks that there is a server that answers and accepts the key; returns its URL.
     ///
     /// # Errors
-    /// When there is none.
+    /// An error if there is no server.
     pub async fn reach(&self) -> Result<String, SandboxError> {
         let client = self.client()?;
         client.ping().await.map_err(|error| match error.status() {
@@ -163,7 +163,7 @@ impl Taken {
     /// Ends the sandbox.
     ///
     /// # Errors
-    /// When the server does not end it.
+    /// An error if the server does not end the sandbox.
     pub(crate) async fn finish(self) -> sandcove_client::Result<()> {
         self.client.kill(self.sandbox.id()).await.map(drop)
     }
@@ -171,7 +171,7 @@ impl Taken {
     /// Returns what the server says about the sandbox.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// An error if the server does not answer.
     pub(crate) async fn info(&self) -> sandcove_client::Result<Value> {
         self.client.info(self.sandbox.id()).await
     }

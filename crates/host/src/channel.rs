@@ -22,7 +22,7 @@ impl Channel {
     /// The end of a socket that was passed on. Needs a tokio runtime.
     ///
     /// # Errors
-    /// When the descriptor cannot be watched.
+    /// An error if the descriptor cannot be watched.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         let socket = StdUnixStream::from(socket);
         socket.set_nonblocking(true)?;
@@ -33,7 +33,7 @@ impl Channel {
     /// Sends a message, with a descriptor if it is about one. Not cancellation-safe: half a message may be sent.
     ///
     /// # Errors
-    /// When the other side is gone.
+    /// An error if the other side is gone.
     pub async fn send<T: Serialize>(&self, message: &T, fd: Option<OwnedFd>) -> io::Result<()> {
         send_one(&self.stream, Outgoing::new(message, fd, None)?).await
     }
@@ -41,7 +41,7 @@ impl Channel {
     /// Waits for the next message; `None` when the other side has closed the socket. Cancellation-safe.
     ///
     /// # Errors
-    /// When the connection breaks, or what arrives is no message.
+    /// An error if the connection breaks, or what arrives is no message.
     pub async fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
         self.incoming.next().await
     }

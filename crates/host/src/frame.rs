@@ -59,7 +59,7 @@ impl Outgoing {
 /// Sends frames in order until nobody can queue another one.
 ///
 /// # Errors
-/// When the other side is gone.
+/// An error if the other side is gone.
 pub(crate) async fn send_all(
     stream: Arc<UnixStream>,
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
@@ -73,7 +73,7 @@ pub(crate) async fn send_all(
 /// Sends a frame.
 ///
 /// # Errors
-/// When the other side is gone.
+/// An error if the other side is gone.
 pub(crate) async fn send_one(stream: &UnixStream, frame: Outgoing) -> io::Result<()> {
     let Outgoing { bytes, mut fd, _permit } = frame;
     let mut sent = 0;

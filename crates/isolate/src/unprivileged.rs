@@ -73,7 +73,7 @@ pub fn pass_on_no_descriptors() -> io::Result<()> {
 /// The process must be single-threaded, and [`cannot_become`] must have no objection.
 ///
 /// # Errors
-/// When the kernel refuses a step. The process must end then: it may have lost some rights and not others.
+/// An error if the kernel refuses a step. The process must end then: it may have lost some rights and not others.
 pub fn renounce(account: u32, kept: &Path, log_refused_calls: bool) -> io::Result<()> {
     crash::keep_file();
     // Of the new root's directories, which the process has to pass through. Services are often started with a strict one.

@@ -108,7 +108,7 @@ pub fn configuration(directory: &Path) -> Option<PathBuf> {
 /// Makes the suite.
 ///
 /// # Errors
-/// When the configuration is wrong, or there is nothing to attack.
+/// An error if the configuration is wrong, or there is nothing to attack.
 pub fn plan(options: &AttackOptions, findings: &mut Findings) -> Result<Attacks, AttackError> {
     let path =
         options.config.clone().or_else(|| configuration(&options.directory)).ok_or(AttackError::NoConfig)?;

@@ -177,7 +177,7 @@ pub fn verdict_of_check(said: &Value, control: Option<&Value>) -> Ruling {
         return breached(format!("the code was run: {shown}"));
     }
     match control {
-        // Harmless code passes, and this is no worse an answer: it was told apart.
+        // Harmless code passes and the attack does not: the check tells them apart.
         Some((true, _)) => Ruling::new(
             Verdict::Blocked,
             if shown.is_empty() { "the check said no".to_owned() } else { shown },
