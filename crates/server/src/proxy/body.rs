@@ -3,13 +3,20 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::sandboxes::{ConnectionPermit, LiveSession, SandboxConnection, Sent};
+
+/// Time for which the rest of an answer is awaited that the client did not wait for, ...
+const TAIL_TIMEOUT: Duration = Duration::from_millis(20);
+/// ... and what is read of it, bytes: enough for the end of a stream. Longer answers are cut.
+const MAX_TAIL: usize = 4096;
 
 /// The reason for which a body ended early. The connection or stream is reset then, which clients look for.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -22,12 +29,20 @@ pub(crate) enum Answer {
 
 /// Frames of a sandbox's answer, passed on as they come and not copied.
 pub(crate) struct SandboxStream {
-    inner: Incoming,
-    live: Arc<LiveSession>,
+    /// The exchange; `None` once it broke off.
+    exchange: Option<Exchange>,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+/// A request that is being answered. Its connection goes back to the pool when the request was sent and the answer read, both to their
+/// end.
+struct Exchange {
+    answer: Incoming,
+    /// Whether the answer was read to its end. An answer without a length does not know.
+    is_read: bool,
+    live: Arc<LiveSession>,
     port: u16,
-    /// The connection, which goes back to the pool when the request was sent and the answer read, both to their end.
-    connection: Option<SandboxConnection>,
+    connection: SandboxConnection,
     request: Sent,
     _permit: ConnectionPermit,
 }
@@ -39,14 +54,44 @@ struct SandboxEnded;
 
 impl SandboxStream {
     pub(super) fn new(
-        inner: Incoming,
+        answer: Incoming,
         live: Arc<LiveSession>,
         port: u16,
         (connection, permit): (SandboxConnection, ConnectionPermit),
         request: Sent,
     ) -> Self {
         let ended = Box::pin(live.ended.clone().cancelled_owned());
-        Self { inner, live, ended, port, connection: Some(connection), request, _permit: permit }
+        let is_read = answer.is_end_stream();
+        let exchange = Exchange { answer, is_read, live, port, connection, request, _permit: permit };
+        Self { exchange: Some(exchange), ended }
+    }
+}
+
+impl Exchange {
+    /// Whether the connection can be used again once the answer has ended.
+    fn is_kept(&self) -> bool {
+        self.request.is_whole() && !self.live.ended.is_cancelled()
+    }
+
+    fn end(self) {
+        if self.is_kept() {
+            self.live.pool.put(self.port, self.connection);
+        }
+    }
+
+    /// Reads what is left of an answer that the client does not want any more. Clients that know the end of a stream by what it says
+    /// leave before the end of the answer, which is on its way then.
+    async fn finish(mut self) {
+        let rest = async {
+            let mut left = MAX_TAIL;
+            while let Some(frame) = self.answer.frame().await {
+                left = left.checked_sub(frame.ok()?.data_ref().map_or(0, Bytes::len))?;
+            }
+            Some(())
+        };
+        if let Ok(Some(())) = tokio::time::timeout(TAIL_TIMEOUT, rest).await {
+            self.end();
+        }
     }
 }
 
@@ -59,8 +104,16 @@ impl Body for SandboxStream {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
-        match Pin::new(&mut this.inner).poll_frame(context) {
-            Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
+        let Some(exchange) = &mut this.exchange else { return Poll::Ready(None) };
+        match Pin::new(&mut exchange.answer).poll_frame(context) {
+            Poll::Ready(Some(Err(error))) => {
+                this.exchange = None;
+                Poll::Ready(Some(Err(error.into())))
+            }
+            Poll::Ready(frame) => {
+                exchange.is_read = frame.is_none() || exchange.answer.is_end_stream();
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
             // Checked only while nothing flows: a stream that flows ends with its sandbox anyway.
             Poll::Pending => match this.ended.as_mut().poll(context) {
                 Poll::Ready(()) => Poll::Ready(Some(Err(SandboxEnded.into()))),
@@ -70,22 +123,23 @@ impl Body for SandboxStream {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.exchange.as_ref().is_none_or(|exchange| exchange.answer.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.exchange.as_ref().map_or_else(SizeHint::default, |exchange| exchange.answer.size_hint())
     }
 }
 
 impl Drop for SandboxStream {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take()
-            && self.inner.is_end_stream()
-            && self.request.is_whole()
-            && !self.live.ended.is_cancelled()
+        let Some(exchange) = self.exchange.take() else { return };
+        if exchange.is_read {
+            exchange.end();
+        } else if exchange.is_kept()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            self.live.pool.put(self.port, connection);
+            runtime.spawn(exchange.finish());
         }
     }
 }

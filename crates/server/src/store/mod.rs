@@ -70,7 +70,9 @@ impl Store {
             .synchronous(SqliteSynchronous::Normal)
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(5));
-        let write = SqlitePoolOptions::new()
+        // A connection to a file does not go stale. To ask it before each use would wake its thread and this one once more.
+        let pool = || SqlitePoolOptions::new().test_before_acquire(false);
+        let write = pool()
             .max_connections(1)
             .after_release(|connection, _| Box::pin(is_between_transactions(connection)))
             .connect_with(options.clone())
@@ -80,7 +82,7 @@ impl Store {
             MigrateError::VersionMissing(step) => Error::NewerDatabase(step),
             source => Error::Migrate(source),
         })?;
-        let read = SqlitePoolOptions::new().max_connections(4).connect_with(options.read_only(true)).await?;
+        let read = pool().max_connections(4).connect_with(options.read_only(true)).await?;
         let mut wal = path.as_os_str().to_owned();
         wal.push("-wal");
         Ok(Self {

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 use crate::support::{KEY, Reply, Server};
 
@@ -433,6 +434,45 @@ async fn connections_to_a_service_are_kept_and_a_closed_one_is_replaced() {
         let reply = server.send("GET", "/", &[("host", &format!("8080-{id}.localhost"))], "").await;
         assert_eq!((reply.status.as_u16(), reply.text.as_str()), (200, "ok"));
         if reused.load(Ordering::SeqCst) >= 2 {
+            return;
+        }
+    }
+    panic!("no connection was used twice");
+}
+
+#[tokio::test]
+async fn a_connection_is_kept_when_the_client_leaves_before_the_end_of_the_answer() {
+    let server = Server::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    server.fake.listen(8080, listener.local_addr().unwrap());
+    let id = server.id(json!({})).await;
+    let (reused, left) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let service = (reused.clone(), left.clone());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (reused, left) = service.clone();
+            tokio::spawn(async move {
+                for requests in 0..2 {
+                    read_until(&mut stream, "\r\n\r\n").await;
+                    reused.fetch_add(requests, Ordering::SeqCst);
+                    let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\ndone\r\n";
+                    stream.write_all(head).await.unwrap();
+                    left.notified().await;
+                    // The server may have given up by now.
+                    let _ = stream.write_all(b"0\r\n\r\n").await;
+                }
+            });
+        }
+    });
+    let head = format!("GET / HTTP/1.1\r\nhost: 8080-{id}.localhost\r\n\r\n");
+    // When a connection is reused is up to its own task, which sees the end of an exchange.
+    for _ in 0..1000 {
+        let mut client = raw(&server, &head).await;
+        read_until(&mut client, "done").await;
+        drop(client);
+        left.notify_one();
+        if reused.load(Ordering::SeqCst) > 0 {
             return;
         }
     }
