@@ -224,7 +224,9 @@ impl Body for Upload {
         match &frame {
             // What broke off was not sent to its end, and there is no rest to read.
             Poll::Ready(Some(Err(_))) => this.inner = None,
-            Poll::Ready(_) => this.note_end(),
+            Poll::Ready(Some(Ok(_))) => this.note_end(),
+            // Only now is the end of a request known that came in chunks.
+            Poll::Ready(None) => this.sent.0.store(true, Ordering::Release),
             Poll::Pending => {}
         }
         frame

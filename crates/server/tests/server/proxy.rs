@@ -454,7 +454,7 @@ async fn a_connection_is_kept_when_the_client_leaves_before_the_end_of_the_answe
             let (reused, left) = service.clone();
             tokio::spawn(async move {
                 for requests in 0..2 {
-                    read_until(&mut stream, "\r\n\r\n").await;
+                    read_until(&mut stream, "0\r\n\r\n").await;
                     reused.fetch_add(requests, Ordering::SeqCst);
                     let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\ndone\r\n";
                     stream.write_all(head).await.unwrap();
@@ -465,7 +465,10 @@ async fn a_connection_is_kept_when_the_client_leaves_before_the_end_of_the_answe
             });
         }
     });
-    let head = format!("GET / HTTP/1.1\r\nhost: 8080-{id}.localhost\r\n\r\n");
+    // In chunks both ways, as streams of the official clients.
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: 8080-{id}.localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+    );
     // When a connection is reused is up to its own task, which sees the end of an exchange.
     for _ in 0..1000 {
         let mut client = raw(&server, &head).await;
