@@ -21,6 +21,8 @@ from harness import volatile
 ROOT = Path(__file__).resolve().parents[2]
 API_KEY = "e2b_" + "5a" * 20
 ADMIN_TOKEN = "admin-of-the-tests"
+# Tests count what there is, so the pool does not follow demand.
+SETTINGS = {"SANDCOVE_API_KEY": API_KEY, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN, "SANDCOVE_POOL_MEMORY": "0"}
 
 
 # No condition is given up earlier: a machine that is busy is ten times as slow as one that is not.
@@ -90,7 +92,7 @@ class Server:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.within, self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
-                env={**os.environ, "SANDCOVE_API_KEY": API_KEY, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN, **self.registries, **self.variables},
+                env={**os.environ, **SETTINGS, **self.registries, **self.variables},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

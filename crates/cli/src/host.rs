@@ -93,6 +93,7 @@ impl Machine {
             max_sandboxes: settings.max_sandboxes,
             pool_size_gib: settings.pool_size_gib,
             pooled_sandboxes: settings.spares,
+            pool_memory_percent: settings.pool_memory,
             log_refused_calls: settings.seccomp_log,
         })
         .await

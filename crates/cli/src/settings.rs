@@ -127,9 +127,12 @@ pub struct ServerArgs {
     /// size of the storage pool's image when it is created, GiB [default: most of the free space]
     #[arg(long, env = "SANDCOVE_POOL_SIZE_GIB", value_name = "GIB")]
     pool_size_gib: Option<u64>,
-    /// sandboxes to pre-create for each template, so that a start does not wait [default: 4]
+    /// sandboxes to pre-create for each template, so that a start does not wait; more for those in demand, 0 for none [default: 4]
     #[arg(long, env = "SANDCOVE_SPARES", value_name = "N")]
     spares: Option<usize>,
+    /// memory of pre-created sandboxes up to which there are more of the templates in demand, percent of the host's [default: 5]
+    #[arg(long, env = "SANDCOVE_POOL_MEMORY", value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=50))]
+    pool_memory: Option<u32>,
     /// memory of the warm interpreters of teams' templates together, MiB; 0 for none [default: 4096]
     #[arg(long, env = "SANDCOVE_WARM_MEMORY", value_name = "MIB")]
     warm_memory: Option<u64>,
@@ -185,6 +188,7 @@ struct File {
     server_account: Option<u32>,
     pool_size_gib: Option<u64>,
     spares: Option<usize>,
+    pool_memory: Option<u32>,
     warm_memory: Option<u64>,
     team_warm_memory: Option<u64>,
     debian_mirror: Option<String>,
@@ -228,6 +232,8 @@ pub struct Settings {
     pub server_account: u32,
     pub pool_size_gib: Option<u64>,
     pub spares: usize,
+    /// Memory of pooled sandboxes that only demand asks for, percent of the host's.
+    pub pool_memory: u32,
     /// Memory of warm interpreters.
     pub warm_memory: WarmMemory,
     pub debian_mirror: Option<String>,
@@ -277,6 +283,7 @@ impl Settings {
             server_account: args.server_account.or(file.server_account).unwrap_or(DEFAULT_SERVER_ACCOUNT),
             pool_size_gib: args.pool_size_gib.or(file.pool_size_gib),
             spares: args.spares.or(file.spares).unwrap_or(4),
+            pool_memory: args.pool_memory.or(file.pool_memory).unwrap_or(5),
             warm_memory: WarmMemory {
                 total_mib: args.warm_memory.or(file.warm_memory).unwrap_or(warm_memory.total_mib),
                 team_mib: args.team_warm_memory.or(file.team_warm_memory).unwrap_or(warm_memory.team_mib),
@@ -395,6 +402,7 @@ mod tests {
             ("paused-memory", settings.paused_memory.to_string()),
             ("volume-size-gib", settings.volume_size_gib.to_string()),
             ("spares", settings.spares.to_string()),
+            ("pool-memory", settings.pool_memory.to_string()),
             ("server-account", settings.server_account.to_string()),
             ("warm-memory", settings.warm_memory.total_mib.to_string()),
             ("team-warm-memory", settings.warm_memory.team_mib.to_string()),

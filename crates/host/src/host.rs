@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sandcove_isolate::{
-    Backend, Blueprint, DiskSpace, Few, Files, Known, Result, SandboxSpec, SweepReport, WarmState,
+    Backend, Blueprint, DiskSpace, Few, Files, Known, PoolState, Result, SandboxSpec, SweepReport, WarmState,
 };
 use sandcove_wire::id::SandboxId;
 use tokio::net::{TcpSocket, UnixStream};
@@ -76,6 +76,14 @@ impl Host {
     pub async fn warm_states(&self, stacks: Vec<Vec<PathBuf>>) -> Result<Vec<Option<(WarmState, u64)>>> {
         match self.ask(Request::WarmStates(stacks)).await?.answer {
             Answer::WarmStates(states) => Ok(states),
+            _ => Err(Failure::unexpected().into()),
+        }
+    }
+
+    /// The pooled sandboxes of each blueprint that is kept ready.
+    pub async fn pool_states(&self) -> Result<Vec<PoolState>> {
+        match self.ask(Request::PoolStates).await?.answer {
+            Answer::PoolStates(states) => Ok(states),
             _ => Err(Failure::unexpected().into()),
         }
     }

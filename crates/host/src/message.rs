@@ -7,8 +7,8 @@ use std::time::Duration;
 use sandcove_image::files::{Attributes, Entry, Removal};
 use sandcove_image::oci::{Exported, Limits, Sha256Digest};
 use sandcove_isolate::{
-    Blueprint, DiskSpace, Few, Files, Known, NetworkPolicy, Record, SandboxSpec, SweepReport, Usage,
-    WarmState,
+    Blueprint, DiskSpace, Few, Files, Known, NetworkPolicy, PoolState, Record, SandboxSpec, SweepReport,
+    Usage, WarmState,
 };
 use sandcove_wire::id::SandboxId;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,8 @@ pub(crate) enum Request {
     IsReady(Blueprint),
     /// States of the warm interpreters of several stacks of layers.
     WarmStates(Vec<Vec<PathBuf>>),
+    /// Numbers of pooled sandboxes.
+    PoolStates,
     /// Releases what no sandbox needs.
     Stop,
     /// Requests for one sandbox.
@@ -213,6 +215,8 @@ pub(crate) enum Answer {
     Charged(Option<u64>),
     /// States of warm interpreters, with the maximum of their memory, MiB.
     WarmStates(Vec<Option<(WarmState, u64)>>),
+    /// Numbers of pooled sandboxes, by template.
+    PoolStates(Vec<PoolState>),
     /// A sample.
     Usage(Usage),
     /// Time for which processes were frozen.

@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use crate::fake::{Fake, FakeSandbox};
 use crate::namespaces::{self, Namespaces, RunningSandbox};
 use crate::{
-    Blueprint, ExitReason, Few, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, SweepReport, Usage,
-    WarmState, net, sys,
+    Blueprint, ExitReason, Few, Files, Known, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
+    SweepReport, Usage, WarmState, net, sys,
 };
 
 /// An isolation backend, which runs sandboxes. Clones share the same host resources.
@@ -89,6 +89,14 @@ impl Backend {
         match self {
             Self::Namespaces(backend) => backend.warm_state(layers),
             Self::Fake(backend) => backend.warm_state(layers),
+        }
+    }
+
+    /// The pooled sandboxes of each blueprint.
+    pub fn pool_states(&self) -> Vec<PoolState> {
+        match self {
+            Self::Namespaces(backend) => backend.pool_states(),
+            Self::Fake(backend) => backend.pool_states(),
         }
     }
 

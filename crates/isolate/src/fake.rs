@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    Blueprint, Error, ExitReason, Files, Known, NetworkPolicy, Record, Result, SandboxSpec, SweepReport,
-    Usage, WarmState,
+    Blueprint, Error, ExitReason, Files, Known, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
+    SweepReport, Usage, WarmState,
 };
 
 /// Operations of the backend that a test can fail or hold.
@@ -59,6 +59,7 @@ struct Shared {
     layers: BTreeSet<String>,
     /// Layers of pooled sandboxes, with the memory of their warm interpreter, MiB.
     pooled: BTreeMap<Vec<PathBuf>, Option<u64>>,
+    pool_states: Vec<PoolState>,
     listeners: HashMap<u16, SocketAddr>,
     failing: HashMap<Operation, u32>,
     held: HashMap<Operation, Arc<HoldPoint>>,
@@ -376,6 +377,15 @@ impl Fake {
     pub(crate) fn warm_state(&self, layers: &[PathBuf]) -> Option<(WarmState, u64)> {
         let warm_mib = (*self.lock().pooled.get(layers)?)?;
         Some((WarmState::Starting, warm_mib))
+    }
+
+    /// Has [`crate::Backend::pool_states`] return this.
+    pub fn set_pool_states(&self, states: Vec<PoolState>) {
+        self.lock().pool_states = states;
+    }
+
+    pub(crate) fn pool_states(&self) -> Vec<PoolState> {
+        self.lock().pool_states.clone()
     }
 
     /// Whether [`crate::Backend::keep_few_ready`] was called for these layers, and not undone.

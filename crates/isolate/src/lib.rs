@@ -32,7 +32,7 @@ pub use packet::passed_socket;
 pub use precedence::take_precedence;
 pub use spawner::spawner_main;
 pub use spec::{
-    Blueprint, ExitReason, Few, Files, Known, Limits, Mount, NetworkPolicy, Record, SandboxSpec, SweepReport,
-    Usage, WarmState,
+    Blueprint, ExitReason, Few, Files, Known, Limits, Mount, NetworkPolicy, PoolState, Record, SandboxSpec,
+    SweepReport, Usage, WarmState,
 };
 pub use unprivileged::{cannot_become, pass_on_no_descriptors, renounce};

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use sandcove_wire::boot::{Boot, ENV_WARM_SOURCES, Service, Settings, WARM_SOURCES};
 use sandcove_wire::id::SandboxId;
@@ -165,10 +166,29 @@ pub struct Usage {
     pub disk_bytes: u64,
 }
 
-/// Maxima of what is kept ready for sandboxes of a team's template.
+/// The pooled sandboxes of one template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolState {
+    /// Id of the template.
+    pub template: String,
+    /// Number of sandboxes that are ready.
+    pub ready: usize,
+    /// Number of sandboxes to keep, if there is memory for them.
+    pub wanted: usize,
+    /// Memory that they take, bytes.
+    pub memory_bytes: u64,
+    /// Age of the oldest.
+    pub oldest: Option<Duration>,
+    /// Starts that found one since the server started.
+    pub hits: u64,
+    /// Starts that found none.
+    pub misses: u64,
+}
+
+/// What is kept ready for sandboxes of a team's template: pooled sandboxes without demand, and a maximum of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Few {
-    /// Number of pooled sandboxes.
+    /// Number of pooled sandboxes; more if there is demand.
     pub sandboxes: usize,
     /// Memory of the warm interpreter, MiB; 0 for none.
     pub warm_mib: u64,

@@ -1,5 +1,7 @@
 //! Metrics for operators: few, typed, and never labelled with anything a client chooses. `GET /metrics` serves them.
 
+use std::sync::{Mutex, PoisonError};
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -7,6 +9,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+use sandcove_isolate::PoolState;
 
 use crate::traces;
 
@@ -92,6 +96,27 @@ struct RequestLabels {
     status: u16,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolLabels {
+    template: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolStartLabels {
+    template: String,
+    result: &'static str,
+}
+
+/// The metrics of pooled sandboxes. They are read from the backend each time.
+#[derive(Debug)]
+struct Pool {
+    pooled: Family<PoolLabels, Gauge>,
+    wanted: Family<PoolLabels, Gauge>,
+    pool_memory: Family<PoolLabels, Gauge>,
+    pool_age: Family<PoolLabels, Gauge>,
+    pool_starts: Family<PoolStartLabels, Counter>,
+}
+
 /// The metrics of the server.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
@@ -106,6 +131,7 @@ pub(crate) struct Telemetry {
     freeze_seconds: Histogram,
     observed_lost: Counter,
     demoted: Counter,
+    pool: Mutex<Pool>,
 }
 
 impl Default for Telemetry {
@@ -159,6 +185,7 @@ impl Default for Telemetry {
             "Paused sandboxes whose memory was released, because there was too much of it or no slot",
             demoted.clone(),
         );
+        let pool = Mutex::new(Pool::register(&mut registry));
         registry.register(
             "trace_spans_dropped",
             "Spans that were not sent to the collector of traces",
@@ -176,6 +203,67 @@ impl Default for Telemetry {
             freeze_seconds,
             observed_lost,
             demoted,
+            pool,
+        }
+    }
+}
+
+impl Pool {
+    fn register(registry: &mut Registry) -> Self {
+        let pooled = Family::default();
+        registry.register("pool_sandboxes", "Pooled sandboxes that are ready", pooled.clone());
+        let wanted = Family::default();
+        registry.register(
+            "pool_wanted",
+            "Pooled sandboxes to keep, if there is memory for them",
+            wanted.clone(),
+        );
+        let pool_memory = Family::default();
+        registry.register_with_unit(
+            "pool_memory",
+            "Memory of pooled sandboxes",
+            Unit::Bytes,
+            pool_memory.clone(),
+        );
+        let pool_age = Family::default();
+        registry.register_with_unit(
+            "pool_age",
+            "Age of the oldest pooled sandbox",
+            Unit::Seconds,
+            pool_age.clone(),
+        );
+        let pool_starts = Family::default();
+        registry.register(
+            "pool_starts",
+            "Starts that found a pooled sandbox, and starts that found none",
+            pool_starts.clone(),
+        );
+        Self { pooled, wanted, pool_memory, pool_age, pool_starts }
+    }
+
+    fn set(&self, states: Vec<PoolState>) {
+        // Templates whose sandboxes are not kept any more are gone.
+        for family in [&self.pooled, &self.wanted, &self.pool_memory, &self.pool_age] {
+            family.clear();
+        }
+        self.pool_starts.clear();
+        for PoolState { template, ready, wanted, memory_bytes, oldest, hits, misses } in states {
+            let labels = PoolLabels { template: template.clone() };
+            let oldest = oldest.map_or(0, |age| age.as_secs());
+            let values = [
+                (&self.pooled, ready as u64),
+                (&self.wanted, wanted as u64),
+                (&self.pool_memory, memory_bytes),
+                (&self.pool_age, oldest),
+            ];
+            for (family, value) in values {
+                // Builds of one template are counted together.
+                family.get_or_create(&labels).inc_by(i64::try_from(value).unwrap_or(i64::MAX));
+            }
+            for (result, count) in [("hit", hits), ("miss", misses)] {
+                let labels = PoolStartLabels { template: template.clone(), result };
+                self.pool_starts.get_or_create(&labels).inc_by(count);
+            }
         }
     }
 }
@@ -234,8 +322,13 @@ impl Telemetry {
         self.sandboxes.get_or_create(&StateLabels { state: state.text() }).set(count);
     }
 
-    /// The metrics in the format of Prometheus.
-    pub(crate) fn text(&self) -> String {
+    /// The metrics in the format of Prometheus, with these pooled sandboxes; `None` leaves those of the last time.
+    pub(crate) fn text(&self, pool: Option<Vec<PoolState>>) -> String {
+        // Nobody reads the metrics while they are set.
+        let states = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pool {
+            states.set(pool);
+        }
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);

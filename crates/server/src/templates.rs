@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sandcove_host::{Host, Prepared};
-use sandcove_isolate::{Blueprint, Few, Files, WarmState};
+use sandcove_isolate::{Blueprint, Few, Files, PoolState, WarmState};
 use sandcove_wire::id::TemplateId;
 use uuid::Uuid;
 
@@ -106,6 +106,11 @@ impl Templates {
     pub(crate) fn blueprint(&self, team: &Team, record: &TemplateRecord) -> Blueprint {
         let limits = team.caps.applied(record.limits());
         Blueprint { limits, ..record.blueprint() }
+    }
+
+    /// The pooled sandboxes of each template that has any.
+    pub(crate) async fn pool_states(&self) -> sandcove_isolate::Result<Vec<PoolState>> {
+        self.backend.pool_states().await
     }
 
     /// The state of the warm interpreter of a build, if its sandboxes have one and it is kept.

@@ -31,7 +31,11 @@ fn page(source: &str) -> String {
             .lines()
             .find_map(|line| line.strip_prefix(&format!("    {field}: ")))
             .unwrap_or("Counter,");
-        let unit = if call.starts_with("_with_unit") { "_seconds" } else { "" };
+        let unit = match call.split(");").next() {
+            Some(call) if call.contains("Unit::Bytes") => "_bytes",
+            Some(call) if call.contains("Unit::Seconds") => "_seconds",
+            _ => "",
+        };
         let (kind, suffix) = match declared {
             kind if kind.contains("Counter") => ("counter", "_total"),
             kind if kind.contains("Gauge") => ("gauge", ""),

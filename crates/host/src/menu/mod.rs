@@ -86,6 +86,7 @@ impl Menu {
                 let state = |layers| Ok::<_, Failure>(backend.warm_state(&self.layers(layers)?));
                 Answer::WarmStates(stacks.into_iter().map(state).collect::<Result<_>>()?).into()
             }
+            Request::PoolStates => Answer::PoolStates(backend.pool_states()).into(),
             Request::Stop => Answer::Swept(backend.stop().await).into(),
             Request::Sandbox(number, request) => self.in_sandbox(number, request).await?,
             Request::GuardedSocket(v6) => Served::with_fd(Answer::Done, backend.guarded_socket(v6)?),

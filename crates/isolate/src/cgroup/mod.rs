@@ -95,8 +95,9 @@ impl Cgroups {
         }
     }
 
-    /// Limits what all slots use together, so that the host keeps a reserve. Limits that exist are replaced.
-    pub(crate) fn reserve(&self) -> Result<()> {
+    /// Limits what all slots use together, so that the host keeps a reserve. Limits that exist are replaced. Returns the memory that all
+    /// slots may use, bytes.
+    pub(crate) fn reserve(&self) -> Result<u64> {
         let capacity = Capacity::read()
             .map_err(|source| Error::Kernel { action: "read the capacity of the host".into(), source })?;
         match self {

@@ -53,7 +53,7 @@ impl Hierarchies {
         Some(self.parent(controller)?.join(format!("s{slot}")))
     }
 
-    pub(super) fn reserve(&self, capacity: Capacity) -> Result<()> {
+    pub(super) fn reserve(&self, capacity: Capacity) -> Result<u64> {
         let above = |controller: &str, file: &str| {
             self.parent(controller)
                 .and_then(Path::parent)
@@ -72,7 +72,7 @@ impl Hierarchies {
             }
             write(&parent.join("memory.limit_in_bytes"), &limits.memory_bytes.to_string())?;
         }
-        Ok(())
+        Ok(limits.memory_bytes)
     }
 
     pub(super) fn limit(&self, slot: u32, limits: &Limits) -> Result<()> {

@@ -44,13 +44,14 @@ impl Hierarchy {
         self.parent.join(format!("s{slot}"))
     }
 
-    pub(super) fn reserve(&self, capacity: Capacity) -> Result<()> {
+    pub(super) fn reserve(&self, capacity: Capacity) -> Result<u64> {
         // "max", or no file, as in the root group: no limit.
         let above = |file: &str| read_number(&self.mount.join(file)).ok();
         let running = read_number(&self.parent.join("pids.current")).unwrap_or_default();
         let limits = capacity.within(above("memory.max"), above("pids.max")).together(running);
         write_if_present(&self.parent.join("pids.max"), &limits.threads.to_string())?;
-        write_if_present(&self.parent.join("memory.max"), &limits.memory_bytes.to_string())
+        write_if_present(&self.parent.join("memory.max"), &limits.memory_bytes.to_string())?;
+        Ok(limits.memory_bytes)
     }
 
     pub(super) fn limit(&self, slot: u32, limits: &Limits) -> Result<()> {

@@ -27,7 +27,18 @@ pub(super) async fn create(host: Arc<Host>, spec: SandboxSpec) -> Result<Running
     }
     let _pause = host.sandbox_pool.pause_refill();
     let span = tracing::info_span!("prepare", sandbox_id = %spec.id);
-    let fresh = prepare(&host, Purpose::Start(&spec)).instrument(span).await?;
+    let fresh = async {
+        loop {
+            match prepare(&host, Purpose::Start(&spec)).await {
+                // Pooled sandboxes have slots that nobody waits for.
+                Err(Error::NoSlot(_)) if let Some(pooled) = host.sandbox_pool.take_any() => {
+                    host.discard(pooled).await;
+                }
+                prepared => return prepared,
+            }
+        }
+    };
+    let fresh = fresh.instrument(span).await?;
     assign(&host, &spec, fresh).await
 }
 

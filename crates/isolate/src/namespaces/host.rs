@@ -39,8 +39,11 @@ pub struct Config {
     pub max_sandboxes: u32,
     /// Size of a new pool image, GiB; most of the free space when `None`.
     pub pool_size_gib: Option<u64>,
-    /// Number of pooled sandboxes for each template.
+    /// Number of pooled sandboxes for each template without demand; with 0, there are none.
     pub pooled_sandboxes: usize,
+    /// Memory of all pooled sandboxes up to which there are more of the templates in demand, percent of what all sandboxes
+    /// may use.
+    pub pool_memory_percent: u32,
     /// Whether the kernel logs the system calls that sandboxes are refused.
     pub log_refused_calls: bool,
 }

@@ -4,13 +4,14 @@
 //! | --- | --- |
 //! | resources that sandboxes share | `host`, `slots`, `kernel_settings` |
 //! | start: take or create an unassigned sandbox, then assign it | `create`, `prepare`, `unassigned` |
-//! | what is kept ahead of starts | `sandbox_pool` and `refill`, `warm`, `warm_priority` and `keep_warm` |
+//! | what is kept ahead of starts | `sandbox_pool`, `demand` and `refill`, `warm`, `warm_priority` and `keep_warm` |
 //! | a running sandbox | `running`, `suspend`, `record`, `process`, `log`, `burners` |
 //! | after a crash, and before a stop | `adopt`, `sweep`, `purge` |
 
 mod adopt;
 mod burners;
 mod create;
+mod demand;
 mod host;
 mod keep_warm;
 mod kernel_settings;
@@ -45,7 +46,8 @@ use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
 use crate::spawner::{Spawner, SpawnerConfig};
 use crate::{
-    Blueprint, Error, Few, Files, Known, Result, SandboxSpec, SweepReport, WarmState, crash, precedence,
+    Blueprint, Error, Few, Files, Known, PoolState, Result, SandboxSpec, SweepReport, WarmState, crash,
+    precedence,
 };
 
 use burners::Burners;
@@ -116,12 +118,13 @@ impl Namespaces {
         kernel_settings::apply();
         let pool = Pool::open(&config.data_dir, config.pool_size_gib)?;
         let cgroups = Cgroups::open(&purge::group_name(number))?;
-        if let Err(error) = cgroups.reserve() {
+        let memory_bytes = cgroups.reserve().unwrap_or_else(|error| {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "failed to reserve a part of the host for the server"
             );
-        }
+            0
+        });
         let links = Links::open()?;
         let slots = config.max_sandboxes + EXTRA_SLOTS;
         let firewall =
@@ -139,7 +142,8 @@ impl Namespaces {
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
         raise_descriptor_limit();
         let slots = Slots::new(slots);
-        let sandbox_pool = SandboxPool::new(config.pooled_sandboxes);
+        let pool_bytes = memory_bytes / 100 * u64::from(config.pool_memory_percent);
+        let sandbox_pool = SandboxPool::new(config.pooled_sandboxes, pool_bytes);
         let host = Host {
             config,
             addresses,
@@ -210,10 +214,11 @@ impl Namespaces {
         let is_new = self.host.sandbox_pool.add(blueprint.clone(), max);
         // Without room for it, it is released as `first` is dropped. Put before the bucket is filled.
         if let Some(mut first) = first
-            && self.host.sandbox_pool.missing_of(&blueprint).is_some_and(|missing| missing > 0)
+            && self.host.sandbox_pool.is_missing(&blueprint, false) == Some(true)
             && let Some(sandbox) = first.sandbox.take()
         {
-            first.sandbox = self.host.sandbox_pool.put(&blueprint, sandbox);
+            let memory = refill::memory_of(&self.host, &sandbox);
+            first.sandbox = self.host.sandbox_pool.put(&blueprint, sandbox, memory);
         }
         if let Some(own) = own.filter(|_| is_new) {
             self.spawn(refill::keep_own_filled(Arc::downgrade(&self.host), own));
@@ -224,6 +229,10 @@ impl Namespaces {
         let Host { sandbox_pool, warm_processes, .. } = &*self.host;
         sandbox_pool.has(blueprint)
             && (!blueprint.wants_warm() || warm_processes.get(&blueprint.layers).is_some())
+    }
+
+    pub(crate) fn pool_states(&self) -> Vec<PoolState> {
+        self.host.sandbox_pool.states()
     }
 
     pub(crate) fn warm_state(&self, layers: &[PathBuf]) -> Option<(WarmState, u64)> {

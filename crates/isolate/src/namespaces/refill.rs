@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::prepare::{Purpose, prepare};
+use super::unassigned::UnassignedSandbox;
 use crate::{Blueprint, Result, WarmState};
 
 /// Interval at which a waiting refill looks again, and its pause after each round.
@@ -17,6 +18,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const OWN_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Failures in a row after which the sandboxes of such a bucket are not kept any more.
 const MAX_FAILURES: u32 = 3;
+/// Slots that a pool that grows leaves free.
+const MIN_FREE_SLOTS: usize = 32;
 
 /// Keeps the pool filled for as long as the host exists.
 pub(super) async fn keep_filled(host: Weak<Host>) {
@@ -46,10 +49,10 @@ pub(super) async fn keep_own_filled(host: Weak<Host>, blueprint: Blueprint) {
     let mut failures = 0;
     loop {
         let Some(host) = host.upgrade() else { return };
-        let Some(missing) = host.sandbox_pool.missing_of(&blueprint) else { return };
+        let Some(is_missing) = host.sandbox_pool.is_missing(&blueprint, has_room(&host)) else { return };
         let state = host.warm_processes.state(&blueprint.layers).map(|(state, _)| state);
         let is_cold = blueprint.wants_warm() && state == Some(WarmState::Starting);
-        if missing == 0 || is_cold || host.sandbox_pool.should_own_wait() {
+        if !is_missing || is_cold || host.sandbox_pool.should_own_wait() {
             drop(host);
             tokio::time::sleep(OWN_CHECK_INTERVAL).await;
             continue;
@@ -57,9 +60,7 @@ pub(super) async fn keep_own_filled(host: Weak<Host>, blueprint: Blueprint) {
         match prepare(&host, Purpose::Pool(&blueprint)).await {
             Ok(sandbox) => {
                 failures = 0;
-                if let Some(unwanted) = host.sandbox_pool.put(&blueprint, sandbox) {
-                    host.discard(unwanted).await;
-                }
+                put(&host, &blueprint, sandbox).await;
             }
             Err(error) => {
                 failures += 1;
@@ -80,14 +81,34 @@ pub(super) async fn keep_own_filled(host: Weak<Host>, blueprint: Blueprint) {
 }
 
 async fn fill(host: &Arc<Host>) -> Result<()> {
-    while let Some(blueprint) = host.sandbox_pool.missing(&host.warm_processes) {
+    while let Some(blueprint) = host.sandbox_pool.missing(&host.warm_processes, has_room(host)) {
         while host.sandbox_pool.should_wait() {
             tokio::time::sleep(PAUSE).await;
         }
         let sandbox = prepare(host, Purpose::Pool(&blueprint)).await?;
-        if let Some(unwanted) = host.sandbox_pool.put(&blueprint, sandbox) {
-            host.discard(unwanted).await;
-        }
+        put(host, &blueprint, sandbox).await;
+    }
+    while !host.sandbox_pool.should_wait()
+        && let Some(surplus) = host.sandbox_pool.take_surplus()
+    {
+        host.discard(surplus).await;
     }
     Ok(())
+}
+
+/// Whether there are slots for more pooled sandboxes than are configured, beside those that clients may ask for next.
+fn has_room(host: &Host) -> bool {
+    host.slots.free() > MIN_FREE_SLOTS
+}
+
+async fn put(host: &Arc<Host>, blueprint: &Blueprint, sandbox: UnassignedSandbox) {
+    let memory = memory_of(host, &sandbox);
+    if let Some(unwanted) = host.sandbox_pool.put(blueprint, sandbox, memory) {
+        host.discard(unwanted).await;
+    }
+}
+
+/// Memory of a sandbox, bytes. What it shares with its warm process is not in it.
+pub(super) fn memory_of(host: &Host, sandbox: &UnassignedSandbox) -> u64 {
+    host.cgroups.usage(sandbox.slot).map_or(0, |usage| usage.memory_bytes)
 }

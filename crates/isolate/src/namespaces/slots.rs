@@ -46,6 +46,12 @@ impl Slots {
         }
     }
 
+    /// Number of slots that nobody has.
+    pub(super) fn free(&self) -> usize {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.iter().filter(|taken| !**taken).count()
+    }
+
     pub(super) fn is_taken(&self, slot: u32) -> bool {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).get(slot as usize).copied().unwrap_or(false)
     }

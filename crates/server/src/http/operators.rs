@@ -22,7 +22,8 @@ pub(super) async fn metrics(State(app): State<App>, _: Scraper) -> Response {
     telemetry.set_sandboxes(SandboxState::Paused, paused);
     telemetry.set_sandboxes(SandboxState::Running, views.len() - paused);
     telemetry.set_sandboxes(SandboxState::Starting, app.sandboxes().admission().starting());
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.text()).into_response()
+    let pool = app.templates().pool_states().await.ok();
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.text(pool)).into_response()
 }
 
 pub(super) async fn nodes(State(app): State<App>, _: Operator) -> Response {
