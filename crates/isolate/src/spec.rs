@@ -185,7 +185,7 @@ pub struct PoolState {
     pub misses: u64,
 }
 
-/// What is kept ready for sandboxes of a team's template: pooled sandboxes without demand, and a maximum of memory.
+/// Numbers for what is kept ready for sandboxes of a team's template: pooled sandboxes without demand, and a maximum of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Few {
     /// Number of pooled sandboxes; more if there is demand.

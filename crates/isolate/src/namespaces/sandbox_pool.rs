@@ -212,7 +212,7 @@ impl SandboxPool {
         })
     }
 
-    /// What there is of each blueprint.
+    /// Numbers of pooled sandboxes, by blueprint.
     pub(super) fn states(&self) -> Vec<PoolState> {
         let now = Instant::now();
         self.with(|buckets| {
