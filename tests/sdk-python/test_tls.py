@@ -2,10 +2,14 @@
 `sandcove env` and `sandcove trust` print.
 """
 
+import contextlib
+import http.client
 import json
 import os
 import queue
+import re
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -15,7 +19,7 @@ from pathlib import Path
 import grpc
 import pytest
 from e2b import Sandbox
-from harness import debian, names
+from harness import debian, names, volatile
 from harness.server import ROOT, Server, free_port, wait_until
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import sync_playwright
@@ -28,6 +32,8 @@ from legacy import releases  # noqa: E402
 # Those that know nothing but names, and the newest.
 RELEASES = [("python", "1.0.6"), ("python", "2.5.0"), ("python", "newest"), ("js", "1.0.7"), ("js", "2.5.0"), ("js", "newest")]
 
+# Of the process that clients talk to.
+ACCOUNT = 60888
 REDIRECTS = free_port()
 # By their packages, of which later releases in the list replace earlier ones.
 LAST_OF_THE_FIRST_GENERATION = list({(one.language, one.package): one for one in releases.RELEASES}.values())
@@ -81,6 +87,11 @@ def secure(server):
     server.start()
 
 
+def shown(port: int, host: str = "127.0.0.1") -> str:
+    """The certificate that a new connection is shown."""
+    return ssl.get_server_certificate((host, port), timeout=120)
+
+
 def sandcove(server: Server, *arguments: str) -> str:
     command = [str(server.binary), *arguments, "--data-dir", str(server.data_dir)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -121,6 +132,119 @@ def test_env_and_trust_print_what_shells_read(secure):
     assert key.stat().st_mode & 0o777 == 0o600
     secret = "".join(key.read_text().splitlines()[1:-1])
     assert secret[:40] not in secure.log.read_text(errors="replace")
+
+
+def test_the_keys_are_out_of_reach_for_the_process_that_speaks_tls(secure):
+    host, own = volatile.parts(secure.pid)
+    assert host == secure.pid
+    assert re.search(rf"^Uid:\t{ACCOUNT}\t", Path(f"/proc/{own}/status").read_text(), re.M)
+    # It has the listeners, all three, and no file of the authority.
+    assert set(ports_of(own)) == {secure.port, REDIRECTS}
+    assert not Path(f"/proc/{own}/root{secure.data_dir}/tls").exists()
+    assert (secure.data_dir / "tls/ca.key").stat().st_uid == 0
+
+
+def ports_of(pid: int) -> list[int]:
+    """Local ports that the sockets of a process listen on."""
+    sockets = {volatile.link(entry) for entry in volatile.matching(f"/proc/{pid}/fd", "*")}
+    rows = [line.split() for version in ("tcp", "tcp6") for line in Path(f"/proc/net/{version}").read_text().splitlines()[1:]]
+    listening = "0A"
+    return [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == listening and f"socket:[{row[9]}]" in sockets]
+
+
+def test_both_loopback_addresses_take_tls_and_plain_http(secure):
+    addresses = ["127.0.0.1"]
+    with contextlib.suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        addresses.append("::1")
+    for address in addresses:
+        assert shown(secure.port, address)
+        with contextlib.closing(http.client.HTTPConnection(address, secure.port, timeout=120)) as plain:
+            plain.request("GET", "/health")
+            assert plain.getresponse().status == 200
+
+
+class Pair:
+    """Files of a certificate and its key, as root's."""
+
+    def __init__(self, directory: Path) -> None:
+        self.certificate, self.key = directory / "cert.pem", directory / "key.pem"
+        self.renew()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {"SANDCOVE_TLS_CERT": str(self.certificate), "SANDCOVE_TLS_KEY": str(self.key), "SANDCOVE_DOMAIN": "example.test"}
+
+    def renew(self) -> str:
+        """Replaces both files, one after the other; returns the certificate."""
+        new = [self.certificate.with_suffix(".new"), self.key.with_suffix(".new")]
+        request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "90"]
+        names = ["-subj", "/CN=example.test", "-addext", "subjectAltName=DNS:*.example.test,DNS:localhost"]
+        subprocess.run([*request, *names, "-out", new[0], "-keyout", new[1]], check=True, capture_output=True)
+        new[1].chmod(0o600)
+        for file in new:
+            file.rename(file.with_suffix(".pem"))
+        return self.certificate.read_text()
+
+
+@pytest.fixture(params=[ACCOUNT, 0], ids=["two processes", "one process"])
+def renewed(server, tmp_path, request):
+    """The server with a certificate of files, and these files."""
+    pair = Pair(tmp_path)
+    tmp_path.chmod(0o700)
+    server.stop()
+    before, server.variables = server.variables, {**pair.variables, "SANDCOVE_SERVER_ACCOUNT": str(request.param)}
+    server.start()
+    assert len(volatile.parts(server.pid)) == (2 if request.param else 1)
+    yield server, pair
+    server.stop()
+    server.variables = before
+    server.start()
+
+
+def test_new_files_are_used_and_no_connection_notices(renewed):
+    server, pair = renewed
+    processes = volatile.parts(server.pid)
+    first = pair.certificate.read_text()
+    assert shown(server.port) == first
+    trusting = ssl.create_default_context(cadata=first)
+    with contextlib.closing(http.client.HTTPSConnection("localhost", server.port, timeout=120, context=trusting)) as open_before:
+
+        def answers():
+            open_before.request("GET", "/health")
+            answer = open_before.getresponse()
+            return (answer.status, answer.read())
+
+        assert answers() == (200, b"Health check successful")
+        own_end = open_before.sock
+        # Half of a pair, which is reported with its files and changes nothing.
+        key = pair.key.read_bytes()
+        subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", pair.key], check=True)
+        wait_until(lambda: f"the key in `{pair.key}` is not that of the certificate" in server.tail(), what="a report of the bad pair")
+        assert "the old one stays in use" in server.tail()
+        assert shown(server.port) == first and answers()[0] == 200
+        pair.key.write_bytes(key)
+        for _ in range(3):
+            second = pair.renew()
+            assert second != first
+            wait_until(lambda: shown(server.port) == second, what="the new certificate is shown")
+            assert answers()[0] == 200 and open_before.sock is own_end
+    assert volatile.parts(server.pid) == processes
+    # And at the next start.
+    server.kill9()
+    third = pair.renew()
+    server.start()
+    assert shown(server.port) == third
+    assert "".join(pair.key.read_text().splitlines()[1:-1])[:40] not in server.log.read_text(errors="replace")
+
+
+def test_a_start_with_files_that_do_not_belong_together_fails_in_words(renewed):
+    server, pair = renewed
+    server.stop()
+    pair.key.write_text("none")
+    with pytest.raises(RuntimeError, match="has no private key: name a PEM file"):
+        server.start()
+    pair.renew()
+    server.start()
 
 
 def test_trust_installs_and_removes(secure, tmp_path):

@@ -12,7 +12,7 @@ from durability import running
 from e2b import Sandbox
 from e2b.exceptions import SandboxException
 from harness import volatile
-from harness.server import ADMIN_TOKEN, API_KEY, wait_until
+from harness.server import ADMIN_TOKEN, API_KEY, free_port, wait_until
 
 ACCOUNT = 60888
 
@@ -41,14 +41,30 @@ def in_its_place(server, script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env={"PATH": "/usr/bin:/usr/sbin:/bin:/sbin"})
 
 
-def test_the_server_process_has_no_rights(server):
-    found = status(server_process(server))
+def test_the_server_process_has_no_rights(either):
+    found = status(server_process(either))
     for which in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(found[which], 16) == 0, which
     assert found["Uid"].split() == found["Gid"].split() == [str(ACCOUNT)] * 4
     assert found["Groups"].split() == [] and found["NoNewPrivs"] == "1" and found["Seccomp"] == "2"
     # The other one keeps them.
-    assert int(status(server.pid)["CapEff"], 16) and status(server.pid)["Uid"].split()[0] == "0"
+    assert int(status(either.pid)["CapEff"], 16) and status(either.pid)["Uid"].split()[0] == "0"
+
+
+@pytest.fixture(params=["plain", "certificate"])
+def either(server, request):
+    """The server without and with a certificate, which is another start."""
+    if request.param == "plain":
+        yield server
+        return
+    variables = {"SANDCOVE_TLS": "local", "SANDCOVE_REDIRECT_LISTEN": f"127.0.0.1:{free_port()}"}
+    server.stop()
+    before, server.variables = server.variables, {**server.variables, **variables}
+    server.start()
+    yield server
+    server.stop()
+    server.variables = before
+    server.start()
 
 
 def test_every_thread_of_it_is_without_rights(server):
@@ -60,8 +76,8 @@ def test_every_thread_of_it_is_without_rights(server):
         assert re.search(r"^Seccomp:\t2$", text, re.M)
 
 
-def test_it_has_few_files(server):
-    own = server.data_dir / "server"
+def test_it_has_few_files(either):
+    own = either.data_dir / "server"
     script = f"""
 import os
 def writable(top):
@@ -71,11 +87,11 @@ def writable(top):
         yield from (path for path in [directory, *(os.path.join(directory, name) for name in files)]
                     if not os.path.islink(path) and os.access(path, os.W_OK))
 print(sorted({{os.path.dirname(path) if os.path.isfile(path) else path for path in writable("/")}}))
-for path in ["/root", "/home", "/run", "/sys", "/dev", "/proc/1", "/proc/self", {str(server.data_dir / "pool")!r}, {str(server.data_dir / "server.json")!r}]:
+for path in ["/root", "/home", "/run", "/sys", "/dev", "/proc/1", "/proc/self", {str(either.data_dir / "pool")!r}, {str(either.data_dir / "server.json")!r}]:
     print(path, os.path.exists(path))
-print(os.listdir({str(server.data_dir)!r}))
+print(os.listdir({str(either.data_dir)!r}))
 """
-    done = in_its_place(server, script)
+    done = in_its_place(either, script)
     assert done.returncode == 0, done.stderr
     writable, *places, below = done.stdout.splitlines()
     allowed = ("/tmp", str(own))
@@ -86,11 +102,11 @@ print(os.listdir({str(server.data_dir)!r}))
     assert own.stat().st_mode & 0o777 == 0o700 and own.stat().st_uid == ACCOUNT
 
 
-def test_its_descriptors_lead_to_its_own_files(server):
-    links = [volatile.link(entry) or "" for entry in volatile.matching(f"/proc/{server_process(server)}/fd", "*")]
+def test_its_descriptors_lead_to_its_own_files(either):
+    links = [volatile.link(entry) or "" for entry in volatile.matching(f"/proc/{server_process(either)}/fd", "*")]
     files = {link for link in links if link.startswith("/")}
-    log = os.path.realpath(server.log)
-    strange = {link for link in files if not link.startswith((f"{server.data_dir}/server/", "/dev/null")) and link != log}
+    log = os.path.realpath(either.log)
+    strange = {link for link in files if not link.startswith((f"{either.data_dir}/server/", "/dev/null")) and link != log}
     assert files and not strange
 
 
@@ -108,13 +124,13 @@ for namespace in (0x00020000, 0x40000000):
     print(libc.unshare(namespace))
 print(libc.setuid(0), libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
 """
-    done = in_its_place(server, script)
+    done = in_its_place(either, script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["-1 1", "not permitted", "-1", "-1", "-1 -1"]
 
 
-def test_its_environment_has_no_secrets(server):
-    own = Path(f"/proc/{server_process(server)}/environ").read_bytes() + Path(f"/proc/{server_process(server)}/cmdline").read_bytes()
+def test_its_environment_has_no_secrets(either):
+    own = Path(f"/proc/{server_process(either)}/environ").read_bytes() + Path(f"/proc/{server_process(either)}/cmdline").read_bytes()
     assert b"__server" in own and API_KEY.encode() not in own and ADMIN_TOKEN.encode() not in own
 
 
@@ -127,16 +143,16 @@ def status_of(pid: int) -> str:
 
 
 @pytest.mark.parametrize("which", ["the server process", "the host process"])
-def test_when_one_process_is_killed_the_other_ends_and_sandboxes_go_on(server, which):
+def test_when_one_process_is_killed_the_other_ends_and_sandboxes_go_on(either, which):
     sandbox = running()
     sandbox.files.write("kept", which)
     counting = sandbox.commands.run("while :; do echo >> /tmp/count; sleep 0.1; done", background=True, timeout=0)
-    host, own = server.pid, server_process(server)
+    host, own = either.pid, server_process(either)
     os.kill(own if which == "the server process" else host, signal.SIGKILL)
-    wait_until(lambda: server.process.poll() is not None, what="the end of the host process")
+    wait_until(lambda: either.process.poll() is not None, what="the end of the host process")
     wait_until(lambda: ends(own), what="the end of the server process")
-    assert server.process.returncode == (1 if which == "the server process" else -signal.SIGKILL)
-    server.start()
+    assert either.process.returncode == (1 if which == "the server process" else -signal.SIGKILL)
+    either.start()
     again = Sandbox.connect(sandbox.sandbox_id)
     assert again.files.read("kept") == which
     assert again.commands.run(f"kill -0 {counting.pid} && echo runs").stdout == "runs\n"
@@ -146,15 +162,15 @@ def test_when_one_process_is_killed_the_other_ends_and_sandboxes_go_on(server, w
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_both_is_an_orderly_stop(server, number):
+def test_a_signal_to_both_is_an_orderly_stop(either, number):
     """As a terminal and service managers send it."""
     sandbox = running()
-    own = server_process(server)
-    for pid in (own, server.pid):
+    own = server_process(either)
+    for pid in (own, either.pid):
         os.kill(pid, number)
-    assert server.process.wait(timeout=300) == 0
+    assert either.process.wait(timeout=300) == 0
     assert ends(own)
-    server.start()
+    either.start()
     assert Sandbox.connect(sandbox.sandbox_id).kill()
 
 

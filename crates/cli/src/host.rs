@@ -12,6 +12,7 @@ use sandcove_image::{
 };
 use sandcove_isolate::Backend;
 use sandcove_server::domain::template::TemplateRecord;
+use sandcove_server::tls::{Certificate, Certificates, Source};
 use sandcove_server::{App, Listeners};
 use sandcove_wire::boot::ENVD_VERSION;
 use sandcove_wire::secret::Secret;
@@ -63,6 +64,8 @@ pub struct Start {
     pub config: sandcove_server::Config,
     /// The server's own templates, whose layers exist.
     pub templates: Vec<TemplateRecord>,
+    /// The certificate to begin with.
+    pub certificate: Option<Certificate>,
     /// Where traces are sent.
     pub traces: Option<Secret>,
 }
@@ -118,7 +121,6 @@ async fn prepare_start(
     let kept = ServerFile::read(&settings.data_dir)?.map(|file| file.api_key);
     let mut config = sandcove_server::Config::new(server_dir::path(&settings.data_dir));
     config.domain.clone_from(&listening.domain);
-    config.tls.clone_from(&listening.certificates);
     config.api_key = settings.api_key.clone().or(kept);
     config.access_token.clone_from(&settings.access_token);
     config.admin_token.clone_from(&settings.admin_token);
@@ -138,13 +140,16 @@ async fn prepare_start(
     if let Some(seconds) = settings.builds.gc_interval {
         config.gc_interval = Duration::from_secs(seconds.max(1));
     }
-    Ok((Start { config, templates, traces: settings.traces.clone() }, upgrade))
+    let certificate = listening.certificate.as_ref().map(|(certificate, _)| certificate.clone());
+    Ok((Start { config, templates, certificate, traces: settings.traces.clone() }, upgrade))
 }
 
 /// Opens the database and recovers the sandboxes of an earlier run; returns the API key of the server too.
 pub async fn open_app(start: Start, backend: &sandcove_host::Host) -> Result<(App, Secret)> {
-    let wanted = start.config.api_key.clone();
-    let app = App::start(start.config, backend.clone()).await?;
+    let mut config = start.config;
+    config.tls = start.certificate.as_ref().map(Certificates::new).transpose()?;
+    let wanted = config.api_key.clone();
+    let app = App::start(config, backend.clone()).await?;
     for template in start.templates {
         app.templates().upsert_builtin(template).await?;
     }
@@ -162,6 +167,7 @@ pub struct Host {
     listeners: Listeners,
     file: ServerFile,
     lock: Arc<Lock>,
+    certificates: Option<Source>,
     upgrade: Option<Upgrade>,
     _occupied: Occupied,
 }
@@ -198,9 +204,11 @@ impl Host {
         let Machine { backend, start, listening, lock, upgrade, occupied, .. } = machine;
         let backend = sandcove_host::Host::here(backend);
         let (app, api_key) = open_app(start, &backend).await?;
-        let Listening { url, names, listeners, .. } = listening;
+        let Listening { url, names, listeners, certificate, .. } = listening;
         let file = ServerFile { url, api_key, pid: std::process::id(), names };
-        Ok(Self { app, backend, listeners, file, lock: Arc::new(lock), upgrade, _occupied: occupied })
+        let certificates = certificate.map(|(_, source)| source);
+        let lock = Arc::new(lock);
+        Ok(Self { app, backend, listeners, file, lock, certificates, upgrade, _occupied: occupied })
     }
 
     /// The address and key of the server.
@@ -219,6 +227,9 @@ impl Host {
             let (app, backend) = (self.app.clone(), self.backend.clone());
             let work = upgrade.run(async move |switch| switch.make(&app, &backend).await);
             tokio::spawn(stop.clone().run_until_cancelled_owned(work));
+        }
+        if let (Some(shown), Some(source)) = (self.app.certificates().cloned(), self.certificates) {
+            tokio::spawn(stop.clone().run_until_cancelled_owned(shown.follow(source)));
         }
         self.app.serve(self.listeners, stop).await?;
         Ok(())

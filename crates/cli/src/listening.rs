@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use sandcove_server::Listeners;
-use sandcove_server::tls::{Certificates, LOCAL_DOMAIN};
+use sandcove_server::tls::{Certificate, LOCAL_DOMAIN, Source};
 use tokio::net::TcpListener;
 
 use crate::data_dir::{Names, tls_dir};
@@ -22,7 +22,8 @@ const POLL: Duration = Duration::from_millis(10);
 /// The sockets of a server, and its names.
 pub struct Listening {
     pub listeners: Listeners,
-    pub certificates: Option<Certificates>,
+    /// The certificate to begin with, and where those that replace it come from.
+    pub certificate: Option<(Certificate, Source)>,
     /// Address of the server for programs on this machine, `http://host:port`.
     pub url: String,
     /// Base of the host names of sandboxes.
@@ -38,15 +39,19 @@ impl Listening {
         let bound = main.local_addr()?;
         let is_local = source == Some(&CertificateSource::Local);
         let domain = settings.domain.clone().or_else(|| is_local.then(|| local_domain(bound.port())));
-        let certificates = match source {
+        let source = match source {
             None => None,
             Some(CertificateSource::Local) => {
                 let domain = domain.as_deref().unwrap_or(LOCAL_DOMAIN);
-                Some(Certificates::local(&tls_dir(&settings.data_dir), domain)?)
+                Some(Source::local(&tls_dir(&settings.data_dir), domain)?)
             }
             Some(CertificateSource::Files { certificate, key }) => {
-                Some(Certificates::from_files(certificate.clone(), key.clone(), domain.as_deref())?)
+                Some(Source::files(certificate.clone(), key.clone(), domain.as_deref()))
             }
+        };
+        let certificate = match source {
+            None => None,
+            Some(source) => Some((source.read()?, source)),
         };
         let redirect = match settings.tls.redirect {
             Some(address) => Some(listen(address).await?),
@@ -57,13 +62,13 @@ impl Listening {
             Some(other) => TcpListener::bind(other).await.ok(),
             None => None,
         };
-        if let Some(concern) = concern(bound, domain.as_deref(), certificates.is_some()) {
+        if let Some(concern) = concern(bound, domain.as_deref(), certificate.is_some()) {
             note!("warning: {concern}");
         }
-        let names = domain.clone().filter(|_| certificates.is_some());
+        let names = domain.clone().filter(|_| certificate.is_some());
         Ok(Self {
-            listeners: Listeners::from(main).and(second).redirecting(redirect),
-            certificates,
+            listeners: Listeners { main, second, redirect },
+            certificate,
             url: url(bound),
             domain,
             names: names.map(|domain| Names { domain, is_local }),

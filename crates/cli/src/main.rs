@@ -196,11 +196,7 @@ fn observe(traces: Option<&Traces>) -> Result<()> {
 /// Runs a server in the foreground. In one process, it sends its last traces after it has stopped.
 async fn serve(settings: &Settings) -> Result<ExitCode> {
     let account = (settings.server_account != 0).then_some(settings.server_account);
-    let objection = match &settings.tls.source {
-        // They are read again when they change, and their keys are root's.
-        Some(_) => Some("it has certificates".to_owned()),
-        None => account.and_then(sandcove_isolate::cannot_become),
-    };
+    let objection = account.and_then(sandcove_isolate::cannot_become);
     if let (Some(account), None) = (account, &objection) {
         observe(None)?;
         return commands::serve::serve(settings, Some(account)).await;

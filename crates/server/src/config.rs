@@ -19,7 +19,7 @@ pub struct Config {
     pub domain: Option<String>,
     /// The certificate with which the listener takes TLS beside plain HTTP; plain HTTP only when unset.
     ///
-    /// It stays in the process that has read it.
+    /// No part of what another process sends: the certificate is sent by itself.
     #[serde(skip)]
     pub tls: Option<Certificates>,
     /// The first API key (`SANDCOVE_API_KEY`); a new one is created when unset and there is none yet.

@@ -13,13 +13,15 @@ use std::process::{ExitCode, ExitStatus, Stdio};
 use anyhow::{Context, Result, anyhow, bail};
 use sandcove_host::Channel;
 use sandcove_isolate::Backend;
+use sandcove_server::Listeners;
+use sandcove_server::tls::{Certificate, Source};
 use sandcove_wire::secret::Secret;
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{ToHost, ToServer};
+use super::{Listens, ToHost, ToServer};
 use crate::data_dir::{Lock, ServerFile};
 use crate::host::{Machine, Start, Stop};
 use crate::languages::{Switch, Upgrade};
@@ -56,6 +58,7 @@ pub struct Split {
     process: ServerProcess,
     file: ServerFile,
     lock: Lock,
+    certificates: Option<Source>,
     upgrade: Option<Upgrade>,
 }
 
@@ -87,11 +90,11 @@ impl Split {
         let Machine { backend, listening, lock, occupied, data_dir, start, upgrade } = machine;
         let directory = server_dir::path(&data_dir);
         let (mut process, requests) = ServerProcess::spawn(backend, account, &directory, log_refused_calls)?;
-        let Listening { url, names, listeners, .. } = listening;
-        let listener = listeners.into_main();
-        let api_key = process.introduce(Given { requests, occupied, start, listener }).await?;
+        let Listening { url, names, listeners, certificate, .. } = listening;
+        let api_key = process.introduce(Given { requests, occupied, listeners, start }).await?;
         let file = ServerFile { url, api_key, pid: std::process::id(), names };
-        Ok(Self { process, file, lock, upgrade })
+        let certificates = certificate.map(|(_, source)| source);
+        Ok(Self { process, file, lock, certificates, upgrade })
     }
 
     /// The address and key of the server.
@@ -99,11 +102,14 @@ impl Split {
         &self.file
     }
 
-    /// Serves until `stop` says how to end, or the server process ends by itself, and builds the remaining template layer meanwhile.
-    /// Returns the exit status of the server process.
+    /// Serves until `stop` says how to end, or the server process ends by itself. Meanwhile, builds the remaining template layer, and has
+    /// the server process use new certificates. Returns the exit status of the server process.
     pub async fn serve(self, stop: impl Future<Output = Stop>) -> Result<ExitCode> {
-        let Self { process: ServerProcess { mut child, mut channel, mut requests }, lock, upgrade, .. } =
-            self;
+        let Self { process, lock, certificates, upgrade, .. } = self;
+        let ServerProcess { mut child, mut channel, mut requests } = process;
+        let (renewals, mut renewal) = mpsc::channel(1);
+        let _renewing =
+            certificates.map(|source| AbortOnDropHandle::new(tokio::spawn(renew(source, renewals))));
         let (switches, mut switch) = mpsc::channel::<Asked>(1);
         let _building = upgrade.map(|upgrade| AbortOnDropHandle::new(tokio::spawn(build(upgrade, switches))));
         let mut stop = pin!(stop);
@@ -121,6 +127,9 @@ impl Split {
                 Some((change, answer)) = switch.recv() => {
                     asked = Some(answer);
                     let _ = channel.send(&ToServer::Switch(Box::new(change)), None).await;
+                }
+                Some(next) = renewal.recv() => {
+                    let _ = channel.send(&ToServer::Certificate(Box::new(next)), None).await;
                 }
                 message = channel.receive(), if listening => match message {
                     Ok(Some((ToHost::Switched(made), _))) => {
@@ -178,11 +187,18 @@ impl ServerProcess {
 
     /// Sends what the server process needs, and waits until it is ready; returns the API key of the server.
     async fn introduce(&mut self, given: Given) -> Result<Secret> {
-        let Given { requests, occupied, start, listener } = given;
+        let Given { requests, occupied, listeners, start } = given;
+        let Listeners { main, second, redirect } = listeners;
         let sent = async {
             self.channel.send(&ToServer::Requests, Some(requests.into_std()?.into())).await?;
             self.channel.send(&ToServer::Directory, Some(occupied.into())).await?;
-            self.channel.send(&ToServer::Start(Box::new(start)), Some(listener.into_std()?.into())).await
+            let of_use =
+                [(Listens::Main, Some(main)), (Listens::Second, second), (Listens::Redirect, redirect)];
+            for (what, listener) in of_use {
+                let Some(listener) = listener else { continue };
+                self.channel.send(&ToServer::Listener(what), Some(listener.into_std()?.into())).await?;
+            }
+            self.channel.send(&ToServer::Start(Box::new(start)), None).await
         };
         // A process that has ended says why, or its status does.
         let _: std::io::Result<()> = sent.await;
@@ -199,11 +215,17 @@ impl ServerProcess {
 struct Given {
     requests: UnixStream,
     occupied: Occupied,
+    listeners: Listeners,
     start: Start,
-    listener: TcpListener,
 }
 
 const UNEXPECTED: &str = "the server process sent a message that does not belong here";
+
+/// Waits for certificates that replace the one in use, and passes them on.
+async fn renew(source: Source, renewals: mpsc::Sender<Certificate>) {
+    // It fails when the server stops.
+    while renewals.send(source.next().await).await.is_ok() {}
+}
 
 /// Builds the layer with further languages, and has the server process use it.
 async fn build(upgrade: Upgrade, switches: mpsc::Sender<Asked>) {

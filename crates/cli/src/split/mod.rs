@@ -8,12 +8,14 @@
 //!    |                                             | gives up its rights: an account, a root directory, no capabilities
 //!    |-- Requests, with a connection ------------->|
 //!    |-- Directory, with the lock of its files --->|
-//!    |-- Start, with the listener ---------------->|
+//!    |-- Listener, with a listener, for each ----->|
+//!    |-- Start ----------------------------------->|
 //!    |                                             | opens the database, recovers sandboxes
 //!    |<- Ready, or Failed -------------------------|
 //!    | writes `server.json`                        | serves
 //!    |-- Switch, when the languages are built ---->|
 //!    |<- Switched ---------------------------------|
+//!    |-- Certificate, when files have changed ---->|
 //!    |-- Stop, after a signal -------------------->|
 //!    | waits                                       ends
 //! ```
@@ -23,6 +25,7 @@
 mod host_process;
 mod server_process;
 
+use sandcove_server::tls::Certificate;
 use sandcove_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 
@@ -39,12 +42,27 @@ enum ToServer {
     Requests,
     /// The lock of the server's directory comes along, to be kept.
     Directory,
-    /// The listener comes along.
+    /// A listener comes along.
+    Listener(Listens),
+    /// Everything else that a server needs to start.
     Start(Box<Start>),
+    /// The listener is to show another certificate.
+    Certificate(Box<Certificate>),
     /// The layer with R, Java and Ruby is built.
     Switch(Box<Switch>),
     /// The server is to stop.
     Stop(Stop),
+}
+
+/// What a listener is for.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum Listens {
+    /// Requests, at the address that clients are given.
+    Main,
+    /// Requests too.
+    Second,
+    /// Plain HTTP, which is redirected.
+    Redirect,
 }
 
 /// A message to the host process.

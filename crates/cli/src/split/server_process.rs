@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use sandcove_host::{Channel, Host};
-use sandcove_server::App;
 use sandcove_server::traces::Traces;
+use sandcove_server::{App, Listeners};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{ToHost, ToServer};
+use super::{Listens, ToHost, ToServer};
 use crate::host::{Start, Stop, open_app};
 
 /// Gives up all rights but those of `account` to `directory`, and runs a server until the host process has it stop. `observe` sets up
@@ -39,7 +39,7 @@ pub fn run(
 /// Descriptors and settings from the host process.
 struct Given {
     host: Host,
-    listener: TcpListener,
+    listeners: Listeners,
     start: Start,
     _lock: OwnedFd,
 }
@@ -47,7 +47,7 @@ struct Given {
 async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>) -> Result<()>) -> Result<ExitCode> {
     let _ignored = ignore_signals()?;
     let mut channel = Channel::new(socket)?;
-    let Given { host, listener, mut start, _lock } = receive(&mut channel).await?;
+    let Given { host, listeners, mut start, _lock } = receive(&mut channel).await?;
     let traces = start.traces.take().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
     observe(traces.as_ref())?;
     let app = match open_app(start, &host).await {
@@ -60,7 +60,7 @@ async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>) -> Result<()>) -> R
             return Ok(ExitCode::FAILURE);
         }
     };
-    obey(&mut channel, app, host, listener).await?;
+    obey(&mut channel, app, host, listeners).await?;
     if let Some(traces) = traces {
         traces.stop().await;
     }
@@ -68,10 +68,10 @@ async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>) -> Result<()>) -> R
 }
 
 /// Serves, and does what the host process says, until the server has stopped.
-async fn obey(channel: &mut Channel, app: App, host: Host, listener: TcpListener) -> Result<()> {
+async fn obey(channel: &mut Channel, app: App, host: Host, listeners: Listeners) -> Result<()> {
     let stop = CancellationToken::new();
     let (serving, stopping) = (app.clone(), stop.clone());
-    let mut server = tokio::spawn(async move { serving.serve(listener, stopping).await });
+    let mut server = tokio::spawn(async move { serving.serve(listeners, stopping).await });
     let (switched, mut switches) = mpsc::channel(1);
     loop {
         tokio::select! {
@@ -95,7 +95,11 @@ async fn obey(channel: &mut Channel, app: App, host: Host, listener: TcpListener
                     };
                     tokio::spawn(stop.clone().run_until_cancelled_owned(work));
                 }
-                Some(_) => bail!("the host process sent a message that does not belong here"),
+                Some((ToServer::Certificate(next), _)) => match app.certificates() {
+                    Some(shown) => shown.replace(&next),
+                    None => bail!(UNEXPECTED),
+                },
+                Some(_) => bail!(UNEXPECTED),
                 // Nothing that is asked for would be done any more, and the kernel is about to kill this process.
                 None => bail!("the host process has ended"),
             },
@@ -105,23 +109,34 @@ async fn obey(channel: &mut Channel, app: App, host: Host, listener: TcpListener
 
 async fn receive(channel: &mut Channel) -> Result<Given> {
     let (mut host, mut lock) = (None, None);
+    let (mut main, mut second, mut redirect) = (None, None, None);
     loop {
         let Some((message, fd)) = channel.receive().await? else { bail!("the host process has ended") };
-        let fd = fd.context("a message of the host process lacks its descriptor")?;
-        match message {
-            ToServer::Requests => host = Some(Host::there(unix_stream(fd)?)),
-            ToServer::Directory => lock = Some(fd),
-            ToServer::Start(start) => {
+        match (message, fd) {
+            (ToServer::Requests, Some(fd)) => host = Some(Host::there(unix_stream(fd)?)),
+            (ToServer::Directory, Some(fd)) => lock = Some(fd),
+            (ToServer::Listener(what), Some(fd)) => {
                 let listener = TcpListener::from_std(std::net::TcpListener::from(fd))?;
-                let (Some(host), Some(lock)) = (host, lock) else { bail!("the start came too early") };
-                return Ok(Given { host, listener, start: *start, _lock: lock });
+                let place = match what {
+                    Listens::Main => &mut main,
+                    Listens::Second => &mut second,
+                    Listens::Redirect => &mut redirect,
+                };
+                *place = Some(listener);
             }
-            ToServer::Switch(_) | ToServer::Stop(_) => {
-                bail!("the host process did not start the server first")
+            (ToServer::Start(start), None) => {
+                let (Some(host), Some(lock), Some(main)) = (host, lock, main) else {
+                    bail!("the start came too early")
+                };
+                let listeners = Listeners { main, second, redirect };
+                return Ok(Given { host, listeners, start: *start, _lock: lock });
             }
+            _ => bail!(UNEXPECTED),
         }
     }
 }
+
+const UNEXPECTED: &str = "the host process sent a message that does not belong here";
 
 /// Has signals that are for the whole server do nothing here: the host process says what is to be done. A terminal and service managers
 /// send them to both.

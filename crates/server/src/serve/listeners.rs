@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 #[derive(Debug)]
 pub struct Listeners {
     /// For requests; its address is the one that clients are given.
-    main: TcpListener,
-    /// For requests too.
-    second: Option<TcpListener>,
+    pub main: TcpListener,
+    /// For requests too, as for the other version of the Internet Protocol.
+    pub second: Option<TcpListener>,
     /// For plain HTTP, which is sent on to the main socket with TLS.
-    redirect: Option<TcpListener>,
+    pub redirect: Option<TcpListener>,
 }
 
 /// The socket that a connection came through.
@@ -34,23 +34,6 @@ impl From<TcpListener> for Listeners {
 }
 
 impl Listeners {
-    /// Takes requests from another socket too, as for the other version of the Internet Protocol.
-    #[must_use]
-    pub fn and(self, second: Option<TcpListener>) -> Self {
-        Self { second, ..self }
-    }
-
-    /// Redirects what comes to another socket.
-    #[must_use]
-    pub fn redirecting(self, redirect: Option<TcpListener>) -> Self {
-        Self { redirect, ..self }
-    }
-
-    /// The socket whose address clients are given; the others are closed.
-    pub fn into_main(self) -> TcpListener {
-        self.main
-    }
-
     /// The address that clients are given.
     pub(super) fn address(&self) -> io::Result<SocketAddr> {
         self.main.local_addr()

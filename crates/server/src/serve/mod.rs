@@ -72,9 +72,6 @@ impl App {
     async fn accept(&self, listeners: Listeners, shutdown: CancellationToken) -> Result<()> {
         self.set_local_addr(listeners.address().map_err(Error::Serve)?);
         self.builds().resume().await?;
-        if let Some(certificates) = self.config().tls.clone() {
-            tokio::spawn(shutdown.clone().run_until_cancelled_owned(certificates.keep_current()));
-        }
         let server = Arc::new(Server::new(self.clone()));
         let connections = TaskTracker::new();
         let closing = CancellationToken::new();

@@ -20,6 +20,7 @@ use crate::sandboxes::{Capacity, Registry};
 use crate::store::{FirstTeam, Store};
 use crate::telemetry::Telemetry;
 use crate::templates::Templates;
+use crate::tls::Certificates;
 use crate::volumes::Volumes;
 use crate::{Error, Result, activity, events};
 
@@ -161,6 +162,11 @@ impl App {
     /// The volumes.
     pub fn volumes(&self) -> &Volumes {
         &self.inner.volumes
+    }
+
+    /// The certificate that the listener shows; `None` without TLS.
+    pub fn certificates(&self) -> Option<&Certificates> {
+        self.config().tls.as_ref()
     }
 
     /// The settings.

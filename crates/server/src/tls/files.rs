@@ -6,12 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
-use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, InconsistentKeys};
 
-use super::Error;
-use super::certified;
+use super::certificate::Pair;
 use super::parsed::{Parsed, date, now};
+use super::{Certificate, Error};
 
 /// Time before its end at which a certificate is warned about, seconds.
 const SOON: i64 = 14 * 24 * 3600;
@@ -64,7 +63,7 @@ impl Files {
     }
 
     /// Reads both files.
-    pub(super) fn load(&self) -> Result<CertifiedKey, Error> {
+    pub(super) fn load(&self) -> Result<Certificate, Error> {
         // Before the files: a change while they are read is one more change.
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.stamps());
         let chain = self.chain()?;
@@ -79,14 +78,14 @@ impl Files {
         if parsed.not_before > now() {
             return Err(Error::NotYetValid { path: self.certificate.clone(), from: date(parsed.not_before) });
         }
-        let certified = certified(chain, key).map_err(|error| match error {
+        let pair = Pair::new(&chain, &key).map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                 Error::Mismatch { certificate: self.certificate.clone(), key: self.key.clone() }
             }
             other => unusable(other.to_string()),
         })?;
         self.warn(&parsed);
-        Ok(certified)
+        Ok(Certificate::new(pair, None))
     }
 
     fn chain(&self) -> Result<Vec<CertificateDer<'static>>, Error> {

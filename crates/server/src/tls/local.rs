@@ -14,10 +14,10 @@ use rcgen::{
 };
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio_rustls::rustls::sign::CertifiedKey;
 
+use super::certificate::Pair;
 use super::parsed::{Parsed, date, now};
-use super::{Error, Served, certified};
+use super::{Certificate, Error};
 
 /// The domain of a server that only its own machine reaches. `*.localhost` leads to the machine itself, and a wildcard needs two
 /// labels: clients refuse one for `*.localhost`.
@@ -107,14 +107,14 @@ impl Authority {
 
     /// Issues a certificate for names, and one for addresses: BoringSSL, as in gRPC, refuses certificates with addresses in them when
     /// the authority is bound to some.
-    pub(super) fn issue(&self) -> Result<Served, Error> {
+    pub(super) fn issue(&self) -> Result<Certificate, Error> {
         let names = [&self.domain, &format!("*.{}", self.domain), "localhost"];
         let addresses = ["localhost", "127.0.0.1", "::1"];
-        Ok(Served { named: self.sign(&names)?.into(), unnamed: self.sign(&addresses)?.into() })
+        Ok(Certificate::new(self.sign(&names)?, Some(self.sign(&addresses)?)))
     }
 
     /// Issues one certificate. Its key is nowhere but in memory.
-    fn sign(&self, names: &[&str]) -> Result<CertifiedKey, Error> {
+    fn sign(&self, names: &[&str]) -> Result<Pair, Error> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).map_err(Error::Issue)?;
         validity(&mut params, LIFETIME);
@@ -124,11 +124,11 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate().map_err(Error::Issue)?;
         let leaf = params.signed_by(&key, &self.issuer).map_err(Error::Issue)?;
-        let chain = vec![leaf.der().clone(), self.certificate.clone()];
+        let chain = [leaf.der().clone(), self.certificate.clone()];
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let certified = certified(chain, key).map_err(Error::Rustls)?;
+        let pair = Pair::new(&chain, &key).map_err(Error::Rustls)?;
         self.ends.store(params.not_after.unix_timestamp(), Ordering::Relaxed);
-        Ok(certified)
+        Ok(pair)
     }
 }
 
@@ -220,11 +220,11 @@ mod tests {
         let issued = authority.issue().unwrap();
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let issued = match name {
-            ServerName::DnsName(_) => issued.named,
-            _ => issued.unnamed,
+            ServerName::DnsName(_) => issued.pairs().0,
+            _ => issued.pairs().1,
         };
         let verifier: &dyn tokio_rustls::rustls::client::danger::ServerCertVerifier = &*verifier;
-        verifier.verify_server_cert(&issued.cert[0], &[], &name, &[], UnixTime::now()).is_ok()
+        verifier.verify_server_cert(&issued.leaf(), &[], &name, &[], UnixTime::now()).is_ok()
     }
 
     #[test]

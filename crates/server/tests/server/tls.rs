@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{CertificateParams, KeyPair};
-use sandcove_server::tls::{Certificates, LocalFiles};
+use sandcove_server::tls::{Certificates, LocalFiles, Source};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,7 +38,8 @@ struct Secure {
 impl Secure {
     async fn start() -> Self {
         let directory = TempDir::new().unwrap();
-        let certificates = Certificates::local(directory.path(), "sbx.localhost").unwrap();
+        let source = Source::local(directory.path(), "sbx.localhost").unwrap();
+        let certificates = Certificates::new(&source.read().unwrap()).unwrap();
         let authority = LocalFiles::below(directory.path()).certificate();
         let server = Server::with(|config| {
             config.tls = Some(certificates);
@@ -237,8 +238,9 @@ async fn a_new_certificate_is_used_and_no_connection_notices() {
     let directory = TempDir::new().unwrap();
     write_pair(directory.path());
     let path = directory.path().join("cert.pem");
-    let certificates =
-        Certificates::from_files(path.clone(), directory.path().join("key.pem"), None).unwrap();
+    let source = Source::files(path.clone(), directory.path().join("key.pem"), None);
+    let certificates = Certificates::new(&source.read().unwrap()).unwrap();
+    tokio::spawn(certificates.clone().follow(source));
     let server = Server::with(|config| config.tls = Some(certificates)).await;
     server.fake.listen(8080, echo().await);
     let id = server.id(json!({})).await;
