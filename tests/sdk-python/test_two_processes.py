@@ -1,5 +1,6 @@
 """A server in two processes: what the one that parses what strangers send may do, and what happens when one of them ends."""
 
+import json
 import os
 import re
 import shutil
@@ -41,16 +42,6 @@ def in_its_place(server, script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env={"PATH": "/usr/bin:/usr/sbin:/bin:/sbin"})
 
 
-def test_the_server_process_has_no_rights(either):
-    found = status(server_process(either))
-    for which in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
-        assert int(found[which], 16) == 0, which
-    assert found["Uid"].split() == found["Gid"].split() == [str(ACCOUNT)] * 4
-    assert found["Groups"].split() == [] and found["NoNewPrivs"] == "1" and found["Seccomp"] == "2"
-    # The other one keeps them.
-    assert int(status(either.pid)["CapEff"], 16) and status(either.pid)["Uid"].split()[0] == "0"
-
-
 @pytest.fixture(params=["plain", "certificate"])
 def either(server, request):
     """The server without and with a certificate, which is another start."""
@@ -65,6 +56,16 @@ def either(server, request):
     server.stop()
     server.variables = before
     server.start()
+
+
+def test_the_server_process_has_no_rights(either):
+    found = status(server_process(either))
+    for which in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(found[which], 16) == 0, which
+    assert found["Uid"].split() == found["Gid"].split() == [str(ACCOUNT)] * 4
+    assert found["Groups"].split() == [] and found["NoNewPrivs"] == "1" and found["Seccomp"] == "2"
+    # The other one keeps them.
+    assert int(status(either.pid)["CapEff"], 16) and status(either.pid)["Uid"].split()[0] == "0"
 
 
 def test_every_thread_of_it_is_without_rights(server):
@@ -205,6 +206,98 @@ def test_files_of_an_earlier_version_are_taken_over(server):
     assert Sandbox.connect(sandbox.sandbox_id).kill()
     with pytest.raises(SandboxException):
         Sandbox.connect(sandbox.sandbox_id)
+
+
+def sandcove(server, *arguments: str, within=()) -> subprocess.CompletedProcess[str]:
+    command = [*within, str(server.binary), *arguments, "--data-dir", str(server.data_dir)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def owners(server) -> set[int]:
+    own = server.data_dir / "server"
+    return {path.lstat().st_uid for path in [own, *volatile.matching(own, "*"), *volatile.matching(own, "*/*")]}
+
+
+def test_keys_are_managed_with_the_rights_of_the_server_process(server):
+    """Beside a server, after an orderly stop, and after one that has left its log of the database."""
+    for end in [lambda: None, server.stop, server.start, server.kill9]:
+        end()
+        made = sandcove(server, "keys", "create", "for a test")
+        assert made.returncode == 0 and made.stdout.startswith("e2b_"), made.stderr
+        assert "for a test" in sandcove(server, "keys", "list").stdout
+        assert owners(server) == {ACCOUNT}
+        # That of this machine's commands, which is known from a file of root's, is kept.
+        refused = sandcove(server, "keys", "delete", API_KEY)
+        assert refused.returncode == 1 and "the commands of this machine use" in refused.stderr
+        assert sandcove(server, "keys", "delete", "for a test").returncode == 0
+    server.start()
+    assert running().kill()
+
+
+@pytest.mark.parametrize("name", ["sandcove.db", "sandcove.db-wal", "sandcove.db-shm", "sandcove.db-journal"])
+def test_a_link_in_the_servers_directory_leads_root_nowhere(server, name):
+    """As a server process that was taken over could make it."""
+    server.stop()
+    victim = server.data_dir / "victim"
+    victim.write_text("of root")
+    victim.chmod(0o666)
+    own = server.data_dir / "server" / name
+    kept = own.with_name("kept")
+    if own.exists():
+        own.rename(kept)
+    try:
+        own.symlink_to(victim)
+        done = sandcove(server, "keys", "create", "for a test")
+        assert victim.read_text() == "of root" and victim.stat().st_uid == 0
+        assert name != "sandcove.db" or "is not a file" in done.stderr
+        looked = doctor(server)["server directory"]
+        assert looked["status"] == "warn" and name in looked["found"] and looked["hint"]
+    finally:
+        own.unlink(missing_ok=True)
+        if kept.exists():
+            kept.rename(own)
+        victim.unlink()
+    sandcove(server, "keys", "delete", "for a test")
+    server.start()
+    assert doctor(server)["server directory"]["status"] == "ok"
+
+
+def doctor(server, *within: str) -> dict[str, dict]:
+    return {check["name"]: check for check in json.loads(sandcove(server, "doctor", "--json", within=within).stdout)}
+
+
+def test_doctor_checks_the_account_and_its_directory(server, monkeypatch):
+    fine = doctor(server)
+    assert fine["server account"]["status"] == "ok", fine["server account"]
+    assert fine["server directory"]["status"] == "ok" and f"of {ACCOUNT}" in fine["server directory"]["found"]
+    for within, expected in [
+        (["unshare", "--user", "--map-root-user"], f"there is no id {ACCOUNT} in this user namespace"),
+        (["setpriv", "--bounding-set=-setuid", "--inh-caps=-setuid", "--"], "it takes CAP_SETUID, which this process does not have"),
+        (["env", "SANDCOVE_SERVER_ACCOUNT=0"], "none: the server runs in one process, as root"),
+        (["env", "SANDCOVE_SERVER_ACCOUNT=1"], "1 is the user `daemon`"),
+    ]:
+        found = doctor(server, *within)["server account"]
+        assert found["status"] == "warn" and expected in found["found"] and found["hint"], found
+    # What root leaves beside a server that runs.
+    left = server.data_dir / "server/left-by-root"
+    left.write_text("")
+    found = doctor(server)["server directory"]
+    assert found["status"] == "warn" and "`left-by-root`" in found["found"] and "restart the server" in found["hint"], found
+    server.stop()
+    assert doctor(server)["server directory"]["status"] == "ok"
+    server.start()
+    assert left.stat().st_uid == ACCOUNT and doctor(server)["server directory"]["status"] == "ok"
+    left.unlink()
+
+
+def test_a_database_from_a_backup_is_usable_for_keys_before_the_first_start(server):
+    server.stop()
+    database = server.data_dir / "server/sandcove.db"
+    os.chown(database, 0, 0)
+    done = sandcove(server, "keys", "list")
+    assert done.returncode == 0, done.stderr
+    assert owners(server) == {ACCOUNT}
+    server.start()
 
 
 def test_services_are_started_with_strict_modes(server):

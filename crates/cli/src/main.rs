@@ -40,6 +40,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use commands::keys::Keys;
 use commands::reach::{Place, Reach};
 use settings::{DataDir, ServerArgs, Settings};
 
@@ -106,6 +107,9 @@ enum Command {
     View(commands::view::ViewArgs),
     /// check whether this host can run sandboxes
     Doctor {
+        /// number of the user and group that the server's process is to run as [default: that of the configuration, or 60888]
+        #[arg(long, env = "SANDCOVE_SERVER_ACCOUNT", value_name = "ID", value_parser = clap::value_parser!(u32).range(..1_000_000_000))]
+        server_account: Option<u32>,
         /// print JSON
         #[arg(long)]
         json: bool,
@@ -163,6 +167,11 @@ fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
     if let Command::ServerProcess { account, directory, log_refused_calls } = &cli.command {
         return split::run(*account, directory, *log_refused_calls, observe);
     }
+    // As does this.
+    let keys = match &cli.command {
+        Command::Keys(_) => Some(Keys::prepare(&cli.place.path()?)?),
+        _ => None,
+    };
     if matches!(cli.command, Command::Serve(_)) {
         // Before the runtime, whose threads inherit it.
         sandcove_isolate::take_precedence();
@@ -172,7 +181,7 @@ fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
-    let code = runtime.block_on(dispatch(cli, matches));
+    let code = runtime.block_on(dispatch(cli, matches, keys));
     if !is_server {
         // A command that has ended waits for no thread that writes to a pipe which nobody reads.
         runtime.shutdown_background();
@@ -213,7 +222,7 @@ async fn serve(settings: &Settings) -> Result<ExitCode> {
     code
 }
 
-async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
+async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<ExitCode> {
     let mut place = cli.place;
     if let Command::Eval(_) | Command::Redteam(_) = &cli.command {
         // Both have an option of the same name, for suites.
@@ -242,12 +251,16 @@ async fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         }
         Command::Sandbox(args) => commands::sandbox::sandbox(at()?, args).await,
         Command::Template(args) => commands::template::template(at()?, args).await,
-        Command::Keys(command) => commands::keys::keys(&place.path()?, command).await,
+        Command::Keys(command) => keys.context("the keys were not prepared")?.run(command).await,
         Command::Bench(args) => bench::bench(&at()?, &args).await,
         Command::Eval(args) => commands::eval::eval(*args, &at()?).await,
         Command::Redteam(args) => commands::redteam::redteam(*args, &at()?).await,
         Command::View(args) => commands::view::view(args).await,
-        Command::Doctor { json } => doctor::doctor(&place.path()?, json).await,
+        Command::Doctor { server_account, json } => {
+            let settings = Settings::resolve(place, &ServerArgs::default())?;
+            let account = server_account.unwrap_or(settings.server_account);
+            doctor::doctor(&settings.data_dir, account, json).await
+        }
         Command::Spawner { .. } | Command::ServerProcess { .. } | Command::Serve(_) => {
             unreachable!("handled above")
         }

@@ -80,17 +80,35 @@ fn occupy(directory: &OwnedFd) -> io::Result<Occupied> {
     }
 }
 
-/// Moves the files of an earlier version, if there are any and no server uses them.
+/// Makes the files ready for a command that uses them beside or without a server: moves those of an earlier version, and gives what
+/// somebody has put there, as from a backup, to the directory's account. Returns that account; `None` if there is no database.
 ///
 /// # Errors
-/// An error if a server of an earlier version runs.
-pub fn adopt(data_dir: &Path) -> Result<()> {
-    if !data_dir.join(DATABASE).exists() {
-        return Ok(());
-    }
-    let _lock = Lock::take(data_dir)?;
+/// An error if there is something to do and a server runs, or if the database is not a file.
+pub fn claim(data_dir: &Path) -> Result<Option<u32>> {
     let directory = path(data_dir);
-    adopt_files(data_dir, &directory).with_context(|| format!("failed to prepare `{}`", directory.display()))
+    let failed = || format!("failed to prepare `{}`", directory.display());
+    if data_dir.join(DATABASE).symlink_metadata().is_ok() {
+        let _lock = Lock::take(data_dir)?;
+        adopt_files(data_dir, &directory).with_context(failed)?;
+    }
+    let opened = match openat(CWD, &directory, FLAGS, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        opened => opened.with_context(failed)?,
+    };
+    let owner = fstat(&opened).with_context(failed)?.st_uid;
+    let database = match statat(&opened, DATABASE, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        database => database.with_context(failed)?,
+    };
+    if FileType::from_raw_mode(database.st_mode) != FileType::RegularFile {
+        bail!("`{}` is not a file", directory.join(DATABASE).display());
+    }
+    if !is_of(&database, owner) {
+        let lock = Lock::take(data_dir)?;
+        prepare(data_dir, owner, &lock)?;
+    }
+    Ok(Some(owner))
 }
 
 fn adopt_files(data_dir: &Path, directory: &Path) -> io::Result<()> {
@@ -128,27 +146,60 @@ fn give(directory: &OwnedFd, owner: u32) -> io::Result<()> {
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 fn give_below(directory: &OwnedFd, owner: u32) -> io::Result<()> {
+    walk(directory, &mut |directory, found| {
+        match found {
+            Found::File(name, status) => give_file(directory, name, &status, owner)?,
+            Found::Stranger(name) => {
+                let name = OsStr::from_bytes(name.to_bytes());
+                tracing::warn!(?name, "the server's directory has something that the server did not make");
+            }
+            // Last, so that what is in it is never of another account than it says.
+            Found::End(status) => {
+                if !is_of(&status, owner) {
+                    fchown(directory, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Something in the directory, or below it.
+enum Found<'a> {
+    /// A file with no other name.
+    File(&'a CStr, Stat),
+    /// Something that the server did not make: a link, or a file that has another name elsewhere.
+    Stranger(&'a CStr),
+    /// The directory itself, after everything in it.
+    End(Stat),
+}
+
+/// Shows `visit` everything in a directory, with the directory that it is in. Follows no links.
+fn walk(
+    directory: &OwnedFd,
+    visit: &mut impl FnMut(&OwnedFd, Found<'_>) -> io::Result<()>,
+) -> io::Result<()> {
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name();
         if [c".", c".."].contains(&name) {
             continue;
         }
-        let status = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let status = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            // A server that runs deletes files.
+            Err(rustix::io::Errno::NOENT) => continue,
+            status => status?,
+        };
         match FileType::from_raw_mode(status.st_mode) {
-            FileType::Directory => give_below(&openat(directory, name, FLAGS, Mode::empty())?, owner)?,
-            FileType::RegularFile if status.st_nlink == 1 => give_file(directory, name, &status, owner)?,
-            _ => {
-                let name = OsStr::from_bytes(name.to_bytes());
-                tracing::warn!(?name, "the server's directory has something that the server did not make");
-            }
+            FileType::Directory => match openat(directory, name, FLAGS, Mode::empty()) {
+                Err(rustix::io::Errno::NOENT) => {}
+                below => walk(&below?, visit)?,
+            },
+            FileType::RegularFile if status.st_nlink == 1 => visit(directory, Found::File(name, status))?,
+            _ => visit(directory, Found::Stranger(name))?,
         }
     }
-    // Last, so that what is in it is never of another account than it says.
-    if !is_of(&fstat(directory)?, owner) {
-        fchown(directory, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;
-    }
-    Ok(())
+    visit(directory, Found::End(fstat(directory)?))
 }
 
 fn give_file(directory: impl AsFd, name: &CStr, status: &Stat, owner: u32) -> io::Result<()> {
@@ -159,17 +210,45 @@ fn give_file(directory: impl AsFd, name: &CStr, status: &Stat, owner: u32) -> io
     chownat(directory, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW).map_err(Into::into)
 }
 
-fn is_of(status: &Stat, owner: u32) -> bool {
-    (status.st_uid, status.st_gid) == (owner, owner)
+/// What there is to know about the directory of a server, running or not.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Inspected {
+    /// The account that it belongs to.
+    pub owner: u32,
+    /// Names of files and directories in it that belong to another account.
+    pub of_others: Vec<String>,
+    /// Names of what the server did not make.
+    pub strangers: Vec<String>,
 }
 
-/// Checks that a command that runs as root may open the database: it must be a file, and no link to another one.
-pub fn check(database: &Path) -> Result<()> {
-    let is_file = database.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
-    if !is_file {
-        bail!("`{}` is not a file", database.display());
-    }
-    Ok(())
+/// Inspects the directory, and changes nothing; `None` if there is none.
+///
+/// # Errors
+/// An error if it cannot be read, or is no directory.
+pub fn inspect(data_dir: &Path) -> io::Result<Option<Inspected>> {
+    let directory = match openat(CWD, path(data_dir), FLAGS, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        directory => directory?,
+    };
+    let owner = fstat(&directory)?.st_uid;
+    let mut inspected = Inspected { owner, of_others: Vec::new(), strangers: Vec::new() };
+    let text = |name: &CStr| String::from_utf8_lossy(name.to_bytes()).into_owned();
+    walk(&directory, &mut |_, found| {
+        match found {
+            Found::File(name, status) if !is_of(&status, owner) => inspected.of_others.push(text(name)),
+            Found::Stranger(name) => inspected.strangers.push(text(name)),
+            Found::End(status) if !is_of(&status, owner) => {
+                inspected.of_others.push("a directory".to_owned());
+            }
+            Found::File(..) | Found::End(_) => {}
+        }
+        Ok(())
+    })?;
+    Ok(Some(inspected))
+}
+
+fn is_of(status: &Stat, owner: u32) -> bool {
+    (status.st_uid, status.st_gid) == (owner, owner)
 }
 
 #[cfg(test)]
@@ -273,5 +352,47 @@ mod tests {
                 assert_eq!((path.metadata().unwrap().uid(), path.metadata().unwrap().gid()), (owner, owner));
             }
         }
+    }
+
+    #[test]
+    fn what_does_not_belong_into_the_directory_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(inspect(dir.path()).unwrap(), None);
+        let directory = path(dir.path());
+        std::fs::create_dir_all(directory.join("builds")).unwrap();
+        std::fs::write(directory.join("builds/log"), "").unwrap();
+        symlink("/etc", directory.join("builds/a-link")).unwrap();
+        let found = inspect(dir.path()).unwrap().unwrap();
+        assert_eq!((found.owner, found.of_others), (own_id(), vec![]));
+        assert_eq!(found.strangers, ["a-link"]);
+        std::fs::remove_dir_all(&directory).unwrap();
+        symlink("/etc", &directory).unwrap();
+        assert!(inspect(dir.path()).is_err());
+    }
+
+    #[test]
+    fn a_database_that_is_no_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(claim(dir.path()).unwrap(), None);
+        std::fs::create_dir(path(dir.path())).unwrap();
+        symlink("/etc/passwd", database(dir.path())).unwrap();
+        let error = claim(dir.path()).unwrap_err().to_string();
+        assert!(error.ends_with("is not a file"), "{error}");
+    }
+
+    #[test]
+    fn files_that_somebody_put_there_are_claimed_for_the_account() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::take(dir.path()).unwrap();
+        drop(prepare(dir.path(), 60_001, &lock).unwrap());
+        drop(lock);
+        // As from a backup.
+        std::fs::write(database(dir.path()), "").unwrap();
+        assert_eq!(claim(dir.path()).unwrap(), Some(60_001));
+        assert_eq!(database(dir.path()).metadata().unwrap().uid(), 60_001);
     }
 }

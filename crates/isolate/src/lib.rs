@@ -35,4 +35,4 @@ pub use spec::{
     Blueprint, ExitReason, Few, Files, Known, Limits, Mount, NetworkPolicy, PoolState, Record, SandboxSpec,
     SweepReport, Usage, WarmState,
 };
-pub use unprivileged::{cannot_become, pass_on_no_descriptors, renounce};
+pub use unprivileged::{Left, Objection, cannot_become, pass_on_no_descriptors, renounce};

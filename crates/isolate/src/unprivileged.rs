@@ -36,23 +36,45 @@ const NEEDED: [(CapabilitySet, &str); 5] = [
     (CapabilitySet::CHOWN, "CAP_CHOWN"),
 ];
 
+/// A reason why a process cannot become an account.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Objection {
+    /// The number is one of a sandbox's.
+    #[error("the ids from {} up are for sandboxes", net::FIRST_ID)]
+    OfSandboxes,
+    /// The process lacks a capability.
+    #[error("it takes {0}, which this process does not have")]
+    Incapable(&'static str),
+    /// The kernel does not say which capabilities the process has.
+    #[error("the capabilities of this process are unknown: {0}")]
+    Unknown(io::ErrorKind),
+    /// The number does not exist where the process is.
+    #[error("there is no id {account} in this user namespace: `{map}`")]
+    Unmapped {
+        /// The number.
+        account: u32,
+        /// The file that lists the numbers.
+        map: &'static str,
+    },
+}
+
 /// Says why a process on this host cannot become `account`, a user and group of the same number; `None` if it can.
-pub fn cannot_become(account: u32) -> Option<String> {
+pub fn cannot_become(account: u32) -> Option<Objection> {
     if account >= net::FIRST_ID {
-        return Some(format!("the ids from {} up are for sandboxes", net::FIRST_ID));
+        return Some(Objection::OfSandboxes);
     }
     let own = match capabilities(None) {
         Ok(sets) => sets.effective,
-        Err(error) => return Some(format!("the capabilities of this process are unknown: {error}")),
+        Err(error) => return Some(Objection::Unknown(error.kind())),
     };
     if let Some((_, name)) = NEEDED.into_iter().find(|(one, _)| !own.contains(*one)) {
-        return Some(format!("it takes {name}, which this process does not have"));
+        return Some(Objection::Incapable(name));
     }
     let is_mapped = |file: &str| {
         std::fs::read_to_string(file).is_ok_and(|map| map.lines().any(|line| covers(line, account)))
     };
-    let unmapped = ["/proc/self/uid_map", "/proc/self/gid_map"].into_iter().find(|file| !is_mapped(file))?;
-    Some(format!("there is no id {account} in this user namespace: `{unmapped}`"))
+    let map = ["/proc/self/uid_map", "/proc/self/gid_map"].into_iter().find(|file| !is_mapped(file))?;
+    Some(Objection::Unmapped { account, map })
 }
 
 /// Whether a line of an id map has `id` among the ids inside.
@@ -66,19 +88,32 @@ pub fn pass_on_no_descriptors() -> io::Result<()> {
     sys::close_on_exec_from(3)
 }
 
-/// Gives up the privileges of the calling process, for good. It becomes the user and group `account` without further groups; of the
-/// host's files it keeps the directory `kept`, under the same path, and sees libraries and settings. Of the kernel's calls it keeps
-/// those in the profile for it; with `log_refused_calls`, the kernel logs others. It ends when its parent ends.
+/// What is left to a process that gives up its privileges.
+#[derive(Debug, Clone, Copy)]
+pub struct Left<'a> {
+    /// The user and group, of the same number, that it becomes, without further groups.
+    pub account: u32,
+    /// The directory of the host that it keeps, under the same absolute path. It sees libraries and settings besides.
+    pub directory: &'a Path,
+    /// Whether the kernel logs the calls that it does not keep.
+    pub log_refused_calls: bool,
+    /// Whether it ends when its parent ends.
+    pub ends_with_parent: bool,
+}
+
+/// Gives up the privileges of the calling process but for what is `left`, for good. Of the kernel's calls it keeps those in the profile of
+/// the server process.
 ///
 /// The process must be single-threaded, and [`cannot_become`] must have no objection.
 ///
 /// # Errors
 /// An error if the kernel refuses a step. The process must end then: it may have lost some rights and not others.
-pub fn renounce(account: u32, kept: &Path, log_refused_calls: bool) -> io::Result<()> {
+pub fn renounce(left: Left<'_>) -> io::Result<()> {
+    let Left { account, directory, log_refused_calls, ends_with_parent } = left;
     crash::keep_file();
     // Of the new root's directories, which the process has to pass through. Services are often started with a strict one.
     let mask = umask(Mode::WGRP | Mode::WOTH);
-    enter_own_root(kept)?;
+    enter_own_root(directory)?;
     umask(mask);
     jail::drop_bounding_set()?;
     clear_ambient_capability_set()?;
@@ -91,8 +126,10 @@ pub fn renounce(account: u32, kept: &Path, log_refused_calls: bool) -> io::Resul
     set_no_new_privs(true)?;
     // Another process of the same account can neither trace this one nor read its memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    // Not before: a change of identity clears it.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if ends_with_parent {
+        // Not before: a change of identity clears it.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    }
     jail::load_for_server(if log_refused_calls { RefusedCalls::Logged } else { RefusedCalls::Silent })
 }
 
@@ -212,7 +249,6 @@ mod tests {
 
     #[test]
     fn the_ids_of_sandboxes_are_not_for_the_server() {
-        let objection = cannot_become(net::FIRST_ID).unwrap();
-        assert!(objection.contains("for sandboxes"), "{objection}");
+        assert_eq!(cannot_become(net::FIRST_ID), Some(Objection::OfSandboxes));
     }
 }

@@ -1,12 +1,15 @@
-//! `sandcove keys`: API keys, in the database of a server that may be running or not.
+//! `sandcove keys`: API keys, in the database of a server that may be running or not. The server process writes its database and may have
+//! been taken over, so that the command opens it with no more rights than that process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use sandcove_isolate::Left;
 use sandcove_server::domain::team::Team;
 use sandcove_server::store::{ApiKey, Store};
+use sandcove_wire::secret::Secret;
 use serde_json::json;
 
 use super::serve::not_running;
@@ -43,25 +46,54 @@ pub enum KeysCommand {
     },
 }
 
-/// Runs the subcommand on the database of `data_dir`.
-pub async fn keys(data_dir: &Path, command: KeysCommand) -> Result<ExitCode> {
-    server_dir::adopt(data_dir)?;
-    let database = server_dir::database(data_dir);
-    let exists = database.try_exists().with_context(|| format!("failed to read `{}`", database.display()))?;
-    if !exists {
-        bail!(not_running(None));
-    }
-    // Opening the store would fail with a less helpful error.
-    server_dir::check(&database)?;
-    std::fs::File::open(&database).with_context(|| format!("failed to open `{}`", database.display()))?;
-    let store = Store::open(&database).await?;
-    let team = store.default_team().await?;
-    let outcome = carry_out(&store, &team, data_dir, command).await;
-    store.close().await;
-    outcome
+/// The database of a data directory, to be opened with the rights of the server process.
+#[derive(Debug)]
+pub struct Keys {
+    database: PathBuf,
+    /// The key that the commands of this machine use.
+    own: Option<Secret>,
 }
 
-async fn carry_out(store: &Store, team: &Team, data_dir: &Path, command: KeysCommand) -> Result<ExitCode> {
+impl Keys {
+    /// Reads what is root's, and gives up all rights but those of the account of the server's directory. The process must have one thread.
+    ///
+    /// # Errors
+    /// An error if no server has run with this data directory, or this process cannot become that account.
+    pub fn prepare(data_dir: &Path) -> Result<Self> {
+        let data_dir = &std::path::absolute(data_dir)?;
+        let Some(account) = server_dir::claim(data_dir)? else { bail!(not_running(None)) };
+        let own = ServerFile::read(data_dir)?.map(|file| file.api_key);
+        if account != rustix::process::geteuid().as_raw() {
+            let directory = &server_dir::path(data_dir);
+            let failed = || format!("failed to become {account}, the account of `{}`", directory.display());
+            if let Some(objection) = sandcove_isolate::cannot_become(account) {
+                return Err(objection).with_context(failed);
+            }
+            let left = Left { account, directory, log_refused_calls: false, ends_with_parent: false };
+            sandcove_isolate::renounce(left).with_context(failed)?;
+        }
+        Ok(Self { database: server_dir::database(data_dir), own })
+    }
+
+    /// Runs the subcommand.
+    pub async fn run(self, command: KeysCommand) -> Result<ExitCode> {
+        let database = &self.database;
+        // Opening the store would fail with a less helpful error.
+        std::fs::File::open(database).with_context(|| format!("failed to open `{}`", database.display()))?;
+        let store = Store::open(database).await?;
+        let team = store.default_team().await?;
+        let outcome = carry_out(&store, &team, self.own.as_ref(), command).await;
+        store.close().await;
+        outcome
+    }
+}
+
+async fn carry_out(
+    store: &Store,
+    team: &Team,
+    own: Option<&Secret>,
+    command: KeysCommand,
+) -> Result<ExitCode> {
     match command {
         KeysCommand::Create { name, json } => create(store, team, name.trim(), json).await,
         KeysCommand::List { json } => {
@@ -73,7 +105,7 @@ async fn carry_out(store: &Store, team: &Team, data_dir: &Path, command: KeysCom
             }
             Ok(ExitCode::SUCCESS)
         }
-        KeysCommand::Delete { keys } => delete(store, team, data_dir, &keys).await,
+        KeysCommand::Delete { keys } => delete(store, team, own, &keys).await,
     }
 }
 
@@ -134,9 +166,9 @@ fn named<'k>(keys: &'k [ApiKey], word: &str) -> Vec<&'k ApiKey> {
     keys.iter().filter(begins).collect()
 }
 
-async fn delete(store: &Store, team: &Team, data_dir: &Path, words: &[String]) -> Result<ExitCode> {
-    let own = match ServerFile::read(data_dir)? {
-        Some(file) => store.key_id(team, &file.api_key).await?,
+async fn delete(store: &Store, team: &Team, own: Option<&Secret>, words: &[String]) -> Result<ExitCode> {
+    let own = match own {
+        Some(key) => store.key_id(team, key).await?,
         None => None,
     };
     let keys = store.keys(team).await?;

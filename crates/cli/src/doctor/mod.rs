@@ -1,5 +1,6 @@
 //! `sandcove doctor`: whether this host can run sandboxes, and what to do where it cannot.
 
+mod account;
 mod checks;
 mod clients;
 
@@ -51,9 +52,10 @@ impl Check {
     }
 }
 
-/// Prints all checks, and fails when something indispensable is missing.
-pub async fn doctor(data_dir: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
+/// Prints all checks, and fails when something indispensable is missing. `account` is the one that the server process is to run as.
+pub async fn doctor(data_dir: &Path, account: u32, as_json: bool) -> anyhow::Result<ExitCode> {
     let mut checks = checks::all(data_dir);
+    checks.extend(account::all(data_dir, account));
     checks.extend(clients::all(data_dir).await);
     if as_json {
         out!("{}", serde_json::to_string_pretty(&checks)?);
@@ -86,7 +88,8 @@ mod tests {
 
     #[test]
     fn every_check_that_fails_says_what_to_do() {
-        for check in checks::all(Path::new("/does/not/exist")) {
+        let nowhere = Path::new("/does/not/exist");
+        for check in checks::all(nowhere).into_iter().chain(account::all(nowhere, 60_888)) {
             assert_eq!(check.status == Status::Ok, check.hint.is_empty(), "{check:?}");
             assert!(!check.found.is_empty(), "{check:?}");
         }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use sandcove_host::{Channel, Host};
+use sandcove_isolate::Left;
 use sandcove_server::traces::Traces;
 use sandcove_server::{App, Listeners};
 use tokio::net::{TcpListener, UnixStream};
@@ -27,7 +28,8 @@ pub fn run(
     observe: fn(Option<&Traces>) -> Result<()>,
 ) -> Result<ExitCode> {
     let socket = sandcove_isolate::passed_socket().context("this command is started by the server")?;
-    sandcove_isolate::renounce(account, directory, log_refused_calls)
+    let left = Left { account, directory, log_refused_calls, ends_with_parent: true };
+    sandcove_isolate::renounce(left)
         .with_context(|| format!("failed to give up the rights of root and become {account}"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
