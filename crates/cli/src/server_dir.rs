@@ -210,7 +210,7 @@ fn give_file(directory: impl AsFd, name: &CStr, status: &Stat, owner: u32) -> io
     chownat(directory, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW).map_err(Into::into)
 }
 
-/// What there is to know about the directory of a server, running or not.
+/// State of the directory of a server, running or not.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Inspected {
     /// The account that it belongs to.

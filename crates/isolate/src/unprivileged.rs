@@ -88,7 +88,7 @@ pub fn pass_on_no_descriptors() -> io::Result<()> {
     sys::close_on_exec_from(3)
 }
 
-/// What is left to a process that gives up its privileges.
+/// Rights that are left to a process that gives up its privileges.
 #[derive(Debug, Clone, Copy)]
 pub struct Left<'a> {
     /// The user and group, of the same number, that it becomes, without further groups.

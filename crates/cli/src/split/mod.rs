@@ -54,7 +54,7 @@ enum ToServer {
     Stop(Stop),
 }
 
-/// What a listener is for.
+/// Purpose of a listener.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Listens {
     /// Requests, at the address that clients are given.
