@@ -6,6 +6,8 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -298,6 +300,40 @@ def test_a_database_from_a_backup_is_usable_for_keys_before_the_first_start(serv
     assert done.returncode == 0, done.stderr
     assert owners(server) == {ACCOUNT}
     server.start()
+
+
+@pytest.mark.parametrize("account", [ACCOUNT, 0], ids=["two processes", "one process"])
+def test_traces_have_the_parts_of_a_start(server, account, monkeypatch):
+    """The host process does them, and only the server process sends traces."""
+    bodies = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self):
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    collector = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    monkeypatch.setitem(server.variables, "SANDCOVE_SERVER_ACCOUNT", str(account))
+    monkeypatch.setitem(server.variables, "OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
+    server.stop()
+    server.start()
+    sandbox = running()
+    # Stopping, the server sends the rest.
+    server.stop()
+    sent = b"".join(bodies)
+    for name in [b"create", b"queue", b"launch", b"assign", b"record"]:
+        # A name of a span in protobuf: its field, its length.
+        assert bytes([0x2A, len(name)]) + name in sent, name
+    assert sent.count(bytes([0x2A, 6]) + b"assign") == 1
+    collector.shutdown()
+    monkeypatch.undo()
+    server.start()
+    assert Sandbox.connect(sandbox.sandbox_id).kill()
 
 
 def test_services_are_started_with_strict_modes(server):

@@ -7,8 +7,8 @@ use std::time::Duration;
 use sandcove_image::files::{Attributes, Entry, Removal};
 use sandcove_image::oci::{Exported, Limits, Sha256Digest};
 use sandcove_isolate::{
-    Blueprint, DiskSpace, Few, Files, Known, NetworkPolicy, PoolState, Record, SandboxSpec, SweepReport,
-    Usage, WarmState,
+    Blueprint, DiskSpace, Few, Files, Known, NetworkPolicy, PoolState, Record, SandboxSpec, StartPhase,
+    SweepReport, Usage, WarmState,
 };
 use sandcove_wire::id::SandboxId;
 use serde::{Deserialize, Serialize};
@@ -205,8 +205,8 @@ pub(crate) enum Answer {
     Flag(bool),
     /// A list of names.
     Names(Vec<String>),
-    /// A sandbox.
-    Sandbox(Record),
+    /// A sandbox, with the parts of its start if it was started.
+    Sandbox(Record, Vec<StartPhase>),
     /// There is none.
     Nothing,
     /// Report of a sweep.

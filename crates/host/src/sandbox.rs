@@ -5,7 +5,7 @@ use std::net::TcpStream as StdTcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandcove_isolate::{ExitReason, NetworkPolicy, Record, Result, Usage};
+use sandcove_isolate::{ExitReason, NetworkPolicy, Record, Result, StartPhase, Usage};
 use sandcove_wire::id::SandboxId;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -26,6 +26,7 @@ struct Inner {
     link: Link,
     held: Held,
     record: Record,
+    phases: Vec<StartPhase>,
     ended: watch::Receiver<bool>,
     waiting: AbortHandle,
 }
@@ -39,7 +40,7 @@ impl Drop for Inner {
 impl Handle {
     /// The sandbox that a reply is about.
     pub(crate) fn of(link: Link, reply: Reply) -> std::result::Result<Self, Failure> {
-        let Reply { answer: Answer::Sandbox(record), held: Some(held), .. } = reply else {
+        let Reply { answer: Answer::Sandbox(record, phases), held: Some(held), .. } = reply else {
             return Err(Failure::unexpected());
         };
         let (sender, ended) = watch::channel(false);
@@ -51,7 +52,12 @@ impl Handle {
             }
         });
         let waiting = waiting.abort_handle();
-        Ok(Self { inner: Arc::new(Inner { link, held, record, ended, waiting }) })
+        Ok(Self { inner: Arc::new(Inner { link, held, record, phases, ended, waiting }) })
+    }
+
+    /// Parts of the start of the sandbox, if this is what the start returned.
+    pub fn phases(&self) -> &[StartPhase] {
+        &self.inner.phases
     }
 
     /// Id of the sandbox.

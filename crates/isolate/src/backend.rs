@@ -11,7 +11,7 @@ use crate::fake::{Fake, FakeSandbox};
 use crate::namespaces::{self, Namespaces, RunningSandbox};
 use crate::{
     Blueprint, ExitReason, Few, Files, Known, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
-    SweepReport, Usage, WarmState, net, sys,
+    StartPhase, SweepReport, Usage, WarmState, net, sys,
 };
 
 /// An isolation backend, which runs sandboxes. Clones share the same host resources.
@@ -43,11 +43,15 @@ impl Backend {
     }
 
     /// Starts a sandbox and waits for its agent to become ready; on an error everything is cleaned up. Cancelling the
-    /// call does not cancel the start.
-    pub async fn create(&self, spec: SandboxSpec) -> Result<Handle> {
+    /// call does not cancel the start. Returns the parts of the start besides.
+    pub async fn create(&self, spec: SandboxSpec) -> Result<(Handle, Vec<StartPhase>)> {
         match self {
-            Self::Namespaces(backend) => backend.create(spec).await.map(Handle::Namespaces),
-            Self::Fake(backend) => backend.create(spec).await.map(Handle::Fake),
+            Self::Namespaces(backend) => {
+                backend.create(spec).await.map(|(handle, phases)| (Handle::Namespaces(handle), phases))
+            }
+            Self::Fake(backend) => {
+                backend.create(spec).await.map(|(handle, phases)| (Handle::Fake(handle), phases))
+            }
         }
     }
 

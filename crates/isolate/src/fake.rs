@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     Blueprint, Error, ExitReason, Files, Known, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
-    SweepReport, Usage, WarmState,
+    StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
 };
 
 /// Operations of the backend that a test can fail or hold.
@@ -256,8 +256,17 @@ impl Fake {
         self.step(Operation::Create).await
     }
 
-    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<FakeSandbox> {
-        self.step(Operation::Create).await?;
+    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<(FakeSandbox, Vec<StartPhase>)> {
+        let mut phases = Vec::new();
+        StartPhase::timed(&mut phases, StartPhaseKind::Prepare, self.step(Operation::Create)).await?;
+        let sandbox = StartPhase::timed(&mut phases, StartPhaseKind::Assign { pooled: false }, async {
+            self.assign(spec)
+        })
+        .await?;
+        Ok((sandbox, phases))
+    }
+
+    fn assign(&self, spec: SandboxSpec) -> Result<FakeSandbox> {
         let mut shared = self.lock();
         let missing = || Error::Jail { step: "files".into(), reason: "not there".into() };
         let files = match &spec.files {

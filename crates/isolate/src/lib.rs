@@ -33,6 +33,6 @@ pub use precedence::take_precedence;
 pub use spawner::spawner_main;
 pub use spec::{
     Blueprint, ExitReason, Few, Files, Known, Limits, Mount, NetworkPolicy, PoolState, Record, SandboxSpec,
-    SweepReport, Usage, WarmState,
+    StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
 };
 pub use unprivileged::{Left, Objection, cannot_become, pass_on_no_descriptors, renounce};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use sandcove_wire::boot::{Boot, ENV_WARM_SOURCES, Service, Settings, WARM_SOURCES};
 use sandcove_wire::id::SandboxId;
@@ -46,6 +46,43 @@ pub enum Files {
     Snapshot(String),
     /// The files that the sandbox had when it was shut down. They are kept when a start fails.
     Own,
+}
+
+/// A part of a start that has ended, for traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartPhase {
+    /// The part.
+    pub kind: StartPhaseKind,
+    /// Begin, by the clock of the host.
+    pub began: SystemTime,
+    /// Duration.
+    pub took: Duration,
+}
+
+/// Parts of a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartPhaseKind {
+    /// Creating a sandbox, if the pool has none.
+    Prepare,
+    /// Assigning id, token and variables.
+    Assign {
+        /// Whether the sandbox is one of the pool.
+        pooled: bool,
+    },
+}
+
+impl StartPhase {
+    /// Does `work` and notes its duration in `phases`.
+    pub(crate) async fn timed<T>(
+        phases: &mut Vec<Self>,
+        kind: StartPhaseKind,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let (began, since) = (SystemTime::now(), Instant::now());
+        let done = work.await;
+        phases.push(Self { kind, began, took: since.elapsed() });
+        done
+    }
 }
 
 /// Sandboxes and snapshots that a server knows and a sweep must not remove.

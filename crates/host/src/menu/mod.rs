@@ -10,7 +10,7 @@ mod volumes;
 use std::os::fd::OwnedFd;
 
 use futures_util::FutureExt;
-use sandcove_isolate::{Backend, Handle};
+use sandcove_isolate::{Backend, Handle, StartPhase};
 
 use crate::failure::Failure;
 use crate::message::{Answer, Number, Order, Request, SandboxRequest};
@@ -68,13 +68,16 @@ impl Menu {
     pub(crate) async fn serve(&self, request: Request, fd: Option<OwnedFd>) -> Result {
         let backend = &self.backend;
         Ok(match request {
-            Request::Create(spec) => self.sandbox(backend.create(self.checked_spec(*spec)?).await?)?,
+            Request::Create(spec) => {
+                let (handle, phases) = backend.create(self.checked_spec(*spec)?).await?;
+                self.sandbox(handle, phases)?
+            }
             Request::Prepare(blueprint) => {
                 let prepared = backend.prepare(self.resolved(blueprint)?).await?;
                 self.hold(Answer::Done, Object::Prepared(prepared))?
             }
             Request::Adopt(id) => match backend.adopt(&id).await? {
-                Some(handle) => self.sandbox(handle)?,
+                Some(handle) => self.sandbox(handle, Vec::new())?,
                 None => Answer::Nothing.into(),
             },
             Request::HoldsAnything => Answer::Flag(backend.holds_anything()).into(),
@@ -153,8 +156,8 @@ impl Menu {
         })
     }
 
-    fn sandbox(&self, handle: Handle) -> Result {
-        let answer = Answer::Sandbox(handle.record().clone());
+    fn sandbox(&self, handle: Handle, phases: Vec<StartPhase>) -> Result {
+        let answer = Answer::Sandbox(handle.record().clone(), phases);
         self.hold(answer, Object::sandbox(handle))
     }
 

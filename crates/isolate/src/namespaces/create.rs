@@ -11,15 +11,19 @@ use super::prepare::{Purpose, prepare};
 use super::running::RunningSandbox;
 use super::unassigned::UnassignedSandbox;
 use super::{process, record};
-use crate::{Error, Files, NetworkPolicy, Record, Result, SandboxSpec, crash};
+use crate::{Error, Files, NetworkPolicy, Record, Result, SandboxSpec, StartPhase, StartPhaseKind, crash};
 
-/// Starts a sandbox; on an error everything is cleaned up.
-pub(super) async fn create(host: Arc<Host>, spec: SandboxSpec) -> Result<RunningSandbox> {
+/// Starts a sandbox and notes the parts of the start; on an error everything is cleaned up.
+pub(super) async fn create(
+    host: Arc<Host>,
+    spec: SandboxSpec,
+    phases: &mut Vec<StartPhase>,
+) -> Result<RunningSandbox> {
     // A pooled sandbox has no files and no volumes: both are mounted when a sandbox is created.
     let can_be_pooled = spec.files == Files::Empty && spec.mounts.is_empty();
     let pooled = if can_be_pooled { host.sandbox_pool.take(&spec.blueprint) } else { None };
     if let Some(pooled) = pooled {
-        match assign(&host, &spec, pooled).await {
+        match assign(&host, &spec, pooled, phases).await {
             // It died while it waited. The start creates its own.
             Err(error @ Error::SpawnerGone) => tracing::warn!(error = %error, "a pooled sandbox was dead"),
             other => return other,
@@ -38,14 +42,21 @@ pub(super) async fn create(host: Arc<Host>, spec: SandboxSpec) -> Result<Running
             }
         }
     };
-    let fresh = fresh.instrument(span).await?;
-    assign(&host, &spec, fresh).await
+    let fresh = StartPhase::timed(phases, StartPhaseKind::Prepare, fresh.instrument(span)).await?;
+    assign(&host, &spec, fresh, phases).await
 }
 
-async fn assign(host: &Arc<Host>, spec: &SandboxSpec, sandbox: UnassignedSandbox) -> Result<RunningSandbox> {
+async fn assign(
+    host: &Arc<Host>,
+    spec: &SandboxSpec,
+    sandbox: UnassignedSandbox,
+    phases: &mut Vec<StartPhase>,
+) -> Result<RunningSandbox> {
     let (name, slot) = (sandbox.name.clone(), sandbox.slot);
-    let span = tracing::info_span!("assign", sandbox_id = %spec.id, pooled = sandbox.pooled);
-    match try_assign(host, spec, sandbox).instrument(span).await {
+    let pooled = sandbox.pooled;
+    let span = tracing::info_span!("assign", sandbox_id = %spec.id, pooled);
+    let work = try_assign(host, spec, sandbox).instrument(span);
+    match StartPhase::timed(phases, StartPhaseKind::Assign { pooled }, work).await {
         Ok(handle) => Ok(handle),
         Err(error) => {
             // The caller needs the cause; leftovers are removed by a sweep. Some of them may have the new name already.

@@ -46,8 +46,8 @@ use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
 use crate::spawner::{Spawner, SpawnerConfig};
 use crate::{
-    Blueprint, Error, Few, Files, Known, PoolState, Result, SandboxSpec, SweepReport, WarmState, crash,
-    precedence,
+    Blueprint, Error, Few, Files, Known, PoolState, Result, SandboxSpec, StartPhase, SweepReport, WarmState,
+    crash, precedence,
 };
 
 use burners::Burners;
@@ -168,12 +168,15 @@ impl Namespaces {
         Ok(this)
     }
 
-    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<RunningSandbox> {
+    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<(RunningSandbox, Vec<StartPhase>)> {
         let host = self.host.clone();
         // A task of its own makes this call safe to cancel: a future that is dropped midway would leave a slot, a
         // control group and half a sandbox behind. The server's task around this call guards what follows it, the row,
         // the idempotency key and the driver, which a client that hangs up must not prevent.
-        let task = tokio::spawn(async move { create::create(host, spec).await });
+        let task = tokio::spawn(async move {
+            let mut phases = Vec::new();
+            create::create(host, spec, &mut phases).await.map(|running| (running, phases))
+        });
         match task.await {
             Ok(result) => result,
             Err(error) => Err(Error::Kernel {

@@ -139,7 +139,10 @@ impl Reserved {
         let spec = spec(details, &plan.build, &plan.network, plan.files.clone());
         loop {
             let source = match shared.backend.create(spec.clone()).await {
-                Ok(handle) => return Ok(Launched { reserved: self, handle }),
+                Ok(handle) => {
+                    traces::record_start(&handle);
+                    return Ok(Launched { reserved: self, handle });
+                }
                 Err(source) => source,
             };
             match source {

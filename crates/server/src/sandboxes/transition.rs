@@ -18,7 +18,7 @@ use crate::domain::event::{KillReason, LifecycleEvent};
 use crate::domain::lifecycle::{Keep, Phase, Session};
 use crate::domain::sandbox::StoredState;
 use crate::events::describe;
-use crate::{Error, Result, clock};
+use crate::{Error, Result, clock, traces};
 
 /// A transition in flight; returns the processes that there are afterwards.
 pub(super) type TransitionFuture = BoxFuture<'static, Result<Option<Handle>>>;
@@ -153,6 +153,7 @@ impl TransitionContext {
             IsolateError::AgentSlow { .. } => Error::StartTimeout(source),
             source => self.failed("start")(source),
         })?;
+        traces::record_start(&handle);
         crash::point("resume.started");
         Ok(handle)
     }

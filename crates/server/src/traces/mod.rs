@@ -11,13 +11,16 @@ use std::time::Duration;
 
 use http::{HeaderMap, Uri};
 use opentelemetry::propagation::TextMapPropagator;
-use opentelemetry::trace::{TraceContextExt, TracerProvider};
+use opentelemetry::trace::{Span as _, TraceContextExt, Tracer, TracerProvider};
+use opentelemetry::{KeyValue, global};
 use opentelemetry_http::HeaderExtractor;
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use prometheus_client::metrics::counter::Counter;
+use sandcove_host::Handle;
+use sandcove_isolate::{StartPhase, StartPhaseKind};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
@@ -76,6 +79,7 @@ impl Traces {
         let sending = tokio::spawn(queue::send(exporter, waiting, stopping.clone(), uri));
         let provider =
             SdkTracerProvider::builder().with_resource(resource).with_span_processor(queue).build();
+        global::set_tracer_provider(provider.clone());
         Ok(Self { provider, stopping, sending })
     }
 
@@ -102,9 +106,14 @@ impl Traces {
     }
 }
 
-/// Whether a span or event is a span of this program; events of the log are not sent.
+/// Whether a span or event is a span of this program; events of the log are not sent, and spans of the host side are made here
+/// ([`record_start`]).
 fn is_ours(metadata: &Metadata<'_>) -> bool {
-    metadata.is_span() && *metadata.level() <= Level::INFO && metadata.target().starts_with("sandcove")
+    let target = metadata.target();
+    metadata.is_span()
+        && *metadata.level() <= Level::INFO
+        && target.starts_with("sandcove")
+        && !target.starts_with("sandcove_isolate")
 }
 
 fn resource() -> Resource {
@@ -135,6 +144,28 @@ pub(crate) fn rename(span: &Span, name: String) {
 /// Ends `span` now, since others, such as the database's threads, may hold it for longer.
 pub(crate) fn end(span: &Span) {
     span.context().span().end();
+}
+
+/// Makes the parts of a sandbox's start spans below the current one. The host side has timed them, maybe in another process.
+pub(crate) fn record_start(handle: &Handle) {
+    let parent = Span::current().context();
+    // The start is not collected.
+    if !parent.span().span_context().is_sampled() {
+        return;
+    }
+    let tracer = global::tracer(SERVICE);
+    for StartPhase { kind, began, took } in handle.phases() {
+        let mut attributes = vec![KeyValue::new("sandbox_id", handle.id().to_string())];
+        let name = match kind {
+            StartPhaseKind::Prepare => "prepare",
+            StartPhaseKind::Assign { pooled } => {
+                attributes.push(KeyValue::new("pooled", *pooled));
+                "assign"
+            }
+        };
+        let span = tracer.span_builder(name).with_start_time(*began).with_attributes(attributes);
+        span.start_with_context(&tracer, &parent).end_with_timestamp(*began + *took);
+    }
 }
 
 /// Marks `span` as failed.

@@ -133,10 +133,17 @@ async fn requests_and_changes_of_sandboxes_are_spans_of_one_trace_without_secret
     for phase in ["queue", "launch", "record"] {
         under(phase, "create");
     }
+    for phase in ["prepare", "assign"] {
+        under(phase, "launch");
+        let (part, whole) = (named[phase], named["launch"]);
+        assert!(part.start_time_unix_nano <= part.end_time_unix_nano);
+        assert!(part.start_time_unix_nano >= whole.start_time_unix_nano, "{phase} begins before its start");
+    }
+    assert_eq!(named.len(), spans.len(), "no span is sent twice");
     under("pause", "POST /sandboxes/{id}/pause");
     under("resume", "POST /sandboxes/{id}/resume");
     under("kill", "DELETE /sandboxes/{id}");
-    for change in ["create", "launch", "record", "pause", "resume", "kill"] {
+    for change in ["create", "launch", "prepare", "assign", "record", "pause", "resume", "kill"] {
         assert_eq!(text(&named[change].attributes, "sandbox_id"), id);
     }
     // What matches no route is not named by its path.
