@@ -46,7 +46,7 @@ impl Connection {
 
     pub(crate) async fn ask(&self, request: Request, fd: Option<OwnedFd>) -> Result<Reply, Failure> {
         let id = self.last.fetch_add(1, Ordering::Relaxed);
-        let message = Outgoing::new(&ToHost::<Order>::Ask(id, request), fd, None)?;
+        let message = Outgoing::new(&ToHost::<Order>::Ask(id, request), fd, Vec::new())?;
         let (sender, answered) = oneshot::channel();
         {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +63,7 @@ impl Connection {
 
 /// Sends a message that is not answered; when the other side is gone, there is nothing to be done.
 fn order(outgoing: &UnboundedSender<Outgoing>, message: &Order) {
-    match Outgoing::new(&ToHost::Order(message), None, None) {
+    match Outgoing::new(&ToHost::Order(message), None, Vec::new()) {
         Ok(message) => drop(outgoing.send(message)),
         Err(error) => tracing::error!(%error, "failed to write a message to the host process"),
     }

@@ -20,8 +20,8 @@ use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 const HEAD: usize = 5;
-/// Maximum length of a text, bytes. The longest one is a list of 50,000 files.
-const MAX_TEXT: usize = 64 << 20;
+/// Maximum length of a text, bytes. The longest ones are lists of 50,000 files, and starts with all that a body of the API may have.
+pub(crate) const MAX_TEXT: usize = 32 << 20;
 /// Bytes that are received at once.
 const CHUNK: usize = 16 << 10;
 /// Descriptors that may arrive at once. More are lost, and the frames that they belong to are refused.
@@ -33,7 +33,7 @@ pub(crate) struct Outgoing {
     bytes: Vec<u8>,
     fd: Option<OwnedFd>,
     /// Released when the frame has been sent.
-    _permit: Option<OwnedSemaphorePermit>,
+    _permits: Vec<OwnedSemaphorePermit>,
 }
 
 impl Outgoing {
@@ -44,7 +44,7 @@ impl Outgoing {
     pub(crate) fn new<T: Serialize>(
         message: &T,
         fd: Option<OwnedFd>,
-        permit: Option<OwnedSemaphorePermit>,
+        permits: Vec<OwnedSemaphorePermit>,
     ) -> io::Result<Self> {
         let mut bytes = vec![0; HEAD];
         serde_json::to_writer(&mut bytes, message)?;
@@ -52,7 +52,7 @@ impl Outgoing {
         let head = u32::try_from(length).ok().filter(|_| length <= MAX_TEXT).ok_or_else(too_long)?;
         bytes[..4].copy_from_slice(&head.to_le_bytes());
         bytes[4] = fd.is_some().into();
-        Ok(Self { bytes, fd, _permit: permit })
+        Ok(Self { bytes, fd, _permits: permits })
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn send_all(
 /// # Errors
 /// An error if the other side is gone.
 pub(crate) async fn send_one(stream: &UnixStream, frame: Outgoing) -> io::Result<()> {
-    let Outgoing { bytes, mut fd, _permit } = frame;
+    let Outgoing { bytes, mut fd, _permits } = frame;
     let mut sent = 0;
     while sent < bytes.len() {
         let left = &bytes[sent..];
@@ -105,15 +105,29 @@ pub(crate) struct Incoming {
 }
 
 /// Bytes and descriptors that have arrived and are not taken yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Received {
     bytes: Vec<u8>,
     fds: VecDeque<OwnedFd>,
+    /// Maximum length of a text, bytes.
+    max_text: usize,
+    /// Length of the text that was taken last, bytes.
+    taken: usize,
 }
 
 impl Incoming {
     pub(crate) fn new(stream: Arc<UnixStream>) -> Self {
-        Self { stream, received: Received::default() }
+        Self::up_to(MAX_TEXT, stream)
+    }
+
+    /// Refuses texts that are longer than `max_text` bytes.
+    pub(crate) fn up_to(max_text: usize, stream: Arc<UnixStream>) -> Self {
+        Self { stream, received: Received { bytes: Vec::new(), fds: VecDeque::new(), max_text, taken: 0 } }
+    }
+
+    /// Length of the text of the last message, bytes.
+    pub(crate) fn length(&self) -> usize {
+        self.received.taken
     }
 
     /// Waits for the next message; `None` when the other side has closed the connection. Cancellation-safe.
@@ -138,7 +152,7 @@ impl Received {
     /// Bytes that arrive without descriptors.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn of(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.to_vec(), fds: VecDeque::new() }
+        Self { bytes: bytes.to_vec(), fds: VecDeque::new(), max_text: MAX_TEXT, taken: 0 }
     }
 
     /// Takes the first frame out of what has arrived, if it is complete.
@@ -146,7 +160,7 @@ impl Received {
         let Some((head, rest)) = self.bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
         let [a, b, c, d, count] = *head;
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
-        if length > MAX_TEXT {
+        if length > self.max_text {
             return Err(too_long());
         }
         let Some(text) = rest.get(..length) else { return Ok(None) };
@@ -160,6 +174,7 @@ impl Received {
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         self.bytes.drain(..HEAD + length);
+        self.taken = length;
         Ok(Some((message, fd)))
     }
 
@@ -191,7 +206,7 @@ fn too_long() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
+    use std::io::{ErrorKind, Read, Write};
 
     fn ends() -> (Arc<UnixStream>, Incoming) {
         let (near, far) = UnixStream::pair().unwrap();
@@ -212,7 +227,7 @@ mod tests {
                 writer.write_all(&[number as u8]).unwrap();
                 fd = Some(reader.into());
             }
-            sender.send(Outgoing::new(&(number, text), fd, None).unwrap()).unwrap();
+            sender.send(Outgoing::new(&(number, text), fd, Vec::new()).unwrap()).unwrap();
         }
         drop(sender);
         for number in 0..100_u32 {
@@ -239,5 +254,17 @@ mod tests {
             drop(near);
             assert!(far.next::<u32>().await.is_err(), "{bytes:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_text_that_is_too_long_is_refused_by_its_head() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let mut far = Incoming::up_to(10, Arc::new(far));
+        let near = Arc::new(near);
+        send_one(&near, Outgoing::new(&"12345678", None, Vec::new()).unwrap()).await.unwrap();
+        assert_eq!(far.next::<String>().await.unwrap().unwrap().0, "12345678");
+        assert_eq!(far.length(), 10);
+        near.try_write(&[11, 0, 0, 0, 0]).unwrap();
+        assert_eq!(far.next::<String>().await.unwrap_err().kind(), ErrorKind::InvalidData);
     }
 }

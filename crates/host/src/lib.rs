@@ -8,6 +8,7 @@
 //!  connection, service                both ends of a socket
 //!  frame, envelope, outcome           messages as bytes
 //!  channel                            what two processes tell each other beside requests
+//!  gates                              bounds on what requests take at once
 //!  menu                               executes a request
 //!  reply                              an answer with what comes along
 //!  message, failure                   requests, answers and failures as data
@@ -24,6 +25,7 @@ mod failure;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod gates;
 mod host;
 mod image;
 mod link;

@@ -7,20 +7,15 @@ use std::sync::Arc;
 use sandcove_isolate::Backend;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{self, UnboundedSender};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::envelope::{ToHost, ToServer};
 use crate::failure::Failure;
 use crate::frame::{Incoming, Outgoing, send_all};
+use crate::gates::{Gates, Permits};
 use crate::menu::{Menu, Served};
 use crate::message::Request;
 use crate::outcome::FailureText;
-
-/// Requests in progress at once; further ones are not read.
-const MAX_REQUESTS: usize = 1024;
-/// Requests that wait for a sandbox to end at once: one for each.
-const MAX_WAITS: usize = 1 << 16;
 
 /// Executes the requests of the server at the other end of `stream` until it closes the connection. What is held for the server is
 /// released then; sandboxes go on.
@@ -33,16 +28,18 @@ pub async fn serve(backend: Backend, stream: UnixStream) -> io::Result<()> {
     let stream = Arc::new(stream);
     let (outgoing, queue) = mpsc::unbounded_channel();
     let _sending = AbortOnDropHandle::new(tokio::spawn(send_all(stream.clone(), queue)));
-    let (requests, waits) = (Arc::new(Semaphore::new(MAX_REQUESTS)), Arc::new(Semaphore::new(MAX_WAITS)));
+    let gates = Arc::new(Gates::default());
     let mut incoming = Incoming::new(stream);
     while let Some((message, fd)) = incoming.next::<ToHost>().await? {
         match message {
             ToHost::Order(order) => menu.order(order),
             ToHost::Ask(id, request) => {
-                let permits = if request.is_long() { &waits } else { &requests };
-                let permit = permits.clone().acquire_owned().await.ok();
-                let (menu, outgoing) = (menu.clone(), outgoing.clone());
-                tokio::spawn(async move { answer(&menu, id, request, fd, permit, &outgoing).await });
+                let mut permits = gates.admit(&request, incoming.length()).await;
+                let (menu, gates, outgoing) = (menu.clone(), gates.clone(), outgoing.clone());
+                tokio::spawn(async move {
+                    permits.extend(gates.begin(&request).await);
+                    answer(&menu, id, request, fd, permits, &outgoing).await;
+                });
             }
         }
     }
@@ -63,17 +60,17 @@ async fn answer(
     id: u64,
     request: Request,
     fd: Option<OwnedFd>,
-    permit: Option<OwnedSemaphorePermit>,
+    permits: Permits,
     outgoing: &UnboundedSender<Outgoing>,
 ) {
     let (outcome, number, fd) = match menu.serve(request, fd).await {
         Ok(Served { answer, number, fd }) => (Ok(answer), number, fd),
         Err(failure) => (Err(FailureText::from(failure)), None, None),
     };
-    let message = Outgoing::new(&ToServer { id, outcome, number }, fd, permit);
+    let message = Outgoing::new(&ToServer { id, outcome, number }, fd, permits);
     let message = message.or_else(|error| {
         let outcome = Err(FailureText::from(Failure::Io(error)));
-        Outgoing::new(&ToServer { id, outcome, number }, None, None)
+        Outgoing::new(&ToServer { id, outcome, number }, None, Permits::new())
     });
     match message {
         // A server that is gone needs no answer.

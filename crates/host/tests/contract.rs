@@ -317,6 +317,108 @@ async fn a_server_that_sends_no_requests_is_cut_off() {
     assert!(timeout(SOON, serving).await.unwrap().unwrap().is_err());
 }
 
+#[tokio::test]
+async fn a_request_that_is_too_long_is_cut_off_by_its_head() {
+    let (mut near, far) = UnixStream::pair().unwrap();
+    let serving = tokio::spawn(serve(Backend::fake(), far));
+    near.write_all(&(40_u32 << 20).to_le_bytes()).await.unwrap();
+    near.write_all(&[0]).await.unwrap();
+    assert!(timeout(SOON, serving).await.unwrap().unwrap().is_err());
+}
+
+/// Makes objects until the host side refuses one; returns them.
+async fn as_many_as_possible<T, E>(mut make: impl AsyncFnMut(usize) -> Result<T, E>) -> Vec<T> {
+    let mut made = Vec::new();
+    while let Ok(one) = make(made.len()).await {
+        made.push(one);
+        assert!(made.len() < 20_000, "there is no end");
+    }
+    made
+}
+
+#[tokio::test]
+async fn a_hostile_server_has_no_endless_number_of_things_held() {
+    for (host, fake) in hosts() {
+        let directory = tempfile::tempdir().unwrap();
+        fake.keep_volumes_in(directory.path().join("volumes"));
+        fake.keep_layers_in(directory.path().join("layers"));
+        host.create_volume("v", 10).await.unwrap();
+        let volume = host.volume("v");
+        let _sandbox = host.create(spec("ione")).await.unwrap();
+
+        let adopt = async |_| host.adopt(&id("ione")).await;
+        let handles = as_many_as_possible(adopt).await;
+        assert_eq!(handles.len(), 8191);
+        // Each waits for the end of the sandbox, and others are served all the same.
+        assert!(host.has_files(&id("ione")).await.unwrap());
+        drop(handles);
+        // What is given up is given up in order, before the next request.
+        assert!(adopt(0).await.unwrap().is_some());
+
+        let upload = async |number| volume.begin_upload("/f", own_ids(), &format!("u{number}")).await;
+        let mut uploads = as_many_as_possible(async |number| upload(number).await.map(|(it, _)| it)).await;
+        assert_eq!(uploads.len(), 1024);
+        uploads.pop().unwrap().finish().await.unwrap();
+        drop(upload(1024).await.unwrap());
+        drop(uploads);
+
+        let prepared = as_many_as_possible(async |_| host.prepare(blueprint(&["base-1"])).await).await;
+        assert_eq!(prepared.len(), 256);
+        let files =
+            as_many_as_possible(async |_| host.open_files(&["base-1".to_owned()], &Files::Empty).await).await;
+        assert_eq!(files.len(), 256);
+    }
+}
+
+#[tokio::test]
+async fn a_hostile_server_has_no_endless_number_of_templates_kept() {
+    let is_pooled =
+        |fake: &Fake, layer: String| fake.is_pooled(&[format!("/nonexistent/layers/{layer}").into()]);
+    for (host, fake) in hosts() {
+        let few = Few { sandboxes: 1, warm_mib: 5 };
+        for number in 0..1100 {
+            host.keep_few_ready(blueprint(&[&format!("t-{number}")]), few, None);
+        }
+        host.warm_states(Vec::new()).await.unwrap();
+        assert!(is_pooled(&fake, "t-1023".into()) && !is_pooled(&fake, "t-1024".into()));
+        // Those that are known are kept on, and one that is given up makes room.
+        host.keep_few_ready(blueprint(&["t-7"]), few, None);
+        host.stop_keeping(&["t-7".into()]);
+        host.keep_few_ready(blueprint(&["t-2000"]), few, None);
+        // Large ones are fewer.
+        let mut large = blueprint(&["t-8"]);
+        large.boot.env.insert("LARGE".into(), "x".repeat(20 << 20));
+        for number in 0..4 {
+            host.stop_keeping(&[format!("t-{}", 900 + number).into()]);
+            large.layers = vec![format!("large-{number}").into()];
+            host.keep_few_ready(large.clone(), few, None);
+        }
+        host.warm_states(Vec::new()).await.unwrap();
+        assert!(is_pooled(&fake, "t-2000".into()) && !is_pooled(&fake, "t-7".into()));
+        assert!(is_pooled(&fake, "large-2".into()) && !is_pooled(&fake, "large-3".into()));
+    }
+}
+
+#[tokio::test]
+async fn a_hostile_server_has_no_endless_policies_kept() {
+    for (host, _) in hosts() {
+        let longest = NetworkPolicy {
+            allow_out: vec!["10.0.0.1".to_owned(); 1000],
+            allow_names: vec!["x".repeat(260); 1000],
+            ..NetworkPolicy::default()
+        };
+        let handle = host.create(SandboxSpec { network: longest.clone(), ..spec("ione") }).await.unwrap();
+        let mut many = longest.clone();
+        many.deny_out = vec!["10.0.0.1".to_owned(); 2000];
+        let mut long = longest;
+        long.allow_names.push("x".repeat(1 << 20));
+        for policy in [many, long] {
+            assert!(handle.set_network(policy.clone()).await.is_err());
+            assert!(host.create(SandboxSpec { network: policy, ..spec("itwo") }).await.is_err());
+        }
+    }
+}
+
 /// Owner and group of the process: others need a right that it may not have.
 fn own_ids() -> Attributes {
     use std::os::unix::fs::MetadataExt;

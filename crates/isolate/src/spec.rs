@@ -51,11 +51,11 @@ pub enum Files {
 /// A part of a start that has ended, for traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartPhase {
-    /// The part.
+    /// The part of the start.
     pub kind: StartPhaseKind,
-    /// Begin, by the clock of the host.
+    /// Begin of the part, by the clock of the host.
     pub began: SystemTime,
-    /// Duration.
+    /// Time that the part took.
     pub took: Duration,
 }
 

@@ -179,7 +179,7 @@ impl ServerProcess {
             .kill_on_drop(true)
             .spawn()
             .context("failed to start the server process")?;
-        let channel = Channel::new(near.into())?;
+        let channel = Channel::to_server(near.into())?;
         let (near, far) = UnixStream::pair().context("failed to make a socket pair")?;
         let requests = AbortOnDropHandle::new(tokio::spawn(sandcove_host::serve(backend, near)));
         Ok((Self { child, channel, requests }, far))

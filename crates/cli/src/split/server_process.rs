@@ -58,7 +58,7 @@ async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>) -> Result<()>) -> R
             app
         }
         Err(error) => {
-            channel.send(&ToHost::Failed(format!("{error:#}")), None).await?;
+            channel.send(&ToHost::Failed(in_short(&error)), None).await?;
             return Ok(ExitCode::FAILURE);
         }
     };
@@ -92,7 +92,7 @@ async fn obey(channel: &mut Channel, app: App, host: Host, listeners: Listeners)
                 Some((ToServer::Switch(switch), _)) => {
                     let (app, host, switched) = (app.clone(), host.clone(), switched.clone());
                     let work = async move {
-                        let made = switch.make(&app, &host).await.map_err(|error| format!("{error:#}"));
+                        let made = switch.make(&app, &host).await.map_err(|error| in_short(&error));
                         let _ = switched.send(made).await;
                     };
                     tokio::spawn(stop.clone().run_until_cancelled_owned(work));
@@ -139,6 +139,11 @@ async fn receive(channel: &mut Channel) -> Result<Given> {
 }
 
 const UNEXPECTED: &str = "the host process sent a message that does not belong here";
+
+/// An error in words, of which the host process takes only so many.
+fn in_short(error: &anyhow::Error) -> String {
+    format!("{error:#}").chars().take(8 << 10).collect()
+}
 
 /// Has signals that are for the whole server do nothing here: the host process says what is to be done. A terminal and service managers
 /// send them to both.

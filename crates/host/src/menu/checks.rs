@@ -3,11 +3,15 @@
 use std::path::{Component, Path, PathBuf};
 
 use sandcove_image::LayerStore;
-use sandcove_isolate::{Blueprint, Files, SandboxSpec};
+use sandcove_isolate::{Blueprint, Files, NetworkPolicy, SandboxSpec};
 
 use super::{Menu, Result};
 use crate::failure::Failure;
 
+/// Maximum number of rules in each list of a network policy.
+const MAX_RULES: usize = 1024;
+/// Maximum length of a rule, bytes.
+const MAX_RULE: usize = 512;
 /// Directory of the files in a layer that a sandbox has written.
 const WRITTEN_FILES: &str = "upper";
 
@@ -43,6 +47,18 @@ pub(super) fn files(files: &Files) -> Result<()> {
     }
 }
 
+/// Checks that a policy is as short as the API's: it is kept as long as its sandbox lives.
+pub(super) fn network(policy: &NetworkPolicy) -> Result<()> {
+    let NetworkPolicy { deny_all: _, allow_out, deny_out, allow_names, dns } = policy;
+    let lists = [allow_out, deny_out, allow_names];
+    let is_short =
+        |list: &Vec<String>| list.len() <= MAX_RULES && list.iter().all(|rule| rule.len() <= MAX_RULE);
+    if !lists.into_iter().all(is_short) || dns.as_ref().is_some_and(|servers| servers.len() > MAX_RULES) {
+        return Err(Failure::refused("a network policy in a request is too long"));
+    }
+    Ok(())
+}
+
 impl Menu {
     /// Paths of layers on this host.
     pub(crate) fn layers(&self, layers: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
@@ -64,6 +80,7 @@ impl Menu {
     /// A specification that names only what is in the pool.
     pub(crate) fn checked_spec(&self, spec: SandboxSpec) -> Result<SandboxSpec> {
         files(&spec.files)?;
+        network(&spec.network)?;
         for mount in &spec.mounts {
             plain(&mount.volume)?;
         }

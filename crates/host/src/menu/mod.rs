@@ -3,6 +3,7 @@
 
 mod checks;
 mod images;
+mod kept;
 mod objects;
 mod pool;
 mod volumes;
@@ -10,16 +11,18 @@ mod volumes;
 use std::os::fd::OwnedFd;
 
 use futures_util::FutureExt;
-use sandcove_isolate::{Backend, Handle, StartPhase};
+use sandcove_isolate::{Backend, Blueprint, Handle, StartPhase};
 
 use crate::failure::Failure;
 use crate::message::{Answer, Number, Order, Request, SandboxRequest};
+use kept::Kept;
 use objects::{Object, Objects, SandboxObject};
 
 /// The host side, with what it holds for one server.
 pub(crate) struct Menu {
     backend: Backend,
     objects: Objects,
+    kept: Kept,
 }
 
 /// An answer with what comes along.
@@ -47,16 +50,9 @@ impl Served {
 
 type Result<T = Served> = std::result::Result<T, Failure>;
 
-impl Request {
-    /// Whether the answer may take as long as a sandbox lives.
-    pub(crate) fn is_long(&self) -> bool {
-        matches!(self, Self::Sandbox(_, SandboxRequest::Wait))
-    }
-}
-
 impl Menu {
     pub(crate) fn new(backend: Backend) -> Self {
-        Self { backend, objects: Objects::default() }
+        Self { backend, objects: Objects::default(), kept: Kept::default() }
     }
 
     /// Releases what is held.
@@ -109,17 +105,18 @@ impl Menu {
     /// Executes a message that is not answered.
     pub(crate) fn order(&self, order: Order) {
         let done = match order {
-            Order::KeepReady(blueprint) => self.resolved(blueprint).map(|it| self.backend.keep_ready(it)),
-            Order::KeepFewReady { blueprint, few, first } => self.resolved(blueprint).map(|blueprint| {
+            Order::KeepReady(blueprint) => self.to_be_kept(blueprint).map(|it| self.backend.keep_ready(it)),
+            Order::KeepFewReady { blueprint, few, first } => self.to_be_kept(blueprint).map(|blueprint| {
                 let first = match first.and_then(|number| self.objects.take(number)) {
                     Some(Object::Prepared(first)) => Some(first),
                     _ => None,
                 };
                 self.backend.keep_few_ready(blueprint, few, first);
             }),
-            Order::StopKeeping(layers) => {
-                self.layers(layers).map(|layers| self.backend.stop_keeping(&layers))
-            }
+            Order::StopKeeping(layers) => self.layers(layers).map(|layers| {
+                self.kept.remove(&layers);
+                self.backend.stop_keeping(&layers);
+            }),
             Order::Forget(number) => {
                 self.objects.take(number);
                 Ok(())
@@ -143,7 +140,10 @@ impl Menu {
             },
             SandboxRequest::HasEnded => Answer::Flag(handle.wait().now_or_never().is_some()).into(),
             SandboxRequest::Usage => Answer::Usage(handle.usage().await?).into(),
-            SandboxRequest::SetNetwork(policy) => handle.set_network(policy).await.map(done)?,
+            SandboxRequest::SetNetwork(policy) => {
+                checks::network(&policy)?;
+                handle.set_network(policy).await.map(done)?
+            }
             SandboxRequest::Pause => handle.pause().await.map(done)?,
             SandboxRequest::Freeze => handle.freeze().await.map(done)?,
             SandboxRequest::Resume => handle.resume().await.map(done)?,
@@ -154,6 +154,12 @@ impl Menu {
             SandboxRequest::ShutDown => handle.shut_down().await.map(done)?,
             SandboxRequest::Destroy => handle.destroy().await.map(done)?,
         })
+    }
+
+    fn to_be_kept(&self, blueprint: Blueprint) -> Result<Blueprint> {
+        let blueprint = self.resolved(blueprint)?;
+        self.kept.add(&blueprint)?;
+        Ok(blueprint)
     }
 
     fn sandbox(&self, handle: Handle, phases: Vec<StartPhase>) -> Result {

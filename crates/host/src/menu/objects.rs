@@ -12,9 +12,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::message::Number;
 
-/// Maximum number of objects: many for each sandbox that a host can have. A server that needs more is not the one that we wrote.
-const MAX_OBJECTS: usize = 1 << 17;
-
 /// Something that is held.
 pub(super) enum Object {
     /// A running sandbox; the guard ends what waits for it.
@@ -46,10 +43,49 @@ pub(super) struct Objects(Mutex<Numbered>);
 #[derive(Default)]
 struct Numbered {
     objects: HashMap<Number, Object>,
+    counts: HashMap<Kind, usize>,
     last: Number,
 }
 
+/// Kinds of objects. Each has a maximum that a server which needs more is not the one that we wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Sandbox,
+    Prepared,
+    Files,
+    Upload,
+    Import,
+    Lease,
+}
+
+impl Kind {
+    /// Maximum number of objects of this kind.
+    fn max(self) -> usize {
+        match self {
+            // A few for each that a host can have.
+            Self::Sandbox => 1 << 13,
+            // One for each build in progress.
+            Self::Prepared | Self::Import | Self::Files => 256,
+            // One for each upload of a client.
+            Self::Upload => 1024,
+            // One for each image that no template names yet.
+            Self::Lease => 1 << 12,
+        }
+    }
+}
+
 impl Object {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Sandbox { .. } => Kind::Sandbox,
+            Self::Prepared(_) => Kind::Prepared,
+            Self::Files(_) => Kind::Files,
+            Self::Upload(_) => Kind::Upload,
+            Self::Import(_) => Kind::Import,
+            Self::Lease { .. } => Kind::Lease,
+        }
+    }
+
     pub(super) fn sandbox(handle: Handle) -> Self {
         let released = CancellationToken::new();
         let guard = released.clone().drop_guard();
@@ -61,9 +97,12 @@ impl Objects {
     /// Adds an object; returns its number, or `None` when there are too many.
     pub(super) fn add(&self, object: Object) -> Option<Number> {
         let mut numbered = self.lock();
-        if numbered.objects.len() >= MAX_OBJECTS {
+        let kind = object.kind();
+        let count = numbered.counts.entry(kind).or_default();
+        if *count >= kind.max() {
             return None;
         }
+        *count += 1;
         numbered.last += 1;
         let number = numbered.last;
         numbered.objects.insert(number, object);
@@ -88,12 +127,21 @@ impl Objects {
 
     /// Takes an object out.
     pub(super) fn take(&self, number: Number) -> Option<Object> {
-        self.lock().objects.remove(&number)
+        let mut numbered = self.lock();
+        let object = numbered.objects.remove(&number)?;
+        if let Some(count) = numbered.counts.get_mut(&object.kind()) {
+            *count -= 1;
+        }
+        Some(object)
     }
 
     /// Releases all objects.
     pub(super) fn clear(&self) {
-        let objects = std::mem::take(&mut self.lock().objects);
+        let objects = {
+            let mut numbered = self.lock();
+            numbered.counts.clear();
+            std::mem::take(&mut numbered.objects)
+        };
         // Not under the lock: to drop some of them takes long.
         drop(objects);
     }
