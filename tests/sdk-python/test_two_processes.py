@@ -192,22 +192,72 @@ def test_one_process_as_root_and_two_take_turns(server, monkeypatch):
     again.kill()
 
 
-def test_files_of_an_earlier_version_are_taken_over(server):
-    """An earlier version had them in the data directory itself, as root's."""
-    sandbox = running()
-    server.kill9()
+def as_of_an_earlier_version(server) -> None:
+    """Puts the files of a server that does not run into the data directory itself, as root's."""
     own = server.data_dir / "server"
+    for name in ("builds", "file-sets"):
+        (own / name).mkdir(exist_ok=True)
     for path in list(own.iterdir()):
         if path.name != "lock":
             shutil.move(path, server.data_dir / path.name)
     shutil.rmtree(own)
     subprocess.run(["chown", "-R", "0:0", *map(str, server.data_dir.glob("sandcove.db*"))], check=True)
+
+
+def test_files_of_an_earlier_version_are_taken_over(server):
+    """An earlier version had them in the data directory itself, as root's."""
+    sandbox = running()
+    server.kill9()
+    own = server.data_dir / "server"
+    as_of_an_earlier_version(server)
     server.start()
     assert not list(server.data_dir.glob("sandcove.db*")) and not (server.data_dir / "builds").exists()
     assert (own / "sandcove.db").stat().st_uid == ACCOUNT
     assert Sandbox.connect(sandbox.sandbox_id).kill()
     with pytest.raises(SandboxException):
         Sandbox.connect(sandbox.sandbox_id)
+
+
+# Where a start dies: the host process in what it does with the files, then the server process in what it does before it serves.
+POINTS = [
+    *("adopt.builds", "adopt.file-sets", "adopt.sandcove.db-wal", "adopt.sandcove.db", "adopt.giving", "adopt.given"),
+    *("server.renounced", "server.introduced", "store.opened", "store.migrated", "recover.found", "server.opened"),
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_start_that_dies_while_it_takes_files_over_is_continued_by_the_next(server, tmp_path, monkeypatch, point):
+    crash_file = tmp_path / "point"
+    crash_file.write_text("")
+    sandbox = running()
+    sandbox.files.write("kept", point)
+    made = sandcove(server, "keys", "create", "kept").stdout
+    # With its log of the database, as if its last changes were in no other file.
+    server.kill9()
+    as_of_an_earlier_version(server)
+    monkeypatch.setitem(server.variables, "SANDCOVE_CRASH_FILE", str(crash_file))
+    for _ in range(2):
+        crash_file.write_text(point)
+        try:
+            server.start()
+        except RuntimeError:
+            continue
+        # The second start has nothing to move any more.
+        assert point.startswith("adopt.sandcove.db") or point in ("adopt.builds", "adopt.file-sets")
+        break
+    else:
+        crash_file.write_text("")
+        server.start()
+    crash_file.write_text("")
+    assert owners(server) == {ACCOUNT} and not list(server.data_dir.glob("sandcove.db*"))
+    assert "kept" in sandcove(server, "keys", "list").stdout and made.startswith("e2b_")
+    assert sandcove(server, "keys", "delete", "kept").returncode == 0
+    again = Sandbox.connect(sandbox.sandbox_id)
+    assert again.files.read("kept") == point
+    assert again.kill()
+    monkeypatch.undo()
+    server.stop()
+    server.start()
 
 
 def sandcove(server, *arguments: str, within=()) -> subprocess.CompletedProcess[str]:

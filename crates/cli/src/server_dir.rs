@@ -15,6 +15,8 @@ use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown, fstat, openat, statat,
 };
 
+use sandcove_isolate::crash;
+
 use crate::data_dir::Lock;
 
 const DATABASE: &str = "sandcove.db";
@@ -60,6 +62,7 @@ pub fn prepare(data_dir: &Path, owner: u32, _lock: &Lock) -> Result<Occupied> {
     let opened = openat(CWD, &directory, FLAGS, Mode::empty()).with_context(failed)?;
     let occupied = occupy(&opened).with_context(failed)?;
     give(&opened, owner).with_context(failed)?;
+    crash::point("adopt.given");
     Ok(occupied)
 }
 
@@ -132,6 +135,7 @@ fn adopt_files(data_dir: &Path, directory: &Path) -> io::Result<()> {
         std::fs::rename(data_dir.join(name), directory.join(name))?;
         File::open(directory)?.sync_all()?;
         File::open(data_dir)?.sync_all()?;
+        crash::point(&format!("adopt.{name}"));
     }
     Ok(())
 }
@@ -148,7 +152,10 @@ const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFO
 fn give_below(directory: &OwnedFd, owner: u32) -> io::Result<()> {
     walk(directory, &mut |directory, found| {
         match found {
-            Found::File(name, status) => give_file(directory, name, &status, owner)?,
+            Found::File(name, status) => {
+                give_file(directory, name, &status, owner)?;
+                crash::point("adopt.giving");
+            }
             Found::Stranger(name) => {
                 let name = OsStr::from_bytes(name.to_bytes());
                 tracing::warn!(?name, "the server's directory has something that the server did not make");

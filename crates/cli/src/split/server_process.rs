@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use sandcove_host::{Channel, Host};
-use sandcove_isolate::Left;
+use sandcove_isolate::{Left, crash};
 use sandcove_server::traces::Traces;
 use sandcove_server::{App, Listeners};
 use tokio::net::{TcpListener, UnixStream};
@@ -31,6 +31,7 @@ pub fn run(
     let left = Left { account, directory, log_refused_calls, ends_with_parent: true };
     sandcove_isolate::renounce(left)
         .with_context(|| format!("failed to give up the rights of root and become {account}"))?;
+    crash::point("server.renounced");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -50,10 +51,12 @@ async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>) -> Result<()>) -> R
     let _ignored = ignore_signals()?;
     let mut channel = Channel::new(socket)?;
     let Given { host, listeners, mut start, _lock } = receive(&mut channel).await?;
+    crash::point("server.introduced");
     let traces = start.traces.take().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
     observe(traces.as_ref())?;
     let app = match open_app(start, &host).await {
         Ok((app, key)) => {
+            crash::point("server.opened");
             channel.send(&ToHost::Ready(key), None).await?;
             app
         }

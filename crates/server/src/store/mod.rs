@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use sandcove_isolate::crash;
 use sqlx::Connection;
 use sqlx::migrate::MigrateError;
 use sqlx::sqlite::{
@@ -77,11 +78,13 @@ impl Store {
             .after_release(|connection, _| Box::pin(is_between_transactions(connection)))
             .connect_with(options.clone())
             .await?;
+        crash::point("store.opened");
         migrations::migrator().run(&write).await.map_err(|source| match source {
             // Migrations are never removed, so an unknown one is of a newer server.
             MigrateError::VersionMissing(step) => Error::NewerDatabase(step),
             source => Error::Migrate(source),
         })?;
+        crash::point("store.migrated");
         let read = pool().max_connections(4).connect_with(options.read_only(true)).await?;
         let mut wal = path.as_os_str().to_owned();
         wal.push("-wal");
