@@ -132,6 +132,7 @@ async fn prepare_start(
     config.private_webhooks = settings.private_webhooks;
     config.interpreter_token = settings.interpreter_token.into();
     config.legacy = settings.legacy;
+    config.dashboard = settings.dashboard;
     config.warm_memory = settings.warm_memory;
     config.registries = settings.builds.registries.clone();
     if let Some(max) = settings.builds.max_builds {

@@ -121,6 +121,9 @@ pub struct ServerArgs {
     /// refuse clients of the first generation, releases 0.x
     #[arg(long, env = "SANDCOVE_NO_LEGACY", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
     no_legacy: bool,
+    /// serve no dashboard
+    #[arg(long, env = "SANDCOVE_NO_DASHBOARD", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    no_dashboard: bool,
     /// number of the user and group that the server's process runs as; 0 for one process as root [default: 60888]
     #[arg(long, env = "SANDCOVE_SERVER_ACCOUNT", value_name = "ID", value_parser = clap::value_parser!(u32).range(..1_000_000_000))]
     server_account: Option<u32>,
@@ -185,6 +188,7 @@ struct File {
     seccomp_log: bool,
     interpreter_token: Option<InterpreterToken>,
     no_legacy: bool,
+    no_dashboard: bool,
     server_account: Option<u32>,
     pool_size_gib: Option<u64>,
     spares: Option<usize>,
@@ -228,6 +232,8 @@ pub struct Settings {
     pub interpreter_token: InterpreterToken,
     /// Whether clients of the first generation are served.
     pub legacy: bool,
+    /// Whether the dashboard is served.
+    pub dashboard: bool,
     /// User and group of the server process; 0 for a server in one process, as root.
     pub server_account: u32,
     pub pool_size_gib: Option<u64>,
@@ -280,6 +286,7 @@ impl Settings {
             seccomp_log: args.seccomp_log || file.seccomp_log,
             interpreter_token: args.interpreter_token.or(file.interpreter_token).unwrap_or_default(),
             legacy: !(args.no_legacy || file.no_legacy),
+            dashboard: !(args.no_dashboard || file.no_dashboard),
             server_account: args.server_account.or(file.server_account).unwrap_or(DEFAULT_SERVER_ACCOUNT),
             pool_size_gib: args.pool_size_gib.or(file.pool_size_gib),
             spares: args.spares.or(file.spares).unwrap_or(4),

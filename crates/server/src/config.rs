@@ -59,6 +59,8 @@ pub struct Config {
     pub interpreter_token: InterpreterToken,
     /// Whether clients of the first generation, before 1.0, are served.
     pub legacy: bool,
+    /// Whether the dashboard is served.
+    pub dashboard: bool,
     /// Registries that images of template builds come from.
     pub registries: Registries,
     /// Builds of templates in progress at once; further ones wait.
@@ -140,6 +142,7 @@ impl Config {
             private_webhooks: false,
             interpreter_token: InterpreterToken::default(),
             legacy: true,
+            dashboard: true,
             registries: Registries::default(),
             max_builds: default_max_builds(),
             build_timeout: Duration::from_secs(3600),

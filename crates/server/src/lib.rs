@@ -7,6 +7,7 @@
 //!
 //! ```text
 //!  serve                                the listener; API or sandbox traffic
+//!  dashboard                            pages for browsers, whose requests go on to the API and to sandboxes
 //!  http            proxy                API calls; sandbox traffic
 //!  state                                what requests share: the App
 //!  activity                             how busy teams are, over time
@@ -53,6 +54,7 @@ mod activity;
 pub mod builds;
 mod clock;
 mod config;
+mod dashboard;
 pub mod domain;
 mod error;
 pub mod events;

@@ -28,6 +28,27 @@ impl Requested {
     }
 }
 
+impl Requested {
+    /// The host that the client has reached.
+    fn host(&self, app: &App, headers: &HeaderMap) -> Option<Authority> {
+        let forwarded = first(headers, "x-forwarded-host").and_then(|host| host.parse().ok());
+        let local = || app.local_addr().and_then(|address| address.to_string().parse().ok());
+        forwarded.or_else(|| self.host.clone()).or_else(local)
+    }
+
+    /// Whether the client speaks TLS, with this server or with a proxy before it.
+    pub(crate) fn is_secure(&self, app: &App, headers: &HeaderMap) -> bool {
+        match first(headers, "x-forwarded-proto") {
+            Some(scheme) => scheme.eq_ignore_ascii_case("https"),
+            None if self.is_tls => true,
+            None => {
+                let port = app.local_addr().map(|address| address.port());
+                self.host(app, headers).is_some_and(|host| is_behind_tls(&host, port))
+            }
+        }
+    }
+}
+
 /// The URL of the API, without a slash at its end.
 pub(super) struct ApiUrl(pub(super) String);
 
@@ -36,19 +57,10 @@ impl FromRequestParts<App> for ApiUrl {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let requested = parts.extensions.get::<Requested>().cloned().unwrap_or_default();
-        let forwarded = first(&parts.headers, "x-forwarded-host").and_then(|host| host.parse().ok());
-        let local = || app.local_addr().and_then(|address| address.to_string().parse().ok());
-        let host: Authority = forwarded
-            .or(requested.host)
-            .or_else(local)
+        let host = requested
+            .host(app, &parts.headers)
             .ok_or_else(|| Error::Refused("the request does not say which host it is for".into()))?;
-        let scheme = match first(&parts.headers, "x-forwarded-proto") {
-            Some(scheme) if scheme.eq_ignore_ascii_case("https") => "https",
-            Some(_) => "http",
-            None if requested.is_tls => "https",
-            None if is_behind_tls(&host, app.local_addr().map(|address| address.port())) => "https",
-            None => "http",
-        };
+        let scheme = if requested.is_secure(app, &parts.headers) { "https" } else { "http" };
         Ok(Self(format!("{scheme}://{host}{}", requested.prefix)))
     }
 }

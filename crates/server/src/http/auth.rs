@@ -87,9 +87,7 @@ impl FromRequestParts<App> for Operator {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
-        let token = text(&parts.headers, ADMIN_TOKEN);
-        let token = token.ok_or(Error::NoCredentials("the admin token in X-Admin-Token"))?;
-        check_admin_token(app, token).map(|()| Self)
+        operator_of(app, &parts.headers).map(|()| Self)
     }
 }
 
@@ -101,6 +99,21 @@ impl FromRequestParts<App> for Scraper {
         let wanted = "the admin token in X-Admin-Token or as a bearer token";
         check_admin_token(app, token.ok_or(Error::NoCredentials(wanted))?).map(|()| Self)
     }
+}
+
+/// The team whose credential is in `headers`, as for a call that reads.
+pub(crate) async fn team_of(app: &App, headers: &HeaderMap) -> Result<Team> {
+    let team = authenticate(app, headers).await?;
+    match team.standing {
+        Standing::Banned => Err(Error::TeamBanned),
+        Standing::Good | Standing::Blocked(_) => Ok(team),
+    }
+}
+
+/// Fails unless the admin token is in `headers`.
+pub(crate) fn operator_of(app: &App, headers: &HeaderMap) -> Result<()> {
+    let token = text(headers, ADMIN_TOKEN);
+    check_admin_token(app, token.ok_or(Error::NoCredentials("the admin token in X-Admin-Token"))?)
 }
 
 /// The team, if it may change things.

@@ -26,6 +26,7 @@ use tower::ServiceExt;
 use tracing::Instrument;
 use tracing::field::Empty;
 
+use crate::dashboard::{self, Course, Dashboard};
 use crate::http::{Requested, deadline, router};
 use crate::proxy::body::Answer;
 use crate::proxy::error_page::format_for;
@@ -112,6 +113,7 @@ struct Server {
     prefixes: Prefixes,
     clients: Clients,
     tls: Option<TlsAcceptor>,
+    dashboard: Option<Dashboard>,
 }
 
 impl Server {
@@ -120,7 +122,8 @@ impl Server {
         let prefixes = Prefixes { api: config.api_prefix.clone(), sandbox: config.sandbox_prefix.clone() };
         let clients = Clients::new(descriptor_limit(), config.header_timeout);
         let tls = config.tls.as_ref().map(Certificates::acceptor);
-        Self { router: router(app.clone()), prefixes, clients, tls, app }
+        let dashboard = config.dashboard.then(Dashboard::default);
+        Self { router: router(app.clone()), prefixes, clients, tls, dashboard, app }
     }
 
     async fn connection(
@@ -229,12 +232,36 @@ impl Server {
         let (uri, headers) = (request.uri(), request.headers());
         let host = requested_host(uri.authority().map(Authority::as_str), headers);
         match host.and_then(|host| route(host, headers, uri.path(), &self.prefixes)) {
+            Ok((Target::Api, 0)) => match &self.dashboard {
+                Some(dashboard) => self.page(dashboard, request, is_tls).await,
+                None => self.api(request, 0, is_tls).await.map(Answer::Api),
+            },
             Ok((Target::Api, cut)) => self.api(request, cut, is_tls).await.map(Answer::Api),
-            Ok((target, cut)) => {
-                let span = tracing::debug_span!("traffic", target = ?target);
-                proxy::serve(&self.app, request, target, cut).instrument(span).await
-            }
+            Ok((target, cut)) => self.traffic(request, target, cut).await,
             Err(refusal) => refused(&refusal, format_for(request.headers())).map(Answer::Api),
+        }
+    }
+
+    async fn traffic(&self, request: Request<Upload>, target: Target, cut: usize) -> Response<Answer> {
+        let span = tracing::debug_span!("traffic", target = ?target);
+        let shares_origin = target == Target::SomeAgent;
+        let mut answer = proxy::serve(&self.app, request, target, cut).instrument(span).await;
+        if shares_origin {
+            dashboard::harmless(&mut answer);
+        }
+        answer
+    }
+
+    async fn page(&self, dashboard: &Dashboard, request: Request<Upload>, is_tls: bool) -> Response<Answer> {
+        if dashboard::is_front_page(&request) {
+            return dashboard::front_page().map(Answer::Api);
+        }
+        let requested = Requested::of(&request, 0, is_tls);
+        match dashboard.take(&self.app, request, &requested).await {
+            Course::Elsewhere(request) => self.api(request, 0, is_tls).await.map(Answer::Api),
+            Course::Answered(answer) => answer.map(Answer::Api),
+            Course::Api(request) => Dashboard::seal(self.api(request, 0, is_tls).await).map(Answer::Api),
+            Course::Sandbox(request, target) => Dashboard::seal(self.traffic(request, target, 0).await),
         }
     }
 

@@ -7,6 +7,7 @@ mod auth;
 mod build_calls;
 mod builds;
 mod create;
+mod dashboard;
 mod edges;
 mod events;
 mod first_generation;

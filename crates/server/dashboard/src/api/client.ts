@@ -1,0 +1,120 @@
+// Calls of the public API. The server puts the session's credential into them; no script ever has it.
+import type { components } from "./schema";
+
+export type Schemas = components["schemas"];
+
+export interface Account {
+  kind: "key" | "token" | "admin";
+  team: { teamID: string; name: string } | null;
+  domain: string | null;
+  version: string;
+}
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+type Query = Record<string, string | number | boolean | string[] | undefined>;
+
+let team: string | undefined;
+let onLogout: () => void = () => undefined;
+
+/** The team that calls of an admin are for. */
+export function actFor(id: string | undefined): void {
+  team = id;
+}
+
+/** What happens when the session is over. */
+export function whenLoggedOut(then: () => void): void {
+  onLogout = then;
+}
+
+/** Fails with the server's text unless an answer is a success. */
+export async function checked(answer: Response): Promise<Response> {
+  if (answer.ok) return answer;
+  const text = await answer.text();
+  let message = text || `${answer.status} ${answer.statusText}`;
+  try {
+    message = (JSON.parse(text) as { message?: string }).message ?? message;
+  } catch {
+    // The text is the message.
+  }
+  if (answer.status === 401) onLogout();
+  throw new ApiError(answer.status, message);
+}
+
+export function withQuery(path: string, query: Query = {}): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (Array.isArray(value)) value.forEach((one) => search.append(name, one));
+    else if (value !== undefined) search.set(name, String(value));
+  }
+  const text = search.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+export interface Page<T> {
+  data: T;
+  next: string | null;
+}
+
+async function send(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+  const headers: Record<string, string> = {};
+  if (body !== undefined) headers["content-type"] = "application/json";
+  if (team) headers["x-team-id"] = team;
+  const payload = body === undefined ? null : JSON.stringify(body);
+  return checked(await fetch(`/dashboard/api${path}`, { method, headers, body: payload, signal: signal ?? null }));
+}
+
+export async function get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<T> {
+  return (await page<T>(path, query, signal)).data;
+}
+
+/** A page of a list, and the token of the next one. */
+export async function page<T>(path: string, query?: Query, signal?: AbortSignal): Promise<Page<T>> {
+  const answer = await send("GET", withQuery(path, query), undefined, signal);
+  return { data: (await answer.json()) as T, next: answer.headers.get("x-next-token") };
+}
+
+/** All pages of a list. */
+export async function all<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T[]> {
+  const rows: T[] = [];
+  let token: string | undefined;
+  do {
+    const { data, next } = await page<T[]>(path, { ...query, limit: 100, nextToken: token }, signal);
+    rows.push(...data);
+    token = next ?? undefined;
+  } while (token);
+  return rows;
+}
+
+/** Changes something; the answer may be empty. */
+export async function change<T = unknown>(method: "POST" | "PUT" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
+  const text = await (await send(method, path, body)).text();
+  return (text ? JSON.parse(text) : undefined) as T;
+}
+
+async function session(method: string, body?: unknown): Promise<Response> {
+  const init = { method, headers: { "content-type": "application/json" }, body: body === undefined ? null : JSON.stringify(body) };
+  return fetch("/dashboard/session", init);
+}
+
+export async function account(): Promise<Account | null> {
+  const answer = await session("GET");
+  // A key that was deleted since is no login either.
+  return answer.status === 401 ? null : ((await (await checked(answer)).json()) as Account | null);
+}
+
+export async function logIn(credential: string): Promise<Account> {
+  return (await (await checked(await session("POST", { credential }))).json()) as Account;
+}
+
+export async function logOut(): Promise<void> {
+  await checked(await session("DELETE"));
+  onLogout();
+}
