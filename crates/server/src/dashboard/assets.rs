@@ -25,7 +25,7 @@ struct Asset {
     packed: LazyLock<Packed, Box<dyn FnOnce() -> Packed + Send>>,
 }
 
-/// What is computed of a file, once.
+/// The parts of an asset that are computed once.
 struct Packed {
     compressed: Bytes,
     /// The tag by which a browser asks whether the file has changed.

@@ -34,7 +34,7 @@ pub(crate) struct Dashboard {
     sessions: Arc<Sessions>,
 }
 
-/// What becomes of a request.
+/// The course that a request takes.
 pub(crate) enum Course {
     /// The request is none of the dashboard's.
     Elsewhere(Request<Upload>),

@@ -4,7 +4,7 @@ import { Link } from "wouter-preact";
 import { type Schemas, get } from "../api/client";
 import { time } from "../ui/format";
 import { useLoad, useTitle } from "../ui/hooks";
-import { Empty, Failure, Loading, Page, State } from "../ui/parts";
+import { Empty, Failure, Loading, Page, Plain, State } from "../ui/parts";
 
 type Event = Schemas["Event"];
 
@@ -44,7 +44,7 @@ export function EventList({ path, named = false }: { path: string; named?: boole
       {!data && !error && <Loading />}
       {data?.length === 0 && <Empty>No events.</Empty>}
       {data && data.length > 0 && (
-        <table class="plain">
+        <Plain label="Events">
           <thead><tr><th scope="col">Time</th><th scope="col">Type</th>{named && <th scope="col">Sandbox</th>}<th scope="col">Data</th></tr></thead>
           <tbody>
             {data.map((event) => (
@@ -56,7 +56,7 @@ export function EventList({ path, named = false }: { path: string; named?: boole
               </tr>
             ))}
           </tbody>
-        </table>
+        </Plain>
       )}
       {data && (offset > 0 || data.length === PAGE) && (
         <div class="buttons start">

@@ -118,7 +118,7 @@ function ThemeChoice() {
         apply(wanted);
       }}
     >
-      <option value="system">System colours</option>
+      <option value="system">System</option>
       <option value="light">Light</option>
       <option value="dark">Dark</option>
     </select>

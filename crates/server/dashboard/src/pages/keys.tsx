@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { type Account, type Schemas, change, get } from "../api/client";
 import { time } from "../ui/format";
 import { useAction, useLoad, useTitle } from "../ui/hooks";
-import { Confirmed, Empty, Failure, Loading, Once, Page } from "../ui/parts";
+import { Confirmed, Empty, Failure, Loading, Once, Page, Plain } from "../ui/parts";
 
 type Key = Schemas["ApiKey"];
 
@@ -32,7 +32,7 @@ export function Keys({ account }: { account: Account }) {
       {!data && !error && <Loading />}
       {data?.length === 0 && <Empty>No keys.</Empty>}
       {data && data.length > 0 && (
-        <table class="plain">
+        <Plain label="API keys">
           <thead><tr><th scope="col">Name</th><th scope="col">Key</th><th scope="col">Created</th><th scope="col">Last used</th><th scope="col">Actions</th></tr></thead>
           <tbody>
             {data.map((key) => (
@@ -45,7 +45,7 @@ export function Keys({ account }: { account: Account }) {
               </tr>
             ))}
           </tbody>
-        </table>
+        </Plain>
       )}
       {made && <Once title="New API key" secret={made} onClose={() => setMade(undefined)} />}
     </Page>

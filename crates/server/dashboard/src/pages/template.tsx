@@ -5,7 +5,7 @@ import { type Schemas, change, get } from "../api/client";
 import { Lines } from "../sandbox/logs";
 import { duration, time } from "../ui/format";
 import { useAction, useLoad, useTitle } from "../ui/hooks";
-import { Copy, Empty, Failure, Loading, Page, State } from "../ui/parts";
+import { Copy, Empty, Failure, Loading, Page, Plain, State } from "../ui/parts";
 
 type Line = Schemas["BuildLogEntry"];
 type Tag = { tag: string; buildID: string; createdAt: string };
@@ -53,7 +53,7 @@ export function TemplatePage({ id }: { id: string }) {
       </dl>
       <h2>Builds</h2>
       {template.builds.length === 0 ? <Empty>No builds.</Empty> : (
-        <table class="plain">
+        <Plain label="Builds">
           <thead><tr><th scope="col">Build</th><th scope="col">Status</th><th scope="col">Started</th><th scope="col">Duration</th><th scope="col">Tags</th></tr></thead>
           <tbody>
             {template.builds.map((build) => (
@@ -66,7 +66,7 @@ export function TemplatePage({ id }: { id: string }) {
               </tr>
             ))}
           </tbody>
-        </table>
+        </Plain>
       )}
       <h2>Tags</h2>
       <Tags name={name} tags={tags} builds={template.builds.map((build) => build.buildID)} then={reload} />
@@ -118,7 +118,7 @@ export function Build({ id, build }: { id: string; build: string }) {
   const [over, setOver] = useState(false);
   const { data, error } = useLoad(
     async (signal) => {
-      const status = await get<Schemas["BuildInfo"]>(`${path}/status`, { limit: 0 }, signal);
+      const status = await get<Schemas["BuildInfo"]>(`${path}/status`, { limit: 1 }, signal);
       const lines = await log(path, level, signal);
       setOver(status.status === "ready" || status.status === "error");
       return { status, lines };

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 
 import { type Schemas, change, get } from "../api/client";
 import { useAction, useLoad, useTitle } from "../ui/hooks";
-import { Confirmed, Copy, Empty, Failure, Loading, Page } from "../ui/parts";
+import { Confirmed, Copy, Empty, Failure, Loading, Page, Plain } from "../ui/parts";
 
 type Volume = Schemas["Volume"];
 
@@ -28,7 +28,7 @@ export function Volumes() {
       {!data && !error && <Loading />}
       {data?.length === 0 && <Empty>No volumes.</Empty>}
       {data && data.length > 0 && (
-        <table class="plain">
+        <Plain label="Volumes">
           <thead><tr><th scope="col">Name</th><th scope="col">ID</th><th scope="col">Actions</th></tr></thead>
           <tbody>
             {data.map((volume) => (
@@ -39,7 +39,7 @@ export function Volumes() {
               </tr>
             ))}
           </tbody>
-        </table>
+        </Plain>
       )}
     </Page>
   );

@@ -4,7 +4,7 @@ import { Link, useLocation } from "wouter-preact";
 import { type Schemas, change, get } from "../api/client";
 import { time } from "../ui/format";
 import { useAction, useLoad, useTitle } from "../ui/hooks";
-import { Confirmed, Dialog, Empty, Failure, Loading, Once, Page, State } from "../ui/parts";
+import { Confirmed, Dialog, Empty, Failure, Loading, Once, Page, Plain, State } from "../ui/parts";
 import { TYPES } from "./events";
 
 type Hook = Schemas["Webhook"];
@@ -19,7 +19,7 @@ export function Webhooks() {
       {!data && !error && <Loading />}
       {data?.length === 0 && <Empty>No webhooks. One calls a URL of yours when a sandbox starts, pauses or ends.</Empty>}
       {data && data.length > 0 && (
-        <table class="plain">
+        <Plain label="Webhooks">
           <thead><tr><th scope="col">Name</th><th scope="col">URL</th><th scope="col">Events</th><th scope="col">State</th></tr></thead>
           <tbody>
             {data.map((hook) => (
@@ -31,7 +31,7 @@ export function Webhooks() {
               </tr>
             ))}
           </tbody>
-        </table>
+        </Plain>
       )}
       {edits && <Edit onClose={() => setEdits(false)} then={reload} />}
     </Page>

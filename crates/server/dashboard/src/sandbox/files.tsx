@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { type Entry, type User, call, fileUrl, readFile, writeFile } from "../api/sandbox";
 import { join, message, parent, size, time } from "../ui/format";
 import { useAction, useLoad } from "../ui/hooks";
-import { Confirmed, Dialog, Empty, Failure, Loading } from "../ui/parts";
+import { Confirmed, Dialog, Empty, Failure, Loading, Plain } from "../ui/parts";
 
 const KEPT = "sandcove-directory";
 /** The largest file that is shown. */
@@ -72,7 +72,7 @@ export function Files({ id }: { id: string }) {
       {!data && !error && <Loading />}
       {data && entries.length === 0 && <Empty>The directory is empty. Drop files here to upload them.</Empty>}
       {entries.length > 0 && (
-        <table class="plain files">
+        <Plain label="Files">
           <thead><tr><th scope="col">Name</th><th scope="col">Size</th><th scope="col">Changed</th><th scope="col">Owner</th><th scope="col">Mode</th><th scope="col">Actions</th></tr></thead>
           <tbody>
             {entries.map((entry) => (
@@ -95,7 +95,7 @@ export function Files({ id }: { id: string }) {
               </tr>
             ))}
           </tbody>
-        </table>
+        </Plain>
       )}
       {shown && <Content id={id} entry={shown} user={user} onClose={() => setShown(undefined)} then={reload} />}
       {creates && <Name title="New directory" onClose={() => setCreates(false)} onName={(name) => call(id, "filesystem.Filesystem/MakeDir", { path: join(path, name) }, user).then(reload)} />}

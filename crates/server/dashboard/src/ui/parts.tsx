@@ -118,3 +118,8 @@ export function Metadata({ values }: { values: Record<string, string> | undefine
   if (pairs.length === 0) return <span class="quiet">–</span>;
   return <span class="tags">{pairs.map(([name, value]) => <span class="tag" key={name} title={`${name}=${value}`}>{name}={value}</span>)}</span>;
 }
+
+/** A table of some rows. On a narrow screen it is scrolled by itself. */
+export function Plain({ label, children }: { label: string; children: ComponentChildren }) {
+  return <div class="scroll" role="region" aria-label={label} tabIndex={0}><table class="plain">{children}</table></div>;
+}
