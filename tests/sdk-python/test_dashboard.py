@@ -382,6 +382,11 @@ def test_logs_network_and_events(visit, box):
     address = link.get_attribute("href")
     assert address.startswith(f"http://8123-{box.sandbox_id}.localhost:")
     assert link.get_attribute("rel") == "noopener noreferrer"
+    page.get_by_role("button", name="Change").click()
+    page.get_by_label("Denied addresses and networks").fill("192.0.2.0/24\n198.51.100.7")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("192.0.2.0/24, 198.51.100.7")).to_be_visible()
+    assert box.get_info().network["deny_out"] == ["192.0.2.0/24", "198.51.100.7"]
     page.get_by_role("link", name="Logs").click()
     expect(page.get_by_role("log")).to_be_visible()
     page.get_by_label("Level").select_option("error")
@@ -489,7 +494,7 @@ def test_templates_and_their_builds(visit):
     expect(link).to_have_count(0)
 
 
-def test_volumes_keys_webhooks_and_the_node(visit, server):
+def test_volumes_keys_webhooks_teams_and_the_node(visit, server):
     page = visit("/dashboard/volumes", ADMIN_TOKEN)
     page.get_by_label("Name of a new volume").fill("dashboard-volume")
     page.get_by_role("button", name="Create").click()
@@ -528,6 +533,20 @@ def test_volumes_keys_webhooks_and_the_node(visit, server):
 
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Events").click()
     expect(page.get_by_role("table")).to_contain_text("killed")
+    team = f"dashboard-{os.getpid()}"
+    page.get_by_role("link", name="Teams").click()
+    page.get_by_label("Name of a new team").fill(team)
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("button", name=f"Limits of {team}").click()
+    page.get_by_label("Sandboxes at once").fill("7")
+    page.get_by_role("button", name="Save").click()
+    row = page.get_by_role("row").filter(has_text=team)
+    expect(row).to_contain_text("0 of 7")
+    page.get_by_role("button", name=f"Block {team}", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Block").click()
+    expect(row).to_contain_text("blocked")
+    page.get_by_role("button", name=f"Unblock {team}").click()
+    expect(row).to_contain_text("enabled")
     page.get_by_role("link", name="Node").click()
     expect(page.locator(".facts")).to_contain_text("ready")
     page.get_by_role("button", name="Drain").click()
@@ -542,7 +561,7 @@ def test_a_key_is_offered_only_what_it_may_use(visit):
     expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
     menu = page.get_by_role("navigation", name="Pages")
     expect(menu.get_by_role("link", name="Sandboxes")).to_be_visible()
-    for name in ("Keys", "Node"):
+    for name in ("Keys", "Teams", "Node"):
         expect(menu.get_by_role("link", name=name)).to_have_count(0)
 
 
@@ -559,7 +578,7 @@ def test_pages_are_accessible(visit, box, axe, look):
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("row").filter(has_text=box.sandbox_id)).to_be_visible()
     found["sandboxes"] = serious(page, axe)
-    places = ["new", "templates", "snapshots", "volumes", "events", "webhooks", "evaluations", "keys", "node"]
+    places = ["new", "templates", "snapshots", "volumes", "events", "webhooks", "evaluations", "keys", "teams", "node"]
     places += [f"sandboxes/{box.sandbox_id}/{tab}" for tab in ("overview", "terminal", "files", "code", "logs", "network", "events")]
     for place in places:
         page.goto(f"{page.url.split('/dashboard')[0]}/dashboard/{place}")

@@ -4,7 +4,9 @@ const TABS: Record<string, string> = {
   sandboxes: "/sandboxes",
   templates: "/templates",
   keys: "/keys",
-  team: "/keys",
+  team: "/teams",
+  members: "/teams",
+  limits: "/teams",
   general: "/keys",
   settings: "/keys",
   terminal: "/new",
@@ -27,7 +29,7 @@ export function translated(path: string, search: URLSearchParams): string | unde
     if (kind === "sandboxes" && id && tab === "filesystem") return `/sandboxes/${id}/files`;
     if (kind === "sandboxes" && id && tab === "monitoring") return `/sandboxes/${id}`;
     if (kind === "templates" && id && (tab === "overview" || tab === "tags")) return `/templates/${id}`;
-    if (tail !== parts && ["sandboxes", "templates", "keys", "webhooks", "terminal"].includes(kind ?? "")) {
+    if (tail !== parts && ["sandboxes", "templates", "keys", "webhooks", "terminal", "volumes", "events"].includes(kind ?? "")) {
       return kind === "terminal" ? "/new" : `/${tail.join("/")}`;
     }
   }

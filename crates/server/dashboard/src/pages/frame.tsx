@@ -13,6 +13,7 @@ import { Node } from "./node";
 import { SandboxPage } from "./sandbox";
 import { Sandboxes } from "./sandboxes";
 import { Snapshots } from "./snapshots";
+import { Teams } from "./teams";
 import { Build, TemplatePage } from "./template";
 import { Templates } from "./templates";
 import { Volumes } from "./volumes";
@@ -34,6 +35,7 @@ const MENU: Entry[] = [
   { path: "/evaluations", name: "Evaluations" },
   // API keys cannot manage API keys.
   { path: "/keys", name: "Keys", for: ({ kind }) => kind !== "key" },
+  { path: "/teams", name: "Teams", for: ({ kind }) => kind === "admin" },
   { path: "/node", name: "Node", for: ({ kind }) => kind === "admin" },
 ];
 
@@ -97,6 +99,7 @@ function Pages({ account, team }: { account: Account; team?: preact.ComponentChi
           <Route path="/evaluations"><Evaluations /></Route>
           <Route path="/webhooks/:id/:tab?">{({ id }) => <Webhook key={id} id={id} />}</Route>
           {account.kind !== "key" && <Route path="/keys"><Keys account={account} /></Route>}
+          {account.kind === "admin" && <Route path="/teams"><Teams /></Route>}
           {account.kind === "admin" && <Route path="/node"><Node /></Route>}
           <Route path="/"><Redirect to="/sandboxes" replace /></Route>
           <Route><h1>Page not found</h1><Empty>There is no page at this address for this login.</Empty></Route>

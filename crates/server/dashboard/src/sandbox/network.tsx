@@ -1,13 +1,16 @@
-import type { Schemas } from "../api/client";
+import { useState } from "preact/hooks";
+
+import { type Schemas, change } from "../api/client";
 import { run } from "../api/sandbox";
 import type { Detail } from "../pages/sandbox";
-import { useLoad } from "../ui/hooks";
-import { Empty, Failure, Loading } from "../ui/parts";
+import { useAction, useLoad } from "../ui/hooks";
+import { Dialog, Empty, Failure, Loading } from "../ui/parts";
 
 /** Ports of the server's own programs in a sandbox. */
 const OWN = new Set([49983, 49999]);
 
 export function Network({ sandbox, domain }: { sandbox: Detail; domain: string | null }) {
+  const [edits, setEdits] = useState(false);
   const rules: Schemas["Network"] = sandbox.network ?? {};
   const lines: [string, string[] | null | undefined][] = [
     ["Allowed", rules.allowOut],
@@ -24,6 +27,8 @@ export function Network({ sandbox, domain }: { sandbox: Detail; domain: string |
         <dt>Internet</dt><dd>{sandbox.allowInternetAccess === false ? "denied" : "allowed, by the rules below"}</dd>
         {lines.map(([name, values]) => [<dt key={name}>{name}</dt>, <dd key={`${name}s`}>{values?.length ? values.join(", ") : "–"}</dd>])}
       </dl>
+      {sandbox.state === "running" && <button type="button" onClick={() => setEdits(true)}>Change</button>}
+      {edits && <Rules sandbox={sandbox} onClose={() => setEdits(false)} />}
     </>
   );
 }
@@ -58,4 +63,37 @@ async function listening(id: string, signal: AbortSignal): Promise<number[]> {
     .filter(([address]) => REACHED.test(address ?? ""))
     .map(([, port]) => parseInt(port ?? "", 16));
   return [...new Set(ports)].filter((port) => port > 0 && !OWN.has(port)).sort((a, b) => a - b);
+}
+
+/** Rules for what a sandbox reaches. A change replaces all of them, so that those which are not shown here are sent along. */
+function Rules({ sandbox, onClose }: { sandbox: Detail; onClose: () => void }) {
+  const before: Schemas["Network"] = sandbox.network ?? {};
+  const [internet, setInternet] = useState(sandbox.allowInternetAccess !== false);
+  const [allowed, setAllowed] = useState((before.allowOut ?? []).join("\n"));
+  const [denied, setDenied] = useState((before.denyOut ?? []).join("\n"));
+  const { busy, error, act } = useAction();
+  const lines = (text: string) => text.split(/[\s,]+/).filter(Boolean);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    const update: Schemas["NetworkUpdate"] = {
+      allowOut: lines(allowed),
+      denyOut: lines(denied),
+      ...(before.dnsServers ? { dnsServers: before.dnsServers } : {}),
+      ...(before.egressProxy ? { egressProxy: before.egressProxy } : {}),
+      ...(before.rules ? { rules: before.rules } : {}),
+      allow_internet_access: internet,
+    };
+    if (await act(() => change("PUT", `/sandboxes/${sandbox.sandboxID}/network`, update))) onClose();
+  };
+  return (
+    <Dialog title="Access to the internet" onClose={onClose}>
+      <form class="form" onSubmit={(event) => void submit(event)}>
+        <label class="check"><input type="checkbox" checked={internet} onChange={(event) => setInternet(event.currentTarget.checked)} /> Access to the internet</label>
+        <label>Allowed addresses, networks and host names, one a line <textarea rows={3} class="mono" value={allowed} onInput={(event) => setAllowed(event.currentTarget.value)} /></label>
+        <label>Denied addresses and networks, one a line <textarea rows={3} class="mono" value={denied} onInput={(event) => setDenied(event.currentTarget.value)} /></label>
+        <Failure text={error} />
+        <div class="buttons"><button type="button" onClick={onClose}>Cancel</button><button type="submit" class="primary" disabled={busy}>Save</button></div>
+      </form>
+    </Dialog>
+  );
 }

@@ -10,8 +10,8 @@ export interface Mark {
   label: string;
 }
 
-const WIDTH = 600;
-const HEIGHT = 140;
+const WIDTH = 420;
+const HEIGHT = 150;
 const LEFT = 64;
 const BOTTOM = 18;
 
