@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| sandcove_isolate::fuzzing::dns_answer(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| sandcove_egress::fuzzing::dns_answer(input));

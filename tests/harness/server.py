@@ -261,7 +261,7 @@ def settled_counts(data_dir: Path, deadline_s: float = 180) -> dict[str, int]:
 
 def open_descriptors(pid: int) -> int:
     """Descriptors of a server, in all its processes but the spawner."""
-    return sum(len(os.listdir(f"/proc/{part}/fd")) for part in volatile.parts(pid))
+    return sum(len(os.listdir(f"/proc/{part}/fd")) for part in [*volatile.parts(pid), *volatile.egress(pid)])
 
 
 def wait_until(condition, deadline_s: float = MIN_DEADLINE_S, what: str = "condition") -> None:

@@ -78,6 +78,11 @@ def parts(pid: int) -> list[int]:
     return [pid, *(child for child in children(pid) if "__server" in (text(f"/proc/{child}/cmdline") or ""))]
 
 
+def egress(pid: int) -> list[int]:
+    """The process of the egress proxies that a server has started, if a sandbox needs one."""
+    return [child for child in children(pid) if "__egress" in (text(f"/proc/{child}/cmdline") or "")]
+
+
 def resident_bytes(pid: int) -> int | None:
     """Bytes of memory of a process; None when it has ended."""
     lines = (text(f"/proc/{pid}/status") or "").splitlines()

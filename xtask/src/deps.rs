@@ -16,6 +16,7 @@ const NEVER: &[(&str, &[&str])] = &[
         "sandcove-interpreter",
         &["sandcove-server", "sandcove-isolate", "sandcove-image", "sandcove-client", "sqlx", "rustls"],
     ),
+    ("sandcove-egress", &["axum", "sqlx", "libc", "sandcove-server", "sandcove-isolate", "sandcove-host"]),
     ("sandcove-isolate", &["axum", "reqwest", "sqlx", "sandcove-server", "sandcove-image"]),
     ("sandcove-image", &["axum", "sqlx", "sandcove-server", "sandcove-isolate"]),
     ("sandcove-host", &["axum", "reqwest", "hyper", "sqlx", "sandcove-server", "sandcove-client"]),

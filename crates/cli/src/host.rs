@@ -98,6 +98,7 @@ impl Machine {
             pooled_sandboxes: settings.spares,
             pool_memory_percent: settings.pool_memory,
             log_refused_calls: settings.seccomp_log,
+            egress_account: egress_account(settings),
         })
         .await
         .context("failed to prepare this host for sandboxes; `sandcove doctor` shows what is missing")?;
@@ -109,6 +110,16 @@ impl Machine {
             }
         }
     }
+}
+
+/// User and group of the process of the egress proxies, if it can have rights of its own on this host.
+fn egress_account(settings: &Settings) -> Option<u32> {
+    let account = (settings.egress_account != 0).then_some(settings.egress_account)?;
+    let objection = sandcove_isolate::cannot_become(account);
+    if let Some(objection) = &objection {
+        tracing::warn!("the egress proxies run as root, and not as {account}: {objection}");
+    }
+    objection.is_none().then_some(account)
 }
 
 async fn prepare_start(

@@ -35,6 +35,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use sandcove_isolate::Unprivileged;
 use sandcove_server::traces::Traces;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
@@ -130,6 +131,13 @@ enum Command {
         #[arg(long)]
         log_refused_calls: bool,
     },
+    /// the egress proxies of sandboxes; started by the server
+    #[command(name = "__egress", hide = true)]
+    EgressProcess {
+        account: u32,
+        #[arg(long)]
+        log_refused_calls: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -172,6 +180,9 @@ fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Keys(_) => Some(Keys::prepare(&cli.place.path()?)?),
         _ => None,
     };
+    if let Command::EgressProcess { account, log_refused_calls } = cli.command {
+        return egress(account, log_refused_calls);
+    }
     if matches!(cli.command, Command::Serve(_)) {
         // Before the runtime, whose threads inherit it.
         sandcove_isolate::take_precedence();
@@ -187,6 +198,18 @@ fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         runtime.shutdown_background();
     }
     code
+}
+
+/// Runs the egress proxies of a server, with the rights of `account`, or with those of this process if it is 0.
+fn egress(account: u32, log_refused_calls: bool) -> Result<ExitCode> {
+    let socket = sandcove_isolate::passed_socket().context("this command is started by the server")?;
+    if account != 0 {
+        sandcove_isolate::renounce(account, Unprivileged::Egress, log_refused_calls)
+            .with_context(|| format!("failed to give up the rights of root and become {account}"))?;
+    }
+    observe(None)?;
+    sandcove_egress::run(socket).context("failed to talk to the host process")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the log to standard error, and gives spans to `traces`.
@@ -261,7 +284,10 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
             let account = server_account.unwrap_or(settings.server_account);
             doctor::doctor(&settings.data_dir, account, json).await
         }
-        Command::Spawner { .. } | Command::ServerProcess { .. } | Command::Serve(_) => {
+        Command::Spawner { .. }
+        | Command::ServerProcess { .. }
+        | Command::EgressProcess { .. }
+        | Command::Serve(_) => {
             unreachable!("handled above")
         }
     }

@@ -21,6 +21,8 @@ pub const DEFAULT_DATA_DIR: &str = "/var/lib/sandcove";
 /// The number of the server's account unless another one is set. Distributions give numbers below 60000 to people and services, and
 /// those from 61184 up to services without an account of their own; it needs no entry in `/etc/passwd`.
 const DEFAULT_SERVER_ACCOUNT: u32 = 60_888;
+/// Likewise, that of the egress proxies.
+const DEFAULT_EGRESS_ACCOUNT: u32 = 60_889;
 
 /// The configuration file unless another one is named.
 const DEFAULT_CONFIG: &str = "/etc/sandcove/sandcove.toml";
@@ -127,6 +129,9 @@ pub struct ServerArgs {
     /// number of the user and group that the server's process runs as; 0 for one process as root [default: 60888]
     #[arg(long, env = "SANDCOVE_SERVER_ACCOUNT", value_name = "ID", value_parser = clap::value_parser!(u32).range(..1_000_000_000))]
     server_account: Option<u32>,
+    /// number of the user and group that the process of the egress proxies runs as; 0 for root [default: 60889]
+    #[arg(long, env = "SANDCOVE_EGRESS_ACCOUNT", value_name = "ID", value_parser = clap::value_parser!(u32).range(..1_000_000_000))]
+    egress_account: Option<u32>,
     /// size of the storage pool's image when it is created, GiB [default: most of the free space]
     #[arg(long, env = "SANDCOVE_POOL_SIZE_GIB", value_name = "GIB")]
     pool_size_gib: Option<u64>,
@@ -190,6 +195,7 @@ struct File {
     no_legacy: bool,
     no_dashboard: bool,
     server_account: Option<u32>,
+    egress_account: Option<u32>,
     pool_size_gib: Option<u64>,
     spares: Option<usize>,
     pool_memory: Option<u32>,
@@ -236,6 +242,8 @@ pub struct Settings {
     pub dashboard: bool,
     /// User and group of the server process; 0 for a server in one process, as root.
     pub server_account: u32,
+    /// User and group of the process of the egress proxies; 0 for root.
+    pub egress_account: u32,
     pub pool_size_gib: Option<u64>,
     pub spares: usize,
     /// Memory of pooled sandboxes that only demand asks for, percent of the host's.
@@ -288,6 +296,7 @@ impl Settings {
             legacy: !(args.no_legacy || file.no_legacy),
             dashboard: !(args.no_dashboard || file.no_dashboard),
             server_account: args.server_account.or(file.server_account).unwrap_or(DEFAULT_SERVER_ACCOUNT),
+            egress_account: args.egress_account.or(file.egress_account).unwrap_or(DEFAULT_EGRESS_ACCOUNT),
             pool_size_gib: args.pool_size_gib.or(file.pool_size_gib),
             spares: args.spares.or(file.spares).unwrap_or(4),
             pool_memory: args.pool_memory.or(file.pool_memory).unwrap_or(5),
@@ -411,6 +420,7 @@ mod tests {
             ("spares", settings.spares.to_string()),
             ("pool-memory", settings.pool_memory.to_string()),
             ("server-account", settings.server_account.to_string()),
+            ("egress-account", settings.egress_account.to_string()),
             ("warm-memory", settings.warm_memory.total_mib.to_string()),
             ("team-warm-memory", settings.warm_memory.team_mib.to_string()),
         ];

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sandcove_channel::{Incoming, Outgoing, send_all};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::oneshot;
@@ -12,7 +13,6 @@ use tokio::task::AbortHandle;
 
 use crate::envelope::{ToHost, ToServer};
 use crate::failure::Failure;
-use crate::frame::{Incoming, Outgoing, send_all};
 use crate::message::{Order, Request};
 use crate::reply::{Held, Release, Reply};
 

@@ -3,10 +3,10 @@
 
 use std::path::{Component, PathBuf};
 
+use sandcove_channel::Received;
 use sandcove_isolate::{Backend, Files};
 
 use crate::envelope::ToHost;
-use crate::frame::Received;
 use crate::menu::Menu;
 use crate::message::{Order, Request};
 

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use sandcove_channel::MAX_TEXT;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::frame::MAX_TEXT;
 use crate::message::{Request, SandboxRequest, VolumeRequest};
 
 /// Requests in progress at once.

@@ -6,8 +6,7 @@
 //!                                     what the server calls; typed
 //!  link                               the way to the host side: this process, or a connection
 //!  connection, service                both ends of a socket
-//!  frame, envelope, outcome           messages as bytes
-//!  channel                            what two processes tell each other beside requests
+//!  envelope, outcome                  messages as bytes
 //!  gates                              bounds on what requests take at once
 //!  menu                               executes a request
 //!  reply                              an answer with what comes along
@@ -18,11 +17,9 @@
 #![forbid(unsafe_code)]
 
 mod archive;
-mod channel;
 mod connection;
 mod envelope;
 mod failure;
-mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod gates;
@@ -39,7 +36,6 @@ mod space;
 mod volume;
 
 pub use archive::OpenFiles;
-pub use channel::Channel;
 pub use host::{Host, Prepared};
 pub use image::{ImageImport, ImageLease};
 pub use message::Sizes;

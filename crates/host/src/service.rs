@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use sandcove_channel::{Incoming, Outgoing, send_all};
 use sandcove_isolate::Backend;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{self, UnboundedSender};
@@ -11,7 +12,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::envelope::{ToHost, ToServer};
 use crate::failure::Failure;
-use crate::frame::{Incoming, Outgoing, send_all};
 use crate::gates::{Gates, Permits};
 use crate::menu::{Menu, Served};
 use crate::message::Request;

@@ -9,8 +9,6 @@ mod disk;
 mod error;
 mod fairness;
 pub mod fake;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
 mod instance;
 mod jail;
 pub mod namespaces;
@@ -35,4 +33,4 @@ pub use spec::{
     Blueprint, ExitReason, Few, Files, Known, Limits, Mount, NetworkPolicy, PoolState, Record, SandboxSpec,
     StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
 };
-pub use unprivileged::{Left, Objection, cannot_become, pass_on_no_descriptors, renounce};
+pub use unprivileged::{Objection, Unprivileged, cannot_become, pass_on_no_descriptors, renounce};

@@ -1,5 +1,5 @@
-//! A process without privileges: the server, which parses what strangers send. It has an account and a root directory of its own, no
-//! capabilities, and no way to get any.
+//! A process without privileges: the server, which parses what strangers send, or the egress proxies, which parse what sandboxes send. It
+//! has an account and a root directory of its own, no capabilities, and no way to get any.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -88,32 +88,38 @@ pub fn pass_on_no_descriptors() -> io::Result<()> {
     sys::close_on_exec_from(3)
 }
 
-/// Rights that are left to a process that gives up its privileges.
+/// Purpose of a process without privileges.
 #[derive(Debug, Clone, Copy)]
-pub struct Left<'a> {
-    /// The user and group, of the same number, that it becomes, without further groups.
-    pub account: u32,
-    /// The directory of the host that it keeps, under the same absolute path. It sees libraries and settings besides.
-    pub directory: &'a Path,
-    /// Whether the kernel logs the calls that it does not keep.
-    pub log_refused_calls: bool,
-    /// Whether it ends when its parent ends.
-    pub ends_with_parent: bool,
+pub enum Unprivileged<'a> {
+    /// The server, or a command that opens its database: it sees libraries and settings.
+    Server {
+        /// The directory of the host that it keeps, under the same absolute path.
+        directory: &'a Path,
+        /// Whether it ends when its parent ends.
+        ends_with_parent: bool,
+    },
+    /// The egress proxies: they have no files and no network but the sockets that they are given.
+    Egress,
 }
 
-/// Gives up the privileges of the calling process but for what is `left`, for good. Of the kernel's calls it keeps those in the profile of
-/// the server process.
+/// Gives up the privileges of the calling process, for good. It becomes the user and group `account` without further groups; of the
+/// host's files and the kernel's calls it keeps what `purpose` takes. With `log_refused_calls`, the kernel logs other calls.
 ///
 /// The process must be single-threaded, and [`cannot_become`] must have no objection.
 ///
 /// # Errors
 /// An error if the kernel refuses a step. The process must end then: it may have lost some rights and not others.
-pub fn renounce(left: Left<'_>) -> io::Result<()> {
-    let Left { account, directory, log_refused_calls, ends_with_parent } = left;
+pub fn renounce(account: u32, purpose: Unprivileged<'_>, log_refused_calls: bool) -> io::Result<()> {
     crash::keep_file();
     // Of the new root's directories, which the process has to pass through. Services are often started with a strict one.
     let mask = umask(Mode::WGRP | Mode::WOTH);
-    enter_own_root(directory)?;
+    match purpose {
+        Unprivileged::Server { directory, .. } => enter_own_root(directory)?,
+        Unprivileged::Egress => {
+            enter_empty_root()?;
+            sys::unshare(UnshareFlags::NEWNET)?;
+        }
+    }
     umask(mask);
     jail::drop_bounding_set()?;
     clear_ambient_capability_set()?;
@@ -126,11 +132,38 @@ pub fn renounce(left: Left<'_>) -> io::Result<()> {
     set_no_new_privs(true)?;
     // Another process of the same account can neither trace this one nor read its memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    if ends_with_parent {
-        // Not before: a change of identity clears it.
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let refused_calls = if log_refused_calls { RefusedCalls::Logged } else { RefusedCalls::Silent };
+    match purpose {
+        Unprivileged::Server { ends_with_parent, .. } => {
+            if ends_with_parent {
+                // Not before: a change of identity clears it.
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            }
+            jail::load_for_server(refused_calls)
+        }
+        // Any thread of the parent may have started it; it ends when its socket is closed.
+        Unprivileged::Egress => jail::load_for_egress(refused_calls),
     }
-    jail::load_for_server(if log_refused_calls { RefusedCalls::Logged } else { RefusedCalls::Silent })
+}
+
+/// Leaves the host's file system for an empty one.
+fn enter_empty_root() -> io::Result<()> {
+    sys::unshare(UnshareFlags::NEWNS)?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("sandcove", NEW_ROOT, "tmpfs", flags, Some(c"mode=755,size=4k"))?;
+    std::fs::create_dir(Path::new(NEW_ROOT).join("old"))?;
+    leave_for(Path::new(NEW_ROOT))?;
+    mount_remount("/", MountFlags::BIND | MountFlags::RDONLY | flags, "").map_err(Into::into)
+}
+
+/// Makes `root` the root directory, and its directory `old` go with the former one.
+fn leave_for(root: &Path) -> io::Result<()> {
+    chdir(root)?;
+    pivot_root(".", "old")?;
+    chdir("/")?;
+    unmount("/old", UnmountFlags::DETACH)?;
+    std::fs::remove_dir("/old")
 }
 
 /// Leaves the host's file system for one that has only `kept` and what the process reads.
@@ -179,11 +212,7 @@ fn enter_own_root(kept: &Path) -> io::Result<()> {
             std::os::unix::fs::symlink(target, root.join(&link[1..]))?;
         }
     }
-    chdir(root)?;
-    pivot_root(".", "old")?;
-    chdir("/")?;
-    unmount("/old", UnmountFlags::DETACH)?;
-    std::fs::remove_dir("/old")
+    leave_for(root)
 }
 
 /// Kinds of mounts of the new root.

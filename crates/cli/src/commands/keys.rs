@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use sandcove_isolate::Left;
+use sandcove_isolate::Unprivileged;
 use sandcove_server::domain::team::Team;
 use sandcove_server::store::{ApiKey, Store};
 use sandcove_wire::secret::Secret;
@@ -69,8 +69,8 @@ impl Keys {
             if let Some(objection) = sandcove_isolate::cannot_become(account) {
                 return Err(objection).with_context(failed);
             }
-            let left = Left { account, directory, log_refused_calls: false, ends_with_parent: false };
-            sandcove_isolate::renounce(left).with_context(failed)?;
+            let purpose = Unprivileged::Server { directory, ends_with_parent: false };
+            sandcove_isolate::renounce(account, purpose, false).with_context(failed)?;
         }
         Ok(Self { database: server_dir::database(data_dir), own })
     }

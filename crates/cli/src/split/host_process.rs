@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::process::{ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
-use sandcove_host::Channel;
+use sandcove_channel::Channel;
 use sandcove_isolate::Backend;
 use sandcove_server::Listeners;
 use sandcove_server::tls::{Certificate, Source};

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use sandcove_host::{Channel, Host};
-use sandcove_isolate::{Left, crash};
+use sandcove_channel::Channel;
+use sandcove_host::Host;
+use sandcove_isolate::{Unprivileged, crash};
 use sandcove_server::traces::Traces;
 use sandcove_server::{App, Listeners};
 use tokio::net::{TcpListener, UnixStream};
@@ -28,8 +29,8 @@ pub fn run(
     observe: fn(Option<&Traces>) -> Result<()>,
 ) -> Result<ExitCode> {
     let socket = sandcove_isolate::passed_socket().context("this command is started by the server")?;
-    let left = Left { account, directory, log_refused_calls, ends_with_parent: true };
-    sandcove_isolate::renounce(left)
+    let purpose = Unprivileged::Server { directory, ends_with_parent: true };
+    sandcove_isolate::renounce(account, purpose, log_refused_calls)
         .with_context(|| format!("failed to give up the rights of root and become {account}"))?;
     crash::point("server.renounced");
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -24,4 +24,4 @@ pub(crate) use handover::{
     UPPER, VolumeMount,
 };
 pub(crate) use mounts::TERMINALS;
-pub(crate) use seccomp::{load_for_server, prepare as prepare_filters, refusals};
+pub(crate) use seccomp::{load_for_egress, load_for_server, prepare as prepare_filters, refusals};

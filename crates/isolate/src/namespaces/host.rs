@@ -46,6 +46,8 @@ pub struct Config {
     pub pool_memory_percent: u32,
     /// Whether the kernel logs the system calls that sandboxes are refused.
     pub log_refused_calls: bool,
+    /// User and group of the process of the egress proxies; `None` for this process's own.
+    pub egress_account: Option<u32>,
 }
 
 /// Resources that all sandboxes of this server share.

@@ -42,7 +42,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::cgroup::Cgroups;
 use crate::instance::Instance;
-use crate::net::{Addresses, Dialer, Firewall, Links};
+use crate::net::{Addresses, Dialer, EgressSetup, Firewall, Links};
 use crate::pool::Pool;
 use crate::spawner::{Spawner, SpawnerConfig};
 use crate::{
@@ -127,8 +127,11 @@ impl Namespaces {
         });
         let links = Links::open()?;
         let slots = config.max_sandboxes + EXTRA_SLOTS;
+        let egress = EgressSetup::new(&config.program, config.egress_account, config.log_refused_calls)
+            .map_err(|source| Error::Path { action: "open", path: config.program.clone(), source })?;
         let firewall =
-            Firewall::install(number, addresses, config.dns.clone(), slots, &record::all(&run)).await?;
+            Firewall::install(number, addresses, config.dns.clone(), slots, egress, &record::all(&run))
+                .await?;
         let dialer =
             Dialer::start().map_err(|source| Error::Kernel { action: "start a thread".into(), source })?;
         crash::point("start.prepared");

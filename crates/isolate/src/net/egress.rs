@@ -1,238 +1,301 @@
-//! The egress proxy of a sandbox whose network policy has host names. TCP connections that no address rule covers are
-//! redirected to it. The proxy reads the requested host from the first bytes, checks it against the policy, resolves
-//! it, and connects to the result. The address that the sandbox dialled does not count.
-//!
-//! Each sandbox has a proxy of its own, at the host's end of its network pair, so connections need no further attribution.
+//! The process of the egress proxies, as the host process sees it. It is started when the first sandbox needs a proxy, and again when it
+//! ends by itself: its listeners are kept here, so that connections wait meanwhile and are not refused.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::process::Stdio;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rustix::net::sockopt::{ip_original_dst, set_socket_keepalive, set_socket_linger};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use sandcove_channel::Channel;
+use sandcove_egress::{FromEgress, Rules, SocketKind, ToEgress};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
 
-use super::requested_host::RequestedHost;
-use super::resolver::Servers;
-use super::sockets::{descriptor_limit, guard};
+use super::sockets::GUARDED_MARK;
+use crate::sys;
 
-/// Timeout for a connection to name its host.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of bytes in which a connection names its host.
-const MAX_REQUEST: usize = 32 << 10;
-/// Maximum number of pieces in which these bytes arrive.
-const MAX_PIECES: usize = 1024;
-/// Timeout for connecting to one address.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of addresses to try.
-const MAX_ATTEMPTS: usize = 4;
-/// Size of the copy buffer in each direction, bytes.
-const BUFFER: usize = 16 << 10;
-/// Maximum number of open connections of one sandbox. Further ones wait.
-const MAX_PER_SANDBOX: usize = 256;
-/// Pause after a connection could not be accepted, most likely for lack of descriptors.
-const RETRY: Duration = Duration::from_millis(50);
+/// Timeout for the process to take a message, and to answer it.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Pause before the process is started again.
+const RESTART: Duration = Duration::from_secs(1);
+/// Beginnings of the names of variables that the process and its loader read.
+const PASSED_ON: [&str; 4] = ["FAKETIME", "LD_", "RUST_", "SANDCOVE_LOG"];
 
-/// Limits on the open connections of all egress proxies. A connection takes two descriptors of the server; half of all
-/// descriptors are for other things.
+/// How the process is started.
 #[derive(Debug, Clone)]
-pub(super) struct ConnectionLimits {
-    total: Arc<Semaphore>,
-    per_sandbox: usize,
+pub(crate) struct EgressSetup {
+    /// The `sandcove` program. It is opened once: a later version of it speaks another language.
+    program: Arc<File>,
+    account: Option<u32>,
+    log_refused_calls: bool,
 }
 
-impl ConnectionLimits {
-    pub(super) fn new() -> Self {
-        let connections = (descriptor_limit() / 4).clamp(16, Semaphore::MAX_PERMITS);
-        Self {
-            total: Arc::new(Semaphore::new(connections)),
-            per_sandbox: MAX_PER_SANDBOX.min(connections / 4),
-        }
+impl EgressSetup {
+    /// The process runs `program`, with the rights of `account` only, if there is one.
+    pub(crate) fn new(
+        program: &std::path::Path,
+        account: Option<u32>,
+        log_refused_calls: bool,
+    ) -> io::Result<Self> {
+        Ok(Self { program: Arc::new(File::open(program)?), account, log_refused_calls })
     }
 }
 
-/// Rules of an egress proxy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct EgressRules {
-    /// Allowed host names, in lowercase: `name`, `*.name` for its subdomains, `*` for all.
-    pub(super) names: Vec<String>,
-    /// Name servers that resolve them.
-    pub(super) servers: Servers,
-}
-
-impl EgressRules {
-    fn allow(&self, host: &str) -> bool {
-        self.names.iter().any(|pattern| match pattern.strip_prefix('*') {
-            Some("") => true,
-            Some(below) => host.len() > below.len() && host.ends_with(below),
-            None => host == pattern,
-        })
-    }
-}
-
-/// The egress proxy of one sandbox. Dropping it closes the listener and all connections.
+/// The egress proxies of an instance.
 #[derive(Debug)]
-pub(super) struct EgressProxy {
-    port: u16,
-    rules: watch::Sender<EgressRules>,
-    _open: DropGuard,
+pub(super) struct Egress {
+    setup: EgressSetup,
+    /// Mark of sockets to the operator's name servers.
+    resolver_mark: u32,
+    changes: OnceLock<mpsc::UnboundedSender<Change>>,
 }
 
-impl EgressProxy {
-    /// Opens the proxy at the host's `address` for the sandbox at `guest`. Needs a running tokio runtime.
+type Done = oneshot::Sender<io::Result<()>>;
+
+/// A change of the proxies.
+#[derive(Debug)]
+enum Change {
+    Open(u32, Held, Done),
+    Set(u32, Rules, Done),
+    Close(u32),
+    /// The process did not answer in time.
+    Restart,
+}
+
+/// What a proxy is made of.
+#[derive(Debug)]
+struct Held {
+    listener: OwnedFd,
+    guest: Ipv4Addr,
+    rules: Rules,
+}
+
+impl Egress {
+    pub(super) fn new(setup: EgressSetup, resolver_mark: u32) -> Self {
+        Self { setup, resolver_mark, changes: OnceLock::new() }
+    }
+
+    /// Opens a proxy at the host's `address` for the sandbox at `guest` in `slot`; returns the port.
     pub(super) async fn open(
+        &self,
+        slot: u32,
         address: Ipv4Addr,
         guest: Ipv4Addr,
-        rules: EgressRules,
-        limits: &ConnectionLimits,
-    ) -> io::Result<Self> {
+        rules: Rules,
+    ) -> io::Result<u16> {
         let listener = TcpListener::bind((address, 0)).await?;
         let port = listener.local_addr()?.port();
-        let (rules, given) = watch::channel(rules);
-        let closing = CancellationToken::new();
-        let serving = serve(listener, guest, given, limits.clone(), closing.clone());
-        tokio::spawn(closing.clone().run_until_cancelled_owned(serving));
-        Ok(Self { port, rules, _open: closing.drop_guard() })
+        let held = Held { listener: listener.into_std()?.into(), guest, rules };
+        self.change(|done| Change::Open(slot, held, done)).await?;
+        Ok(port)
     }
 
-    /// Port of the listener.
-    pub(super) fn port(&self) -> u16 {
-        self.port
+    /// Replaces the rules of a slot's proxy. Afterwards, no connection that they forbid is open.
+    pub(super) async fn set(&self, slot: u32, rules: Rules) -> io::Result<()> {
+        self.change(|done| Change::Set(slot, rules, done)).await
     }
 
-    /// Replaces the rules and closes connections to hosts that are no longer allowed.
-    pub(super) fn set(&self, rules: EgressRules) {
-        self.rules.send_replace(rules);
+    /// Closes the proxy of a slot with all its connections.
+    pub(super) fn close(&self, slot: u32) {
+        // Without a task there is no proxy.
+        self.changes.get().map(|changes| changes.send(Change::Close(slot)));
     }
-}
 
-async fn serve(
-    listener: TcpListener,
-    guest: Ipv4Addr,
-    rules: watch::Receiver<EgressRules>,
-    limits: ConnectionLimits,
-    closing: CancellationToken,
-) {
-    let own = Arc::new(Semaphore::new(limits.per_sandbox));
-    while let Ok(permit) = own.clone().acquire_owned().await {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "failed to accept a connection of a sandbox");
-                tokio::time::sleep(RETRY).await;
-                continue;
+    async fn change(&self, change: impl FnOnce(Done) -> Change) -> io::Result<()> {
+        let (done, answer) = oneshot::channel();
+        let changes = self.changes.get_or_init(|| {
+            let (sender, changes) = mpsc::unbounded_channel();
+            tokio::spawn(Keeper::new(self.setup.clone(), self.resolver_mark).run(changes));
+            sender
+        });
+        let gone = || io::Error::other("the process of the egress proxies has ended");
+        changes.send(change(done)).map_err(|_| gone())?;
+        match timeout(TIMEOUT, answer).await {
+            Ok(answer) => answer.map_err(|_| gone())?,
+            Err(_) => {
+                let _ = changes.send(Change::Restart);
+                Err(io::Error::new(ErrorKind::TimedOut, "the process of the egress proxies does not answer"))
             }
-        };
-        // Processes of the host can reach this address too.
-        if peer.ip() != guest {
-            continue;
         }
-        let Ok(total_permit) = limits.total.clone().try_acquire_owned() else {
-            tracing::warn!(%guest, "too many egress connections: refused one");
-            reset(&stream);
-            continue;
-        };
-        let rules = rules.clone();
-        tokio::spawn(closing.clone().run_until_cancelled_owned(async move {
-            let _permits = (permit, total_permit);
-            let mut stream = stream;
-            if let Err(error) = pass(&mut stream, rules).await {
-                tracing::debug!(%guest, %error, "an egress connection was refused or failed");
-                reset(&stream);
+    }
+}
+
+/// Keeps the process running.
+struct Keeper {
+    setup: EgressSetup,
+    resolver_mark: u32,
+    held: HashMap<u32, Held>,
+    process: Option<Process>,
+}
+
+/// The running process.
+struct Process {
+    _child: Child,
+    channel: Channel,
+    /// Whom to notify of the changes that the process has not acknowledged, oldest first.
+    waiting: VecDeque<Option<Done>>,
+}
+
+impl Keeper {
+    fn new(setup: EgressSetup, resolver_mark: u32) -> Self {
+        Self { setup, resolver_mark, held: HashMap::new(), process: None }
+    }
+
+    async fn run(mut self, mut changes: mpsc::UnboundedReceiver<Change>) {
+        loop {
+            let is_missing = self.process.is_none() && !self.held.is_empty();
+            tokio::select! {
+                change = changes.recv() => match change {
+                    Some(change) => self.obey(change).await,
+                    None => return,
+                },
+                message = receive(&mut self.process) => match message {
+                    Ok(Some((message, _))) => self.answer(message).await,
+                    Ok(None) => self.lose("it has ended"),
+                    Err(error) => self.lose(&error.to_string()),
+                },
+                () = sleep(RESTART), if is_missing => {
+                    if let Err(error) = self.start().await {
+                        tracing::error!(%error, "failed to start the process of the egress proxies");
+                    }
+                }
             }
-        }));
+        }
+    }
+
+    async fn obey(&mut self, change: Change) {
+        match change {
+            Change::Open(slot, held, done) => {
+                let message = ToEgress::Open { slot, guest: held.guest, rules: held.rules.clone() };
+                let fd = match self.start().await.and_then(|()| held.listener.try_clone()) {
+                    Ok(fd) => fd,
+                    Err(error) => return drop(done.send(Err(error))),
+                };
+                self.held.insert(slot, held);
+                self.send(&message, Some(fd), Some(done)).await;
+            }
+            Change::Set(slot, rules, done) => {
+                let Some(held) = self.held.get_mut(&slot) else {
+                    return drop(done.send(Err(ErrorKind::NotFound.into())));
+                };
+                held.rules = rules.clone();
+                if let Err(error) = self.start().await {
+                    return drop(done.send(Err(error)));
+                }
+                self.send(&ToEgress::Set { slot, rules }, None, Some(done)).await;
+            }
+            Change::Close(slot) => {
+                if self.held.remove(&slot).is_some() && self.process.is_some() {
+                    self.send(&ToEgress::Close { slot }, None, None).await;
+                }
+            }
+            Change::Restart => self.lose("it does not answer"),
+        }
+    }
+
+    /// Starts the process, if it is not running, with all proxies.
+    async fn start(&mut self) -> io::Result<()> {
+        if self.process.is_some() {
+            return Ok(());
+        }
+        let mut process = Process::spawn(&self.setup)?;
+        for (&slot, held) in &self.held {
+            let message = ToEgress::Open { slot, guest: held.guest, rules: held.rules.clone() };
+            process.send(&message, Some(held.listener.try_clone()?)).await?;
+            process.waiting.push_back(None);
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Sends a change to the process; `done` learns when it is in effect.
+    async fn send(&mut self, message: &ToEgress, fd: Option<OwnedFd>, done: Option<Done>) {
+        let Some(process) = &mut self.process else { return };
+        process.waiting.push_back(done);
+        if let Err(error) = process.send(message, fd).await {
+            self.lose(&error.to_string());
+        }
+    }
+
+    async fn answer(&mut self, message: FromEgress) {
+        let Some(process) = &mut self.process else { return };
+        match message {
+            FromEgress::Done => match process.waiting.pop_front() {
+                Some(done) => drop(done.map(|done| done.send(Ok(())))),
+                None => self.lose("it has acknowledged what was not asked for"),
+            },
+            FromEgress::Socket(kind) => {
+                let (message, fd) = match socket(kind, self.resolver_mark) {
+                    Ok(socket) => (ToEgress::Socket, Some(socket)),
+                    Err(error) => (ToEgress::NoSocket(error.raw_os_error().unwrap_or_default()), None),
+                };
+                if let Err(error) = process.send(&message, fd).await {
+                    self.lose(&error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Kills the process, and fails the changes that it has not acknowledged.
+    fn lose(&mut self, reason: &str) {
+        if self.process.take().is_some() {
+            tracing::warn!(reason, "lost the process of the egress proxies; connections by name were cut");
+        }
     }
 }
 
-/// Resets the connection when it is dropped, so that the other side notices a refusal at once.
-fn reset(stream: &TcpStream) {
-    // Without this, the other side sees an ordinary end.
-    let _ = set_socket_linger(stream, Some(Duration::ZERO));
-}
-
-/// Proxies one connection.
-async fn pass(inside: &mut TcpStream, mut rules: watch::Receiver<EgressRules>) -> io::Result<()> {
-    let port = ip_original_dst(&*inside)?.port();
-    let (host, request) = timeout(REQUEST_TIMEOUT, read_request(inside)).await??;
-    let servers = {
-        let rules = rules.borrow();
-        if !rules.allow(&host) {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("`{host}` is not allowed")));
-        }
-        rules.servers.clone()
-    };
-    let mut outside = connect(&servers.resolve(&host).await?, port).await?;
-    for stream in [&*inside, &outside] {
-        stream.set_nodelay(true)?;
-        // Without keep-alives, a peer that has disappeared is not noticed.
-        set_socket_keepalive(stream, true)?;
-    }
-    let copied = async {
-        outside.write_all(&request).await?;
-        drop(request);
-        copy_bidirectional_with_sizes(inside, &mut outside, BUFFER, BUFFER).await
-    };
-    tokio::select! {
-        copied = copied => copied.map(drop),
-        _ = rules.wait_for(|rules| !rules.allow(&host)) => {
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("`{host}` is no longer allowed")))
-        }
+/// Waits for a message of the process, forever if there is none.
+async fn receive(process: &mut Option<Process>) -> io::Result<Option<(FromEgress, Option<OwnedFd>)>> {
+    match process {
+        Some(process) => process.channel.receive().await,
+        None => std::future::pending().await,
     }
 }
 
-/// Reads the requested host; returns it with the bytes read so far.
-async fn read_request(stream: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
-    let mut bytes = Vec::new();
-    for _ in 0..MAX_PIECES {
-        let left = (MAX_REQUEST - bytes.len()) as u64;
-        if (&mut *stream).take(left).read_buf(&mut bytes).await? == 0 {
-            break;
-        }
-        match RequestedHost::read(&bytes) {
-            RequestedHost::Name(host) => return Ok((host, bytes)),
-            RequestedHost::Incomplete => {}
-            RequestedHost::Unnamed => break,
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "the connection names no host"))
-}
-
-/// Connects to the first address that answers. The firewall refuses these sockets the addresses that sandboxes must not
-/// reach.
-async fn connect(addresses: &[Ipv4Addr], port: u16) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in addresses.iter().take(MAX_ATTEMPTS) {
-        let socket = TcpSocket::new_v4()?;
-        guard(&socket)?;
-        match timeout(CONNECT_TIMEOUT, socket.connect(SocketAddr::from((*address, port)))).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => last = error,
-            Err(_) => last = io::ErrorKind::TimedOut.into(),
-        }
-    }
-    Err(last)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_mean_what_they_say() {
-        let allow = |names: &[&str], host: &str| {
-            let names = names.iter().map(|&name| name.to_owned()).collect();
-            EgressRules { names, servers: Servers::Trusted(vec![]) }.allow(host)
+impl Process {
+    fn spawn(setup: &EgressSetup) -> io::Result<Self> {
+        let (near, far) = StdUnixStream::pair()?;
+        // The new process has the descriptor until the program replaces it.
+        let mut command = Command::new(format!("/proc/self/fd/{}", setup.program.as_raw_fd()));
+        command.arg0("sandcove").arg("__egress").arg(setup.account.unwrap_or_default().to_string());
+        command.args(setup.log_refused_calls.then_some("--log-refused-calls"));
+        let is_passed_on = |name: &OsStr| {
+            PASSED_ON.iter().any(|begin| name.as_encoded_bytes().starts_with(begin.as_bytes()))
         };
-        assert!(allow(&["example.com"], "example.com"));
-        assert!(!allow(&["example.com"], "www.example.com"));
-        assert!(!allow(&["example.com"], "badexample.com"));
-        assert!(allow(&["*.example.com"], "www.example.com") && allow(&["*.example.com"], "a.b.example.com"));
-        assert!(!allow(&["*.example.com"], "example.com") && !allow(&["*.example.com"], "badexample.com"));
-        assert!(allow(&["*"], "anything.there.is"));
-        assert!(!allow(&[], "example.com"));
+        command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_passed_on(name)));
+        let child = command
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(far)))
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(Self { _child: child, channel: Channel::new(near.into())?, waiting: VecDeque::new() })
     }
+
+    async fn send(&self, message: &ToEgress, fd: Option<OwnedFd>) -> io::Result<()> {
+        timeout(TIMEOUT, self.channel.send(message, fd)).await?
+    }
+}
+
+/// Makes a socket that leads where `kind` may.
+fn socket(kind: SocketKind, resolver_mark: u32) -> io::Result<OwnedFd> {
+    let (type_, mark) = match kind {
+        SocketKind::Stream => (SocketType::STREAM, GUARDED_MARK),
+        SocketKind::Datagram => (SocketType::DGRAM, GUARDED_MARK),
+        SocketKind::ResolverStream => (SocketType::STREAM, resolver_mark),
+        SocketKind::ResolverDatagram => (SocketType::DGRAM, resolver_mark),
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, type_, flags, None)?;
+    sys::mark(std::os::fd::AsFd::as_fd(&socket), mark)?;
+    Ok(socket)
 }

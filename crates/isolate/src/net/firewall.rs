@@ -4,15 +4,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Stdio;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use sandcove_egress::{NameServers, Rules};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::egress::{ConnectionLimits, EgressProxy, EgressRules};
+use super::egress::{Egress, EgressSetup};
 use super::policy::RuleTarget;
-use super::resolver::Servers;
-use super::sockets::GUARDED_MARK;
+use super::sockets::{GUARDED_MARK, RESOLVER_MARK};
 use super::{Addresses, SLOTS_PER_INSTANCE, forwarding, links, reserved, tracking};
 use crate::{Error, NetworkPolicy, Record, Result};
 
@@ -31,10 +31,11 @@ pub(crate) struct Firewall {
     opened: BTreeSet<String>,
     /// Whether networks for documentation are the internet of this host.
     is_laboratory: bool,
-    /// Egress proxies, by slot.
-    proxies: Mutex<HashMap<u32, EgressProxy>>,
-    /// Read at first use: the limit of open files is raised after the start of the spawner, which keeps the lower one.
-    limits: LazyLock<ConnectionLimits>,
+    egress: Egress,
+    /// Mark of sockets to the name servers.
+    resolver_mark: u32,
+    /// Ports of egress proxies, by slot.
+    ports: Mutex<HashMap<u32, u16>>,
 }
 
 impl Firewall {
@@ -46,13 +47,14 @@ impl Firewall {
         addresses: Addresses,
         dns: Option<Vec<IpAddr>>,
         slots: u32,
+        egress: EgressSetup,
         held: &[Record],
     ) -> Result<Self> {
         let resolvers = match dns {
             Some(list) => only_v4(list),
             None => host_resolvers(),
         };
-        let mut firewall = Self::new(table(instance), addresses, resolvers);
+        let mut firewall = Self::new(instance, addresses, resolvers, egress);
         if !tracking::is_loaded() {
             let table = &firewall.table;
             nft(&format!("table inet {table} {{ chain tracking {{ ct state new accept }} }}\n")).await?;
@@ -68,16 +70,18 @@ impl Firewall {
         Ok(firewall)
     }
 
-    fn new(table: String, addresses: Addresses, resolvers: Vec<Ipv4Addr>) -> Self {
+    fn new(instance: u32, addresses: Addresses, resolvers: Vec<Ipv4Addr>, egress: EgressSetup) -> Self {
+        let resolver_mark = RESOLVER_MARK + instance;
         Self {
-            table,
+            table: table(instance),
             addresses,
             resolvers,
             connections: 0,
             opened: BTreeSet::new(),
             is_laboratory: false,
-            proxies: Mutex::default(),
-            limits: LazyLock::new(ConnectionLimits::new),
+            egress: Egress::new(egress, resolver_mark),
+            resolver_mark,
+            ports: Mutex::default(),
         }
     }
 
@@ -100,7 +104,7 @@ impl Firewall {
     ///
     /// Adding before deleting makes the replacement one transaction that also works the first time.
     fn ruleset(&self) -> String {
-        let Self { table, addresses, connections, .. } = self;
+        let Self { table, addresses, connections, resolver_mark, .. } = self;
         let (blocked, blocked6) = (reserved::v4_elements(self.is_laboratory), reserved::v6_elements());
         let opened: Vec<_> = self.opened.iter().map(|name| format!("\"{name}\"")).collect();
         // A set without elements has no such clause.
@@ -120,6 +124,14 @@ impl Firewall {
                 "iifname {mine} ip daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 ct status dnat accept"
             );
         }
+        let resolvers: Vec<_> = self.resolvers.iter().map(Ipv4Addr::to_string).collect();
+        let to_resolvers = match resolvers.is_empty() {
+            true => String::new(),
+            false => format!(
+                "meta mark {resolver_mark} ip daddr {{ {} }} meta l4proto {{ tcp, udp }} th dport 53 accept",
+                resolvers.join(", ")
+            ),
+        };
         format!(
             "table inet {table} {{}}
 delete table inet {table}
@@ -175,6 +187,8 @@ table inet {table} {{
   }}
   chain output {{
     type filter hook output priority -10; policy accept;
+    {to_resolvers}
+    meta mark {resolver_mark} reject
     meta mark != {GUARDED_MARK} accept
     fib daddr type != unicast reject
     oifname \"scv*\" reject
@@ -191,24 +205,25 @@ table inet {table} {{
         let target = self.target(slot);
         let Some(rules) = self.egress_rules(policy) else {
             nft(&target.script(policy, None)?).await?;
-            self.proxies().remove(&slot);
-            return Ok(());
-        };
-        let port = self.proxies().get(&slot).map(EgressProxy::port);
-        if let Some(port) = port {
-            nft(&target.script(policy, Some(port))?).await?;
-            if let Some(proxy) = self.proxies().get(&slot) {
-                proxy.set(rules);
+            if self.ports().remove(&slot).is_some() {
+                self.egress.close(slot);
             }
             return Ok(());
+        };
+        let failed =
+            |source| Error::Kernel { action: format!("have an egress proxy at {}", target.gateway), source };
+        let port = self.ports().get(&slot).copied();
+        if let Some(port) = port {
+            nft(&target.script(policy, Some(port))?).await?;
+            return self.egress.set(slot, rules).await.map_err(failed);
         }
         let guest = self.addresses.guest(slot);
-        let proxy =
-            EgressProxy::open(target.gateway, guest, rules, &self.limits).await.map_err(|source| {
-                Error::Kernel { action: format!("open the egress proxy at {}", target.gateway), source }
-            })?;
-        nft(&target.script(policy, Some(proxy.port()))?).await?;
-        self.proxies().insert(slot, proxy);
+        let port = self.egress.open(slot, target.gateway, guest, rules).await.map_err(failed)?;
+        if let Err(error) = nft(&target.script(policy, Some(port))?).await {
+            self.egress.close(slot);
+            return Err(error);
+        }
+        self.ports().insert(slot, port);
         Ok(())
     }
 
@@ -224,17 +239,17 @@ table inet {table} {{
     }
 
     /// Rules of a sandbox's egress proxy; `None` for a policy without host names.
-    fn egress_rules(&self, policy: &NetworkPolicy) -> Option<EgressRules> {
+    fn egress_rules(&self, policy: &NetworkPolicy) -> Option<Rules> {
         let servers = match &policy.dns {
-            Some(list) if !list.is_empty() => Servers::Guarded(list.clone()),
-            _ => Servers::Trusted(self.resolvers.clone()),
+            Some(list) if !list.is_empty() => NameServers::Guarded(list.clone()),
+            _ => NameServers::Trusted(self.resolvers.clone()),
         };
         let names = policy.allow_names.clone();
-        (!names.is_empty()).then_some(EgressRules { names, servers })
+        (!names.is_empty()).then_some(Rules { names, servers })
     }
 
-    fn proxies(&self) -> MutexGuard<'_, HashMap<u32, EgressProxy>> {
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ports(&self) -> MutexGuard<'_, HashMap<u32, u16>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -293,7 +308,9 @@ mod tests {
 
     fn firewall(resolvers: &[[u8; 4]]) -> Firewall {
         let addresses = Addresses::new("10.213.0.0/16", 0).unwrap();
-        Firewall::new("t".into(), addresses, resolvers.iter().map(|&address| address.into()).collect())
+        let program = std::env::current_exe().unwrap();
+        let egress = EgressSetup::new(&program, None, false).unwrap();
+        Firewall::new(3, addresses, resolvers.iter().map(|&address| address.into()).collect(), egress)
     }
 
     #[test]
@@ -304,6 +321,23 @@ mod tests {
         let translated: Vec<&str> = of_sandboxes.filter(|line| line.contains("ct status dnat")).collect();
         assert_eq!(translated.len(), 1);
         assert!(translated[0].contains("ip daddr 10.0.0.53") && translated[0].contains("th dport 53"));
+    }
+
+    #[test]
+    fn sockets_to_name_servers_lead_nowhere_else() {
+        let ruleset = firewall(&[[10, 0, 0, 53], [9, 9, 9, 9]]).ruleset();
+        let output = ruleset.split("chain output").nth(1).unwrap();
+        let rules: Vec<&str> =
+            output.lines().map(str::trim).filter(|line| line.contains("meta mark 21251")).collect();
+        assert_eq!(
+            rules,
+            [
+                "meta mark 21251 ip daddr { 10.0.0.53, 9.9.9.9 } meta l4proto { tcp, udp } th dport 53 accept",
+                "meta mark 21251 reject",
+            ]
+        );
+        let without = firewall(&[]).ruleset();
+        assert!(without.contains("meta mark 21251 reject") && !without.contains("meta mark 21251 ip daddr"));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use crate::sys;
 /// Mark of sockets that the server opens on behalf of a user or a sandbox. The firewall refuses them the addresses that
 /// sandboxes must not reach.
 pub(super) const GUARDED_MARK: u32 = 0x53;
+/// Mark of sockets to the operator's name servers; the number of the instance follows in the lower byte.
+pub(super) const RESOLVER_MARK: u32 = 0x5300;
 /// Time of silence after which the kernel asks whether a peer is still there, and the time between two questions. It asks
 /// nine times.
 const PROBE_AFTER: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! The system calls of a jail. [`sandbox`], [`warm`] and [`server`] are the profiles: tables of calls and of rules on their arguments,
+//! The system calls of a jail. [`sandbox`], [`warm`], [`server`] and [`egress`] are the profiles: tables of calls and of rules on their arguments,
 //! each with its reason. [`profile`] compiles them.
 //!
 //! A process has three filters. The first is an allow-list: other calls return "not implemented", so that programs fall
@@ -8,6 +8,7 @@
 //! `recorded.txt` lists which programs make which calls. It was recorded in sandboxes by `tests/record_calls.py`, and a
 //! test compares it with the profile: a call that nothing makes is not allowed without a reason of its own.
 
+mod egress;
 mod profile;
 mod sandbox;
 mod server;
@@ -21,7 +22,8 @@ use seccompiler::{BackendError, BpfProgram};
 
 use super::handover::{Failure, JailKind};
 use crate::sys::{self, RefusedCalls};
-use profile::Rule;
+use egress::EGRESS;
+use profile::{Profile, Rule};
 use sandbox::SANDBOX;
 use server::SERVER;
 use warm::ENTERING;
@@ -79,7 +81,16 @@ pub(super) fn load(kind: JailKind) -> Result<(), Failure> {
 
 /// Loads the filter of the server process for the calling thread and its descendants. It must be barred from new privileges.
 pub(crate) fn load_for_server(refused_calls: RefusedCalls) -> std::io::Result<()> {
-    let program = SERVER.allows(&[]).map_err(std::io::Error::other)?;
+    load_one(&SERVER, refused_calls)
+}
+
+/// Loads the filter of the process of the egress proxies, likewise.
+pub(crate) fn load_for_egress(refused_calls: RefusedCalls) -> std::io::Result<()> {
+    load_one(&EGRESS, refused_calls)
+}
+
+fn load_one(profile: &Profile, refused_calls: RefusedCalls) -> std::io::Result<()> {
+    let program = profile.allows(&[]).map_err(std::io::Error::other)?;
     sys::install_filter(&program, refused_calls)
 }
 

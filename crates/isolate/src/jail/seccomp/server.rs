@@ -75,7 +75,7 @@ const UNRECORDED: &[Group] = &[
 ];
 
 /// Flags of a thread.
-const THREAD: u32 = libc::CLONE_THREAD as u32;
+pub(super) const THREAD: u32 = libc::CLONE_THREAD as u32;
 const REQUESTS_OF_FILES: &[u32] = &[libc::FIONBIO as u32, libc::FIONREAD as u32, libc::TCGETS as u32];
 /// Bits of a socket type without its flags.
 const TYPE: u32 = 0xf;
@@ -123,4 +123,4 @@ const ALLOWED_IF: &[Rule] = &[
 ];
 
 /// An option of `prctl`, argument 0: names of mappings.
-const PR_SET_VMA: u32 = 0x53564d41;
+pub(super) const PR_SET_VMA: u32 = 0x53564d41;

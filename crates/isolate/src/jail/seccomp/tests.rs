@@ -342,42 +342,47 @@ fn the_limit_of_core_files_stays_when_a_program_sets_it() {
     assert_eq!(before, after);
 }
 
-/// Calls of the server process, from `recorded-server.txt`.
-fn recorded_of_the_server() -> BTreeSet<String> {
-    let lines = include_str!("recorded-server.txt").lines();
-    lines.filter(|line| !line.starts_with('#')).map(|call| format!("SYS_{call}")).collect()
-}
+/// The processes without privileges: their profiles, and the calls that they were seen to make.
+const PROCESSES: [(&Profile, &str); 2] =
+    [(&SERVER, include_str!("recorded-server.txt")), (&EGRESS, include_str!("recorded-egress.txt"))];
 
 #[test]
-fn the_server_may_make_the_calls_that_it_needs_and_few_others() {
-    let recorded = recorded_of_the_server();
-    let allowed: BTreeSet<&str> = groups(SERVER.allowed).map(|call| call.name).collect();
-    let unneeded: Vec<_> = allowed.iter().filter(|name| !recorded.contains(**name)).collect();
-    assert!(unneeded.is_empty(), "the server does not make these calls: {unneeded:?}");
-    let by_argument: BTreeSet<&str> = SERVER.allowed_if.iter().map(|rule| rule.call.name).collect();
-    let missing: Vec<_> = recorded
-        .iter()
-        .map(String::as_str)
-        // The C library makes threads with the other call when it is not there.
-        .filter(|name| !allowed.contains(name) && !by_argument.contains(name) && *name != "SYS_clone3")
-        .collect();
-    assert!(missing.is_empty(), "the server makes these calls; list them with the others: {missing:?}");
+fn processes_without_privileges_may_make_the_calls_that_they_need_and_few_others() {
+    for (profile, recorded) in PROCESSES {
+        let lines = recorded.lines().filter(|line| !line.starts_with('#'));
+        let recorded: BTreeSet<String> = lines.map(|call| format!("SYS_{call}")).collect();
+        let allowed: BTreeSet<&str> = groups(profile.allowed).map(|call| call.name).collect();
+        let unneeded: Vec<_> = allowed.iter().filter(|name| !recorded.contains(**name)).collect();
+        assert!(unneeded.is_empty(), "the process does not make these calls: {unneeded:?}");
+        let by_argument: BTreeSet<&str> = profile.allowed_if.iter().map(|rule| rule.call.name).collect();
+        let missing: Vec<_> = recorded
+            .iter()
+            .map(String::as_str)
+            // The C library makes threads with the other call when it is not there.
+            .filter(|name| !allowed.contains(name) && !by_argument.contains(name) && *name != "SYS_clone3")
+            .collect();
+        assert!(missing.is_empty(), "the process makes these calls; list them with the others: {missing:?}");
 
-    let mut place = BTreeSet::new();
-    for group in SERVER.allowed.iter().chain(SERVER.unrecorded) {
-        assert!(group.reason.len() > 5);
-        for call in group.calls {
-            assert!(place.insert(call.number), "{} is listed twice", call.name);
+        let mut place = BTreeSet::new();
+        for group in profile.allowed.iter().chain(profile.unrecorded) {
+            assert!(group.reason.len() > 5);
+            for call in group.calls {
+                assert!(place.insert(call.number), "{} is listed twice", call.name);
+            }
+        }
+        for rule in profile.allowed_if {
+            assert!(rule.reason.len() > 5 && !place.contains(&rule.call.number), "{}", rule.call.name);
         }
     }
-    for rule in SERVER.allowed_if {
-        assert!(rule.reason.len() > 5 && !place.contains(&rule.call.number), "{}", rule.call.name);
-    }
 }
 
 #[test]
-fn the_server_cannot_leave_its_place() {
-    let program = SERVER.allows(&[]).unwrap();
+fn processes_without_privileges_cannot_leave_their_places() {
+    PROCESSES.iter().for_each(|(profile, _)| cannot_leave_its_place(profile));
+}
+
+fn cannot_leave_its_place(profile: &Profile) {
+    let program = profile.allows(&[]).unwrap();
     let answer = |number, arguments: &[u64]| run(&program, number, arguments);
     const ALLOW: u32 = 0x7fff_0000;
     for call in calls![
@@ -433,6 +438,18 @@ fn the_server_cannot_leave_its_place() {
     ] {
         assert_ne!(answer(libc::SYS_socket, &[family as u64, kind as u64, 0]), ALLOW, "{family}");
     }
+}
+
+#[test]
+fn egress_proxies_have_no_files_and_no_sockets_of_their_own() {
+    let program = EGRESS.allows(&[]).unwrap();
+    const ALLOW: u32 = 0x7fff_0000;
+    for call in calls![SYS_openat, SYS_openat2, SYS_bind, SYS_listen, SYS_statx, SYS_getdents64, SYS_unlinkat]
+    {
+        assert_ne!(run(&program, call.number, &[]), ALLOW, "{}", call.name);
+    }
+    let tcp = [libc::AF_INET as u64, libc::SOCK_STREAM as u64, 0];
+    assert_ne!(run(&program, libc::SYS_socket, &tcp), ALLOW);
 }
 
 #[test]

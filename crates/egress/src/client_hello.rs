@@ -4,7 +4,7 @@
 //! might read differently. Why it is not a TLS library's: decision page 10.
 
 /// Record type of TLS handshakes.
-pub(super) const HANDSHAKE: u8 = 0x16;
+pub(crate) const HANDSHAKE: u8 = 0x16;
 /// Handshake type of a ClientHello.
 const CLIENT_HELLO: u8 = 1;
 /// Maximum length of a record; encrypted ones may be a little longer than 16 KiB.
@@ -15,7 +15,7 @@ const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
 /// Result of reading a ClientHello.
-pub(super) enum ServerName {
+pub(crate) enum ServerName {
     /// Bytes of the only host name.
     Found(Vec<u8>),
     /// More bytes are needed.
@@ -25,7 +25,7 @@ pub(super) enum ServerName {
 }
 
 /// Reads the first bytes of a TLS connection.
-pub(super) fn server_name(bytes: &[u8]) -> ServerName {
+pub(crate) fn server_name(bytes: &[u8]) -> ServerName {
     match client_hello(bytes) {
         Ok(Some(hello)) => {
             host_name(&hello).map_or(ServerName::Missing, |name| ServerName::Found(name.to_vec()))

@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::client_hello::{self, ServerName};
+use crate::client_hello::{self, ServerName};
 
 /// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 128;

@@ -4,7 +4,8 @@
 
 use std::net::Ipv4Addr;
 
-use crate::net::{Answer, MAX_ADDRESSES, Query, RequestedHost, host_name};
+use crate::dns_message::{Answer, MAX_ADDRESSES, Query};
+use crate::requested_host::{RequestedHost, host_name};
 
 /// Longest input whose prefixes are all checked, bytes.
 const MAX_ALL_PREFIXES: usize = 512;

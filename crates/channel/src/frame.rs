@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 const HEAD: usize = 5;
 /// Maximum length of a text, bytes. The longest ones are lists of 50,000 files, and starts with all that a body of the API may have.
-pub(crate) const MAX_TEXT: usize = 32 << 20;
+pub const MAX_TEXT: usize = 32 << 20;
 /// Bytes that are received at once.
 const CHUNK: usize = 16 << 10;
 /// Descriptors that may arrive at once. More are lost, and the frames that they belong to are refused.
@@ -29,7 +29,7 @@ const MAX_FDS: usize = 64;
 
 /// A frame to be sent.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     bytes: Vec<u8>,
     fd: Option<OwnedFd>,
     /// Released when the frame has been sent.
@@ -41,7 +41,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// When the message is too long.
-    pub(crate) fn new<T: Serialize>(
+    pub fn new<T: Serialize>(
         message: &T,
         fd: Option<OwnedFd>,
         permits: Vec<OwnedSemaphorePermit>,
@@ -60,7 +60,7 @@ impl Outgoing {
 ///
 /// # Errors
 /// An error if the other side is gone.
-pub(crate) async fn send_all(
+pub async fn send_all(
     stream: Arc<UnixStream>,
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
 ) -> io::Result<()> {
@@ -99,14 +99,14 @@ fn send(stream: &UnixStream, bytes: &[u8], fd: Option<&OwnedFd>) -> io::Result<u
 
 /// Receives frames.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub struct Incoming {
     stream: Arc<UnixStream>,
     received: Received,
 }
 
 /// Bytes and descriptors that have arrived and are not taken yet.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub struct Received {
     bytes: Vec<u8>,
     fds: VecDeque<OwnedFd>,
     /// Maximum length of a text, bytes.
@@ -116,17 +116,18 @@ pub(crate) struct Received {
 }
 
 impl Incoming {
-    pub(crate) fn new(stream: Arc<UnixStream>) -> Self {
+    /// Receives what arrives at `stream`.
+    pub fn new(stream: Arc<UnixStream>) -> Self {
         Self::up_to(MAX_TEXT, stream)
     }
 
     /// Refuses texts that are longer than `max_text` bytes.
-    pub(crate) fn up_to(max_text: usize, stream: Arc<UnixStream>) -> Self {
+    pub fn up_to(max_text: usize, stream: Arc<UnixStream>) -> Self {
         Self { stream, received: Received { bytes: Vec::new(), fds: VecDeque::new(), max_text, taken: 0 } }
     }
 
     /// Length of the text of the last message, bytes.
-    pub(crate) fn length(&self) -> usize {
+    pub fn length(&self) -> usize {
         self.received.taken
     }
 
@@ -134,7 +135,7 @@ impl Incoming {
     ///
     /// # Errors
     /// When the connection breaks, or what arrives is no frame.
-    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+    pub async fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
         loop {
             let Self { stream, received } = self;
             if let Some(message) = received.take()? {
@@ -150,13 +151,15 @@ impl Incoming {
 
 impl Received {
     /// Bytes that arrive without descriptors.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    pub fn of(bytes: &[u8]) -> Self {
         Self { bytes: bytes.to_vec(), fds: VecDeque::new(), max_text: MAX_TEXT, taken: 0 }
     }
 
     /// Takes the first frame out of what has arrived, if it is complete.
-    pub(crate) fn take<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+    ///
+    /// # Errors
+    /// An error if what has arrived is no frame.
+    pub fn take<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
         let Some((head, rest)) = self.bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
         let [a, b, c, d, count] = *head;
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
@@ -200,7 +203,7 @@ impl Received {
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a message between server and host is too long")
+    io::Error::new(io::ErrorKind::InvalidData, "a message between processes of the server is too long")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the host process and the server process tell each other beside requests: the start and the stop.
+//! One end of a socket, for a task that both sends and receives.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,0 +1,9 @@
+//! Messages between the processes of a server, each as JSON with at most one descriptor, over a unix stream socket.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
+
+mod channel;
+mod frame;
+
+pub use channel::Channel;
+pub use frame::{Incoming, MAX_TEXT, Outgoing, Received, send_all};

@@ -1,0 +1,96 @@
+//! The egress process: it does what the host process says until that has ended.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Arc;
+
+use sandcove_channel::{Incoming, Outgoing, send_all};
+use tokio::net::{TcpListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::message::{FromEgress, Rules, ToEgress};
+use crate::proxy::{ConnectionLimits, Proxy};
+use crate::sockets::Sockets;
+
+/// Maximum number of threads that copy bytes of sandboxes.
+const MAX_THREADS: usize = 4;
+
+/// Runs the egress proxies that the host process at the other end of `socket` asks for, until it closes the socket.
+///
+/// # Errors
+/// An error if the connection breaks, or what arrives is no message.
+pub fn run(socket: OwnedFd) -> io::Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, |found| found.get().min(MAX_THREADS));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("egress")
+        .enable_all()
+        .build()?;
+    let served = runtime.block_on(serve(socket));
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(socket: OwnedFd) -> io::Result<()> {
+    // A terminal and service managers send signals to all processes of a server. The host process says what they mean.
+    let _ignored =
+        [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?];
+    let socket = StdUnixStream::from(socket);
+    socket.set_nonblocking(true)?;
+    let stream = Arc::new(UnixStream::from_std(socket)?);
+    let (outgoing, queue) = unbounded_channel();
+    let _sending = AbortOnDropHandle::new(tokio::spawn(send_all(stream.clone(), queue)));
+    let mut proxies = Proxies::new(outgoing);
+    let mut incoming = Incoming::new(stream);
+    while let Some((message, fd)) = incoming.next().await? {
+        proxies.obey(message, fd)?;
+    }
+    Ok(())
+}
+
+/// The proxies of all sandboxes.
+struct Proxies {
+    by_slot: HashMap<u32, Proxy>,
+    limits: ConnectionLimits,
+    sockets: Sockets,
+    outgoing: UnboundedSender<Outgoing>,
+}
+
+impl Proxies {
+    fn new(outgoing: UnboundedSender<Outgoing>) -> Self {
+        let sockets = Sockets::new(outgoing.clone());
+        Self { by_slot: HashMap::new(), limits: ConnectionLimits::new(), sockets, outgoing }
+    }
+
+    fn obey(&mut self, message: ToEgress, fd: Option<OwnedFd>) -> io::Result<()> {
+        match message {
+            ToEgress::Open { slot, guest, rules } => {
+                let listener = fd.ok_or(ErrorKind::InvalidData)?;
+                // The former one is closed first.
+                self.by_slot.remove(&slot);
+                self.by_slot.insert(slot, self.open(listener, guest, rules)?);
+            }
+            ToEgress::Set { slot, rules } => {
+                self.by_slot.get(&slot).ok_or(ErrorKind::InvalidData)?.set(rules);
+            }
+            ToEgress::Close { slot } => drop(self.by_slot.remove(&slot)),
+            ToEgress::Socket => return self.sockets.answer(Ok(fd.ok_or(ErrorKind::InvalidData)?)),
+            ToEgress::NoSocket(number) => {
+                return self.sockets.answer(Err(io::Error::from_raw_os_error(number)));
+            }
+        }
+        self.outgoing
+            .send(Outgoing::new(&FromEgress::Done, None, Vec::new())?)
+            .map_err(|_| ErrorKind::BrokenPipe.into())
+    }
+
+    fn open(&self, listener: OwnedFd, guest: Ipv4Addr, rules: Rules) -> io::Result<Proxy> {
+        let listener = TcpListener::from_std(std::net::TcpListener::from(listener))?;
+        Ok(Proxy::open(listener, guest, rules, &self.limits, self.sockets.clone()))
+    }
+}
