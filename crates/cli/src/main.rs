@@ -96,6 +96,8 @@ enum Command {
     /// manage the API keys of this machine's server, running or not
     #[command(subcommand)]
     Keys(commands::keys::KeysCommand),
+    /// store values that sandboxes use in requests without having them
+    Secret(commands::secret::SecretArgs),
     /// measure the speed of a server
     Bench(bench::BenchArgs),
     /// evaluate prompts, models and the code they write, from a promptfooconfig.yaml
@@ -274,6 +276,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
         }
         Command::Sandbox(args) => commands::sandbox::sandbox(at()?, args).await,
         Command::Template(args) => commands::template::template(at()?, args).await,
+        Command::Secret(args) => commands::secret::secret(at()?, args).await,
         Command::Keys(command) => keys.context("the keys were not prepared")?.run(command).await,
         Command::Bench(args) => bench::bench(&at()?, &args).await,
         Command::Eval(args) => commands::eval::eval(*args, &at()?).await,

@@ -16,6 +16,7 @@ mod lifecycle;
 mod observe;
 mod process;
 mod sandbox;
+mod secrets;
 mod server;
 mod templates;
 pub mod traceback;

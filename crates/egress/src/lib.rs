@@ -7,6 +7,7 @@
 //!  requested_host, client_hello  the first bytes of a connection
 //!  resolver, dns_message         addresses of a name
 //!  sockets                       asks the host process for sockets
+//!  keyring                       the keys that values of secrets are sealed with
 //!  message                       what both processes tell each other
 //! ```
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ mod client_hello;
 mod dns_message;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod keyring;
 mod message;
 mod proxy;
 mod requested_host;
@@ -22,5 +24,6 @@ mod resolver;
 mod serve;
 mod sockets;
 
+pub use keyring::Keyring;
 pub use message::{FromEgress, NameServers, Rules, SocketKind, ToEgress};
 pub use serve::run;

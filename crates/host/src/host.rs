@@ -10,6 +10,7 @@ use sandcove_isolate::{
     Backend, Blueprint, DiskSpace, Few, Files, Known, PoolState, Result, SandboxSpec, SweepReport, WarmState,
 };
 use sandcove_wire::id::SandboxId;
+use sandcove_wire::secret::Secret;
 use tokio::net::{TcpSocket, UnixStream};
 
 use crate::archive::OpenFiles;
@@ -239,6 +240,23 @@ impl Host {
     pub async fn guarded_socket(&self, v6: bool) -> io::Result<TcpSocket> {
         let fd = self.link.ask(Request::GuardedSocket(v6), None).await?.fd()?;
         Ok(TcpSocket::from_std_stream(StdTcpStream::from(fd)))
+    }
+
+    /// Seals the value of a secret, which only the egress proxies can open, in the same `context`.
+    pub async fn seal(&self, context: &str, value: &Secret) -> Result<String> {
+        match self.ask(Request::Seal(context.to_owned(), value.clone())).await?.answer {
+            Answer::Sealed(sealed) => Ok(sealed),
+            _ => Err(Failure::unexpected().into()),
+        }
+    }
+
+    /// Seals a value anew; `None` if it is sealed with the current key.
+    pub async fn renew_sealed(&self, context: &str, sealed: &str) -> Result<Option<String>> {
+        match self.ask(Request::RenewSealed(context.to_owned(), sealed.to_owned())).await?.answer {
+            Answer::Sealed(sealed) => Ok(Some(sealed)),
+            Answer::Nothing => Ok(None),
+            _ => Err(Failure::unexpected().into()),
+        }
     }
 
     /// Releases what no sandbox needs, before this server ends: pooled sandboxes, warm processes, and, when no sandbox

@@ -11,6 +11,7 @@ use sandcove_isolate::{
     SweepReport, Usage, WarmState,
 };
 use sandcove_wire::id::SandboxId;
+use sandcove_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 
 /// Number of something that the host side holds for the server.
@@ -46,6 +47,10 @@ pub(crate) enum Request {
     Sandbox(Number, SandboxRequest),
     /// Creates a socket that reaches only the internet; `true` for IPv6.
     GuardedSocket(bool),
+    /// Seals a value in a context.
+    Seal(String, Secret),
+    /// Seals a value anew, if it was not sealed with the current key, in the context of before.
+    RenewSealed(String, String),
     /// Disk space that an account is charged for.
     Charged(u64),
     /// Deletes a snapshot.
@@ -221,6 +226,8 @@ pub(crate) enum Answer {
     Usage(Usage),
     /// Time for which processes were frozen.
     Frozen(Duration),
+    /// A sealed value.
+    Sealed(String),
     /// Number of bytes.
     Bytes(u64),
     /// An image has been imported before; the size of its files, bytes.

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sandcove_wire::id::SandboxId;
+use sandcove_wire::secret::Secret;
 use tokio::net::TcpStream;
 
 use crate::fake::{Fake, FakeSandbox};
 use crate::namespaces::{self, Namespaces, RunningSandbox};
+use crate::secrets::Vault;
 use crate::{
     Blueprint, ExitReason, Few, Files, Known, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
     StartPhase, SweepReport, Usage, WarmState, net, sys,
@@ -271,6 +273,29 @@ impl Backend {
         match self {
             Self::Namespaces(backend) => backend.volume_dir(),
             Self::Fake(backend) => backend.volume_dir(),
+        }
+    }
+
+    /// Seals the value of a secret, which can be opened in the same `context` only, by the egress proxies.
+    ///
+    /// # Errors
+    /// When the file of keys cannot be read or written.
+    pub fn seal(&self, context: &str, value: &Secret) -> Result<String> {
+        self.vault().seal(context, value)
+    }
+
+    /// Seals a value anew; `None` if it is sealed with the current key.
+    ///
+    /// # Errors
+    /// When the value cannot be opened: it belongs to another context, or its key is gone.
+    pub fn renew_sealed(&self, context: &str, sealed: &str) -> Result<Option<String>> {
+        self.vault().renew(context, sealed)
+    }
+
+    fn vault(&self) -> &Vault {
+        match self {
+            Self::Namespaces(backend) => backend.vault(),
+            Self::Fake(backend) => backend.vault(),
         }
     }
 

@@ -12,6 +12,7 @@ use sandcove_wire::id::SandboxId;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
+use crate::secrets::Vault;
 use crate::{
     Blueprint, Error, ExitReason, Files, Known, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
     StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
@@ -48,6 +49,7 @@ pub enum Operation {
 #[derive(Clone, Default)]
 pub struct Fake {
     shared: Arc<Mutex<Shared>>,
+    vault: Vault,
 }
 
 #[derive(Default)]
@@ -143,6 +145,10 @@ impl Fake {
     /// Sets the space that every account is charged for.
     pub fn charge(&self, bytes: u64) {
         self.lock().charged = bytes;
+    }
+
+    pub(crate) fn vault(&self) -> &Vault {
+        &self.vault
     }
 
     pub(crate) fn charged_bytes(&self, _account: u64) -> u64 {

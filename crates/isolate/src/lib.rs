@@ -16,6 +16,7 @@ mod net;
 mod packet;
 mod pool;
 mod precedence;
+mod secrets;
 mod spawner;
 mod spec;
 mod sys;
@@ -28,6 +29,7 @@ pub use namespaces::{Config, purge};
 pub use net::{descriptor_limit, is_public, notice_lost_peer};
 pub use packet::passed_socket;
 pub use precedence::take_precedence;
+pub use secrets::rotate_secret_keys;
 pub use spawner::spawner_main;
 pub use spec::{
     Blueprint, ExitReason, Few, Files, Known, Limits, Mount, NetworkPolicy, PoolState, Record, SandboxSpec,

@@ -49,6 +49,15 @@ pub enum Error {
     /// The feature is off on this server.
     #[error("{0}")]
     FeatureOff(&'static str),
+    /// The team has no such secret.
+    #[error("Secret not found")]
+    SecretNotFound,
+    /// The team has a secret of that name or as many as it may, or somebody changed the secret at the same time.
+    #[error("Secret cannot be modified in its current state")]
+    SecretConflict,
+    /// The value of a secret could not be sealed.
+    #[error("failed to seal the value of a secret")]
+    Seal(#[source] sandcove_isolate::Error),
     /// The text is not a sandbox id.
     #[error("Invalid sandbox ID")]
     InvalidSandboxId,

@@ -13,6 +13,7 @@
 //!  activity                             how busy teams are, over time
 //!  builds                               what templates are made from, step by step
 //!  sandboxes       templates  volumes   drivers of sandboxes; lookup of templates; files that outlive sandboxes
+//!  secrets                              values for requests of sandboxes
 //!  events                               what is reported of sandboxes, and its delivery to webhooks
 //!  store                                the database
 //!  domain                               records, lifecycle policy, network rules; no I/O
@@ -66,6 +67,7 @@ mod outbound;
 mod proxy;
 mod random;
 pub mod sandboxes;
+mod secrets;
 mod serve;
 mod state;
 pub mod store;

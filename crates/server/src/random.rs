@@ -28,6 +28,15 @@ pub(crate) fn template_id() -> TemplateId {
     TemplateId::from_random(digits())
 }
 
+/// The id of a secret.
+pub(crate) fn secret_id() -> String {
+    let digit = |value: u8| char::from_digit(value.into(), 36).unwrap_or('0');
+    digits().into_iter().map(digit).fold("sec_".to_owned(), |mut id, digit| {
+        id.push(digit);
+        id
+    })
+}
+
 /// A secret of 64 hex digits.
 pub(crate) fn token() -> Secret {
     Secret::new(hex::<32>())

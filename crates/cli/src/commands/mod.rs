@@ -15,6 +15,7 @@ pub mod reach;
 pub mod redteam;
 pub mod run;
 pub mod sandbox;
+pub mod secret;
 pub mod serve;
 pub mod snapshot;
 pub mod stored;

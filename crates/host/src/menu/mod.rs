@@ -89,6 +89,10 @@ impl Menu {
             Request::Stop => Answer::Swept(backend.stop().await).into(),
             Request::Sandbox(number, request) => self.in_sandbox(number, request).await?,
             Request::GuardedSocket(v6) => Served::with_fd(Answer::Done, backend.guarded_socket(v6)?),
+            Request::Seal(context, value) => Answer::Sealed(backend.seal(&context, &value)?).into(),
+            Request::RenewSealed(context, sealed) => {
+                backend.renew_sealed(&context, &sealed)?.map_or(Answer::Nothing, Answer::Sealed).into()
+            }
             Request::Export(number, image) => self.export(number, image, fd).await?,
             Request::FinishUpload(number) => self.finish_upload(number).await?,
             Request::Volume(name, request) => self.in_volume(name, request).await?,

@@ -19,6 +19,7 @@ use crate::cgroup::Cgroups;
 use crate::instance::Instance;
 use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
+use crate::secrets::Vault;
 use crate::spawner::Spawner;
 use crate::{Error, Files, NetworkPolicy, Result};
 
@@ -57,6 +58,7 @@ pub(crate) struct Host {
     pub(super) pool: Pool,
     pub(super) cgroups: Cgroups,
     pub(super) firewall: Firewall,
+    pub(super) vault: Vault,
     pub(super) links: Links,
     pub(super) dialer: Dialer,
     pub(super) spawner: Spawner,

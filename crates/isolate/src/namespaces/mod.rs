@@ -44,6 +44,7 @@ use crate::cgroup::Cgroups;
 use crate::instance::Instance;
 use crate::net::{Addresses, Dialer, EgressSetup, Firewall, Links};
 use crate::pool::Pool;
+use crate::secrets::Vault;
 use crate::spawner::{Spawner, SpawnerConfig};
 use crate::{
     Blueprint, Error, Few, Files, Known, PoolState, Result, SandboxSpec, StartPhase, SweepReport, WarmState,
@@ -145,6 +146,7 @@ impl Namespaces {
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
         raise_descriptor_limit();
         let slots = Slots::new(slots);
+        let vault = Vault::of(&config.data_dir);
         let pool_bytes = memory_bytes / 100 * u64::from(config.pool_memory_percent);
         let sandbox_pool = SandboxPool::new(config.pooled_sandboxes, pool_bytes);
         let host = Host {
@@ -153,6 +155,7 @@ impl Namespaces {
             pool,
             cgroups,
             firewall,
+            vault,
             links,
             dialer,
             spawner,
@@ -169,6 +172,10 @@ impl Namespaces {
         let this = Self { host: Arc::new(host) };
         this.spawn(burners::watch(Arc::downgrade(&this.host)));
         Ok(this)
+    }
+
+    pub(crate) fn vault(&self) -> &Vault {
+        &self.host.vault
     }
 
     pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<(RunningSandbox, Vec<StartPhase>)> {

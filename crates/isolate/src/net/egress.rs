@@ -71,7 +71,7 @@ enum Change {
     Restart,
 }
 
-/// What a proxy is made of.
+/// Parts that a proxy is made of.
 #[derive(Debug)]
 struct Held {
     listener: OwnedFd,

@@ -25,6 +25,16 @@ pub(crate) const MOUNTS: usize = 16;
 pub(crate) const MOUNT_PATH_BYTES: usize = 1024;
 /// Maximum length of the name of a volume, characters.
 pub(crate) const VOLUME_NAME: usize = 128;
+/// Maximum number of secrets of one team.
+pub(crate) const SECRETS: i64 = 500;
+/// Maximum length of the name of a secret, characters.
+pub(crate) const SECRET_NAME: usize = 128;
+/// Maximum length of the value of a secret, bytes; a header has at most 16 KiB with most servers.
+pub(crate) const SECRET_VALUE: usize = 8 << 10;
+/// Maximum number of labels of a secret, and of bytes of their keys and values.
+const SECRET_METADATA: MapLimits = MapLimits { entries: 32, bytes: 8192 };
+/// Maximum lengths of the key and the value of a label of a secret, bytes.
+const SECRET_LABEL: (usize, usize) = (128, 1024);
 /// Maximum number of webhooks of one team.
 pub(crate) const WEBHOOKS: usize = 50;
 /// Maximum number of attempts to deliver that are kept of one webhook; the oldest are deleted first.
@@ -79,6 +89,16 @@ pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<()> 
 /// Checks the variables of a sandbox.
 pub(crate) fn check_env_vars(variables: &BTreeMap<String, String>) -> Result<()> {
     ENV_VARS.check("envVars", variables)
+}
+
+/// Checks the labels of a secret.
+pub(crate) fn check_secret_metadata(metadata: &BTreeMap<String, String>) -> Result<()> {
+    let (key, value) = SECRET_LABEL;
+    if metadata.iter().any(|(k, v)| k.len() > key || v.len() > value) {
+        let form = "must have keys of at most 128 bytes and values of at most 1024";
+        return Err(Error::InvalidRequest(format!("property \"metadata\" {form}")));
+    }
+    SECRET_METADATA.check("metadata", metadata)
 }
 
 /// Checks the settings of MCP.

@@ -10,6 +10,7 @@ pub(crate) mod limits;
 pub mod network;
 pub mod reference;
 pub mod sandbox;
+pub(crate) mod secret;
 pub mod snapshot;
 pub mod team;
 pub mod template;

@@ -117,6 +117,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::TeamBanned
         | Error::TeamBlocked(_) => StatusCode::FORBIDDEN,
         Error::SandboxNotFound(_)
+        | Error::SecretNotFound
         | Error::TemplateNotFound(_)
         | Error::TagNotFound { .. }
         | Error::TemplateTagNotFound { .. }
@@ -130,6 +131,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::NoRoute(_)
         | Error::DeprecatedRoute => StatusCode::NOT_FOUND,
         Error::AlreadyPaused(_)
+        | Error::SecretConflict
         | Error::SnapshotsUnsupported(_)
         | Error::AlreadyRunning(_)
         | Error::InTransition(_)
@@ -157,6 +159,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         Error::Deadline | Error::PlacementTimeout | Error::StartTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
         Error::CreateFailed { .. }
+        | Error::Seal(_)
         | Error::Backend { .. }
         | Error::Volume { .. }
         | Error::VolumeFiles(FileError::Io { .. })
@@ -186,6 +189,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         Error::IdempotencyInProgress => Some("idempotency_in_progress"),
         Error::IdempotencyOutcomeUnknown => Some("idempotency_outcome_unknown"),
         Error::Backend { .. }
+        | Error::Seal(_)
         | Error::Volume { .. }
         | Error::Upload(_)
         | Error::Store(_)
@@ -211,6 +215,8 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::FeatureOff(_)
         | Error::InvalidSandboxId
         | Error::SandboxNotFound(_)
+        | Error::SecretNotFound
+        | Error::SecretConflict
         | Error::AlreadyPaused(_)
         | Error::AlreadyRunning(_)
         | Error::InTransition(_)

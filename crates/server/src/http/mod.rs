@@ -21,6 +21,7 @@ mod paging;
 mod params;
 mod router;
 mod sandboxes;
+mod secrets;
 mod snapshots;
 mod tags;
 mod team_metrics;

@@ -13,7 +13,8 @@ use tower_http::cors::{Any, CorsLayer};
 
 use super::{
     admin, archives, builds, error, events, health, keys, lists, logs, measure, metrics, operators,
-    sandboxes, snapshots, tags, team_metrics, teams, templates, uploads, volume_content, volumes, webhooks,
+    sandboxes, secrets, snapshots, tags, team_metrics, teams, templates, uploads, volume_content, volumes,
+    webhooks,
 };
 use crate::Error;
 use crate::state::App;
@@ -52,6 +53,7 @@ pub(crate) fn router(app: App) -> Router {
         .method_not_allowed_fallback(no_route)
         .layer(axum::middleware::from_fn_with_state(app.clone(), measure::measure))
         .layer(CatchPanicLayer::custom(error::panicked))
+        .layer(axum::middleware::from_fn(secrets::guard_answers))
         .layer(cors())
         .with_state(app)
 }
@@ -130,6 +132,11 @@ fn table() -> Table {
         .post("/volumecontent/{id}/dir", volume_content::make_directory)
         .get("/volumecontent/{id}/file", volume_content::read)
         .put("/volumecontent/{id}/file", volume_content::write)
+        .get("/secrets", secrets::list)
+        .post("/secrets", secrets::create)
+        .get("/secrets/{id}", secrets::detail)
+        .post("/secrets/{id}", secrets::update)
+        .delete("/secrets/{id}", secrets::delete)
         .get("/events/sandboxes", events::of_team)
         .get("/events/sandboxes/{id}", events::of_sandbox)
         .get("/events/webhooks", webhooks::list)

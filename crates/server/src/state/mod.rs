@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::events::Receivers;
 use crate::node::{self, Node};
 use crate::sandboxes::{Capacity, Registry};
+use crate::secrets::Secrets;
 use crate::store::{FirstTeam, Store};
 use crate::telemetry::Telemetry;
 use crate::templates::Templates;
@@ -41,6 +42,7 @@ struct Inner {
     builds: Builds,
     upload_links: UploadLinks,
     volumes: Volumes,
+    secrets: Secrets,
     node: Node,
     telemetry: Arc<Telemetry>,
     limiter: Limiter,
@@ -88,6 +90,8 @@ impl App {
         let (volumes, cleanup) = Volumes::new(store.clone(), backend.clone(), config.volume_mib).await?;
         sandboxes.spawn_until_stop(cleanup);
         volumes.sweep().await?;
+        let secrets = Secrets::new(store.clone(), backend.clone());
+        secrets.renew().await?;
         let settings = BuildSettings {
             data_dir: config.data_dir.clone(),
             concurrent: config.max_builds,
@@ -108,6 +112,7 @@ impl App {
             builds,
             upload_links,
             volumes,
+            secrets,
             new_key,
             local_addr: OnceLock::new(),
             draining: AtomicBool::new(false),
@@ -157,6 +162,11 @@ impl App {
     /// The issuer of links for uploads.
     pub(crate) fn upload_links(&self) -> &UploadLinks {
         &self.inner.upload_links
+    }
+
+    /// The secrets.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.inner.secrets
     }
 
     /// The volumes.

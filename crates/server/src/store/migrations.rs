@@ -16,6 +16,7 @@ const STEPS: &[(i64, &str, &str)] = &[
     (16, "quotas", include_str!("../../migrations/0016_quotas.sql")),
     (17, "builds", include_str!("../../migrations/0017_builds.sql")),
     (18, "step cache", include_str!("../../migrations/0018_step_cache.sql")),
+    (22, "secrets", include_str!("../../migrations/0022_secrets.sql")),
 ];
 
 /// The migrator that brings a database up to date.

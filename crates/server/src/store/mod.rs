@@ -9,6 +9,7 @@ mod layers;
 mod migrations;
 mod observed;
 mod sandboxes;
+mod secrets;
 mod snapshots;
 mod step_cache;
 mod tags;

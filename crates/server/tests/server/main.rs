@@ -22,6 +22,7 @@ mod openapi;
 mod proxy;
 mod quotas;
 mod restart;
+mod secrets;
 mod snapshots;
 mod support;
 mod tags;

@@ -29,6 +29,7 @@ struct Owned {
     volume: String,
     volume_token: String,
     webhook: String,
+    value: String,
     /// Text that only this team may read.
     secret: String,
 }
@@ -80,6 +81,7 @@ impl Owned {
             volume: String::new(),
             volume_token: String::new(),
             webhook: String::new(),
+            value: String::new(),
             secret: format!("secret of {slug}"),
         };
         owned.renew(server, false).await;
@@ -122,6 +124,10 @@ impl Owned {
         let content = volumes.join(&self.volume).join("content");
         std::fs::create_dir(content.join("directory")).unwrap();
         std::fs::write(content.join("directory/file"), &self.secret).unwrap();
+        let body = json!({ "name": format!("s{}", Uuid::new_v4()), "value": &self.secret, "metadata": { "is": &self.secret } });
+        let made = server.call_as(&self.key, "POST", "/secrets", body).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+        self.value = made.json()["secretID"].as_str().unwrap().to_owned();
         if !self.webhook.is_empty() {
             let path = format!("/events/webhooks/{}", self.webhook);
             server.call_as(&self.key, "DELETE", &path, Value::Null).await;
@@ -187,6 +193,7 @@ fn call(route: &Route, owner: Option<&Owned>) -> Call {
         }
         "api-keys" => route.path.replace("{id}", &id(|o| &o.api_key, UNKNOWN_UUID)),
         "access-tokens" => route.path.replace("{id}", &id(|o| &o.access_token, UNKNOWN_UUID)),
+        "secrets" => route.path.replace("{id}", &id(|o| &o.value, UNKNOWN_UUID)),
         "volumes" | "volumecontent" => route.path.replace("{id}", &id(|o| &o.volume, UNKNOWN_UUID)),
         "events" if route.path.contains("webhooks") => {
             route.path.replace("{id}", &id(|o| &o.webhook, UNKNOWN_UUID))
@@ -209,6 +216,8 @@ fn call(route: &Route, owner: Option<&Owned>) -> Call {
         ("POST", "/sandboxes/{id}/connect" | "/sandboxes/{id}/timeout") => json!({ "timeout": 60 }),
         ("POST", "/events/webhooks") => json!({ "name": "walk", "url": "http://192.0.2.1/",
             "events": ["sandbox.lifecycle.checkpointed"], "signatureSecret": "s" }),
+        ("POST", "/secrets") => json!({ "name": format!("s{}", Uuid::new_v4()), "value": "walk" }),
+        ("POST", "/secrets/{id}") => json!({ "value": "walk" }),
         ("POST", "/volumes") => json!({ "name": format!("v{}", Uuid::new_v4()) }),
         ("POST" | "PATCH", path) if path.starts_with("/api-keys") || path.starts_with("/access-tokens") => {
             json!({ "name": "walk" })

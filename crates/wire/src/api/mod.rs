@@ -8,6 +8,7 @@ pub mod event;
 pub mod network;
 pub mod observe;
 pub mod sandbox;
+pub mod secret;
 pub mod snapshot;
 pub mod tag;
 pub mod team;

@@ -1,0 +1,107 @@
+//! `sandcove secret`: values that sandboxes use in requests without having them.
+
+use std::io::Read;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use sandcove_wire::api::secret::{NewSecret, SecretUpdate};
+use sandcove_wire::secret::Secret;
+use serde_json::json;
+
+use super::reach::{Place, Reach};
+use crate::output::{self, note, out};
+use crate::table::table;
+
+/// Arguments of `secret`.
+#[derive(Debug, Args)]
+pub struct SecretArgs {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    command: SecretCommand,
+}
+
+/// Subcommands of `secret`.
+#[derive(Debug, Subcommand)]
+pub enum SecretCommand {
+    /// store the value that standard input has, without its last line break
+    Create {
+        /// name of the secret
+        name: String,
+    },
+    /// replace the value of a secret by what standard input has
+    Set {
+        /// name or id of the secret
+        secret: String,
+    },
+    /// list secrets, without their values
+    #[command(visible_alias = "ls")]
+    List {
+        /// print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// delete secrets
+    Delete {
+        /// names or ids
+        #[arg(required = true, value_name = "SECRET")]
+        secrets: Vec<String>,
+    },
+    /// have this machine's server seal all values with a new key, from its next start on
+    RotateKey,
+}
+
+/// Runs the subcommand.
+pub async fn secret(place: Place, args: SecretArgs) -> Result<ExitCode> {
+    if matches!(args.command, SecretCommand::RotateKey) {
+        sandcove_isolate::rotate_secret_keys(&place.data_dir)?;
+        note!("the next start of the server seals all values with the new key");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let client = args.reach.client(&place)?;
+    match args.command {
+        SecretCommand::Create { name } => {
+            let made =
+                client.create_secret(&NewSecret { name, value: read_value()?, metadata: None }).await?;
+            out!("{}", made.secret_id);
+        }
+        SecretCommand::Set { secret } => {
+            client.update_secret(&secret, &SecretUpdate { value: read_value()?, metadata: None }).await?;
+        }
+        SecretCommand::List { json } => {
+            let secrets = client.secrets().await?;
+            if json {
+                out!("{}", json!(secrets));
+                return Ok(ExitCode::SUCCESS);
+            }
+            let rows: Vec<_> = secrets
+                .into_iter()
+                .map(|one| {
+                    [
+                        one.secret_id,
+                        one.name,
+                        one.current_version.to_string(),
+                        format!("{:.0}", one.updated_at),
+                    ]
+                })
+                .collect();
+            let _ = output::write(table(["id", "name", "version", "updated"], &rows).as_bytes());
+        }
+        SecretCommand::Delete { secrets } => {
+            for secret in &secrets {
+                if !client.delete_secret(secret).await? {
+                    bail!("no secret `{secret}`; `sandcove secret list` shows all");
+                }
+            }
+        }
+        SecretCommand::RotateKey => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_value() -> Result<Secret> {
+    let mut value = String::new();
+    std::io::stdin().read_to_string(&mut value).context("failed to read the value from standard input")?;
+    Ok(Secret::new(value.strip_suffix('\n').unwrap_or(&value)))
+}
