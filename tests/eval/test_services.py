@@ -238,7 +238,7 @@ def test_documents_say_whose_rows_they_are(evaluate, service, tmp_path):
     assert (code, [row["provider"]["id"] for row in rows(document)]) == (0, names)
     assert [column["provider"] for column in document["results"]["prompts"]] == names
     row = rows(document)[0]
-    assert (row["metadata"], row["prompt"]["config"]) == ({"kind": "a"}, {"seed": 1})
+    assert (row["metadata"], row["prompt"]["config"]) == ({"kind": "a", "_promptfooFileMetadata": {}}, {"seed": 1})
     assert rows(evaluate({"providers": ["echo"]})[1])[0]["response"]["metadata"] == {}
     assert row["gradingResult"]["tokensUsed"]["total"] == 0 == row["tokenUsage"]["completionDetails"]["reasoning"]
     assert document["runtimeOptions"]["maxConcurrency"] == 4
@@ -309,9 +309,31 @@ def test_requests_are_counted_as_promptfoo_counts_them(evaluate, service, tmp_pa
     (tmp_path / "plain.py").write_text("def call_api(prompt, options, context): return {'output': prompt}\n")
     (tmp_path / "failing.py").write_text("def call_api(prompt, options, context): return {'error': 'no'}\n")
     _, document, _ = evaluate({"providers": ["openai:gpt-4o", "file://plain.py", "file://failing.py"]})
-    assert [row["tokenUsage"]["numRequests"] for row in rows(document)] == [1, 0, 0]
+    assert [row["tokenUsage"]["numRequests"] for row in rows(document)] == [1, 1, 1]
     assert [column["metrics"]["tokenUsage"]["numRequests"] for column in document["results"]["prompts"]] == [1, 1, 1]
-    assert document["results"]["stats"]["tokenUsage"]["numRequests"] == 1
+    assert document["results"]["stats"]["tokenUsage"]["numRequests"] == 3
+    # Grading a row counts as one request, whatever it asks; a row without an answer is not graded.
+    assert [row["tokenUsage"]["assertions"]["numRequests"] for row in rows(document)] == [1, 1, 0]
+    assert document["results"]["stats"]["tokenUsage"]["assertions"]["numRequests"] == 0
+
+
+def test_a_provider_is_named_as_its_configuration_does(evaluate, service, tmp_path):
+    (tmp_path / "plain.py").write_text("def call_api(prompt, options, context): return {'output': prompt}\n")
+    ids = ["file://plain.py", "python:plain.py", "openai:chat:gpt-4o", "anthropic:messages:m", "ollama:m"]
+    _, document, _ = evaluate({"providers": [*ids, *({"id": id} for id in ids)]})
+    short = ["python:plain.py:default", "python:plain.py:default", "openai:gpt-4o", "anthropic:m", "ollama:completion:m"]
+    assert [row["provider"]["id"] for row in rows(document)] == [*short, *ids]
+
+
+def test_what_breaks_says_whose_row_it_is(evaluate, service):
+    transform = {"options": {"transform": "none.at.all"}, "metadata": {"kind": "a"}}
+    _, document, _ = evaluate({"prompts": ['{"a": 1, "b": "{{x}}"}'], "providers": [{"id": "echo", "label": "e"}], "tests": [
+        {"vars": {"x": "hi", "y": '{"n":  [1, 2]}'}}, {"vars": {"x": "hi"}, **transform},
+    ]})
+    first, second = rows(document)
+    assert (first["prompt"]["raw"], first["vars"]["y"]) == ('{"a":1,"b":"hi"}', '{"n":[1,2]}')
+    assert second["metadata"] == {"kind": "a", "errorContext": {"providerId": "echo", "providerLabel": "e"}}
+    assert "response" not in second and second["tokenUsage"]["numRequests"] == 0
 
 
 def test_a_simulated_user_talks_to_the_provider_of_the_row(evaluate, service, tmp_path):

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::grading::{Grader, GradingContext};
 use crate::javascript;
 use crate::model::{GradingResult, Object};
-use crate::script::inline::{inline_function, needs_node};
+use crate::script::inline::{as_lines, inline_body, inline_function, needs_node};
 use crate::script::{EntryPoint, Language, ScriptCall, ScriptError};
 
 /// The types decided by scripts.
@@ -102,7 +102,10 @@ async fn from_file(cx: &GradingContext<'_>, reference: &str, language: Language)
 }
 
 async fn inline_in_worker(cx: &GradingContext<'_>, code: &str, language: Language) -> Result<Value, String> {
-    let entry = EntryPoint::Inline { code: code.to_owned(), parameters: &["output", "context"] };
+    let entry = EntryPoint::Inline {
+        code: if language == Language::JavaScript { as_lines(&inline_body(code)) } else { code.to_owned() },
+        parameters: &["output", "context"],
+    };
     call(cx, entry, language).await
 }
 

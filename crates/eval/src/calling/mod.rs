@@ -27,6 +27,10 @@ pub trait Provider: Send + Sync {
     fn shown_as(&self) -> BoxFuture<'_, Option<String>> {
         std::future::ready(None).boxed()
     }
+    /// Whether [`shown_as`](Self::shown_as) also holds where the configuration has a map with the id, and not the id alone.
+    fn names_itself(&self) -> bool {
+        false
+    }
     /// Whether the provider is a service whose answers are worth caching.
     fn is_service(&self) -> bool {
         false

@@ -339,9 +339,7 @@ pub fn merge(defaults: &Object, mut test: Object) -> Object {
     if let Some(Value::Array(own)) = test.get_mut("assert").map(Value::take) {
         asserts.extend(own);
     }
-    if let Some(description) =
-        test.get_mut("description").map(Value::take).or_else(|| defaults.get("description").cloned())
-    {
+    if let Some(description) = test.get_mut("description").map(Value::take) {
         merged.insert("description".to_owned(), description);
     }
     merged.insert("vars".to_owned(), vars);

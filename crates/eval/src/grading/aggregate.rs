@@ -140,6 +140,11 @@ pub fn zero_usage() -> TokenUsage {
     TokenUsage { completion_details: Some(details.into_iter().collect()), ..zero_tokens() }
 }
 
+/// Returns a usage of no tokens, for answers and for grading them.
+pub fn counted_usage() -> TokenUsage {
+    TokenUsage { assertions: Some(Box::new(zero_usage())), ..zero_usage() }
+}
+
 /// Returns a usage of no tokens.
 pub fn zero_tokens() -> TokenUsage {
     TokenUsage {

@@ -93,6 +93,7 @@ pub struct Row {
     /// The provider that answered.
     pub provider: ProviderName,
     /// The answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<ProviderResponse>,
     /// The score of the verdict.
     #[serde(serialize_with = "super::number::serialize")]

@@ -45,7 +45,7 @@ fn metrics(column: &Column) -> impl Iterator<Item = &str> {
 fn row_cells(row: &Row, column: &Column, cells: &mut Vec<String>) {
     let output = row.response.as_ref().and_then(|response| response.output.as_ref());
     let text = output.map(|output| output.as_str().map_or_else(|| output.to_string(), str::to_owned));
-    cells.push(safe(text.or_else(|| row.error.clone()).unwrap_or_default()));
+    cells.push(safe(text.unwrap_or_default()));
     cells.push(row.verdict().to_owned());
     cells.push(format!("{:.2}", row.score));
     let scores = Some(&row.named_scores).filter(|scores| !scores.is_empty());

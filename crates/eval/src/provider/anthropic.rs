@@ -80,6 +80,10 @@ impl Dialect for Anthropic {
         &self.id
     }
 
+    fn shown_as(&self) -> Option<String> {
+        Some(format!("anthropic:{}", self.model))
+    }
+
     fn request(&self, prompt: &str, config: &Object, env: &Env) -> Result<Request, CallError> {
         let base = service::text(config, "apiBaseUrl").or_else(|| env.get("ANTHROPIC_BASE_URL"));
         let base = base.unwrap_or_else(|| "https://api.anthropic.com".to_owned());
@@ -130,9 +134,7 @@ fn read(value: &Value) -> ProviderResponse {
             }
             .to_owned()
         }),
-        cached: Some(false),
         token_usage: Some(service::usage(None, usage("input_tokens"), usage("output_tokens"))),
-        raw: Some(value.clone()),
         ..ProviderResponse::default()
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use serde_json::json;
 
 use crate::calling::{Call, Provider};
 use crate::model::ProviderResponse;
@@ -38,7 +37,7 @@ impl Provider for Exec {
         async move {
             let limit = Duration::from_secs(300);
             match run(&self.command, &arguments, &self.base, &self.env, limit).await {
-                Ok(text) => ProviderResponse { raw: Some(json!(text)), ..ProviderResponse::text(text) },
+                Ok(text) => ProviderResponse::text(text),
                 Err(error) => ProviderResponse::failed(error),
             }
         }

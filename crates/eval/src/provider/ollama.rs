@@ -99,6 +99,15 @@ impl Dialect for Ollama {
         &self.id
     }
 
+    fn shown_as(&self) -> Option<String> {
+        let kind = match self.endpoint {
+            Endpoint::Chat => "chat",
+            Endpoint::Completion => "completion",
+            Endpoint::Embedding => "embeddings",
+        };
+        Some(format!("ollama:{kind}:{}", self.model))
+    }
+
     fn request(&self, prompt: &str, config: &Object, env: &Env) -> Result<Request, CallError> {
         let base = service::text(config, "apiBaseUrl").or_else(|| env.get("OLLAMA_BASE_URL"));
         let base = base.unwrap_or_else(|| "http://localhost:11434".to_owned());
@@ -134,9 +143,7 @@ fn read(value: &Value, endpoint: Endpoint) -> ProviderResponse {
     ProviderResponse {
         output: Some(output.clone()),
         finish_reason: value.get("done_reason").and_then(Value::as_str).map(str::to_lowercase),
-        cached: Some(false),
         token_usage: Some(service::usage(None, count("prompt_eval_count"), count("eval_count"))),
-        raw: Some(value.clone()),
         ..ProviderResponse::default()
     }
 }

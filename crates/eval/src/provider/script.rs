@@ -73,6 +73,10 @@ impl Provider for Script {
         .boxed()
     }
 
+    fn names_itself(&self) -> bool {
+        self.file.language == Language::JavaScript
+    }
+
     fn settled<'a>(&'a self, config: &'a Object) -> BoxFuture<'a, Result<Option<Object>, CallError>> {
         let base = self.options.pointer("/config/basePath").and_then(Value::as_str).unwrap_or_default();
         // JavaScript reads its files itself.
@@ -144,12 +148,23 @@ impl Script {
         };
         async move {
             match self.workers.call(script).await {
-                Ok(reply) => read(reply.value, self.file.language),
+                Ok(reply) => counted(read(reply.value, self.file.language), self.file.language),
                 Err(error) => ProviderResponse::failed(error),
             }
         }
         .boxed()
     }
+}
+
+/// Notes what promptfoo notes of answers from files of Python.
+fn counted(mut response: ProviderResponse, language: Language) -> ProviderResponse {
+    if language == Language::Python {
+        response.cached.get_or_insert(false);
+        if let Some(usage) = &mut response.token_usage {
+            usage.num_requests.get_or_insert(1.0);
+        }
+    }
+    response
 }
 
 /// Keys of what the methods of providers give.

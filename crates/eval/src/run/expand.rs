@@ -242,7 +242,7 @@ fn load(path: &Path) -> Result<String, String> {
     }
     let text = std::fs::read_to_string(path).map_err(read)?;
     match extension.as_str() {
-        "yaml" | "yml" | "json" => {
+        "yaml" | "yml" => {
             let node = Node::parse(&text, &path.into()).map_err(|finding| finding.to_string())?;
             Ok(node.to_value().to_string())
         }

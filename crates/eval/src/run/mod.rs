@@ -149,7 +149,9 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
     for mut spec in suite.providers {
         let made = models.make(&spec)?;
         // Tests named it by the id of the configuration, and were expanded.
-        if let Some(name) = made.shown_as().await {
+        if (spec.raw.is_string() || made.names_itself())
+            && let Some(name) = made.shown_as().await
+        {
             spec.id = name;
         }
         providers.push((spec, made));

@@ -10,7 +10,7 @@ use super::expand::{Plan, SharedTest};
 use super::{Run, grade, prompt as prompts, turns};
 use crate::calling::spec::ProviderSpec;
 use crate::calling::{Call, Provider, Role};
-use crate::grading::aggregate::{add_tokens, zero_usage};
+use crate::grading::aggregate::{add_tokens, counted_usage, zero_usage};
 use crate::model::{
     Failure, GradingResult, Object, PromptText, ProviderName, ProviderResponse, Row, TokenUsage, about,
 };
@@ -50,7 +50,16 @@ async fn between_hooks(run: &Run, plan: &Plan) -> Row {
     let limit = own.into_iter().chain(left).min().unwrap_or(Duration::from_secs(365 * 86_400));
     match tokio::time::timeout(limit, fill(run, plan, &mut row)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => fail(&mut row, error.to_string()),
+        Ok(Err(error)) => {
+            if !matches!(error, RowError::Answer(_) | RowError::NoOutput | RowError::Verdict(_)) {
+                // What breaks before there is a verdict leaves nothing of the answer.
+                let id = json!({"providerId": row.provider.id, "providerLabel": row.provider.label});
+                row.metadata.clone_from(&plan.case().metadata);
+                row.metadata.insert("errorContext".to_owned(), id);
+                row.token_usage = Some(counted_usage());
+            }
+            fail(&mut row, error.to_string());
+        }
         Err(_) if left == Some(limit) => fail(&mut row, LATE.to_owned()),
         Err(_) => fail(&mut row, format!("the row took longer than {} ms", limit.as_millis())),
     }
@@ -81,7 +90,7 @@ fn begin(run: &Run, plan: &Plan) -> Row {
         prompt: PromptText {
             raw: text.raw.clone(),
             label: text.label.clone(),
-            config: Some(prompt_config(run, plan)).filter(|config| !config.is_empty()),
+            config: Some(prompt_config(run, plan)),
         },
         prompt_id: text.id(),
         prompt_idx: plan.prompt_idx,
@@ -91,11 +100,34 @@ fn begin(run: &Run, plan: &Plan) -> Row {
         test_case: plan.test.raw().clone(),
         cost: Some(0.0),
         metadata: plan.case().metadata.clone(),
+        token_usage: Some(counted_usage()),
         ..Row::default()
     };
-    row.test_case.insert("vars".to_owned(), Value::Object(row.vars.clone()));
+    show_vars(&mut row);
     row
 }
+
+/// Writes the variables of a row into its test, both as documents have them.
+fn show_vars(row: &mut Row) {
+    for value in row.vars.values_mut() {
+        if let Value::String(text) = value {
+            compact(text);
+        }
+    }
+    row.test_case.insert("vars".to_owned(), Value::Object(row.vars.clone()));
+}
+
+/// Writes JSON without spaces, as documents of promptfoo have prompts and variables that are JSON.
+fn compact(text: &mut String) {
+    if text.starts_with(['{', '['])
+        && let Ok(value @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(text)
+    {
+        *text = value.to_string();
+    }
+}
+
+/// The key under which documents of promptfoo list the files of variables that are pictures and sounds.
+const FILES: &str = "_promptfooFileMetadata";
 
 fn fail(row: &mut Row, error: String) {
     row.success = false;
@@ -109,6 +141,7 @@ async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
     let vars = variables(run, plan, row).await?;
     let (rendered, own) = render(run, plan, &vars).await?;
     row.prompt.raw.clone_from(&rendered);
+    compact(&mut row.prompt.raw);
     let (spec, provider) = &run.providers[run.columns[plan.prompt_idx].provider];
     let config = configuration(run, plan, (spec, &**provider), &vars, own)?;
     let mut response = answer(run, plan, row, &rendered, &vars, &config).await?;
@@ -136,6 +169,7 @@ async fn variables(run: &Run, plan: &Plan, row: &mut Row) -> Result<Object, RowE
         let Value::Object(changed) = changed? else { return Err(RowError::NoVariables) };
         vars.extend(changed.clone());
         row.vars.extend(changed);
+        show_vars(row);
     }
     run.memory.add_to(&mut vars, plan, spec.name(), &text.id());
     Ok(prompt::variables(&run.templates, &vars, run.switches(plan.case())))
@@ -220,10 +254,12 @@ async fn answer(
     if let Some(session) = session.filter(|_| !row.metadata.contains_key("sessionIds")) {
         row.metadata.entry("sessionId").or_insert(session);
     }
-    let mut usage = zero_usage();
-    add_tokens(&mut usage, response.token_usage.as_ref().unwrap_or(&TokenUsage::default()));
-    // A request that counts no tokens counts nowhere but in the sums of its column.
-    if response.token_usage.as_ref().is_some_and(|usage| usage.num_requests.is_none()) {
+    row.metadata.entry(FILES).or_insert_with(|| json!({}));
+    let mut usage = counted_usage();
+    let spent = response.token_usage.clone().unwrap_or_default();
+    add_tokens(&mut usage, &spent);
+    // An answer that does not count its requests took one; one that was given took none.
+    if spent.num_requests.is_none() && given.is_none() {
         usage.num_requests = Some(1.0);
     }
     row.token_usage = Some(usage);
@@ -274,9 +310,11 @@ fn settle(row: &mut Row, verdict: GradingResult) -> Result<(), RowError> {
     row.success = verdict.pass;
     row.score = verdict.score;
     row.named_scores = verdict.named_scores.clone().unwrap_or_default();
-    if let (Some(usage), Some(tokens)) = (&mut row.token_usage, &verdict.tokens_used) {
+    if let Some(usage) = &mut row.token_usage {
         let mut spent = zero_usage();
-        add_tokens(&mut spent, tokens);
+        add_tokens(&mut spent, verdict.tokens_used.as_ref().unwrap_or(&TokenUsage::default()));
+        // Grading a row counts as one request, however many models it asks.
+        spent.num_requests = Some(1.0);
         usage.assertions = Some(Box::new(spent));
     }
     let row_error = verdict.row_error.clone();

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::config::DerivedMetric;
 use crate::expression;
-use crate::grading::aggregate::{add, add_tokens, zero_usage};
+use crate::grading::aggregate::{add, add_tokens, counted_usage};
 use crate::model::{Column, Evaluation, Failure, Metrics, Object, Row, Stats, TokenUsage, number_value};
 
 /// Returns the names of all variables, in the order they appear.
@@ -33,8 +33,6 @@ pub struct Tally {
     asserts_failed: usize,
     named: Vec<Named>,
     described: bool,
-    /// Whether there was an answer that says nothing of its tokens.
-    uncounted: bool,
 }
 
 /// A named score of a row.
@@ -69,14 +67,21 @@ impl From<&Row> for Tally {
             score: row.score,
             latency_ms: row.latency_ms,
             cost: row.cost,
-            token_usage: row.token_usage.clone(),
+            token_usage: row.token_usage.clone().map(uncounted_grading),
             asserts_passed: passed,
             asserts_failed: components().count() - passed,
             named: scores.collect(),
             described: row.description.is_some(),
-            uncounted: row.response.as_ref().is_some_and(|response| response.token_usage.is_none()),
         }
     }
+}
+
+/// Returns the tokens of a row for the sums, which do not count the requests of grading.
+fn uncounted_grading(mut usage: TokenUsage) -> TokenUsage {
+    if let Some(grading) = &mut usage.assertions {
+        grading.num_requests = None;
+    }
+    usage
 }
 
 impl Tally {
@@ -91,8 +96,7 @@ pub type Tallies = BTreeMap<(usize, usize), Tally>;
 
 /// Adds rows to their columns and to the whole, and returns warnings about derived metrics.
 pub fn add_up(evaluation: &mut Evaluation, tallies: &Tallies, derived: &[DerivedMetric]) -> Vec<String> {
-    let mut stats = Stats { token_usage: zero_usage(), ..Stats::default() };
-    stats.token_usage.assertions = Some(Box::new(zero_usage()));
+    let mut stats = Stats { token_usage: counted_usage(), ..Stats::default() };
     for column in &mut evaluation.columns {
         column.metrics = Metrics { token_usage: stats.token_usage.clone(), ..Metrics::default() };
     }
@@ -112,10 +116,6 @@ pub fn add_up(evaluation: &mut Evaluation, tallies: &Tallies, derived: &[Derived
         if let Some(usage) = &tally.token_usage {
             add_tokens(&mut metrics.token_usage, usage);
             add_tokens(&mut stats.token_usage, usage);
-        }
-        if tally.uncounted {
-            let requests = &mut metrics.token_usage.num_requests;
-            *requests = Some(requests.unwrap_or(0.0) + 1.0);
         }
         metrics.assert_pass_count += tally.asserts_passed;
         metrics.assert_fail_count += tally.asserts_failed;

@@ -166,6 +166,9 @@ async function callInline({ code, parameters, arguments: given }) {
   return body(...given, createRequire(path.join(process.cwd(), 'inline.js')))
 }
 
+// What inline code of suites finds packages with.
+process.mainModule ??= { require: createRequire(path.join(process.cwd(), 'inline.js')) }
+
 const operations = { function: callFunction, provider: callProvider, inline: callInline, configuration: readConfiguration }
 
 /** Scripts know a provider's id as a method. */

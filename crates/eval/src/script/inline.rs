@@ -4,6 +4,7 @@
 pub fn needs_node(code: &str) -> bool {
     [
         "require(",
+        "mainModule",
         "import(",
         "Buffer.",
         "fetch(",
@@ -20,11 +21,7 @@ pub fn needs_node(code: &str) -> bool {
 /// Returns the function that inline code of an assertion is the body of.
 pub fn inline_function(code: &str) -> String {
     let body = inline_body(code);
-    let process = if code.contains("process") {
-        "const process = { env, mainModule: { require(name) { throw new Error(`require('${name}') works in a file, not inline`) } } };"
-    } else {
-        ""
-    };
+    let process = if code.contains("process") { "const process = { env };" } else { "" };
     let provider = if code.contains("provider.id()") { PROVIDER_ID } else { "" };
     format!("function (output, context, env) {{ {process}{provider}{body}\n}}")
 }
@@ -53,6 +50,11 @@ pub fn inline_body(code: &str) -> String {
         }
         None => format!("return {code}"),
     }
+}
+
+/// Makes a function body one of several lines, which workers do not take for an expression.
+pub fn as_lines(body: &str) -> String {
+    format!("\n{body}")
 }
 
 /// The last semicolon outside quotes.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::inline::{inline_body, needs_node};
+use super::inline::{as_lines, inline_body, needs_node};
 use super::{EntryPoint, Language, ScriptCall, ScriptError, Workers};
 use crate::javascript;
 
@@ -22,20 +22,12 @@ pub async fn apply(
         workers.invoke(code, &["get_transform"], vec![value, context]).await?
     } else if needs_node(code) {
         let parameters: &[&str] = if first == "vars" { &["vars", "context"] } else { &["output", "context"] };
-        let entry = EntryPoint::Inline { code: code.clone(), parameters };
+        let entry = EntryPoint::Inline { code: as_lines(&body(code)), parameters };
         workers.call(ScriptCall::new(Language::JavaScript, entry, vec![value, context])).await?.value
     } else {
         let env = if code.contains("process") { Value::Object(workers.env().all()) } else { Value::Null };
-        // A block of one line may say `return`; the variables are also there by name, as the tutorials use them.
-        let says_return =
-            code.trim_start().strip_prefix("return").is_some_and(|rest| rest.starts_with([' ', '(', '\n']));
-        let body = if says_return {
-            code.clone()
-        } else if is_object(code) {
-            format!("return (\n{code}\n)")
-        } else {
-            inline_body(code)
-        };
+        let body = body(code);
+        // The variables are also there by name, as the tutorials use them.
         let function = match first {
             "vars" => format!("function (vars, context, env) {{ const process = {{ env }};{body}\n}}"),
             _ => format!(
@@ -52,6 +44,19 @@ pub async fn apply(
         return Err(ScriptError::NoValue(code.clone()));
     }
     Ok(result)
+}
+
+/// Returns the body of a function that inline code of a transform is. A block of one line may say `return`.
+fn body(code: &str) -> String {
+    let says_return =
+        code.trim_start().strip_prefix("return").is_some_and(|rest| rest.starts_with([' ', '(', '\n']));
+    if says_return {
+        code.to_owned()
+    } else if is_object(code) {
+        format!("return (\n{code}\n)")
+    } else {
+        inline_body(code)
+    }
 }
 
 /// Whether code of several lines is an object, and not a block: `{ code: output }`.

@@ -219,6 +219,10 @@ impl Provider for Http {
         std::future::ready(self.url.clone()).boxed()
     }
 
+    fn names_itself(&self) -> bool {
+        true
+    }
+
     fn is_service(&self) -> bool {
         true
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Endpoint;
-use crate::model::{Object, ProviderResponse, TokenUsage};
+use crate::model::{Guardrails, Object, ProviderResponse, TokenUsage};
 use crate::provider::service;
 
 /// The categories that were flagged, with the strongest score of each.
@@ -46,11 +46,16 @@ pub fn read(value: &Value, endpoint: Endpoint, config: &Object) -> ProviderRespo
     ProviderResponse {
         output: Some(output),
         finish_reason: finish.and_then(Value::as_str).map(str::to_lowercase),
-        is_refusal: Some(refusal),
+        is_refusal: refusal.then_some(true),
+        guardrails: (endpoint == Endpoint::Chat).then(|| Guardrails {
+            flagged: Some(refusal || finish.and_then(Value::as_str) == Some("content_filter")),
+            ..Guardrails::default()
+        }),
         cached: Some(false),
         token_usage: Some(usage),
         log_probs: log_probs(value),
-        raw: Some(value.clone()),
+        // Documents of promptfoo have the replies of this endpoint only.
+        raw: (endpoint == Endpoint::Responses).then(|| value.clone()),
         ..ProviderResponse::default()
     }
 }
