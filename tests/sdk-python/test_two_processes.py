@@ -113,13 +113,13 @@ def test_its_descriptors_lead_to_its_own_files(either):
     assert files and not strange
 
 
-def test_it_cannot_reach_the_host_process(server):
+def test_it_cannot_reach_the_host_process(either):
     script = f"""
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
-print(libc.ptrace(16, {server.pid}, None, None), ctypes.get_errno())
+print(libc.ptrace(16, {either.pid}, None, None), ctypes.get_errno())
 try:
-    os.kill({server.pid}, 0)
+    os.kill({either.pid}, 0)
     print("it may send signals")
 except PermissionError:
     print("not permitted")
