@@ -38,7 +38,8 @@ impl UnassignedSandbox {
     }
 }
 
-/// Writes one JSON line and waits for the agent's acknowledgement.
+/// Writes one JSON line and waits for the agent's acknowledgement. It is a single byte: this process is root, and what an agent sends is
+/// hostile, so that nothing is parsed here.
 pub(super) async fn send<T: Serialize>(
     agent: &mut UnixStream,
     message: &T,
@@ -55,5 +56,36 @@ pub(super) async fn send<T: Serialize>(
         Ok(Ok(_)) => Err(std::io::ErrorKind::InvalidData.into()),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    /// What comes of a message to an agent that sends these bytes, and what is left to read of them.
+    async fn answered(bytes: &[u8]) -> (std::io::Result<()>, usize) {
+        let (mut host, mut agent) = UnixStream::pair().unwrap();
+        agent.write_all(bytes).await.unwrap();
+        agent.shutdown().await.unwrap();
+        let outcome = send(&mut host, &"message", Duration::from_secs(120)).await;
+        let mut left = Vec::new();
+        host.read_to_end(&mut left).await.unwrap();
+        (outcome, left.len())
+    }
+
+    #[tokio::test]
+    async fn of_what_an_agent_sends_one_byte_is_read() {
+        let (outcome, left) = answered(&[READY]).await;
+        assert!(outcome.is_ok() && left == 0);
+        let mut long = vec![b'{'; 10_000];
+        long[0] = READY;
+        let (outcome, left) = answered(&long).await;
+        assert!(outcome.is_ok() && left == 9_999);
+        for (bytes, kind) in [(&b"{"[..], ErrorKind::InvalidData), (b"", ErrorKind::UnexpectedEof)] {
+            assert_eq!(answered(bytes).await.0.unwrap_err().kind(), kind);
+        }
     }
 }
