@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a message to an agent that sends these bytes, and what is left to read of them.
+    /// Outcome of a message to an agent that sends these bytes, and the number of those that are not read.
     async fn answered(bytes: &[u8]) -> (std::io::Result<()>, usize) {
         let (mut host, mut agent) = UnixStream::pair().unwrap();
         agent.write_all(bytes).await.unwrap();
