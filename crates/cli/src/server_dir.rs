@@ -97,12 +97,12 @@ pub fn claim(data_dir: &Path) -> Result<Option<u32>> {
     }
     let opened = match openat(CWD, &directory, FLAGS, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => return Ok(None),
-        opened => opened.with_context(failed)?,
+        opened => opened.map_err(io::Error::from).with_context(failed)?,
     };
-    let owner = fstat(&opened).with_context(failed)?.st_uid;
+    let owner = fstat(&opened).map_err(io::Error::from).with_context(failed)?.st_uid;
     let database = match statat(&opened, DATABASE, AtFlags::SYMLINK_NOFOLLOW) {
         Err(rustix::io::Errno::NOENT) => return Ok(None),
-        database => database.with_context(failed)?,
+        database => database.map_err(io::Error::from).with_context(failed)?,
     };
     if FileType::from_raw_mode(database.st_mode) != FileType::RegularFile {
         bail!("`{}` is not a file", directory.join(DATABASE).display());

@@ -12,8 +12,12 @@ use super::{Menu, Result, Served, blocking, done};
 use crate::failure::Failure;
 use crate::message::{Answer, Number};
 
+/// Maximum number of entries of an image, whatever the server says: this side remembers some bytes of each.
+const MAX_ENTRIES: u64 = 4_000_000;
+
 impl Menu {
     pub(super) async fn begin_image(&self, config: Sha256Digest, limits: Limits) -> Result {
+        let limits = Limits { entries: limits.entries.min(MAX_ENTRIES), ..limits };
         Ok(match self.layer_store().await?.begin(config, limits).await? {
             Begun::Exists { size_bytes, lease } => {
                 self.hold(Answer::ImageExists(size_bytes), Object::Lease { _lease: lease })?
