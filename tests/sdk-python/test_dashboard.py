@@ -16,7 +16,7 @@ from e2b_code_interpreter import Sandbox
 from playwright.sync_api import expect
 
 from harness.browser import CHROMIUM, PATIENCE, browser
-from harness.server import ADMIN_TOKEN, API_KEY, ROOT
+from harness.server import ADMIN_TOKEN, API_KEY, ROOT, wait_until
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
 
@@ -249,6 +249,11 @@ def test_the_terminal_types_and_resizes(visit, box):
     expect(screen).to_contain_text("I am root")
     page.keyboard.type("exit\n")
     expect(page.get_by_text("the shell has ended")).to_be_visible()
+    page.get_by_role("button", name="New shell").click()
+    expect(page.locator("[data-state=connected]")).to_be_visible()
+    assert "-l" in [argument for process in box.commands.list() for argument in process.args]
+    page.goto("about:blank")
+    wait_until(lambda: not any("-l" in process.args for process in box.commands.list()), what="the shell of a page that was left ends")
 
 
 def test_files_are_browsed_edited_and_previewed(visit, box):

@@ -63,12 +63,25 @@ export interface Page<T> {
   next: string | null;
 }
 
-async function send(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+/** Attempts of a request that may be repeated. Browsers drop connections when an interface of the machine comes or goes, as those of
+ * sandboxes do. */
+const ATTEMPTS = 4;
+
+async function send(method: string, path: string, body?: unknown, signal?: AbortSignal, key?: string): Promise<Response> {
   const headers: Record<string, string> = {};
   if (body !== undefined) headers["content-type"] = "application/json";
   if (team) headers["x-team-id"] = team;
   const payload = body === undefined ? null : JSON.stringify(body);
-  return checked(await fetch(`/dashboard/api${path}`, { method, headers, body: payload, signal: signal ?? null }));
+  if (key) headers["idempotency-key"] = key;
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await checked(await fetch(`/dashboard/api${path}`, { method, headers, body: payload, signal: signal ?? null }));
+    } catch (failure) {
+      const isLost = failure instanceof TypeError && !signal?.aborted;
+      if (!isLost || attempt === ATTEMPTS || (method !== "GET" && !key)) throw failure;
+      await new Promise((done) => setTimeout(done, 200 * attempt));
+    }
+  }
 }
 
 export async function get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<T> {
@@ -97,6 +110,12 @@ export async function all<T>(path: string, query: Query = {}, signal?: AbortSign
 export async function change<T = unknown>(method: "POST" | "PUT" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
   const text = await (await send(method, path, body)).text();
   return (text ? JSON.parse(text) : undefined) as T;
+}
+
+/** Starts a sandbox, once, however often the request is sent. */
+export async function start(body: Schemas["NewSandboxV2"]): Promise<Schemas["Sandbox"]> {
+  const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16)).join("");
+  return (await (await send("POST", "/v2/sandboxes", body, undefined, key)).json()) as Schemas["Sandbox"];
 }
 
 async function session(method: string, body?: unknown): Promise<Response> {

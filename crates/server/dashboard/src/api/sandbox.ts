@@ -40,6 +40,13 @@ export async function call<T>(id: string, method: string, body: unknown, user: U
   return (await (await checked(await fetch(url(id, AGENT, `/${method}`), init))).json()) as T;
 }
 
+/** Ends a process, also while the page is being left. */
+export function end(id: string, pid: number, user: User): void {
+  const body = JSON.stringify({ process: { pid }, signal: "SIGNAL_SIGKILL" });
+  const init = { method: "POST", headers: headers(user, { "content-type": "application/json" }), body, keepalive: true };
+  void fetch(url(id, AGENT, "/process.Process/SendSignal"), init).catch(() => undefined);
+}
+
 /** Calls the agent and reads a stream of messages: each has a byte of flags and four of its length before it. */
 export async function* stream<T>(id: string, method: string, body: unknown, user: User, signal: AbortSignal): AsyncGenerator<T> {
   const text = new TextEncoder().encode(JSON.stringify(body));

@@ -18,6 +18,8 @@ export function Login({ onLogin }: { onLogin: (account: Account) => void }) {
     <main class="login">
       <form onSubmit={submit}>
         <h1><img src="/dashboard/assets/icon.svg" alt="" width={36} height={36} /> Sandcove</h1>
+        {/* Password managers want a name. */}
+        <input type="text" name="username" autocomplete="username" value="sandcove" hidden readOnly />
         <label>
           API key, access token or admin token
           <input

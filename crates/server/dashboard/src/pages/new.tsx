@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { useLocation, useSearch } from "wouter-preact";
 
-import { type Schemas, all, change } from "../api/client";
+import { type Schemas, all, start } from "../api/client";
 import { useAction, useLoad, useTitle } from "../ui/hooks";
 import { Failure, Page } from "../ui/parts";
 
@@ -22,7 +22,7 @@ export function NewSandbox() {
   const submit = (event: Event) => {
     event.preventDefault();
     void act(async () => {
-      const sandbox = await change<Schemas["Sandbox"]>("POST", "/v2/sandboxes", {
+      const sandbox = await start({
         templateID: template,
         timeout: Math.round(minutes * 60),
         autoPause: pauses,

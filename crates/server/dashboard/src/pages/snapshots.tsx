@@ -1,7 +1,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { useLocation } from "wouter-preact";
 
-import { type Schemas, all, change } from "../api/client";
+import { all, change, start as begin } from "../api/client";
 import { useAction, useLoad, useTitle } from "../ui/hooks";
 import { Confirmed, Copy, Empty, Failure, Loading, Page } from "../ui/parts";
 import { type Column, Table } from "../ui/table";
@@ -20,7 +20,7 @@ export function Snapshots() {
   const rows = useMemo(() => (data ?? []).filter((one) => [one.snapshotID, ...one.names].join(" ").includes(search)), [data, search]);
   const start = (snapshot: Snapshot) =>
     act(async () => {
-      const sandbox = await change<Schemas["Sandbox"]>("POST", "/v2/sandboxes", { templateID: snapshot.snapshotID, timeout: 1800 });
+      const sandbox = await begin({ templateID: snapshot.snapshotID, timeout: 1800 });
       navigate(`/sandboxes/${sandbox.sandboxID}/overview`);
     });
   const columns: Column<Snapshot>[] = [

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { type ProcessEvent, type User, base64, bytes, call, stream } from "../api/sandbox";
+import { type ProcessEvent, type User, base64, bytes, call, end, stream } from "../api/sandbox";
 import type { Screen } from "../terminal/main";
 import { message } from "../ui/format";
 import { Failure } from "../ui/parts";
@@ -36,11 +36,14 @@ function Shell({ id, user }: { id: string; user: User }) {
   useEffect(() => screen.current?.setTheme(dark), [dark]);
   useEffect(() => {
     const ending = new AbortController();
+    const left = () => ending.abort();
+    addEventListener("pagehide", left);
     const failed = (failure: unknown) => {
       if (!ending.signal.aborted) setError(message(failure));
     };
     void attach(id, user, place.current!, dark, ending.signal, { setState, opened: (one) => (screen.current = one) }).catch(failed);
     return () => {
+      removeEventListener("pagehide", left);
       ending.abort();
       screen.current?.close();
       screen.current = undefined;
@@ -95,9 +98,7 @@ async function attach(id: string, user: User, place: HTMLElement, dark: boolean,
     type(`${command}\n`);
   }
   // The shell ends with the page that has started it.
-  signal.addEventListener("abort", () => {
-    if (pid !== undefined) void call(id, "process.Process/SendSignal", { process: { pid }, signal: "SIGNAL_SIGKILL" }, user).catch(() => undefined);
-  });
+  signal.addEventListener("abort", () => pid !== undefined && end(id, pid, user));
   const process = { cmd: "/bin/bash", args: ["-i", "-l"], envs: { TERM: "xterm-256color", LANG: "C.UTF-8" } };
   let events = stream<Started>(id, "process.Process/Start", { process, pty: { size: screen.size() } }, user, signal);
   for (let attempt = 0; ; attempt += 1) {

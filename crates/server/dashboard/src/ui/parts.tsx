@@ -46,6 +46,8 @@ export function State({ value }: { value: string }) {
 /** Text that is copied by a click. */
 export function Copy({ text, label }: { text: string; label?: string }) {
   const [copied, setCopied] = useState(false);
+  // Browsers have it with TLS and on this machine only.
+  if (!navigator.clipboard) return null;
   const copy = async () => {
     await navigator.clipboard.writeText(text);
     setCopied(true);
