@@ -501,11 +501,27 @@ def test_templates_and_their_builds(visit):
 
 def test_volumes_keys_webhooks_teams_and_the_node(visit, server):
     page = visit("/dashboard/volumes", ADMIN_TOKEN)
-    page.get_by_label("Name of a new volume").fill("dashboard-volume")
+    volume = f"dashboard-{os.getpid()}"
+    page.get_by_label("Name of a new volume").fill(volume)
     page.get_by_role("button", name="Create").click()
-    page.get_by_role("button", name="Delete dashboard-volume").click()
+    page.get_by_role("link", name=volume).click()
+    expect(page.get_by_text("The directory is empty.")).to_be_visible()
+    page.get_by_label("Name of a new directory").fill("deeper")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("button", name="deeper/").click()
+    name = HARM.replace("/", "_")
+    page.get_by_label("Files to upload").set_input_files({"name": name, "mimeType": "text/html", "buffer": b"kept"})
+    expect(page.get_by_role("table")).to_contain_text(name)
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name=f"Download {name}").click()
+    assert Path(downloading.value.path()).read_bytes() == b"kept"
+    page.get_by_role("button", name=f"Delete {name}").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(page.get_by_role("button", name="Delete dashboard-volume")).to_have_count(0)
+    expect(page.get_by_text("The directory is empty.")).to_be_visible()
+    page.get_by_role("link", name="Volumes").click()
+    page.get_by_role("button", name=f"Delete {volume}").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("button", name=f"Delete {volume}")).to_have_count(0)
 
     page.get_by_role("link", name="Keys").click()
     page.get_by_label("Name of a new key").fill(HARM)

@@ -5,13 +5,17 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header};
 use sandcove_wire::boot::{AGENT_PORT, INTERPRETER_PORT};
 use sandcove_wire::id::SandboxId;
+use sandcove_wire::secret::Secret;
+use uuid::Uuid;
 
 use super::sessions::{Credential, Sessions};
 use super::{Course, ROOT, not_logged_in};
-use crate::http::team_of;
+use crate::domain::team::Team;
+use crate::http::{operator_of, team_of};
 use crate::proxy::host_route::Target;
 use crate::sandboxes::Upload;
 use crate::state::App;
+use crate::state::credentials::{ADMIN_TOKEN, API_KEY};
 use crate::{Error, Result};
 
 /// Headers of a page's request that go on. `Authorization` names an account of the sandbox and is passed to the agent only.
@@ -49,6 +53,9 @@ pub(super) async fn prepare(
         if request.uri().path() == "/teams" {
             return Err(Error::NoRoute("/teams on the dashboard".into()));
         }
+        if let Some(id) = volume(request.uri().path()) {
+            open_volume(app, &credential, request.headers_mut(), id).await?;
+        }
         credential.put_into(request.headers_mut());
         return Ok(Course::Api(request));
     }
@@ -72,6 +79,36 @@ pub(super) async fn prepare(
     Ok(Course::Sandbox(request, Target::Sandbox { id, port }))
 }
 
+/// The volume whose files a path names.
+fn volume(path: &str) -> Option<Uuid> {
+    path.strip_prefix("/volumecontent/")?.split('/').next()?.parse().ok()
+}
+
+/// Replaces the credential of a request by the token of a volume, if the volume is the caller's. Files of volumes are opened by these tokens only.
+async fn open_volume(app: &App, credential: &Credential, headers: &mut HeaderMap, id: Uuid) -> Result<()> {
+    let volume = match owner(app, credential).await? {
+        Some(team) => app.volumes().get(&team, id).await?,
+        None => {
+            let volume = app.store().all_volumes().await?.into_iter().find(|volume| volume.id == id);
+            volume.ok_or(Error::VolumeNotFound(id))?
+        }
+    };
+    headers.remove(API_KEY);
+    headers.remove(ADMIN_TOKEN);
+    Credential::Token(Secret::new(app.volumes().token(&volume))).put_into(headers);
+    Ok(())
+}
+
+/// The team whose sandboxes and volumes a credential opens; none for the admin token, which opens those of all teams.
+pub(super) async fn owner(app: &App, credential: &Credential) -> Result<Option<Team>> {
+    let mut headers = HeaderMap::new();
+    credential.put_into(&mut headers);
+    match credential {
+        Credential::Admin(_) => operator_of(app, &headers).map(|()| None),
+        Credential::Key(_) | Credential::Token(_) => team_of(app, &headers).await.map(Some),
+    }
+}
+
 /// Adds the tokens of a sandbox to a request, if the sandbox is the caller's.
 async fn authorize(
     app: &App,
@@ -79,21 +116,9 @@ async fn authorize(
     headers: &mut HeaderMap,
     id: &SandboxId,
 ) -> Result<()> {
-    let owner = match credential {
-        Credential::Admin(_) => {
-            let mut own = HeaderMap::new();
-            credential.put_into(&mut own);
-            crate::http::operator_of(app, &own)?;
-            None
-        }
-        Credential::Key(_) | Credential::Token(_) => {
-            let mut own = HeaderMap::new();
-            credential.put_into(&mut own);
-            Some(team_of(app, &own).await?.id)
-        }
-    };
-    let entry =
-        app.sandboxes().find(id).filter(|entry| owner.is_none_or(|owner| entry.details.team == owner));
+    let owner = owner(app, credential).await?;
+    let is_own = |team: Uuid| owner.as_ref().is_none_or(|owner| owner.id == team);
+    let entry = app.sandboxes().find(id).filter(|entry| is_own(entry.details.team));
     let details = entry.ok_or_else(|| Error::SandboxNotFound(id.to_string()))?.details.clone();
     let tokens = [
         ("x-access-token", Some(&details.access_token)),

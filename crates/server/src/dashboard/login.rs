@@ -3,16 +3,16 @@
 use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use sandcove_wire::secret::Secret;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::forward::owner;
 use super::guard;
 use super::sessions::{Credential, Sessions};
 use crate::domain::team::Team;
-use crate::http::{operator_of, team_of};
 use crate::sandboxes::Upload;
 use crate::state::App;
 use crate::{Error, Result};
@@ -35,7 +35,7 @@ pub(super) async fn answer(
     let (mut answer, cookie) = match *request.method() {
         Method::GET => {
             let answer = match sessions.find(request.headers(), is_secure) {
-                Some(credential) => described(app, &credential, check(app, &credential).await?),
+                Some(credential) => described(app, &credential, owner(app, &credential).await?),
                 // No error: every page asks at its start.
                 None => Json(json!(null)).into_response(),
             };
@@ -75,7 +75,7 @@ async fn identify(app: &App, text: &Secret) -> Result<(Credential, Option<Team>)
     let kinds = [Credential::Key as fn(Secret) -> Credential, Credential::Token, Credential::Admin];
     for kind in kinds {
         let credential = kind(text.clone());
-        match check(app, &credential).await {
+        match owner(app, &credential).await {
             Ok(team) => return Ok((credential, team)),
             Err(error @ (Error::TeamBanned | Error::Store(_))) => return Err(error),
             Err(_) => {}
@@ -84,14 +84,4 @@ async fn identify(app: &App, text: &Secret) -> Result<(Credential, Option<Team>)
     Err(Error::NoCredentials(
         "a valid API key, access token or admin token; `sandcove keys create NAME` prints a new key",
     ))
-}
-
-/// Checks a credential. Returns its team; the admin token has none.
-async fn check(app: &App, credential: &Credential) -> Result<Option<Team>> {
-    let mut headers = HeaderMap::new();
-    credential.put_into(&mut headers);
-    match credential {
-        Credential::Admin(_) => operator_of(app, &headers).map(|()| None),
-        Credential::Key(_) | Credential::Token(_) => team_of(app, &headers).await.map(Some),
-    }
 }

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::support::{KEY, Reply, Server};
+use crate::support::{KEY, Reply, Server, own_ids};
 
 const AGENT: u16 = 49983;
 
@@ -221,6 +221,27 @@ async fn a_page_reaches_the_agents_of_its_teams_sandboxes_only() {
     assert_eq!(control.status, 404, "{}", control.text);
     // The admin looks at sandboxes of all teams.
     assert_eq!(Browser::log_in(&server, "admin").await.get(&path).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_page_reaches_the_files_of_its_teams_volumes_only() {
+    let server = Server::start().await;
+    let made = server.call("POST", "/volumes", json!({ "name": "data" })).await.json();
+    let (id, token) = (made["volumeID"].as_str().unwrap(), made["token"].as_str().unwrap());
+    let own = Browser::log_in(&server, KEY).await;
+    let file = format!("/dashboard/api/volumecontent/{id}/file?path=/page.html&{}", own_ids());
+    assert_eq!(own.send("PUT", &file, &[], json!("<p>")).await.status, 201);
+    let read = own.get(&file).await;
+    assert_eq!((read.status.as_u16(), read.text.as_str()), (200, "\"<p>\""));
+    assert_eq!(read.headers["content-disposition"], "attachment");
+    assert_eq!(Browser::log_in(&server, "admin").await.get(&file).await.status, 200);
+    let other = Browser::log_in(&server, server.other_team().await).await;
+    assert_eq!(other.get(&file).await.status, 404);
+    // Nor with a token that the page brings along.
+    let bearer = format!("Bearer {token}");
+    assert_eq!(other.send("GET", &file, &[("authorization", &bearer)], Value::Null).await.status, 404);
+    let unknown = file.replace(id, "00000000-0000-4000-8000-000000000000");
+    assert_eq!(own.get(&unknown).await.status, 404);
 }
 
 #[tokio::test]

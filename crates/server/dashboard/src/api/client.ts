@@ -37,15 +37,32 @@ export function whenLoggedOut(then: () => void): void {
 /** Fails with the server's text unless an answer is a success. */
 export async function checked(answer: Response): Promise<Response> {
   if (answer.ok) return answer;
-  const text = await answer.text();
-  let message = text || `${answer.status} ${answer.statusText}`;
+  const error = refusal(answer.status, answer.statusText, await answer.text());
+  if (answer.status === 401) onLogout();
+  throw error;
+}
+
+function refusal(status: number, reason: string, text: string): ApiError {
+  let message = text || `${status} ${reason}`;
   try {
     message = (JSON.parse(text) as { message?: string }).message ?? message;
   } catch {
     // The text is the message.
   }
-  if (answer.status === 401) onLogout();
-  throw new ApiError(answer.status, message);
+  return new ApiError(status, message);
+}
+
+/** Sends a file, which a browser streams and does not read into memory. `fetch` does not say how far it is. */
+export function upload(method: "POST" | "PUT", url: string, content: Blob, progress?: (share: number) => void): Promise<void> {
+  return new Promise((done, failed) => {
+    const request = new XMLHttpRequest();
+    request.open(method, url);
+    request.setRequestHeader("content-type", "application/octet-stream");
+    request.upload.onprogress = (event) => progress?.(event.total ? event.loaded / event.total : 1);
+    request.onload = () => (request.status < 300 ? done() : failed(refusal(request.status, request.statusText, request.responseText)));
+    request.onerror = () => failed(new Error("the connection broke off"));
+    request.send(content);
+  });
 }
 
 export function withQuery(path: string, query: Query = {}): string {

@@ -1,5 +1,5 @@
 // The agent and the interpreter of a sandbox, through the server's proxy.
-import { checked } from "./client";
+import { checked, upload } from "./client";
 
 const AGENT = 49983;
 const INTERPRETER = 49999;
@@ -121,26 +121,8 @@ export async function readFile(id: string, path: string, user: User): Promise<Bl
   return (await checked(await fetch(fileUrl(id, path, user)))).blob();
 }
 
-/** Writes a file. A browser streams the blob of a file and does not read it into memory. `fetch` does not say how far it is. */
 export function writeFile(id: string, path: string, content: Blob, user: User, progress?: (share: number) => void): Promise<void> {
-  return new Promise((done, failed) => {
-    const request = new XMLHttpRequest();
-    request.open("POST", fileUrl(id, path, user));
-    request.setRequestHeader("content-type", "application/octet-stream");
-    request.upload.onprogress = (event) => progress?.(event.total ? event.loaded / event.total : 1);
-    request.onload = () => {
-      if (request.status < 300) return done();
-      let message = request.responseText;
-      try {
-        message = (JSON.parse(message) as { message?: string }).message ?? message;
-      } catch {
-        // The text is the message.
-      }
-      failed(new Error(message || `${request.status} ${request.statusText}`));
-    };
-    request.onerror = () => failed(new Error("the connection broke off"));
-    request.send(content);
-  });
+  return upload("POST", fileUrl(id, path, user), content, progress);
 }
 
 export function bytes(base64: string): Uint8Array {

@@ -16,6 +16,7 @@ import { Snapshots } from "./snapshots";
 import { Teams } from "./teams";
 import { Build, TemplatePage } from "./template";
 import { Templates } from "./templates";
+import { VolumePage } from "./volume";
 import { Volumes } from "./volumes";
 import { Webhook, Webhooks } from "./webhooks";
 
@@ -94,6 +95,7 @@ function Pages({ account, team }: { account: Account; team?: preact.ComponentChi
           <Route path="/templates/:id/:tab?">{({ id }) => <TemplatePage key={id} id={decodeURIComponent(id)} />}</Route>
           <Route path="/snapshots"><Snapshots /></Route>
           <Route path="/volumes"><Volumes /></Route>
+          <Route path="/volumes/:id">{({ id }) => <VolumePage key={id} id={id} />}</Route>
           <Route path="/events"><Events /></Route>
           <Route path="/webhooks"><Webhooks /></Route>
           <Route path="/evaluations"><Evaluations /></Route>

@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks";
+import { Link } from "wouter-preact";
 
 import { type Schemas, change, get } from "../api/client";
 import { useAction, useLoad, useTitle } from "../ui/hooks";
@@ -33,7 +34,7 @@ export function Volumes() {
           <tbody>
             {data.map((volume) => (
               <tr key={volume.volumeID}>
-                <td>{volume.name}</td>
+                <td><Link href={`/volumes/${volume.volumeID}`}>{volume.name}</Link></td>
                 <td class="mono">{volume.volumeID} <Copy text={volume.volumeID} /></td>
                 <td><Confirmed label="Delete" name={`Delete ${volume.name}`} danger question={`Delete ${volume.name} with its files?`} action={() => change("DELETE", `/volumes/${volume.volumeID}`)} then={reload} /></td>
               </tr>
