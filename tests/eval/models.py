@@ -57,8 +57,10 @@ def reply(path, asked):
         output = [{"type": "message", "role": "assistant", "status": "completed", "content": content}]
         usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
         return 200, {"id": "r1", "status": "completed", "model": asked.get("model"), "output": output, "usage": usage}
+    if path == "/api/embeddings":
+        return 200, {"embedding": vector(asked.get("prompt", ""))}
     if path.endswith("/embeddings") or "/embeddings?" in path:
-        text = asked["input"] if isinstance(asked["input"], str) else asked["input"][0]
+        text = "".join(texts(asked.get("input") or "")[:1])
         return 200, {"data": [{"embedding": vector(text)}], "usage": {"prompt_tokens": 4, "total_tokens": 4}}
     if path.endswith("/moderations"):
         bad = "attack" in json.dumps(asked.get("input"))
@@ -71,18 +73,25 @@ def reply(path, asked):
         return 200, {"id": "m1", "role": "assistant", "content": content, "stop_reason": "end_turn",
                      "usage": {"input_tokens": 10, "output_tokens": 5}}
     if "generateContent" in path:
-        content = {"role": "model", "parts": [{"text": answer(asked.get("contents"))}]}
+        said = [content.get("parts") for content in asked.get("contents", [])]
+        content = {"role": "model", "parts": [{"text": answer(*said)}]}
         usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
         return 200, {"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage}
     if "embedContent" in path:
         return 200, {"embedding": {"values": vector("".join(texts(asked.get("content"))))}}
+    if path == "/hf/generate":
+        return 200, [{"generated_text": answer(asked.get("inputs"))}]
+    if path == "/hf/classify":
+        return 200, [[{"label": "POSITIVE", "score": 0.9}, {"label": "NEGATIVE", "score": 0.1}]]
+    if path == "/hf/tokens":
+        return 200, [{"entity_group": "PER", "score": 0.4, "word": "x"}]
+    if path == "/hook":
+        return 200, {"output": answer(asked.get("prompt"))}
     if path == "/api/chat":
         content = answer([message.get("content") for message in asked.get("messages", [])])
         return 200, {"message": {"role": "assistant", "content": content}, "done": True, "prompt_eval_count": 10, "eval_count": 5}
     if path == "/api/generate":
         return 200, {"response": answer(asked.get("prompt")), "done": True, "prompt_eval_count": 10, "eval_count": 5}
-    if path == "/api/embeddings":
-        return 200, {"embedding": vector(asked.get("prompt", ""))}
     if path == "/text":
         return 200, f"plain {answer(asked)}"
     return 200, {"path": path, "sent": asked, "text": answer(asked) if asked else "nothing", "list": [{"n": 1}, {"n": 2}]}
@@ -137,7 +146,7 @@ def models():
 def environment(url):
     """The variables by which both programs find the service instead of the real ones."""
     return {
-        "MODELS_URL": url,
+        "MODELS_URL": url, "MODELS_HOST": url.removeprefix("http://"),
         "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "key-openai",
         "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "key-anthropic",
         "OLLAMA_BASE_URL": url, "MISTRAL_API_BASE_URL": f"{url}/v1", "MISTRAL_API_KEY": "key-mistral",

@@ -1,5 +1,8 @@
 """Runs a suite with either evaluator and reduces its JSON to what both must agree on: the verdicts.
 
+The first lines of a suite may be comments that say how it is run: `# args:` with options, `# env:` with variables, and
+`# requests` where the requests to models are compared too. A service plays all models.
+
 A row is identified by its column and test; its answer is not compared, for that is the provider's. Reasons are compared by what kind of
 reason they are, because the words are each program's own.
 """
@@ -12,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from models import environment as addresses, models
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -35,6 +40,7 @@ KINDS = [
     ("windows", r"conversation windows"),
     ("call", r"^Call to "),
     ("sql", r"^SQL "),
+    ("schema", r"conform to the provided schema|no function `"),
     ("all passed", r"^(All assertions|Assertion) passed$|^Custom function returned true"),
     ("no assertions", r"^No assertions"),
     ("returned false", r"^(Custom function|Python code|Ruby code) returned false"),
@@ -97,15 +103,32 @@ def verdicts(document):
     }
 
 
+def directives(case):
+    """How the first lines of a suite say that it is run."""
+    says = {}
+    for line in case.read_text().splitlines():
+        if not (found := re.match(r"# (args|env|requests)\b:? ?(.*)", line)):
+            break
+        says[found[1]] = found[2]
+    return says
+
+
 def run(command, case):
     """The verdicts of `command` (an argument list) on a suite, or how it failed to give any."""
-    with tempfile.TemporaryDirectory() as home:
+    says = directives(case)
+    with tempfile.TemporaryDirectory() as home, models() as service:
         out = Path(home) / "out.json"
         arguments = [*command, "eval", "-c", case.name, "-o", str(out), "--no-cache", "--no-table", "--no-progress-bar"]
-        environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": home}
+        arguments += says.get("args", "").split()
+        environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": home, **addresses(service.url)}
+        environment |= dict(pair.split("=", 1) for pair in says.get("env", "").split())
         done = subprocess.run(
             arguments, cwd=case.parent, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
         )
         if not out.exists():
             return {"refused": True, "said": (done.stdout + done.stderr)[-2000:]}
-        return verdicts(json.loads(out.read_text()))
+        found = {"code": done.returncode, **verdicts(json.loads(out.read_text()))}
+        if "requests" in says:
+            asked = {json.dumps(request, sort_keys=True) for request in service.asked}
+            found["requests"] = [json.loads(request) for request in sorted(asked)]
+        return found

@@ -221,6 +221,16 @@ pub enum CallError {
     /// The configuration has no key for the service.
     #[error("`{id}` needs a key: set {variable} or `config.apiKey`")]
     NoKey { id: String, variable: &'static str },
+    /// The configuration has neither a key nor a token for Vertex AI.
+    #[error(
+        "`{0}` needs a key or a token: set VERTEX_API_KEY, or GOOGLE_CLOUD_PROJECT and GOOGLE_OAUTH_ACCESS_TOKEN, which `gcloud auth print-access-token` prints"
+    )]
+    NoGoogleToken(String),
+    /// The configuration has no keys of Amazon's.
+    #[error(
+        "`{0}` needs keys: set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which `aws configure export-credentials --format env` prints"
+    )]
+    NoAwsKey(String),
     /// The prompt begins and ends like JSON, but is malformed.
     #[error("the prompt looks like JSON but is not: {0}")]
     MalformedPrompt(String),

@@ -46,7 +46,7 @@ impl Anthropic {
     fn body(&self, prompt: &str, config: &Object) -> Result<Value, CallError> {
         let mut system = Vec::new();
         let mut messages = Vec::new();
-        for message in chat::messages(prompt)? {
+        for message in chat::json_messages(prompt)? {
             let content = match message.get("content") {
                 Some(Value::String(text)) => json!([{"type": "text", "text": text}]),
                 Some(other) => other.clone(),
@@ -70,6 +70,13 @@ impl Anthropic {
             body.insert("system".to_owned(), Value::Array(system));
         }
         service::take(&mut body, config, KEYS);
+        if body.get("tools") == Some(&json!([])) {
+            body.shift_remove("tools");
+        }
+        // The service takes one of both.
+        if body.contains_key("top_p") {
+            body.shift_remove("temperature");
+        }
         service::lay_over(&mut body, config, "extra_body");
         Ok(Value::Object(body))
     }

@@ -99,7 +99,8 @@ impl Azure {
                 }
             }
         }
-        let Value::Object(mut body) = openai::body(&self.deployment, self.endpoint, prompt, &config, env)?
+        let Value::Object(mut body) =
+            openai::body("azure", &self.deployment, self.endpoint, prompt, &config, env)?
         else {
             return Ok(Value::Null);
         };

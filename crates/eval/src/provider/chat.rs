@@ -11,9 +11,23 @@ use crate::reading::node::Node;
 /// When it looks like JSON and is not.
 pub fn messages(prompt: &str) -> Result<Vec<Value>, CallError> {
     let trimmed = prompt.trim();
-    let parsed = if trimmed.starts_with("- role:") {
-        Node::parse(trimmed, &std::path::Path::new("prompt").into()).ok().map(|node| node.to_value())
-    } else if trimmed.starts_with('[') || trimmed.starts_with('{') {
+    if trimmed.starts_with("- role:") {
+        let node =
+            Node::parse(trimmed, &std::path::Path::new("prompt").into()).ok().map(|node| node.to_value());
+        if let Some(Value::Array(messages)) = node {
+            return Ok(messages);
+        }
+    }
+    json_messages(prompt)
+}
+
+/// As [`messages`], without those of YAML.
+///
+/// # Errors
+/// As [`messages`].
+pub fn json_messages(prompt: &str) -> Result<Vec<Value>, CallError> {
+    let trimmed = prompt.trim();
+    let parsed = if trimmed.starts_with('[') || trimmed.starts_with('{') {
         match serde_json::from_str::<Value>(trimmed) {
             Ok(value) => Some(value),
             Err(error) => {

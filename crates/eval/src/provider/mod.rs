@@ -2,11 +2,15 @@
 
 mod anthropic;
 mod azure;
+mod bedrock;
 mod chat;
+mod cohere;
 mod echo;
 mod exec;
 mod golang;
+mod google;
 mod http;
+mod huggingface;
 mod llama;
 mod ollama;
 mod openai;
@@ -52,6 +56,14 @@ pub enum Family {
     OpenAi(openai::OpenAi),
     /// A deployment of Azure's.
     Azure(azure::Azure),
+    /// A model of Google's.
+    Google(google::Google),
+    /// A model of Amazon Bedrock.
+    Bedrock(bedrock::Bedrock),
+    /// A model of Cohere's.
+    Cohere(cohere::Cohere),
+    /// A model of Hugging Face's.
+    HuggingFace(huggingface::HuggingFace),
     /// Anthropic's messages.
     Anthropic,
     /// A model that Ollama runs.
@@ -77,6 +89,10 @@ impl Family {
             self,
             Self::OpenAi(_)
                 | Self::Azure(_)
+                | Self::Google(_)
+                | Self::Bedrock(_)
+                | Self::Cohere(_)
+                | Self::HuggingFace(_)
                 | Self::Anthropic
                 | Self::Ollama
                 | Self::Llama
@@ -152,6 +168,18 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
     }
     if let Some(found) = azure::Azure::parse(id) {
         return found.map(Family::Azure);
+    }
+    if let Some(found) = google::Google::parse(id) {
+        return found.map(Family::Google);
+    }
+    if let Some(found) = bedrock::Bedrock::parse(id) {
+        return found.map(Family::Bedrock);
+    }
+    if let Some(found) = cohere::Cohere::parse(id) {
+        return found.map(Family::Cohere);
+    }
+    if let Some(found) = huggingface::HuggingFace::parse(id) {
+        return found.map(Family::HuggingFace);
     }
     if id == "llama" || id.starts_with("llama:") {
         return Ok(Family::Llama);
@@ -258,6 +286,10 @@ impl ProviderFactory for Factory {
             }
             Family::OpenAi(model) => self.service(model, spec)?,
             Family::Azure(deployment) => self.service(deployment, spec)?,
+            Family::Google(model) => self.service(model, spec)?,
+            Family::Bedrock(model) => self.service(model, spec)?,
+            Family::Cohere(model) => self.service(model, spec)?,
+            Family::HuggingFace(model) => self.service(model, spec)?,
             Family::Anthropic => {
                 self.service(anthropic::Anthropic::parse(&spec.id).ok_or_else(no_model)?, spec)?
             }

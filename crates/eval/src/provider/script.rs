@@ -183,6 +183,8 @@ fn read(value: Value, language: Language) -> ProviderResponse {
             from_object(map)
         }
         Value::String(text) if language == Language::JavaScript => ProviderResponse::text(text),
+        // An object of nothing is an answer of nothing, which fails.
+        Value::Object(map) if language == Language::JavaScript => from_object(map),
         _ => {
             ProviderResponse::failed("the provider must return an object with `output` or `error`".to_owned())
         }

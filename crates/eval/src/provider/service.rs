@@ -28,6 +28,11 @@ pub trait Dialect: Send + Sync {
         false
     }
 
+    /// Whether the model says which classes a text belongs to.
+    fn classifies(&self) -> bool {
+        false
+    }
+
     /// Returns the request that asks the model.
     ///
     /// # Errors
@@ -99,6 +104,17 @@ impl<D: Dialect> Provider for Service<D> {
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         async move { self.ask(call.prompt, call.config).await.unwrap_or_else(ProviderResponse::failed) }
             .boxed()
+    }
+
+    fn classify<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        async move {
+            if !self.dialect.classifies() {
+                let error = format!("the provider `{}` does not classify", self.id());
+                return ProviderResponse::failed(error);
+            }
+            self.call(call).await
+        }
+        .boxed()
     }
 
     fn moderate<'a>(&'a self, call: &'a Call<'a>, answer: &'a str) -> BoxFuture<'a, ProviderResponse> {

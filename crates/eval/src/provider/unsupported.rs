@@ -9,7 +9,9 @@ use crate::model::Object;
 pub fn setting(family: &Family, config: &Object) -> Option<String> {
     let (kind, known): (&str, &[&str]) = match family {
         Family::Http => ("http", &["multipart", "signatureAuth", "tls", "session"]),
-        Family::OpenAi(_) | Family::Azure(_) => ("models", &["mcp", "functionToolCallbacks"]),
+        Family::OpenAi(_) | Family::Azure(_) | Family::Google(_) | Family::Bedrock(_) => {
+            ("models", &["mcp", "functionToolCallbacks"])
+        }
         Family::Anthropic => ("models", &["mcp"]),
         _ => return None,
     };

@@ -51,6 +51,7 @@ async fn between_hooks(run: &Run, plan: &Plan) -> Row {
     match tokio::time::timeout(limit, fill(run, plan, &mut row)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
+            let nothing = matches!(error, RowError::NoOutput);
             if !matches!(error, RowError::Answer(_) | RowError::NoOutput | RowError::Verdict(_)) {
                 // What breaks before there is a verdict leaves nothing of the answer.
                 let id = json!({"providerId": row.provider.id, "providerLabel": row.provider.label});
@@ -59,6 +60,10 @@ async fn between_hooks(run: &Run, plan: &Plan) -> Row {
                 row.token_usage = Some(counted_usage());
             }
             fail(&mut row, error.to_string());
+            // Promptfoo counts an answer of nothing as a failure, and no error.
+            if nothing {
+                row.failure_reason = Failure::None;
+            }
         }
         Err(_) if left == Some(limit) => fail(&mut row, LATE.to_owned()),
         Err(_) => fail(&mut row, format!("the row took longer than {} ms", limit.as_millis())),

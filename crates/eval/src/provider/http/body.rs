@@ -48,8 +48,24 @@ pub fn fill(body: &Value, vars: &Object, templates: &Templates) -> Result<Value,
                 }
             }
         },
-        other => render(other)?,
+        other => parsed(render(other)?),
     })
+}
+
+/// Replaces texts that are lists and maps of JSON by what they say: a chat, written where a body has the prompt, is a list.
+fn parsed(value: Value) -> Value {
+    match value {
+        Value::String(text) if text.trim_start().starts_with(['{', '[']) => {
+            let read =
+                serde_json::from_str::<Value>(&text).ok().filter(|read| read.is_object() || read.is_array());
+            read.unwrap_or(Value::String(text))
+        }
+        Value::Array(items) => items.into_iter().map(parsed).collect(),
+        Value::Object(map) => {
+            Value::Object(map.into_iter().map(|(key, value)| (key, parsed(value))).collect())
+        }
+        other => other,
+    }
 }
 
 /// A text as it stands between the quotes of JSON.
@@ -77,6 +93,18 @@ mod tests {
         assert!(!is_json(json!({"request": "POST / HTTP/1.1"})));
         assert_eq!(object_of(Some(&json!("{\"a\": 1}"))).len(), 1);
         assert_eq!(object_of(Some(&json!("text"))).len(), 0);
+    }
+
+    #[test]
+    fn a_chat_in_a_body_is_a_list() {
+        let templates = Templates::new(Object::new());
+        let vars = json!({"prompt": "[{\"role\": \"user\"}]", "odd": "[see]"});
+        let filled = fill(
+            &json!({"messages": "{{prompt}}", "text": "{{odd}}"}),
+            vars.as_object().unwrap(),
+            &templates,
+        );
+        assert_eq!(filled.unwrap(), json!({"messages": [{"role": "user"}], "text": "[see]"}));
     }
 
     #[test]

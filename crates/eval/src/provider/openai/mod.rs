@@ -161,7 +161,7 @@ impl Dialect for OpenAi {
 
     fn request(&self, prompt: &str, config: &Object, env: &Env) -> Result<Request, CallError> {
         let url = self.url(config, env);
-        let body = body(&self.model, self.endpoint, prompt, config, env)?;
+        let body = body(self.service.name, &self.model, self.endpoint, prompt, config, env)?;
         let mut request = Request::json(url.clone(), &body);
         match service::key(config, env, &[self.service.key]) {
             Some(key) => request = request.header("authorization", format!("Bearer {key}")),
@@ -193,6 +193,7 @@ impl Dialect for OpenAi {
 /// # Errors
 /// [`CallError`] for a prompt that looks like JSON and is not.
 pub fn body(
+    service_name: &str,
     model: &str,
     endpoint: Endpoint,
     prompt: &str,
@@ -206,6 +207,11 @@ pub fn body(
     let plain = reasons(model) || config.get("omitDefaults") == Some(&json!(true));
     let max = number("OPENAI_MAX_TOKENS").or_else(|| (!plain).then(|| json!(1024)));
     let temperature = number("OPENAI_TEMPERATURE").or_else(|| (!plain).then(|| json!(0)));
+    let (max, temperature) = match service_name {
+        "litellm" => (None, None),
+        "localai" => (None, Some(json!(0.7))),
+        _ => (max, temperature),
+    };
     let defaults = |body: &mut Object, max_name: &str| {
         for (name, value) in [(max_name, max), ("temperature", temperature)] {
             if let Some(value) = value {
@@ -244,11 +250,90 @@ pub fn body(
         }
     }
     service::take(&mut body, config, KEYS);
+    if reasons(model) && service_name == "openai" {
+        for key in ["temperature", "top_p", "presence_penalty", "frequency_penalty", "max_tokens"] {
+            body.shift_remove(key);
+        }
+        if let Some(temperature) =
+            number("OPENAI_TEMPERATURE").filter(|_| !config.contains_key("temperature"))
+        {
+            body.insert("temperature".to_owned(), temperature);
+        }
+    }
+    if endpoint == Endpoint::Responses {
+        respond(&mut body, model, config);
+    }
+    if service_name == "mistral" && endpoint == Endpoint::Chat {
+        mistral(&mut body, config);
+    }
+    if service_name == "openrouter" {
+        service::take(&mut body, config, &["transforms", "models", "route", "provider"]);
+    }
+    if service_name == "openai" && endpoint == Endpoint::Completion {
+        completion(&mut body, env);
+    }
     if body.contains_key("max_completion_tokens") {
         body.shift_remove("max_tokens");
     }
     service::lay_over(&mut body, config, "passthrough");
     Ok(Value::Object(body))
+}
+
+/// Makes the body of a request what the endpoint `responses` takes: the format of the answer and the effort have places of their own.
+fn respond(body: &mut Object, model: &str, config: &Object) {
+    service::take(body, config, &["metadata", "previous_response_id", "truncation", "include", "background"]);
+    if let Some(format) = body.shift_remove("response_format") {
+        // A schema is beside its name, and not below it.
+        let format = match (format.get("type"), format.get("json_schema")) {
+            (Some(kind), Some(Value::Object(schema))) => {
+                let mut flat = schema.clone();
+                flat.insert("type".to_owned(), kind.clone());
+                Value::Object(flat)
+            }
+            _ => format,
+        };
+        body.insert("text".to_owned(), json!({"format": format}));
+    }
+    let effort = body.shift_remove("reasoning_effort");
+    if !reasons(model) {
+        body.shift_remove("reasoning");
+    } else if let Some(effort) = effort {
+        let mut reasoning = body.get("reasoning").and_then(Value::as_object).cloned().unwrap_or_default();
+        reasoning.entry("effort").or_insert(effort);
+        body.insert("reasoning".to_owned(), Value::Object(reasoning));
+    }
+    if let Some(verbosity) = body.shift_remove("verbosity")
+        && let Some(text) = body.get_mut("text").and_then(Value::as_object_mut)
+    {
+        text.insert("verbosity".to_owned(), verbosity);
+    }
+}
+
+/// Makes the body of a request what Mistral takes.
+fn mistral(body: &mut Object, config: &Object) {
+    if !config.contains_key("temperature") {
+        body.shift_remove("temperature");
+    }
+    body.entry("top_p").or_insert(json!(1));
+    body.insert("random_seed".to_owned(), config.get("random_seed").cloned().unwrap_or_default());
+    service::take(body, config, &["safe_prompt", "prompt_mode", "n"]);
+}
+
+/// Adds what OpenAI's older models are asked with unless they are asked otherwise.
+fn completion(body: &mut Object, env: &Env) {
+    let number = |name: &str, default: i64| {
+        let set = env.get(name).and_then(|text| text.parse::<f64>().ok());
+        set.map_or_else(|| json!(default), crate::model::number_value)
+    };
+    for (key, value) in [
+        ("best_of", number("OPENAI_BEST_OF", 1)),
+        ("frequency_penalty", number("OPENAI_FREQUENCY_PENALTY", 0)),
+        ("presence_penalty", number("OPENAI_PRESENCE_PENALTY", 0)),
+        ("top_p", number("OPENAI_TOP_P", 1)),
+        ("stop", json!(["<|im_end|>", "<|endoftext|>"])),
+    ] {
+        body.entry(key).or_insert(value);
+    }
 }
 
 /// Models that think first take no temperature.
@@ -267,7 +352,7 @@ mod tests {
 
     fn body_of(id: &str, prompt: &str, config: Value) -> Value {
         let OpenAi { model, endpoint, .. } = model(id);
-        body(&model, endpoint, prompt, config.as_object().unwrap(), &Env::default()).unwrap()
+        body("openai", &model, endpoint, prompt, config.as_object().unwrap(), &Env::default()).unwrap()
     }
 
     #[test]

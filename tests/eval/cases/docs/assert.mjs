@@ -1,0 +1,3 @@
+export default async function (output, { vars, prompt }) {
+  return prompt === vars.x;
+}

@@ -1,0 +1,1 @@
+module.exports = (namedScores, context) => (namedScores.Tone || 0) * 10;

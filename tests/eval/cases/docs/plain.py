@@ -1,0 +1,1 @@
+def call_api(prompt, options, context): return {'output': prompt}

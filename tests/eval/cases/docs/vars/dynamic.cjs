@@ -1,0 +1,1 @@
+module.exports = (varName, prompt, otherVars) => ({ output: `dynamic ${varName} ${Object.keys(otherVars).length}` });
