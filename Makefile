@@ -24,7 +24,7 @@ DATA_DIR := $(or $(SANDCOVE_DATA_DIR),/var/lib/sandcove)
 TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
   make:make tar:tar debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: up down install build test check advisories fmt docs reference bench clean tools
+.PHONY: up down install criu build test check advisories fmt docs reference bench clean tools
 
 # On the first build, the templates are built while the compiler works.
 up: tools
@@ -35,7 +35,16 @@ up: tools
 	  $(MAKE) --no-print-directory install; \
 	  wait $$! || true; \
 	else $(MAKE) --no-print-directory install; fi
+	@$(MAKE) --no-print-directory criu
 	@$(SANDCOVE) up
+
+# CRIU, which stores the memory of paused sandboxes on disk. Without it their memory is kept while the host is up.
+criu:
+	@if [ "$$(id -u)" -eq 0 ] && [ ! -x $(DATA_DIR)/criu/criu ]; then \
+	  echo "fetching CRIU, which keeps the memory of paused sandboxes on disk" >&2; \
+	  packaging/criu/fetch $(DATA_DIR)/criu >/dev/null || \
+	    echo "CRIU was not fetched: paused sandboxes keep their memory only while this host is up" >&2; \
+	fi
 
 down:
 	@$(SANDCOVE) down

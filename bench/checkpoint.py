@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how long sandboxes take to be stored with CRIU and restored beside the original, by hand (tests/harness/criu.py).
 
-    tests/criu                                   # fetches CRIU
+    packaging/criu/fetch                                   # fetches CRIU
     SANDCOVE_BIN=… bench/checkpoint.py DATA_DIR  # starts a server of its own there
 """
 

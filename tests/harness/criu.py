@@ -1,7 +1,7 @@
 """Stores the processes of a paused sandbox on disk with CRIU, and restores them beside the original. By hand: the server is asked for
 nothing and notices nothing. What was learned from it is in docs/decisions/0025-memory-on-disk.md.
 
-`tests/criu` fetches CRIU; SANDCOVE_CRIU names another one.
+`packaging/criu/fetch` fetches CRIU; SANDCOVE_CRIU names another directory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-PROGRAM = os.environ.get("SANDCOVE_CRIU", "/usr/local/lib/sandcove-criu/criu")
+PROGRAM = os.environ.get("SANDCOVE_CRIU", "/usr/local/lib/sandcove-criu") + "/criu"
 # The parts of a sandbox's file system that its builder makes anew, beside overlays and what is below /sys.
 BUILT = ("/dev", "/sys", "/proc/vmstat", "/proc/sys/kernel/random/boot_id")
 PARTS_OF_SYS = ("class/net", "devices/system/cpu", "devices/system/node", "devices/virtual/net")

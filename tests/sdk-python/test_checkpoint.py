@@ -14,7 +14,7 @@ from e2b_code_interpreter import Sandbox as CodeInterpreter
 from harness import criu
 from harness.server import wait_until
 
-pytestmark = pytest.mark.skipif(not os.access(criu.PROGRAM, os.X_OK), reason="CRIU is not there: tests/criu fetches it")
+pytestmark = pytest.mark.skipif(not os.access(criu.PROGRAM, os.X_OK), reason="CRIU is not there: packaging/criu/fetch fetches it")
 
 PRELUDE = """
 import ctypes, fcntl, mmap, os, select, signal, socket, struct, subprocess, sys, tempfile, threading, time

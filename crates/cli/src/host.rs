@@ -99,6 +99,7 @@ impl Machine {
             pool_memory_percent: settings.pool_memory,
             log_refused_calls: settings.seccomp_log,
             egress_account: egress_account(settings),
+            criu: settings.criu.is_dir().then(|| settings.criu.clone()),
         })
         .await
         .context("failed to prepare this host for sandboxes; `sandcove doctor` shows what is missing")?;
@@ -138,6 +139,7 @@ async fn prepare_start(
     config.max_sandboxes = settings.max_sandboxes;
     config.capacity = settings.max_sandboxes;
     config.paused_memory_percent = settings.paused_memory;
+    config.park_after = settings.park_after;
     config.volume_mib = settings.volume_size_gib << 10;
     config.rate_limit = settings.rate_limit;
     config.private_webhooks = settings.private_webhooks;

@@ -123,6 +123,8 @@ enum Command {
         pool: PathBuf,
         libexec: PathBuf,
         #[arg(long)]
+        criu: Option<PathBuf>,
+        #[arg(long)]
         log_refused_calls: bool,
     },
     /// the part of a server that has no privileges; started by the server
@@ -169,8 +171,9 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
     // The spawner forks, so it must stay the only thread of its process: no runtime before this.
-    if let Command::Spawner { pool, libexec, log_refused_calls } = &cli.command {
-        sandcove_isolate::spawner_main(pool, libexec, *log_refused_calls).context("the spawner failed")?;
+    if let Command::Spawner { pool, libexec, criu, log_refused_calls } = &cli.command {
+        sandcove_isolate::spawner_main(pool, libexec, criu.as_deref(), *log_refused_calls)
+            .context("the spawner failed")?;
         return Ok(ExitCode::SUCCESS);
     }
     // It gives up its rights, thread by thread: no runtime before this either.

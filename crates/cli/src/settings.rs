@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -75,6 +76,41 @@ impl From<InterpreterToken> for sandcove_server::InterpreterToken {
     }
 }
 
+/// Time after which the memory of a paused sandbox goes to disk; never when there is none. In text, seconds or `never`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ParkAfter(Option<Duration>);
+
+impl Default for ParkAfter {
+    fn default() -> Self {
+        Self(Some(Duration::from_secs(900)))
+    }
+}
+
+fn park_after(text: &str) -> std::result::Result<ParkAfter, String> {
+    match text {
+        "never" => Ok(ParkAfter(None)),
+        seconds => match seconds.parse() {
+            Ok(seconds) => Ok(ParkAfter(Some(Duration::from_secs(seconds)))),
+            Err(_) => Err(format!("`{seconds}` is neither a number of seconds nor `never`")),
+        },
+    }
+}
+
+impl<'de> Deserialize<'de> for ParkAfter {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Given {
+            Seconds(u64),
+            Text(String),
+        }
+        match Given::deserialize(deserializer)? {
+            Given::Seconds(seconds) => Ok(Self(Some(Duration::from_secs(seconds)))),
+            Given::Text(text) => park_after(&text).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
 impl LanguageChoice {
     fn from_all(all: bool) -> Self {
         if all { Self::All } else { Self::Lean }
@@ -105,6 +141,12 @@ pub struct ServerArgs {
     /// memory that paused sandboxes may hold, percent of the host's; the oldest lose theirs beyond it [default: 50]
     #[arg(long, env = "SANDCOVE_PAUSED_MEMORY", value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     paused_memory: Option<u32>,
+    /// seconds after which the memory of a paused sandbox goes to disk, or `never`; needs CRIU, which `make up` fetches [default: 900]
+    #[arg(long, env = "SANDCOVE_PARK_AFTER", value_name = "SECONDS", value_parser = park_after)]
+    park_after: Option<ParkAfter>,
+    /// directory of CRIU, which stores memory on disk [default: `criu` in the data directory]
+    #[arg(long, env = "SANDCOVE_CRIU", value_name = "DIR")]
+    criu: Option<PathBuf>,
     /// maximum size of a volume, GiB [default: 10]
     #[arg(long, env = "SANDCOVE_VOLUME_SIZE_GIB", value_name = "GIB")]
     volume_size_gib: Option<u64>,
@@ -187,6 +229,8 @@ struct File {
     dns: Option<Vec<IpAddr>>,
     max_sandboxes: Option<u32>,
     paused_memory: Option<u32>,
+    park_after: Option<ParkAfter>,
+    criu: Option<PathBuf>,
     volume_size_gib: Option<u64>,
     rate_limit: Option<u32>,
     private_webhooks: bool,
@@ -231,6 +275,10 @@ pub struct Settings {
     pub max_sandboxes: u32,
     /// Memory that paused sandboxes may hold, percent of the host's.
     pub paused_memory: u32,
+    /// Time after which the memory of a paused sandbox goes to disk; never when unset.
+    pub park_after: Option<Duration>,
+    /// Directory of CRIU. It need not exist.
+    pub criu: PathBuf,
     pub volume_size_gib: u64,
     pub rate_limit: Option<u32>,
     pub private_webhooks: bool,
@@ -271,8 +319,12 @@ impl Settings {
         let secret = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty()).map(Secret::new);
         let args = args.clone();
         let warm_memory = WarmMemory::default();
+        let data_dir = place.data_dir.clone().or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
+        let ParkAfter(park_after) = args.park_after.or(file.park_after).unwrap_or_default();
         Ok(Self {
-            data_dir: place.data_dir.clone().or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
+            criu: args.criu.or(file.criu).unwrap_or_else(|| data_dir.join("criu")),
+            data_dir,
+            park_after,
             listen: args.listen.or(file.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3000))),
             domain: args.domain.or(file.domain),
             tls: TlsSettings::resolve(

@@ -22,6 +22,14 @@ impl Client {
         }
     }
 
+    /// Brings the memory of a paused sandbox to disk, and waits until it is there. Nothing happens if it is there already.
+    ///
+    /// # Errors
+    /// If the server does not know the sandbox, the sandbox is not paused with its memory, or its memory cannot be stored.
+    pub async fn park(&self, id: &SandboxId) -> Result<()> {
+        self.call(Method::POST, &format!("/sandboxes/{id}/park"), None::<&()>).await.map(drop)
+    }
+
     /// Resumes a sandbox for `timeout` seconds from now. One that runs goes on, and its end never moves closer.
     ///
     /// # Errors

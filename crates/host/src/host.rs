@@ -121,7 +121,7 @@ impl Host {
     /// Removes everything on this host that is not in `known`, including processes of sandboxes of which only files are
     /// kept.
     pub async fn sweep(&self, known: Known) -> Result<SweepReport> {
-        swept(self.ask(Request::Sweep(known)).await?)
+        swept(self.ask(Request::Sweep(Box::new(known))).await?)
     }
 
     /// Whether the files of a sandbox exist, so that it can be started from [`Files::Own`].
@@ -129,7 +129,20 @@ impl Host {
         Ok(self.ask(Request::HasFiles(id.clone())).await?.flag()?)
     }
 
-    /// Deletes the files of a sandbox without processes. Idempotent.
+    /// Whether the memory of sandboxes can be stored on disk ([`Handle::park`]).
+    pub async fn can_park(&self) -> Result<bool> {
+        Ok(self.ask(Request::CanPark).await?.flag()?)
+    }
+
+    /// Size of the memory that is stored of a sandbox, bytes; `None` when none is.
+    pub async fn stored_memory(&self, id: &SandboxId) -> Result<Option<u64>> {
+        match self.ask(Request::StoredMemory(id.clone())).await?.answer {
+            Answer::StoredBytes(bytes) => Ok(bytes),
+            _ => Err(Failure::unexpected().into()),
+        }
+    }
+
+    /// Deletes the files and the memory of a sandbox without processes. Idempotent.
     pub async fn discard(&self, id: &SandboxId) -> Result<()> {
         Ok(self.ask(Request::Discard(id.clone())).await?.done()?)
     }

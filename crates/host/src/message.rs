@@ -30,9 +30,13 @@ pub(crate) enum Request {
     /// Whether sandboxes, snapshots or volumes exist.
     HoldsAnything,
     /// Removes what is not in the list.
-    Sweep(Known),
+    Sweep(Box<Known>),
     /// Whether the files of a sandbox exist.
     HasFiles(SandboxId),
+    /// Whether memory can be stored on disk.
+    CanPark,
+    /// Size of the memory that is stored of a sandbox.
+    StoredMemory(SandboxId),
     /// Deletes the files of a sandbox without processes.
     Discard(SandboxId),
     /// Whether a pooled sandbox is ready.
@@ -152,6 +156,8 @@ pub(crate) enum SandboxRequest {
     },
     /// Reclaims memory.
     Reclaim,
+    /// Stores the memory on disk; the layers are those of the sandbox's template.
+    Park(Vec<PathBuf>),
     /// Kills the processes and keeps the files.
     ShutDown,
     /// Kills the processes and deletes the files.
@@ -230,6 +236,8 @@ pub(crate) enum Answer {
     Sealed(String),
     /// Number of bytes.
     Bytes(u64),
+    /// Number of bytes, if there is what was asked for.
+    StoredBytes(Option<u64>),
     /// An image has been imported before; the size of its files, bytes.
     ImageExists(u64),
     /// An entry of a volume.

@@ -41,6 +41,8 @@ pub(crate) enum FailureText {
     PoolNearlyFull(u64),
     /// The failure [`Error::NoSnapshots`].
     NoSnapshots,
+    /// The failure [`Error::NotStored`].
+    NotStored(String),
     /// Any other error of the backend: what failed, and why.
     Backend(String, IoText),
     /// The failure [`FileError::NotFound`].
@@ -120,6 +122,7 @@ impl FailureText {
                 Self::Backend(format!("{action} `{}`", path.display()), source.into())
             }
             Error::Kernel { action, source } => Self::Backend(action.clone(), source.into()),
+            Error::NotStored { reason } => Self::NotStored(reason.clone()),
             Error::NoInstance(_) | Error::Spawner(_) | Error::OtherPool { .. } | Error::Tool { .. } => {
                 let text = IoText { code: None, kind: None, text: error.to_string() };
                 Self::Backend("change the host".into(), text)
@@ -140,6 +143,7 @@ impl From<FailureText> for Failure {
             FailureText::PoolFull => Error::PoolFull.into(),
             FailureText::PoolNearlyFull(percent) => Error::PoolNearlyFull { percent }.into(),
             FailureText::NoSnapshots => Error::NoSnapshots.into(),
+            FailureText::NotStored(reason) => Error::NotStored { reason }.into(),
             FailureText::Backend(action, source) => Error::Kernel { action, source: source.into() }.into(),
             FailureText::FileNotFound(path) => FileError::NotFound(path).into(),
             FailureText::FileExists(path) => FileError::Exists(path).into(),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpStream as StdTcpStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,6 +134,19 @@ impl Handle {
     /// Asks the kernel to reclaim memory of the sandbox; returns the reclaimed bytes.
     pub async fn reclaim(&self) -> Result<u64> {
         match self.ask(SandboxRequest::Reclaim).await?.answer {
+            Answer::Bytes(bytes) => Ok(bytes),
+            _ => Err(Failure::unexpected().into()),
+        }
+    }
+
+    /// Stores the memory of the frozen sandbox on disk, and returns its size, bytes. The processes stay as they are; after
+    /// [`Handle::shut_down`] the sandbox can be started from its memory. [`Handle::resume`] deletes what is stored. `layers` are those of
+    /// its template.
+    ///
+    /// # Errors
+    /// [`sandcove_isolate::Error::NotStored`] when this is not possible: nothing is stored then, and the sandbox is as before.
+    pub async fn park(&self, layers: Vec<PathBuf>) -> Result<u64> {
+        match self.ask(SandboxRequest::Park(layers)).await?.answer {
             Answer::Bytes(bytes) => Ok(bytes),
             _ => Err(Failure::unexpected().into()),
         }

@@ -57,6 +57,7 @@ fn blueprint(layers: &[&str]) -> Blueprint {
 
 fn spec(sandbox: &str) -> SandboxSpec {
     SandboxSpec {
+        memory: false,
         id: id(sandbox),
         blueprint: blueprint(&["t-0f/upper", "base-1"]),
         files: Files::Empty,

@@ -160,7 +160,23 @@ impl Backend {
         }
     }
 
-    /// Deletes the files of a sandbox without processes. Idempotent.
+    /// Whether the memory of sandboxes can be stored on disk.
+    pub fn can_park(&self) -> bool {
+        match self {
+            Self::Namespaces(backend) => backend.can_park(),
+            Self::Fake(backend) => backend.can_park(),
+        }
+    }
+
+    /// Size of the memory that is stored of a sandbox, bytes; `None` when none is.
+    pub fn stored_memory(&self, id: &SandboxId) -> Option<u64> {
+        match self {
+            Self::Namespaces(backend) => backend.stored_memory(id),
+            Self::Fake(backend) => backend.stored_memory(id),
+        }
+    }
+
+    /// Deletes the files and the memory of a sandbox without processes. Idempotent.
     pub async fn discard(&self, id: &SandboxId) -> Result<()> {
         match self {
             Self::Namespaces(backend) => backend.discard(id).await,
@@ -432,6 +448,19 @@ impl Handle {
         match self {
             Self::Namespaces(handle) => handle.reclaim().await,
             Self::Fake(handle) => handle.reclaim().await,
+        }
+    }
+
+    /// Stores the memory of a frozen sandbox on disk, and returns its size, bytes. The processes stay as they are; after
+    /// [`Handle::shut_down`] the sandbox can be started from its memory. Resuming it instead deletes what is stored. `layers` are those of
+    /// its blueprint.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotStored`] when this is not possible: nothing is stored then, and the sandbox is as before.
+    pub async fn park(&self, layers: Vec<PathBuf>) -> Result<u64> {
+        match self {
+            Self::Namespaces(handle) => handle.park(layers).await,
+            Self::Fake(handle) => handle.park().await,
         }
     }
 

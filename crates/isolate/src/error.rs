@@ -102,6 +102,12 @@ pub enum Error {
         /// Used share of the pool, percent.
         percent: u64,
     },
+    /// The memory of a sandbox cannot be stored or taken from disk.
+    #[error("the memory of the sandbox cannot be stored: {reason}")]
+    NotStored {
+        /// Name of what is in the way.
+        reason: String,
+    },
     /// The pool is on a file system without snapshots.
     #[error("the storage pool is not on btrfs, which snapshots need: `sandcove doctor` says why")]
     NoSnapshots,
@@ -126,6 +132,7 @@ impl Error {
             | Self::SpawnerGone
             | Self::Tool { .. }
             | Self::PoolNearlyFull { .. }
+            | Self::NotStored { .. }
             | Self::NoSnapshots => false,
         }
     }

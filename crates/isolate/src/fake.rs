@@ -33,6 +33,8 @@ pub enum Operation {
     Snapshot,
     /// Shutting down: [`crate::Handle::shut_down`].
     ShutDown,
+    /// Storing memory: [`crate::Handle::park`].
+    Park,
     /// Replacing the network policy: [`crate::Handle::set_network`].
     SetNetwork,
     /// Destroying: [`crate::Handle::destroy`].
@@ -57,6 +59,12 @@ struct Shared {
     sandboxes: BTreeMap<SandboxId, FakeSandbox>,
     /// Names of the files each sandbox has written, with processes or without.
     files: BTreeMap<SandboxId, BTreeSet<String>>,
+    /// Sandboxes whose memory is stored.
+    parked: BTreeSet<SandboxId>,
+    /// Whether memory can be stored.
+    can_park: bool,
+    /// Why the memory of sandboxes that exist cannot be stored.
+    refusal: Option<String>,
     snapshots: BTreeMap<String, BTreeSet<String>>,
     layers: BTreeSet<String>,
     /// Layers of pooled sandboxes, with the memory of their warm interpreter, MiB.
@@ -140,6 +148,41 @@ impl Fake {
     /// Limits the number of sandboxes with processes, running or frozen.
     pub fn limit_slots(&self, max: usize) {
         self.lock().max_slots = Some(max);
+    }
+
+    /// Has memory be stored from now on.
+    pub fn allow_parking(&self) {
+        self.lock().can_park = true;
+    }
+
+    pub(crate) fn can_park(&self) -> bool {
+        self.lock().can_park
+    }
+
+    pub(crate) fn stored_memory(&self, id: &SandboxId) -> Option<u64> {
+        /// Size of whatever is stored, bytes.
+        const SIZE: u64 = 7 << 20;
+        self.lock().parked.contains(id).then_some(SIZE)
+    }
+
+    /// Refuses to store memory from now on.
+    pub fn refuse_parking(&self, reason: &str) {
+        self.lock().refusal = Some(reason.to_owned());
+    }
+
+    /// Stores the memory of a sandbox without being asked.
+    pub fn store_memory(&self, id: &SandboxId) {
+        self.lock().parked.insert(id.clone());
+    }
+
+    /// Whether the memory of a sandbox is stored.
+    pub fn has_memory(&self, id: &SandboxId) -> bool {
+        self.lock().parked.contains(id)
+    }
+
+    /// Damages the memory that is stored of a sandbox.
+    pub fn lose_memory(&self, id: &SandboxId) {
+        self.lock().parked.remove(id);
     }
 
     /// Sets the space that every account is charged for.
@@ -280,6 +323,9 @@ impl Fake {
             Files::Snapshot(name) => shared.snapshots.get(name).ok_or_else(missing)?.clone(),
             Files::Own => shared.files.get(&spec.id).ok_or_else(missing)?.clone(),
         };
+        if spec.memory && !shared.parked.contains(&spec.id) {
+            return Err(Error::NotStored { reason: "there is none".into() });
+        }
         if shared.sandboxes.contains_key(&spec.id) {
             return Err(Error::Jail { step: "files".into(), reason: "in use".into() });
         }
@@ -287,6 +333,7 @@ impl Fake {
             return Err(Error::NoSlot(u32::try_from(max).unwrap_or(u32::MAX)));
         }
         shared.files.insert(spec.id.clone(), files);
+        shared.parked.remove(&spec.id);
         shared.next_slot += 1;
         let record = Record {
             id: spec.id.clone(),
@@ -325,6 +372,7 @@ impl Fake {
             .partition::<BTreeMap<_, _>, _>(|(id, _)| known.live.contains(id));
         shared.sandboxes = kept;
         shared.files.retain(|id, _| known.live.contains(id) || known.stored.contains(id));
+        shared.parked.retain(|id| known.parked.contains(id));
         shared.snapshots.retain(|name, _| known.snapshots.contains(name));
         SweepReport { removed: gone.into_keys().map(String::from).collect(), failed: Vec::new() }
     }
@@ -335,7 +383,9 @@ impl Fake {
 
     pub(crate) async fn discard(&self, id: &SandboxId) -> Result<()> {
         self.step(Operation::Destroy).await?;
-        self.lock().files.remove(id);
+        let mut shared = self.lock();
+        shared.files.remove(id);
+        shared.parked.remove(id);
         Ok(())
     }
 
@@ -469,6 +519,7 @@ impl FakeSandbox {
 
     pub(crate) async fn resume(&self) -> Result<()> {
         self.backend.step(Operation::Resume).await?;
+        self.backend.lock().parked.remove(&self.record.id);
         self.state.send_modify(|state| state.frozen = false);
         Ok(())
     }
@@ -485,6 +536,18 @@ impl FakeSandbox {
         Ok(0)
     }
 
+    pub(crate) async fn park(&self) -> Result<u64> {
+        self.backend.step(Operation::Park).await?;
+        if !self.backend.can_park() {
+            return Err(Error::NotStored { reason: "this host has no CRIU".into() });
+        }
+        if let Some(reason) = self.backend.lock().refusal.clone() {
+            return Err(Error::NotStored { reason });
+        }
+        self.backend.lock().parked.insert(self.record.id.clone());
+        Ok(self.backend.stored_memory(&self.record.id).unwrap_or_default())
+    }
+
     pub(crate) async fn shut_down(self) -> Result<()> {
         self.backend.step(Operation::ShutDown).await?;
         self.state.send_modify(|state| state.alive = false);
@@ -498,6 +561,7 @@ impl FakeSandbox {
         let mut shared = self.backend.lock();
         shared.sandboxes.remove(&self.record.id);
         shared.files.remove(&self.record.id);
+        shared.parked.remove(&self.record.id);
         Ok(())
     }
 }

@@ -4,7 +4,9 @@
 
 mod backend;
 mod cgroup;
+mod checkpoint;
 pub mod crash;
+mod criu;
 mod disk;
 mod error;
 mod fairness;
@@ -23,6 +25,7 @@ mod sys;
 mod unprivileged;
 
 pub use backend::{Backend, Handle, Prepared};
+pub use criu::probe_criu;
 pub use disk::{DiskSpace, disk_space};
 pub use error::{Error, Result};
 pub use namespaces::{Config, purge};

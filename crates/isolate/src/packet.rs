@@ -48,6 +48,20 @@ pub(crate) fn send<T: Serialize>(socket: impl AsFd, message: &T, fds: &[Borrowed
     Ok(())
 }
 
+/// Sends the bytes of one packet.
+pub(crate) fn send_bytes(socket: impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives the bytes of one packet; `None` when the other side has closed the socket.
+pub(crate) fn receive_bytes(socket: impl AsFd) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; MAX_PACKET];
+    let (length, _) = rustix::net::recv(socket, bytes.as_mut_slice(), RecvFlags::empty())?;
+    bytes.truncate(length);
+    Ok((length > 0).then_some(bytes))
+}
+
 /// Receives one message and its descriptors; `None` when the other side has closed the socket.
 pub(crate) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; MAX_PACKET];

@@ -18,6 +18,9 @@ pub struct SandboxSpec {
     pub blueprint: Blueprint,
     /// Files on top of the layers.
     pub files: Files,
+    /// Whether the processes are restored from the memory that was stored when the sandbox was parked. Goes with [`Files::Own`].
+    #[serde(default)]
+    pub memory: bool,
     /// Volumes to mount.
     pub mounts: Vec<Mount>,
     /// Network policy.
@@ -92,6 +95,9 @@ pub struct Known {
     pub live: HashSet<SandboxId>,
     /// Sandboxes of which only files are kept.
     pub stored: HashSet<SandboxId>,
+    /// Sandboxes whose memory is kept on disk; they are among the stored ones.
+    #[serde(default)]
+    pub parked: HashSet<SandboxId>,
     /// Snapshots, by name.
     pub snapshots: HashSet<String>,
 }

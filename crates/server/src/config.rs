@@ -41,6 +41,9 @@ pub struct Config {
     /// Memory that paused sandboxes of all teams may hold, percent of the host's. Beyond it the oldest lose theirs, and keep
     /// their files.
     pub paused_memory_percent: u32,
+    /// Time after which the memory of a paused sandbox goes to disk, if this host can store memory; only when memory is needed otherwise,
+    /// if unset.
+    pub park_after: Option<Duration>,
     /// Starts in progress at once; further ones wait.
     pub max_starts: u32,
     /// Time that a start waits to be admitted. Clients give up after 60 seconds.
@@ -133,6 +136,7 @@ impl Config {
             max_session: Duration::from_secs(24 * 3600),
             capacity: 1000,
             paused_memory_percent: 50,
+            park_after: None,
             max_starts: default_max_starts(),
             start_timeout: Duration::from_secs(30),
             transition_deadline: Duration::from_secs(60),

@@ -117,6 +117,9 @@ pub enum Error {
     /// The sandbox's processes cannot be frozen at the moment.
     #[error("Sandbox \"{0}\" is busy, try again")]
     Busy(SandboxId, #[source] sandcove_isolate::Error),
+    /// The memory of the sandbox cannot be stored on disk.
+    #[error("Sandbox \"{0}\" cannot be parked: {1}")]
+    NotParked(SandboxId, String),
     /// The storage of this server does not support snapshots.
     #[error("this server cannot take snapshots: its storage is not on btrfs")]
     SnapshotsUnsupported(#[source] sandcove_isolate::Error),

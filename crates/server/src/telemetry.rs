@@ -132,6 +132,11 @@ pub(crate) struct Telemetry {
     observed_lost: Counter,
     demoted: Counter,
     pool: Mutex<Pool>,
+    parked: Counter,
+    unparked: Counter,
+    not_parked: Counter,
+    memory_lost: Counter,
+    parked_bytes: Gauge,
 }
 
 impl Default for Telemetry {
@@ -186,6 +191,37 @@ impl Default for Telemetry {
             demoted.clone(),
         );
         let pool = Mutex::new(Pool::register(&mut registry));
+        let parked = Counter::default();
+        registry.register(
+            "sandboxes_parked",
+            "Paused sandboxes whose memory was stored on disk",
+            parked.clone(),
+        );
+        let unparked = Counter::default();
+        registry.register(
+            "sandboxes_unparked",
+            "Sandboxes that were restored from memory on disk",
+            unparked.clone(),
+        );
+        let not_parked = Counter::default();
+        registry.register(
+            "sandboxes_not_parked",
+            "Paused sandboxes whose memory could not be stored on disk; they keep it",
+            not_parked.clone(),
+        );
+        let memory_lost = Counter::default();
+        registry.register(
+            "sandboxes_memory_lost",
+            "Sandboxes that were started from their files because their memory on disk could not be restored",
+            memory_lost.clone(),
+        );
+        let parked_bytes = Gauge::default();
+        registry.register_with_unit(
+            "parked_memory",
+            "Memory of paused sandboxes on disk",
+            Unit::Bytes,
+            parked_bytes.clone(),
+        );
         registry.register(
             "trace_spans_dropped",
             "Spans that were not sent to the collector of traces",
@@ -203,6 +239,11 @@ impl Default for Telemetry {
             freeze_seconds,
             observed_lost,
             demoted,
+            parked,
+            unparked,
+            not_parked,
+            memory_lost,
+            parked_bytes,
             pool,
         }
     }
@@ -314,6 +355,31 @@ impl Telemetry {
     /// Counts a paused sandbox whose memory was released.
     pub(crate) fn sandbox_demoted(&self) {
         self.demoted.inc();
+    }
+
+    /// Counts a paused sandbox whose memory was stored on disk.
+    pub(crate) fn sandbox_parked(&self) {
+        self.parked.inc();
+    }
+
+    /// Counts a sandbox that was restored from memory on disk.
+    pub(crate) fn sandbox_unparked(&self) {
+        self.unparked.inc();
+    }
+
+    /// Counts a paused sandbox whose memory could not be stored on disk.
+    pub(crate) fn sandbox_not_parked(&self) {
+        self.not_parked.inc();
+    }
+
+    /// Counts a sandbox whose memory on disk could not be restored.
+    pub(crate) fn memory_lost(&self) {
+        self.memory_lost.inc();
+    }
+
+    /// Sets the size of the memory on disk.
+    pub(crate) fn set_parked_bytes(&self, bytes: u64) {
+        self.parked_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Sets the number of sandboxes in a state.

@@ -1,4 +1,4 @@
-//! `sandcove sandbox create`, `pause`, `resume`, `timeout` and `fork`.
+//! `sandcove sandbox create`, `pause`, `park`, `resume`, `timeout` and `fork`.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use sandcove_client::{Client, NewSandbox};
-use sandcove_wire::api::sandbox::{AutoResume, VolumeMount};
+use sandcove_wire::api::sandbox::{AutoResume, MemoryPlace, VolumeMount};
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
@@ -146,6 +146,42 @@ pub async fn pause(client: &Client, args: PauseArgs) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Arguments of `park`.
+#[derive(Debug, Args)]
+pub struct ParkArgs {
+    /// ids of sandboxes
+    #[arg(required_unless_present = "all")]
+    ids: Vec<SandboxId>,
+    /// all paused sandboxes whose memory is in the host's, as before a reboot
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
+}
+
+/// Brings the memory of paused sandboxes to disk. With `--all`, one that cannot be stored does not keep others from it.
+pub async fn park(client: &Client, args: ParkArgs) -> Result<ExitCode> {
+    if !args.all {
+        for id in &args.ids {
+            client.park(id).await?;
+            out!("{id}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut code = ExitCode::SUCCESS;
+    for sandbox in client.list().await? {
+        if !sandbox.kept_memory.is_some_and(|memory| memory.place == MemoryPlace::Host) {
+            continue;
+        }
+        match client.park(&sandbox.sandbox_id).await {
+            Ok(()) => out!("{}", sandbox.sandbox_id),
+            Err(error) => {
+                note!("{error}");
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
 }
 
 /// Arguments of `resume`.

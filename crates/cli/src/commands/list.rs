@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use sandcove_client::{Client, ListFilter};
-use sandcove_wire::api::sandbox::{ListedSandbox, State};
+use sandcove_wire::api::sandbox::{KeptMemory, ListedSandbox, MemoryPlace, State};
 use serde_json::json;
 
 use super::variable;
@@ -58,16 +58,23 @@ pub async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
 
 fn row(sandbox: &ListedSandbox) -> [String; 8] {
     let template = if sandbox.alias.is_empty() { &sandbox.template_id } else { &sandbox.alias };
-    let state = match sandbox.state {
-        State::Running => "running",
-        State::Paused => "paused",
+    let state = match (sandbox.state, sandbox.kept_memory) {
+        (State::Running, _) => "running".to_owned(),
+        (State::Paused, None) => "paused, files".to_owned(),
+        (State::Paused, Some(KeptMemory { place, bytes })) => {
+            let place = match place {
+                MemoryPlace::Host => "in memory",
+                MemoryPlace::Disk => "on disk",
+            };
+            format!("paused, {} MiB {place}", bytes.div_ceil(1 << 20))
+        }
     };
     let metadata: Vec<String> =
         sandbox.metadata.iter().map(|(name, value)| format!("{name}={value}")).collect();
     [
         sandbox.sandbox_id.to_string(),
         template.clone(),
-        state.to_owned(),
+        state,
         sandbox.cpu_count.to_string(),
         format!("{} MiB", sandbox.memory_mb),
         format!("{:.0}", sandbox.started_at),

@@ -10,7 +10,7 @@ use sandcove_wire::id::SandboxId;
 use super::copy::{self, CatArgs, CopyArgs, FilesArgs};
 use super::exec::{self, ConnectArgs, ExecArgs};
 use super::forward::{PortPair, forward};
-use super::lifecycle::{self, CreateArgs, ForkArgs, PauseArgs, ResumeArgs};
+use super::lifecycle::{self, CreateArgs, ForkArgs, ParkArgs, PauseArgs, ResumeArgs};
 use super::list::{self, ListArgs};
 use super::observe::{self, LogsArgs, MetricsArgs};
 use super::reach::{Place, Reach};
@@ -44,6 +44,8 @@ pub enum SandboxCommand {
     /// pause sandboxes, and print the ids of those that were running
     #[command(alias = "ps")]
     Pause(PauseArgs),
+    /// bring the memory of paused sandboxes to disk, which survives a reboot of the host, and print their ids
+    Park(ParkArgs),
     /// resume sandboxes, and print their ids
     #[command(alias = "rs")]
     Resume(ResumeArgs),
@@ -107,6 +109,7 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
     match args.command {
         SandboxCommand::Create(args) => lifecycle::create(&client, args).await,
         SandboxCommand::Pause(args) => lifecycle::pause(&client, args).await,
+        SandboxCommand::Park(args) => lifecycle::park(&client, args).await,
         SandboxCommand::Resume(args) => lifecycle::resume(&client, args).await,
         SandboxCommand::Timeout { id, timeout } => {
             client.set_timeout(&id, timeout).await?;

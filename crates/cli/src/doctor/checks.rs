@@ -1,4 +1,4 @@
-//! The checks of `sandcove doctor`. None changes the host.
+//! The checks of `sandcove doctor`. None changes the host; one starts a process and ends it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ pub fn all(data_dir: &Path) -> Vec<Check> {
             "load the module (modprobe fuse); FUSE file systems inside sandboxes need it",
         ),
         device("kvm", "/dev/kvm", "not needed: sandboxes use namespaces"),
-        criu(),
+        criu(data_dir),
     ]
 }
 
@@ -327,10 +327,25 @@ fn device(name: &'static str, path: &str, hint: &'static str) -> Check {
     Check::when(present, name, found, Status::Warn, hint)
 }
 
-fn criu() -> Check {
-    let found = find("criu");
-    let text = found.as_ref().map_or("not installed".to_owned(), |path| path.display().to_string());
-    Check::when(found.is_some(), "criu", text, Status::Warn, "not needed: paused processes stay in memory")
+/// Stores a process on disk and restores it.
+fn criu(data_dir: &Path) -> Check {
+    const NOT_NEEDED: &str = "not needed: without it, paused sandboxes have their memory while the host is up; `make up` fetches it";
+    let directory = std::env::var_os("SANDCOVE_CRIU").map_or_else(|| data_dir.join("criu"), PathBuf::from);
+    if !directory.is_dir() {
+        let text = format!("none in {}", directory.display());
+        return Check::when(false, "criu", text, Status::Warn, NOT_NEEDED);
+    }
+    let scratch = std::env::temp_dir().join(format!("sandcove-doctor-{}", std::process::id()));
+    let probed = std::fs::create_dir(&scratch).map_err(|error| error.to_string()).and_then(|()| {
+        let probed = sandcove_isolate::probe_criu(&directory, &scratch);
+        let _ = std::fs::remove_dir_all(&scratch);
+        probed.map_err(|error| error.to_string())
+    });
+    let text = match &probed {
+        Ok(version) => format!("{version}, stores a process and restores it"),
+        Err(reason) => reason.clone(),
+    };
+    Check::when(probed.is_ok(), "criu", text, Status::Warn, NOT_NEEDED)
 }
 
 fn find(program: &str) -> Option<PathBuf> {

@@ -79,6 +79,8 @@ impl Menu {
             Request::HoldsAnything => Answer::Flag(backend.holds_anything()).into(),
             Request::Sweep(known) => Answer::Swept(backend.sweep(&known).await).into(),
             Request::HasFiles(id) => Answer::Flag(backend.has_files(&id)).into(),
+            Request::CanPark => Answer::Flag(backend.can_park()).into(),
+            Request::StoredMemory(id) => Answer::StoredBytes(backend.stored_memory(&id)).into(),
             Request::Discard(id) => backend.discard(&id).await.map(done)?,
             Request::IsReady(blueprint) => Answer::Flag(backend.is_ready(&self.resolved(blueprint)?)).into(),
             Request::WarmStates(stacks) => {
@@ -155,6 +157,7 @@ impl Menu {
                 Answer::Frozen(handle.snapshot(checks::plain(&name)?, account).await?).into()
             }
             SandboxRequest::Reclaim => Answer::Bytes(handle.reclaim().await?).into(),
+            SandboxRequest::Park(layers) => Answer::Bytes(handle.park(self.layers(layers)?).await?).into(),
             SandboxRequest::ShutDown => handle.shut_down().await.map(done)?,
             SandboxRequest::Destroy => handle.destroy().await.map(done)?,
         })

@@ -141,6 +141,22 @@ impl Cgroups {
         }
     }
 
+    /// Whether the groups are of version 1, where nobody can attach to a process that was stopped before it was frozen.
+    pub(crate) fn is_first_version(&self) -> bool {
+        matches!(self, Self::V1(_))
+    }
+
+    /// Directory of the group that freezes `slot`.
+    pub(crate) fn freezer(&self, slot: u32) -> Result<PathBuf> {
+        match self {
+            Self::V2(group) => Ok(group.path(slot)),
+            Self::V1(groups) => groups.group("freezer", slot).ok_or_else(|| Error::Kernel {
+                action: "freeze: the host mounts no freezer cgroup".into(),
+                source: std::io::ErrorKind::Unsupported.into(),
+            }),
+        }
+    }
+
     /// Kills every process of `slot`, where the kernel can do this atomically.
     pub(crate) fn kill(&self, slot: u32) {
         let unified = match self {

@@ -18,7 +18,11 @@ use crate::sys;
 /// Builds one jail and reports to the server over the socket `server`. If the server ends meanwhile, the builder ends
 /// too, and PID 1 with it, because the socket between them closes.
 pub(crate) fn run(request: &BuildRequest, server: &OwnedFd, parent: Option<Parent>) {
-    if let Err(failure) = build(request, server, parent) {
+    let built = match &request.restore {
+        Some(restore) => super::restore::run(request, restore, server),
+        None => build(request, server, parent),
+    };
+    if let Err(failure) = built {
         let _ = send(server, &Reply::Failed(failure), &[]);
     }
 }
@@ -58,7 +62,7 @@ fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<Parent>) -> Re
 
 /// Opens detached mounts of the volumes that map their files to the sandbox's ids. The mounts ignore set-user-id bits,
 /// so that a file of one sandbox gives no rights to users of another.
-fn mount_volumes(launch: &Launch, pid: u32) -> Result<Vec<OwnedFd>, Failure> {
+pub(super) fn mount_volumes(launch: &Launch, pid: u32) -> Result<Vec<OwnedFd>, Failure> {
     if launch.volumes.is_empty() {
         return Ok(Vec::new());
     }
@@ -73,13 +77,13 @@ fn mount_volumes(launch: &Launch, pid: u32) -> Result<Vec<OwnedFd>, Failure> {
     mounted.map_err(Failure::at("mount volumes"))
 }
 
-fn user_namespace(pid: u32) -> Result<OwnedFd, Failure> {
+pub(super) fn user_namespace(pid: u32) -> Result<OwnedFd, Failure> {
     open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(Failure::at("open user namespace"))
 }
 
 /// Mounts the sandbox's root and returns it as a detached mount.
-fn mount_root(launch: &Launch, pid: u32) -> Result<OwnedFd, Failure> {
+pub(super) fn mount_root(launch: &Launch, pid: u32) -> Result<OwnedFd, Failure> {
     let user_namespace = user_namespace(pid)?;
 
     let mut lower = String::new();
@@ -100,7 +104,7 @@ fn mount_root(launch: &Launch, pid: u32) -> Result<OwnedFd, Failure> {
 
 /// Mounts the programs of the agent's side, read-only. An overlay has files of its own, so that no sandbox sees another's locks
 /// and watches on them; their contents are in memory once.
-fn mount_programs() -> io::Result<OwnedFd> {
+pub(super) fn mount_programs() -> io::Result<OwnedFd> {
     let flags = MountAttrFlags::MOUNT_ATTR_RDONLY
         | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV;

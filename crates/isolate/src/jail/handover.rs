@@ -19,6 +19,14 @@ pub(crate) const UPPER: &str = "/upper";
 pub(crate) const PROGRAMS: &str = "/programs";
 /// Directory of the spawner's root that stays empty.
 pub(crate) const EMPTY: &str = "/empty";
+/// Directory of the spawner's root with CRIU, if this host has it.
+pub(crate) const CRIU: &str = "/criu";
+/// Directory of the spawner's root where the builder of a restore puts what CRIU mounts.
+pub(crate) const GIVEN: &str = "/given";
+/// File beside CRIU's images that names the files of layers which processes have mapped from elsewhere.
+pub(crate) const FOREIGN: &str = "foreign.json";
+/// End of the name that a generation of images gets when processes run that come from it.
+pub(crate) const USED: &str = ".used";
 /// Maximum number of layers of a template.
 pub(crate) const MAX_LAYERS: usize = 64;
 
@@ -30,7 +38,26 @@ pub(crate) struct BuildRequest {
     pub id_base: u32,
     /// Kind of jail to build.
     pub kind: JailKind,
+    /// Processes to restore instead of starting a program.
+    pub restore: Option<Box<Restore>>,
 }
+
+/// A sandbox whose processes are on disk.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Restore {
+    /// Directory of CRIU's images.
+    pub images: PathBuf,
+    /// The generation that they are from.
+    pub generation: PathBuf,
+    /// The file systems and the network.
+    pub launch: Launch,
+    /// Address that the sandbox had, if it is another one now: connections hold on to it.
+    pub former_address: Option<Ipv4Addr>,
+}
+
+/// Order of the server to the builder of a restore to take the next step.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Proceed;
 
 /// The two kinds of jails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +116,9 @@ pub(crate) enum Reply {
         /// Host pid of PID 1.
         pid: u32,
     },
-    /// PID 1 has executed its program.
+    /// The processes are restored and do not run yet.
+    Restored,
+    /// PID 1 has executed its program, or restored processes run.
     Launched,
     /// A step failed. The builder has cleaned up its part; the server cleans up its own.
     Failed(Failure),

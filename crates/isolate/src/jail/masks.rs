@@ -34,12 +34,12 @@ const SHOWN_IN_PROC: [(&str, &str); 15] = [
     ("vmstat", "vmstat, psutil; see `STAND_INS`"),
 ];
 /// Directories of `/sys` that are shown: processors and memory nodes, and the sandbox's own network interfaces.
-const SHOWN_IN_SYS: [&str; 4] =
+pub(super) const SHOWN_IN_SYS: [&str; 4] =
     ["class/net", "devices/system/cpu", "devices/system/node", "devices/virtual/net"];
 /// Directories of `/sys` that programs expect to list; they are empty.
 const EMPTY_IN_SYS: [&str; 6] = ["block", "dev/block", "firmware", "fs", "kernel", "module"];
 /// Files of `/proc` that are shown with contents of our own, below directories that are bound again.
-const STAND_INS: [&str; 2] = ["/proc/vmstat", "/proc/sys/kernel/random/boot_id"];
+pub(super) const STAND_INS: [&str; 2] = ["/proc/vmstat", "/proc/sys/kernel/random/boot_id"];
 /// Content of `/proc/vmstat`, for programs that do not start when the file is empty. The host's has the work of its memory and
 /// disks, and so of all sandboxes.
 const VMSTAT: &str = "pgpgin 0\npgpgout 0\npswpin 0\npswpout 0\npgfault 0\npgmajfault 0\n";

@@ -1,5 +1,5 @@
 //! A jail is built out of a process, step by step: [`builder`] runs outside with the host's rights, [`clone`] clones the
-//! first process, [`init`] is that first process inside. All of them are single-threaded, block, and never touch an async
+//! first process, [`init`] is that first process inside; [`restore`] has CRIU restore processes instead. All of them are single-threaded, block, and never touch an async
 //! runtime. [`crate::spawner`] shows how they talk to each other.
 
 mod anchor;
@@ -14,14 +14,15 @@ mod init;
 mod masks;
 mod mounts;
 mod network;
+mod restore;
 mod seccomp;
 
 pub(crate) use capabilities::{drop_bounding_set, kept_mask};
 pub(crate) use clone::Parent;
 pub(crate) use counters::{INOTIFY_INSTANCES, INOTIFY_WATCHES};
 pub(crate) use handover::{
-    BuildRequest, EMPTY, Failure, ID_COUNT, JailKind, LAYERS, Launch, MAX_LAYERS, NEW_ROOT, PROGRAMS, Reply,
-    UPPER, VolumeMount,
+    BuildRequest, CRIU, EMPTY, FOREIGN, Failure, GIVEN, ID_COUNT, JailKind, LAYERS, Launch, MAX_LAYERS,
+    NEW_ROOT, PROGRAMS, Proceed, Reply, Restore, UPPER, USED, VolumeMount,
 };
 pub(crate) use mounts::TERMINALS;
 pub(crate) use seccomp::{load_for_egress, load_for_server, prepare as prepare_filters, refusals};

@@ -46,6 +46,22 @@ pub(super) fn configure(pid: u32, address: Option<(Ipv4Addr, Ipv4Addr)>) -> Resu
     sys::add_default_route(socket, gateway).map_err(Failure::at("set route"))
 }
 
+/// Turns on the loopback interface of the network namespace that the calling process is in.
+pub(super) fn turn_loopback_on() -> Result<(), Failure> {
+    let socket =
+        socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(Failure::at("open a socket"))?;
+    sys::interface_up(socket.as_fd(), "lo").map_err(Failure::at("turn lo on"))
+}
+
+/// Gives the loopback interface of the network namespace that the calling process is in the address that a restored sandbox had.
+/// Connections cannot be restored without it; they lead nowhere.
+pub(super) fn keep_address(address: Ipv4Addr) -> Result<(), Failure> {
+    let socket =
+        socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(Failure::at("open a socket"))?;
+    sys::set_address(socket.as_fd(), "lo:1", address, Ipv4Addr::BROADCAST)
+        .map_err(Failure::at("set the former address"))
+}
+
 fn set(name: &str, value: &str) -> io::Result<()> {
     match std::fs::write(format!("/proc/sys/net/{name}"), value) {
         // A kernel without IPv6.

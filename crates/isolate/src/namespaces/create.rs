@@ -8,6 +8,7 @@ use tracing::Instrument;
 
 use super::host::{Host, blocking};
 use super::prepare::{Purpose, prepare};
+use super::restore::restore;
 use super::running::RunningSandbox;
 use super::unassigned::UnassignedSandbox;
 use super::{process, record};
@@ -19,6 +20,15 @@ pub(super) async fn create(
     spec: SandboxSpec,
     phases: &mut Vec<StartPhase>,
 ) -> Result<RunningSandbox> {
+    if spec.memory {
+        let _pause = host.sandbox_pool.pause_refill();
+        return restore(&host, &spec).await;
+    }
+    if spec.files == Files::Own {
+        // What was stored is of the past from here on.
+        let (host, id) = (host.clone(), spec.id.clone());
+        blocking(move || host.parking.generations.discard(&id)).await?;
+    }
     // A pooled sandbox has no files and no volumes: both are mounted when a sandbox is created.
     let can_be_pooled = spec.files == Files::Empty && spec.mounts.is_empty();
     let pooled = if can_be_pooled { host.sandbox_pool.take(&spec.blueprint) } else { None };

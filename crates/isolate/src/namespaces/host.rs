@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::burners::Burners;
+use super::park::Parking;
 use super::record;
 use super::sandbox_pool::SandboxPool;
 use super::slots::Slots;
@@ -49,6 +50,8 @@ pub struct Config {
     pub log_refused_calls: bool,
     /// User and group of the process of the egress proxies; `None` for this process's own.
     pub egress_account: Option<u32>,
+    /// Directory of the CRIU that stores memory on disk; memory is not stored when `None`.
+    pub criu: Option<PathBuf>,
 }
 
 /// Resources that all sandboxes of this server share.
@@ -66,6 +69,8 @@ pub(crate) struct Host {
     pub(super) burners: Burners,
     pub(super) warm_processes: WarmProcesses,
     pub(super) sandbox_pool: SandboxPool,
+    /// CRIU, and the place of memory on disk.
+    pub(super) parking: Parking,
     pub(super) pool_started: AtomicBool,
     /// Instance number: tells the servers of one host apart.
     pub(super) number: u32,
@@ -119,7 +124,10 @@ impl Host {
             blocking(move || {
                 host.cgroups.remove(slot)?;
                 match keep {
-                    Keep::Nothing => ids.iter().try_for_each(|id| host.pool.delete(id)),
+                    Keep::Nothing => ids.iter().try_for_each(|id| {
+                        host.parking.generations.discard(id)?;
+                        host.pool.delete(id)
+                    }),
                     Keep::Files => Ok(()),
                 }
             })

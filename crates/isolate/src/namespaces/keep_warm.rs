@@ -136,7 +136,7 @@ async fn build(
     };
     // Its own ids lie outside the range of its sandboxes.
     let id_base = host.addresses.warm_id_base(slot);
-    let (launcher, pid) = host.spawner.begin(&BuildRequest { id_base, kind }, None).await?;
+    let (launcher, pid) = host.spawner.begin(&BuildRequest { id_base, kind, restore: None }, None).await?;
     let upper = host.pool.create(&id, spec.limits.disk_mib)?;
     host.cgroups.create(slot)?;
     host.cgroups.limit(slot, &spec.limits)?;

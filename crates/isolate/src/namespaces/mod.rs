@@ -5,7 +5,7 @@
 //! | resources that sandboxes share | `host`, `slots`, `kernel_settings` |
 //! | start: take or create an unassigned sandbox, then assign it | `create`, `prepare`, `unassigned` |
 //! | what is kept ahead of starts | `sandbox_pool`, `demand` and `refill`, `warm`, `warm_priority` and `keep_warm` |
-//! | a running sandbox | `running`, `suspend`, `record`, `process`, `log`, `burners` |
+//! | a running sandbox | `running`, `suspend`, `park` and `restore`, `record`, `process`, `log`, `burners` |
 //! | after a crash, and before a stop | `adopt`, `sweep`, `purge` |
 
 mod adopt;
@@ -16,11 +16,13 @@ mod host;
 mod keep_warm;
 mod kernel_settings;
 mod log;
+mod park;
 mod prepare;
 mod process;
 mod purge;
 mod record;
 mod refill;
+mod restore;
 mod running;
 mod sandbox_pool;
 mod slots;
@@ -54,6 +56,7 @@ use crate::{
 use burners::Burners;
 pub use host::Config;
 use host::{Host, blocking};
+use park::Parking;
 use prepare::Purpose;
 pub use purge::purge;
 pub use running::RunningSandbox;
@@ -135,12 +138,14 @@ impl Namespaces {
                 .await?;
         let dialer =
             Dialer::start().map_err(|source| Error::Kernel { action: "start a thread".into(), source })?;
+        let parking = Parking::open(&config, &pool)?;
         crash::point("start.prepared");
         // After the pool is mounted: the spawner keeps a mount of its own.
         let spawner = Spawner::start(SpawnerConfig {
             program: config.program.clone(),
             pool: pool.root().to_owned(),
             libexec: config.libexec.clone(),
+            criu: parking.directory(),
             log_refused_calls: config.log_refused_calls,
         })?;
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
@@ -163,6 +168,7 @@ impl Namespaces {
             burners: Burners::default(),
             warm_processes: WarmProcesses::default(),
             sandbox_pool,
+            parking,
             pool_started: AtomicBool::new(false),
             number,
             tasks: TaskTracker::new(),
@@ -316,7 +322,19 @@ impl Namespaces {
 
     pub(crate) async fn discard(&self, id: &SandboxId) -> Result<()> {
         let (host, id) = (self.host.clone(), id.clone());
-        blocking(move || host.pool.delete(&id)).await
+        blocking(move || {
+            host.parking.generations.discard(&id)?;
+            host.pool.delete(&id)
+        })
+        .await
+    }
+
+    pub(crate) fn can_park(&self) -> bool {
+        self.host.parking.criu.is_some()
+    }
+
+    pub(crate) fn stored_memory(&self, id: &SandboxId) -> Option<u64> {
+        self.host.parking.generations.size(id)
     }
 
     pub(crate) async fn charged_bytes(&self, account: u64) -> Option<u64> {

@@ -212,6 +212,11 @@ fn launch(host: &Host, purpose: Purpose<'_>, slot: u32, upper: PathBuf) -> Launc
     }
 }
 
+/// File systems and network of a sandbox that is restored in `slot`.
+pub(super) fn restored_launch(host: &Host, spec: &SandboxSpec, slot: u32) -> Launch {
+    launch(host, Purpose::Start(spec), slot, host.pool.sandbox(&spec.id))
+}
+
 /// Mount of a volume; `None` for a volume that was deleted while its sandbox had no processes.
 fn volume(host: &Host, mount: &Mount) -> Option<VolumeMount> {
     let source = host.pool.volumes().join(&mount.volume).join("content");
@@ -286,7 +291,8 @@ async fn begin(
     slot: u32,
     warm: Option<Arc<WarmProcess>>,
 ) -> Result<(Launcher, u32, Option<Arc<WarmProcess>>)> {
-    let request = BuildRequest { id_base: host.addresses.id_base(slot), kind: JailKind::Sandbox };
+    let request =
+        BuildRequest { id_base: host.addresses.id_base(slot), kind: JailKind::Sandbox, restore: None };
     if let Some(warm) = warm {
         match host.spawner.begin(&request, Some(&warm.namespaces)).await {
             Ok((launcher, pid)) => return Ok((launcher, pid, Some(warm))),
@@ -358,7 +364,7 @@ fn adopt_forks(host: &Host, warm: u32, slot: u32, pid: u32) -> Result<()> {
     }
 }
 
-fn at(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+pub(super) fn at(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Path { action, path, source }
 }

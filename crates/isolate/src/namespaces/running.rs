@@ -106,6 +106,10 @@ impl RunningSandbox {
         record::write(&host.run_dir(&record.id), &Record { network: policy, ..record.clone() })
     }
 
+    pub(super) fn network(&self) -> &OwnedFd {
+        &self.inner.network_namespace
+    }
+
     pub(super) fn host(&self) -> &Arc<Host> {
         &self.inner.host
     }

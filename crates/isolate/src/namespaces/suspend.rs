@@ -28,6 +28,9 @@ impl RunningSandbox {
     }
 
     pub(crate) async fn resume(&self) -> Result<()> {
+        let this = self.clone();
+        // Before the first process runs: memory of the past must not meet files of the present.
+        blocking(move || this.discard_generation()).await?;
         self.set_frozen(false).await
     }
 

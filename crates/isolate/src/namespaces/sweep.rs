@@ -57,6 +57,9 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
         let result = host.pool.delete_snapshot(&name);
         note(&mut report, format!("snapshot {name}"), result);
     }
+    for (name, result) in host.parking.generations.sweep(&known.parked) {
+        note(&mut report, format!("memory {name}"), result);
+    }
     free_slots(host, &mut report).await;
     // The firewall was replaced at the start: sandboxes that keep running get their egress proxies back.
     for id in &known.live {

@@ -1,5 +1,6 @@
 //! The server's side of the spawner: starting it, replacing a dead one, requesting jails.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::greeting::Greeting;
-use crate::jail::{BuildRequest, Launch, Parent, Reply};
+use crate::jail::{BuildRequest, Failure, Launch, Parent, Proceed, Reply};
 use crate::packet::{pair, receive, send};
 use crate::{Error, Result};
 
@@ -34,6 +35,8 @@ pub(crate) struct SpawnerConfig {
     pub pool: PathBuf,
     /// Directory of the guest programs.
     pub libexec: PathBuf,
+    /// Directory of CRIU, if this host has it.
+    pub criu: Option<PathBuf>,
     /// Whether the kernel logs the system calls that sandboxes are refused.
     pub log_refused_calls: bool,
 }
@@ -60,6 +63,7 @@ impl Process {
             .arg("__spawner")
             .arg(&config.pool)
             .arg(&config.libexec)
+            .args(config.criu.iter().flat_map(|criu| [OsStr::new("--criu"), criu.as_os_str()]))
             .args(config.log_refused_calls.then_some("--log-refused-calls"))
             .env_clear()
             .current_dir("/")
@@ -185,18 +189,46 @@ impl Launcher {
     async fn cloned(&self) -> Result<u32> {
         match self.reply().await? {
             Reply::Cloned { pid } => Ok(pid),
-            Reply::Launched => Err(Error::SpawnerGone),
-            Reply::Failed(failure) => Err(Error::Jail { step: failure.step, reason: failure.reason }),
+            other => Err(unexpected(other)),
         }
     }
 
     /// Sends the launch order and waits until PID 1 has executed its program.
     pub(crate) async fn launch(&self, launch: &Launch, fds: &[BorrowedFd<'_>]) -> Result<()> {
         send(self.socket.get_ref(), launch, fds).map_err(|_| Error::SpawnerGone)?;
+        self.launched().await
+    }
+
+    /// Has the builder of a restore, which was begun and is in the sandbox's control group, restore the processes with the log `log`.
+    /// Waits until their namespaces exist, and returns the host pid of PID 1.
+    pub(crate) async fn restore(&self, log: BorrowedFd<'_>) -> Result<u32> {
+        self.proceed(&[log])?;
+        self.cloned().await
+    }
+
+    /// Has the builder of a restore go on when the network exists, and waits until the processes are restored. They do not run yet.
+    pub(crate) async fn finish_restore(&self) -> Result<()> {
+        self.proceed(&[])?;
+        match self.reply().await? {
+            Reply::Restored => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Has the restored processes run.
+    pub(crate) async fn run_restored(&self) -> Result<()> {
+        self.proceed(&[])?;
+        self.launched().await
+    }
+
+    fn proceed(&self, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        send(self.socket.get_ref(), &Proceed, fds).map_err(|_| Error::SpawnerGone)
+    }
+
+    async fn launched(&self) -> Result<()> {
         match self.reply().await? {
             Reply::Launched => Ok(()),
-            Reply::Cloned { .. } => Err(Error::SpawnerGone),
-            Reply::Failed(failure) => Err(Error::Jail { step: failure.step, reason: failure.reason }),
+            other => Err(unexpected(other)),
         }
     }
 
@@ -206,5 +238,13 @@ impl Launcher {
             Ok(Some((reply, _))) => Ok(reply),
             Ok(None) | Err(_) => Err(Error::SpawnerGone),
         }
+    }
+}
+
+/// The error for a reply that is not the expected one.
+fn unexpected(reply: Reply) -> Error {
+    match reply {
+        Reply::Failed(Failure { step, reason }) => Error::Jail { step, reason },
+        Reply::Cloned { .. } | Reply::Restored | Reply::Launched => Error::SpawnerGone,
     }
 }

@@ -15,56 +15,75 @@ use rustix::thread::UnshareFlags;
 
 use super::greeting::Greeting;
 use crate::jail::{
-    self, BuildRequest, EMPTY, Failure, LAYERS, MAX_LAYERS, NEW_ROOT, PROGRAMS, Parent, Reply, UPPER,
+    self, BuildRequest, CRIU, EMPTY, Failure, GIVEN, LAYERS, MAX_LAYERS, NEW_ROOT, PROGRAMS, Parent, Reply,
+    UPPER,
 };
 use crate::packet::{passed_socket, receive, send};
 use crate::precedence;
 use crate::sys::{self, Forked, RefusedCalls};
 
-/// Runs `sandcove __spawner <pool> <libexec>`, with the server's socket as standard input. Returns after the server and
+/// Paths at which programs that CRIU starts look for their loader, on either architecture.
+const LOADERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
+
+/// Runs `sandcove __spawner <pool> <libexec> [--criu <directory>]`, with the server's socket as standard input. Returns after the server and
 /// every sandbox have ended, or after a failure has been reported to the server. With `log_refused_calls` the kernel logs
 /// the system calls that sandboxes are refused.
-pub fn spawner_main(pool: &Path, libexec: &Path, log_refused_calls: bool) -> io::Result<()> {
+pub fn spawner_main(
+    pool: &Path,
+    libexec: &Path,
+    criu: Option<&Path>,
+    log_refused_calls: bool,
+) -> io::Result<()> {
     let socket = passed_socket()?;
     // It has the server's protection when memory runs out; a sandbox has neither.
     precedence::prioritize_spawner();
     let refused_calls = if log_refused_calls { RefusedCalls::Logged } else { RefusedCalls::Silent };
-    if let Err(failure) = prepare(pool, libexec, refused_calls) {
+    if let Err(failure) = prepare(pool, libexec, criu, refused_calls) {
         return send(&socket, &Greeting::Failed(failure), &[]);
     }
     send(&socket, &Greeting::Ready, &[])?;
     serve(&socket)
 }
 
-fn prepare(pool: &Path, libexec: &Path, refused_calls: RefusedCalls) -> Result<(), Failure> {
+fn prepare(
+    pool: &Path,
+    libexec: &Path,
+    criu: Option<&Path>,
+    refused_calls: RefusedCalls,
+) -> Result<(), Failure> {
     // Ctrl-C in the server's terminal must not reach sandboxes.
     let _ = setsid();
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::at("adopt orphans"))?;
     // The kernel reaps children at once: a control group is not empty before its last process is reaped.
     sys::set_reaps_children(false).map_err(Failure::at("have children reaped"))?;
-    for path in [pool, libexec] {
+    for path in [pool, libexec].into_iter().chain(criu) {
         std::fs::metadata(path).map_err(Failure::at(&format!("find `{}`", path.display())))?;
     }
     // Once, here: each process that is forked finds them in its memory.
     jail::prepare_filters(refused_calls)?;
-    enter_own_root(pool, libexec).map_err(Failure::at("leave the host's file system"))
+    enter_own_root(pool, libexec, criu).map_err(Failure::at("leave the host's file system"))
 }
 
 /// Leaves the host's file system: only what is mounted here can be reached from the mount namespace of a sandbox that is being
 /// built. The guest programs are copied, so that nothing of the host's disk is mounted in sandboxes.
-fn enter_own_root(pool: &Path, libexec: &Path) -> io::Result<()> {
+fn enter_own_root(pool: &Path, libexec: &Path, criu: Option<&Path>) -> io::Result<()> {
     sys::unshare(UnshareFlags::NEWNS)?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     // Opened before the new root covers anything: the data directory may lie below its mount point.
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let pool_tree = open_tree(CWD, pool, flags)?;
+    let once = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let criu = criu.map(|criu| open_tree(CWD, criu, once)).transpose()?;
     let libexec = open(libexec, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let root = Path::new("/tmp");
     mount("sandcove", root, "tmpfs", MountFlags::NOSUID, Some(c"mode=755,size=1m"))?;
     let under = |path: &str| root.join(path.trim_start_matches('/'));
 
-    for directory in ["proc", "sys", NEW_ROOT, LAYERS, UPPER, PROGRAMS, EMPTY, "old"] {
+    // `dev`, `run` and `tmp` are CRIU's: it keeps in the second what it has found out about the kernel.
+    for directory in
+        ["proc", "sys", "dev", "run", "tmp", NEW_ROOT, LAYERS, UPPER, PROGRAMS, EMPTY, CRIU, GIVEN, "old"]
+    {
         make_directory(&under(directory))?;
     }
     for index in 0..MAX_LAYERS {
@@ -83,6 +102,17 @@ fn enter_own_root(pool: &Path, libexec: &Path) -> io::Result<()> {
     // The directory is below /tmp on some hosts, which is covered by now.
     copy(Path::new(&format!("/proc/self/fd/{}", libexec.as_raw_fd())), &programs)?;
     mount_remount(&programs, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV, "")?;
+    if let Some(criu) = criu {
+        let target = under(CRIU);
+        move_mount(&criu, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+        let rights = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        mount_remount(&target, rights, "")?;
+        for loader in LOADERS {
+            let link = under(loader);
+            link.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            std::os::unix::fs::symlink(format!("{CRIU}/bin/ld.so"), link)?;
+        }
+    }
     let target = under(&pool.to_string_lossy());
     std::fs::create_dir_all(&target)?;
     move_mount(&pool_tree, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;

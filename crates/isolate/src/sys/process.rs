@@ -15,6 +15,9 @@ impl CloneFlags {
     /// namespace, which follows when PID 1 is in its control group.
     pub(crate) const SANDBOX: Self = Self(Self::ANCHOR.0 | Self::WARM.0);
 
+    /// A user namespace alone.
+    pub(crate) const USER: Self = Self(libc::CLONE_NEWUSER as u64);
+
     /// Namespaces of an anchor: those that a warm process shares with it and is not the first process of.
     pub(crate) const ANCHOR: Self = Self((libc::CLONE_NEWUSER | libc::CLONE_NEWPID) as u64);
 

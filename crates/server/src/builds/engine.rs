@@ -282,6 +282,7 @@ impl<'a> Engine<'a> {
 
     async fn start(&self, state: &State) -> Result<Guest, Failure> {
         let spec = SandboxSpec {
+            memory: false,
             id: random::sandbox_id(),
             blueprint: Blueprint {
                 layers: state.layers.iter().map(PathBuf::from).collect(),

@@ -201,6 +201,9 @@ pub struct Settings {
     /// Whether the server has released the memory of the paused sandbox: traffic still resumes it, from its files.
     #[serde(default)]
     pub demoted: bool,
+    /// Size of the paused sandbox's memory on disk, bytes; none when it is in the host's memory, or gone.
+    #[serde(default)]
+    pub parked: Option<u64>,
 }
 
 /// The states worth storing; every other phase leads to one of them or to nothing.

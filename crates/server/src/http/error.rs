@@ -142,6 +142,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::VolumeFiles(FileError::Exists(_))
         | Error::IdempotencyInProgress
         | Error::BuildsInProgress
+        | Error::NotParked(..)
         | Error::IdempotencyOutcomeUnknown => StatusCode::CONFLICT,
         Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         Error::TooManySandboxes(_)
@@ -218,6 +219,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::SecretNotFound
         | Error::SecretConflict
         | Error::AlreadyPaused(_)
+        | Error::NotParked(..)
         | Error::AlreadyRunning(_)
         | Error::InTransition(_)
         | Error::BeingKilled(_)

@@ -20,6 +20,7 @@ pub(super) async fn metrics(State(app): State<App>, _: Scraper) -> Response {
     let paused = views.iter().filter(|view| view.is_paused()).count();
     let telemetry = app.telemetry();
     telemetry.set_sandboxes(SandboxState::Paused, paused);
+    telemetry.set_parked_bytes(views.iter().filter_map(|view| view.settings.parked).sum());
     telemetry.set_sandboxes(SandboxState::Running, views.len() - paused);
     telemetry.set_sandboxes(SandboxState::Starting, app.sandboxes().admission().starting());
     let pool = app.templates().pool_states().await.ok();

@@ -72,6 +72,7 @@ fn table() -> Table {
         .get("/sandboxes/{id}", sandboxes::detail)
         .delete("/sandboxes/{id}", sandboxes::kill)
         .post("/sandboxes/{id}/pause", sandboxes::pause)
+        .post("/sandboxes/{id}/park", sandboxes::park)
         .post("/sandboxes/{id}/resume", sandboxes::resume)
         .post("/sandboxes/{id}/connect", sandboxes::connect_v1)
         .post("/v2/sandboxes/{id}/connect", sandboxes::connect_v2)

@@ -126,7 +126,7 @@ pub(super) async fn detail(
             },
         },
         pause_mode: match view.phase {
-            Phase::Paused(Keep::Memory) => Some(wire::PauseMode::Full),
+            Phase::Paused(Keep::Memory) | Phase::Parking => Some(wire::PauseMode::Full),
             Phase::Paused(Keep::Files) => Some(wire::PauseMode::Filesystem),
             _ => None,
         },
@@ -154,6 +154,15 @@ pub(super) async fn pause(
         entry.require_healthy().await?;
     }
     entry.execute(Command::Pause(keep(body.memory))).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn park(
+    State(app): State<App>,
+    Sandbox(id): Sandbox,
+    Caller(team): Caller,
+) -> Result<StatusCode> {
+    app.sandboxes().entry(&team, &id)?.execute(Command::Park).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -405,7 +414,17 @@ pub(super) fn listed(view: &View) -> wire::ListedSandbox {
         state: if view.is_paused() { wire::State::Paused } else { wire::State::Running },
         envd_version: details.build.envd_version().to_owned(),
         volume_mounts: details.mounts.iter().map(volume_mount).collect(),
+        kept_memory: kept_memory(view),
     }
+}
+
+fn kept_memory(view: &View) -> Option<wire::KeptMemory> {
+    let (place, bytes) = match (view.phase, view.settings.parked) {
+        (Phase::Paused(Keep::Memory), Some(bytes)) => (wire::MemoryPlace::Disk, bytes),
+        (Phase::Paused(Keep::Memory) | Phase::Parking, _) => (wire::MemoryPlace::Host, view.memory),
+        _ => return None,
+    };
+    Some(wire::KeptMemory { place, bytes })
 }
 
 fn volume_mount(mount: &VolumeMount) -> wire::VolumeMount {

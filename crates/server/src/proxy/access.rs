@@ -68,8 +68,10 @@ impl RequestHead<'_> {
         match (view.phase, view.details.auto_resume) {
             // A sandbox that is being paused is answered like a paused one: a 409 would make `is_running()` of the SDKs
             // raise.
-            (Phase::Paused(_) | Phase::Pausing(_), false) => return Err(not_found()),
-            (Phase::Paused(_) | Phase::Pausing(_), true) => self.check_may_wake(&view.details, port)?,
+            (Phase::Paused(_) | Phase::Pausing(_) | Phase::Parking, false) => return Err(not_found()),
+            (Phase::Paused(_) | Phase::Pausing(_) | Phase::Parking, true) => {
+                self.check_may_wake(&view.details, port)?;
+            }
             // Another request resumes the sandbox; this one waits for the same transition.
             _ => {}
         }

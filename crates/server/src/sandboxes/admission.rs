@@ -23,6 +23,8 @@ pub(crate) struct Capacity {
     pub(crate) start_timeout: Duration,
     /// Memory that paused sandboxes may hold, of all teams, bytes.
     pub(crate) paused_bytes: u64,
+    /// Time after which the memory of a paused sandbox goes to disk; never when unset.
+    pub(crate) park_after: Option<Duration>,
 }
 
 /// Admission control; clones share their state.
@@ -219,6 +221,7 @@ mod tests {
             starts,
             start_timeout: Duration::from_millis(50),
             paused_bytes: 0,
+            park_after: None,
         })
     }
 

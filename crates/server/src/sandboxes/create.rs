@@ -165,7 +165,12 @@ impl Launched {
         let Reserved { plan, details, permit } = self.reserved;
         let stored = Stored {
             session: Session::begin(clock::now(), plan.timeout, plan.team.max_session),
-            settings: Settings { on_expiry: plan.on_expiry, network: plan.network, demoted: false },
+            settings: Settings {
+                on_expiry: plan.on_expiry,
+                network: plan.network,
+                demoted: false,
+                parked: None,
+            },
             state: StoredState::Running,
             details,
         };

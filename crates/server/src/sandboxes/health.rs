@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use sandcove_host::Handle;
 use sandcove_wire::boot::AGENT_PORT;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -13,14 +14,19 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether the agent of a running sandbox answers its health check.
 pub(super) async fn agent_answers(live: &LiveSession) -> bool {
-    match tokio::time::timeout(HEALTH_TIMEOUT, check(live)).await {
+    handle_answers(&live.handle.0).await
+}
+
+/// Whether the agent of a sandbox that has just been restored answers its health check.
+pub(super) async fn handle_answers(handle: &Handle) -> bool {
+    match tokio::time::timeout(HEALTH_TIMEOUT, check(handle)).await {
         Ok(Ok(is_healthy)) => is_healthy,
         Ok(Err(_)) | Err(_) => false,
     }
 }
 
-async fn check(live: &LiveSession) -> io::Result<bool> {
-    let mut stream = live.handle.0.connect(AGENT_PORT).await?;
+async fn check(handle: &Handle) -> io::Result<bool> {
+    let mut stream = handle.connect(AGENT_PORT).await?;
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
     let mut status = [0; b"HTTP/1.1 2".len()];
     stream.read_exact(&mut status).await?;

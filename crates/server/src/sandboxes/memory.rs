@@ -1,5 +1,6 @@
 //! Memory of paused sandboxes. It is limited for each team and for the host: a sandbox that is paused beyond a limit makes the
-//! oldest one lose its memory, which is a pause that keeps only files. A sandbox counts as running until its memory has room
+//! oldest one lose its memory. That goes to disk, where this host can store memory and the sandbox can be stored; otherwise it is lost, which
+//! is a pause that keeps only files. A sandbox counts as running until its memory has room
 //! among that of the paused ones, so that there is never more of either than the limits say.
 
 use std::collections::HashMap;
@@ -9,9 +10,10 @@ use sandcove_wire::id::SandboxId;
 use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
+use super::parking;
 use super::shared::{Entry, Shared};
 use crate::domain::frozen::{Frozen, FrozenLimits, for_slot, surplus};
-use crate::domain::lifecycle::{Command, Keep, Phase};
+use crate::domain::lifecycle::Command;
 use crate::domain::team::Quota;
 
 /// The memory that paused sandboxes may hold.
@@ -50,7 +52,7 @@ pub(super) async fn make_room<'a>(
         let (entries, mut all) = frozen(shared, Some(id));
         all.push(newcomer);
         let Some(index) = surplus(&all, newcomer.team, limits(shared, quota)) else { return Some(changes) };
-        if !demote(shared, entries.get(index)?).await {
+        if !release(shared, entries.get(index)?).await {
             return None;
         }
     }
@@ -62,7 +64,7 @@ pub(super) async fn free_slot(shared: &Shared) -> bool {
     let _changes = shared.memory.changes.lock().await;
     let (entries, all) = frozen(shared, None);
     match for_slot(&all).and_then(|index| entries.get(index)) {
-        Some(entry) => demote(shared, entry).await,
+        Some(entry) => release(shared, entry).await,
         None => false,
     }
 }
@@ -75,7 +77,7 @@ pub(super) async fn settle(shared: &Shared, quotas: &HashMap<Uuid, Quota>) {
             let (entries, all) = frozen(shared, None);
             let index = surplus(&all, *team, limits(shared, quota));
             let Some(entry) = index.and_then(|index| entries.get(index)) else { break };
-            if !demote(shared, entry).await {
+            if !release(shared, entry).await {
                 break;
             }
         }
@@ -92,13 +94,17 @@ fn frozen(shared: &Shared, except: Option<&SandboxId>) -> (Vec<Arc<Entry>>, Vec<
     all.filter_map(|entry| {
         let view = entry.view();
         let frozen = Frozen { team: view.details.team, bytes: view.memory, since: view.session.end_at };
-        (view.phase == Phase::Paused(Keep::Memory)).then_some((entry, frozen))
+        parking::is_frozen(&view).then_some((entry, frozen))
     })
     .unzip()
 }
 
-/// Releases the memory of a paused sandbox; false when it still has it.
-async fn demote(shared: &Shared, entry: &Entry) -> bool {
+/// Releases the memory of a paused sandbox, to disk if possible; false when it still has it.
+async fn release(shared: &Shared, entry: &Entry) -> bool {
+    // Why it cannot be stored is in its log.
+    if shared.parking.is_possible && entry.execute(Command::Park).await.is_ok() {
+        return true;
+    }
     match entry.execute(Command::Demote).await {
         Ok(_) => {
             shared.telemetry.sandbox_demoted();
@@ -106,7 +112,7 @@ async fn demote(shared: &Shared, entry: &Entry) -> bool {
         }
         Err(error) => {
             // It may have been resumed or killed meanwhile, and is paused no more.
-            let is_paused = entry.view().phase == Phase::Paused(Keep::Memory);
+            let is_paused = parking::is_frozen(&entry.view());
             if is_paused {
                 tracing::error!(sandbox_id = %entry.details.id, error = ?error, "memory of a paused sandbox was not released");
             }

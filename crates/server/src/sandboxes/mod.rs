@@ -12,6 +12,7 @@ mod live_session;
 mod log;
 mod memory;
 mod observed;
+mod parking;
 mod recover;
 mod registry;
 mod removed;

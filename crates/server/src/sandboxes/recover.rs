@@ -54,6 +54,7 @@ pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result
         };
         match &survivor {
             Survivor::Live(_) => known.live.insert(id),
+            Survivor::Memory(_) => known.parked.insert(id.clone()) && known.stored.insert(id),
             Survivor::Files => known.stored.insert(id),
         };
         quotas.insert(team.id, team.quota);
@@ -76,6 +77,8 @@ pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result
 enum Survivor {
     /// The processes, and so everything.
     Live(Handle),
+    /// The files of a parked sandbox, and its memory on disk, with its size in bytes.
+    Memory(u64),
     /// The files of a paused sandbox.
     Files,
 }
@@ -112,10 +115,20 @@ async fn find(shared: &Shared, stored: &Stored) -> sandcove_isolate::Result<Opti
             Some(handle) => aligned(&handle, handle.resume().await).await?.then_some(Survivor::Live(handle)),
             None => None,
         },
-        StoredState::Paused(Keep::Memory) => match shared.backend.adopt(id).await? {
-            Some(handle) if aligned(&handle, handle.freeze().await).await? => Some(Survivor::Live(handle)),
-            _ => files(shared, id).await?,
-        },
+        StoredState::Paused(Keep::Memory) => {
+            let stored_bytes = shared.backend.stored_memory(id).await?;
+            match (shared.backend.adopt(id).await?, stored_bytes) {
+                // The row was written after the memory: remaining processes were being ended, and the sweep ends them.
+                (_, Some(bytes)) if stored.settings.parked.is_some() => {
+                    files(shared, id).await?.map(|_| Survivor::Memory(bytes))
+                }
+                (Some(handle), _) if aligned(&handle, handle.freeze().await).await? => {
+                    Some(Survivor::Live(handle))
+                }
+                (_, Some(bytes)) => files(shared, id).await?.map(|_| Survivor::Memory(bytes)),
+                (_, None) => files(shared, id).await?,
+            }
+        }
         // The sweep ends remaining processes.
         StoredState::Paused(Keep::Files) => files(shared, id).await?,
     })
@@ -141,14 +154,24 @@ async fn readopt(shared: &Arc<Shared>, mut stored: Stored, team: Team, survivor:
         record.envd_version.clone_from(&summary.envd_version);
         stored.details.build = Build::Record(Box::new(record));
     }
+    let parked = match survivor {
+        Survivor::Memory(bytes) => Some(bytes),
+        Survivor::Live(_) | Survivor::Files => None,
+    };
     let (handle, note) = match survivor {
         Survivor::Live(handle) => (Some(handle), "sandbox found again after a restart of the server"),
+        Survivor::Memory(_) => {
+            (None, "memory of the sandbox found again on disk after a restart of the server")
+        }
         Survivor::Files => (None, "files of the sandbox found again after a restart of the server"),
     };
     let permit = match stored.state {
         StoredState::Running => Some(shared.admission.adopt(team.id)),
-        StoredState::Paused(Keep::Memory) if handle.is_none() => {
-            stored.state = StoredState::Paused(Keep::Files);
+        StoredState::Paused(Keep::Memory) if handle.is_none() || stored.settings.parked != parked => {
+            stored.settings.parked = parked;
+            if handle.is_none() && parked.is_none() {
+                stored.state = StoredState::Paused(Keep::Files);
+            }
             let Stored { details, settings, state, session } = &stored;
             shared.store.update_sandbox(&details.id, *state, session, settings, None).await?;
             None

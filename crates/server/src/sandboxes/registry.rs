@@ -43,7 +43,8 @@ impl Registry {
         capacity: Capacity,
         telemetry: Arc<Telemetry>,
     ) -> Result<Self> {
-        let shared = Arc::new(Shared::new(backend, store, capacity, telemetry));
+        let can_park = backend.can_park().await.map_err(Error::Leftovers)?;
+        let shared = Arc::new(Shared::new(backend, store, capacity, can_park, telemetry));
         let registry = Self { shared, tracker: TaskTracker::new() };
         recover::recover(&registry.shared, &registry.tracker).await?;
         registry.tracker.spawn(observed::watch(registry.shared.clone()));

@@ -17,6 +17,7 @@ use super::command::{Outcome, QueuedCommand};
 use super::health;
 use super::log::SandboxLog;
 use super::memory::FrozenMemory;
+use super::parking::Parking;
 use super::removed::Removed;
 use super::samples::Samples;
 use super::view::View;
@@ -32,6 +33,7 @@ pub(super) struct Shared {
     pub(super) store: Store,
     pub(super) admission: Admission,
     pub(super) memory: FrozenMemory,
+    pub(super) parking: Parking,
     pub(super) telemetry: Arc<Telemetry>,
     /// Cancelled when the server stops.
     pub(super) stopping: CancellationToken,
@@ -97,12 +99,19 @@ impl Entry {
 }
 
 impl Shared {
-    pub(super) fn new(backend: Host, store: Store, capacity: Capacity, telemetry: Arc<Telemetry>) -> Self {
+    pub(super) fn new(
+        backend: Host,
+        store: Store,
+        capacity: Capacity,
+        can_park: bool,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
         Self {
             backend,
             store,
             admission: Admission::new(capacity),
             memory: FrozenMemory::new(capacity.paused_bytes),
+            parking: Parking::new(can_park, capacity.park_after),
             telemetry,
             stopping: CancellationToken::new(),
             entries: RwLock::default(),

@@ -20,6 +20,7 @@ pub(super) fn spec(
         id: details.id.clone(),
         blueprint: Blueprint { limits: details.limits, ..build.blueprint() },
         files,
+        memory: false,
         mounts: details.mounts.iter().map(|mount| mount.mount.clone()).collect(),
         network: network.policy(),
         settings: AgentSettings {

@@ -2,21 +2,24 @@
 //! The order of these steps makes a crash between them harmless, so all of it is in one place.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sandcove_host::Handle;
-use sandcove_isolate::{Error as IsolateError, Files, crash};
+use sandcove_isolate::{Error as IsolateError, Files, SandboxSpec, crash};
 use sandcove_wire::api::event::SandboxEvent;
 
+use super::health;
 use super::memory;
 use super::shared::Shared;
 use super::spec::spec;
 use super::view::View;
 use crate::domain::event::{KillReason, LifecycleEvent};
 use crate::domain::lifecycle::{Keep, Phase, Session};
-use crate::domain::sandbox::StoredState;
+use crate::domain::sandbox::{Settings, StoredState};
+use crate::domain::template::TemplateRecord;
 use crate::events::describe;
 use crate::{Error, Result, clock, traces};
 
@@ -27,8 +30,19 @@ pub(super) type TransitionFuture = BoxFuture<'static, Result<Option<Handle>>>;
 pub(super) struct TransitionContext {
     pub(super) shared: Arc<Shared>,
     pub(super) view: View,
-    /// The sandbox's processes; none after a pause that kept only files.
+    /// The sandbox's processes; none after a pause that kept only files, and when memory is on disk.
     pub(super) handle: Option<Handle>,
+    /// Notes between the transition and its driver.
+    pub(super) notes: Arc<Notes>,
+}
+
+/// Notes between a transition in flight and its driver.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// A command waits that wants the sandbox as it is: parking is given up if that is still possible.
+    pub(super) is_waited_for: AtomicBool,
+    /// Why memory could not be restored; the sandbox has only its files since.
+    pub(super) lost_memory: OnceLock<String>,
 }
 
 impl TransitionContext {
@@ -56,10 +70,41 @@ impl TransitionContext {
         .boxed()
     }
 
+    /// Brings the memory of the paused sandbox to disk. The row is written when the memory is there, and before the first process is ended.
+    /// Without a row, a server finds the processes, or else the memory. Returns the processes when parking was given up.
+    pub(super) fn park(self) -> TransitionFuture {
+        async move {
+            let (id, handle) = (&self.view.details.id, self.processes()?);
+            let layers = self.build()?.blueprint().layers;
+            let bytes = handle.park(layers).await.map_err(|source| match source {
+                IsolateError::NotStored { reason } => Error::NotParked(id.clone(), reason),
+                source => self.failed("park")(source),
+            })?;
+            // The driver receives the commands first that have come meanwhile.
+            tokio::task::yield_now().await;
+            if self.notes.is_waited_for.load(Ordering::Relaxed) {
+                // The sandbox is wanted at once, and a resume deletes what is on disk.
+                return Ok(Some(handle.clone()));
+            }
+            let settings = Settings { parked: Some(bytes), ..(*self.view.settings).clone() };
+            let state = StoredState::Paused(Keep::Memory);
+            self.shared.store.update_sandbox(id, state, &self.view.session, &settings, None).await?;
+            crash::point("park.recorded");
+            if let Err(error) = handle.clone().shut_down().await {
+                // What is left is removed at the next start at the latest. It never runs again: it is frozen, or dying.
+                tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "a parked sandbox was not ended completely");
+            }
+            crash::point("park.ended");
+            Ok(None)
+        }
+        .boxed()
+    }
+
     /// Resumes the sandbox.
     pub(super) fn resume(self, from: Keep) -> TransitionFuture {
         async move {
             match from {
+                Keep::Memory if self.view.settings.parked.is_some() => self.restore().await.map(Some),
                 Keep::Memory => {
                     let handle = self.processes()?;
                     handle.resume().await.map_err(self.failed("resume"))?;
@@ -68,7 +113,7 @@ impl TransitionContext {
                 }
                 Keep::Files => {
                     self.shut_down("resume", None).await?;
-                    self.start().await.map(Some)
+                    self.start(false).await.map(Some)
                 }
             }
         }
@@ -105,11 +150,7 @@ impl TransitionContext {
             crash::point("kill.forgotten");
             let removed = match self.handle {
                 Some(handle) => handle.destroy().await,
-                None => Ok(()),
-            };
-            let removed = match self.view.phase {
-                Phase::Paused(Keep::Files) => removed.and(self.shared.backend.discard(id).await),
-                _ => removed,
+                None => self.shared.backend.discard(id).await,
             };
             if let Err(err) = removed {
                 // Clients no longer see the sandbox; leftovers are removed at the next start at the latest.
@@ -137,11 +178,41 @@ impl TransitionContext {
         handle.shut_down().await.map_err(self.failed(action))
     }
 
-    async fn start(&self) -> Result<Handle> {
+    /// Starts the sandbox from its memory on disk. If that is not possible, it is started from its files.
+    async fn restore(&self) -> Result<Handle> {
+        let lost = match self.start(true).await {
+            Ok(handle) => {
+                if health::handle_answers(&handle).await {
+                    return Ok(handle);
+                }
+                handle.shut_down().await.map_err(self.failed("restart"))?;
+                "its agent did not answer".to_owned()
+            }
+            Err(Error::NotParked(_, reason)) => reason,
+            Err(error) => return Err(error),
+        };
+        let id = &self.view.details.id;
+        tracing::warn!(sandbox_id = %id, reason = %lost, "the memory of a sandbox was not restored; it starts from its files");
+        // With the mark, traffic may resume it from its files, if the start fails now.
+        let settings = Settings { parked: None, demoted: true, ..(*self.view.settings).clone() };
+        let event = self.event(&LifecycleEvent::Demoted);
+        let (session, state) = (&self.view.session, StoredState::Paused(Keep::Files));
+        self.shared.store.update_sandbox(id, state, session, &settings, Some(&event)).await?;
+        let _ = self.notes.lost_memory.set(lost);
+        self.shared.telemetry.memory_lost();
+        self.start(false).await
+    }
+
+    fn build(&self) -> Result<&TemplateRecord> {
+        let unknown = Error::Internal("it is not known what the sandbox is made from");
+        self.view.details.build.record().ok_or(unknown)
+    }
+
+    /// Starts the sandbox, from its memory on disk or only from its files.
+    async fn start(&self, memory: bool) -> Result<Handle> {
         let details = &self.view.details;
-        let build =
-            details.build.record().ok_or(Error::Internal("it is not known what the sandbox is made from"))?;
-        let spec = spec(details, build, &self.view.settings.network, Files::Own);
+        let spec = spec(details, self.build()?, &self.view.settings.network, Files::Own);
+        let spec = SandboxSpec { memory, ..spec };
         let started = loop {
             match self.shared.backend.create(spec.clone()).await {
                 Err(IsolateError::NoSlot(_)) if memory::free_slot(&self.shared).await => {}
@@ -150,6 +221,7 @@ impl TransitionContext {
         };
         let handle = started.map_err(|source| match source {
             IsolateError::NoSlot(_) => Error::NoCapacity(source),
+            IsolateError::NotStored { reason } => Error::NotParked(details.id.clone(), reason),
             IsolateError::AgentSlow { .. } => Error::StartTimeout(source),
             source => self.failed("start")(source),
         })?;

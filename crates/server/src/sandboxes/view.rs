@@ -31,6 +31,6 @@ impl View {
 
     /// Whether callers see the sandbox as paused.
     pub fn is_paused(&self) -> bool {
-        matches!(self.phase, Phase::Pausing(_) | Phase::Paused(_))
+        matches!(self.phase, Phase::Pausing(_) | Phase::Paused(_) | Phase::Parking)
     }
 }

@@ -76,6 +76,7 @@ impl App {
             starts: config.max_starts,
             start_timeout: config.start_timeout,
             paused_bytes: node::share_of_memory(config.paused_memory_percent),
+            park_after: config.park_after,
         };
         let sandboxes = Registry::start(backend.clone(), store.clone(), capacity, telemetry.clone()).await?;
         let (step, newest) = (config.team_metrics_step, store.newest_event().await?);

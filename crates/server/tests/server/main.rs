@@ -19,6 +19,7 @@ mod lists;
 mod observe;
 mod old_clients;
 mod openapi;
+mod parking;
 mod proxy;
 mod quotas;
 mod restart;

@@ -84,6 +84,11 @@ impl Server {
         Self::on(TempDir::new().unwrap(), Fake::default(), change).await
     }
 
+    /// A server on a backend that was prepared.
+    pub async fn on_fake(fake: Fake, change: impl FnOnce(&mut Config)) -> Self {
+        Self::on(TempDir::new().unwrap(), fake, change).await
+    }
+
     async fn on(directory: TempDir, fake: Fake, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(directory.path());
         config.api_key = Some(Secret::new(KEY));

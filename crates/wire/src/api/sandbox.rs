@@ -147,6 +147,29 @@ pub struct ListedSandbox {
     /// Volumes mounted in the sandbox.
     #[serde(default)]
     pub volume_mounts: Vec<VolumeMount>,
+    /// Memory of a paused sandbox; none when only files are kept. An addition to E2B's API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_memory: Option<KeptMemory>,
+}
+
+/// The memory of a paused sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptMemory {
+    /// Where the memory is.
+    pub place: MemoryPlace,
+    /// Size, bytes.
+    pub bytes: u64,
+}
+
+/// The place of the memory of a paused sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemoryPlace {
+    /// In the host's memory, frozen: kept while the host is up.
+    Host,
+    /// On disk: kept over a reboot too.
+    Disk,
 }
 
 /// Answer of `GET /sandboxes/{id}`.

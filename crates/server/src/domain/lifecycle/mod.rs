@@ -13,6 +13,7 @@
 //! A pause keeps memory or only files, and so does a resume: a sandbox that was paused with its memory can be started from
 //! its files. Clients see Pausing as paused, Resuming and Snapshotting as running, and a sandbox in Stopping not at all.
 //! The server demotes paused sandboxes when their memory is needed: that is a pause that keeps only files, from Paused.
+//! It also parks them, which brings memory to disk and ends the processes: from Paused with memory, through Parking, to the same phase.
 //! Processes that end by themselves lead to Stopping while they run, and to a pause that keeps only files while they are
 //! frozen. A sandbox paused that way has no processes that could end.
 
@@ -48,6 +49,8 @@ pub enum Phase {
     Pausing(Keep),
     /// The processes are frozen, or gone.
     Paused(Keep),
+    /// The memory of the frozen processes is being stored on disk, and the processes ended.
+    Parking,
     /// The processes are being thawed, or started.
     Resuming(Keep),
     /// The sandbox is being removed.
@@ -81,6 +84,8 @@ pub enum Command {
     Wake,
     /// Releases the memory of a paused sandbox, whose files are kept.
     Demote,
+    /// Brings the memory of a paused sandbox to disk.
+    Park,
     /// Removes the sandbox.
     Kill(KillReason),
     /// Sets the end of the session, counted from now.
@@ -100,6 +105,8 @@ pub enum Command {
 pub enum Transition {
     /// A pause: Running to Paused, or from Paused with memory to Paused with files only.
     Pause(Keep),
+    /// Memory goes to disk: Paused with memory to the same.
+    Park,
     /// A resume: Paused to Running.
     Resume(Keep),
     /// A snapshot: Running to Running.
@@ -145,10 +152,14 @@ pub fn decide(phase: Phase, command: &Command) -> Decision {
         (Phase::Running, Command::Pause(keep)) => Begin(Transition::Pause(*keep)),
         (Phase::Running, Command::Resume { .. }) => Deny(Denial::AlreadyRunning),
         (Phase::Paused(Keep::Memory), Command::Demote) => Begin(Transition::Pause(Keep::Files)),
-        (Phase::Paused(Keep::Files), Command::Demote) => Deny(Denial::AlreadyPaused),
-        (Phase::Running | Phase::Snapshotting | Phase::Pausing(_) | Phase::Resuming(_), Command::Demote) => {
-            Deny(Denial::InTransition)
-        }
+        (Phase::Paused(Keep::Memory), Command::Park) => Begin(Transition::Park),
+        (Phase::Parking, Command::Park) => Join,
+        (Phase::Paused(Keep::Files), Command::Demote | Command::Park) => Deny(Denial::AlreadyPaused),
+        (Phase::Parking, Command::Demote) => Deny(Denial::InTransition),
+        (
+            Phase::Running | Phase::Snapshotting | Phase::Pausing(_) | Phase::Resuming(_),
+            Command::Demote | Command::Park,
+        ) => Deny(Denial::InTransition),
         (Phase::Running, Command::Connect { .. } | Command::Wake) => Apply,
         (Phase::Running, Command::Snapshot(_) | Command::Fork(_)) => Begin(Transition::Snapshot),
 
@@ -167,11 +178,13 @@ pub fn decide(phase: Phase, command: &Command) -> Decision {
 
         (Phase::Pausing(_), Command::Pause(_)) => Join,
         (
-            Phase::Pausing(_),
+            Phase::Pausing(_) | Phase::Parking,
             Command::Resume { .. } | Command::Connect { .. } | Command::Wake | Command::Kill(_),
         ) => Wait,
 
-        (Phase::Paused(_), Command::Pause(_) | Command::Fork(_)) => Deny(Denial::AlreadyPaused),
+        (Phase::Paused(_) | Phase::Parking, Command::Pause(_) | Command::Fork(_)) => {
+            Deny(Denial::AlreadyPaused)
+        }
         (Phase::Paused(Keep::Memory), Command::Resume { from, .. } | Command::Connect { from, .. }) => {
             Begin(Transition::Resume(*from))
         }
@@ -183,7 +196,7 @@ pub fn decide(phase: Phase, command: &Command) -> Decision {
         (Phase::Paused(Keep::Files), Command::Wake) => Deny(Denial::NotFound),
         // Clients 2.0 to 2.5 set a timeout first and resume only when that fails.
         (
-            Phase::Paused(_),
+            Phase::Paused(_) | Phase::Parking,
             Command::SetTimeout(_) | Command::Refresh(_) | Command::SetNetwork(_) | Command::Snapshot(_),
         ) => Deny(Denial::NotFound),
 
@@ -214,6 +227,8 @@ pub fn after_crash(phase: Phase) -> Option<Transition> {
         // The pause has promised to keep memory; the files are all that can still be kept.
         Phase::Paused(Keep::Memory) | Phase::Resuming(Keep::Memory) => Some(Transition::Pause(Keep::Files)),
         Phase::Pausing(Keep::Files) | Phase::Paused(Keep::Files) | Phase::Resuming(Keep::Files) => None,
+        // The transition ends the processes itself, and its outcome says what is left.
+        Phase::Parking => None,
         Phase::Stopping | Phase::Gone => None,
     }
 }
@@ -223,6 +238,7 @@ impl Transition {
     pub fn during(self) -> Phase {
         match self {
             Self::Pause(keep) => Phase::Pausing(keep),
+            Self::Park => Phase::Parking,
             Self::Resume(from) => Phase::Resuming(from),
             Self::Snapshot => Phase::Snapshotting,
             Self::Stop => Phase::Stopping,
@@ -233,6 +249,7 @@ impl Transition {
     pub fn done(self) -> Phase {
         match self {
             Self::Pause(keep) => Phase::Paused(keep),
+            Self::Park => Phase::Paused(Keep::Memory),
             Self::Resume(_) | Self::Snapshot => Phase::Running,
             Self::Stop => Phase::Gone,
         }
@@ -244,6 +261,7 @@ impl Transition {
         match self {
             Self::Pause(Keep::Memory) | Self::Snapshot => Phase::Running,
             Self::Pause(Keep::Files) => Phase::Paused(Keep::Files),
+            Self::Park => Phase::Paused(Keep::Memory),
             Self::Resume(from) => Phase::Paused(from),
             Self::Stop => Phase::Gone,
         }

@@ -37,6 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         prop::sample::select(vec![
             Command::Wake,
             Command::Demote,
+            Command::Park,
             Command::Kill(KillReason::Request),
             Command::SetTimeout(timeout),
             Command::Refresh(timeout),
@@ -77,14 +78,16 @@ impl Model {
             Command::Kill(_) => self.dead,
             _ if dying => true,
             Command::Pause(_) => {
-                self.suspended && !changing || matches!(self.changing_to, Some(Transition::Resume(_)))
+                let parks = self.changing_to == Some(Transition::Park);
+                self.suspended && (!changing || parks)
+                    || matches!(self.changing_to, Some(Transition::Resume(_)))
             }
             Command::Resume { .. } => {
                 !self.suspended && !matches!(self.changing_to, Some(Transition::Pause(_)))
             }
             Command::Connect { .. } => false,
             Command::Wake => self.suspended && !self.in_memory && !changing,
-            Command::Demote => !self.suspended || !self.in_memory || changing,
+            Command::Demote | Command::Park => !self.suspended || !self.in_memory || changing,
             Command::SetTimeout(_) | Command::Refresh(_) | Command::SetNetwork(_) => {
                 self.suspended || matches!(self.changing_to, Some(Transition::Pause(_)))
             }
@@ -150,7 +153,7 @@ impl Machine {
             (Transition::Resume(_), true) => (model.suspended, model.in_memory) = (false, true),
             // Given up for a cold start that did not come about.
             (Transition::Resume(Keep::Files), false) => model.in_memory = false,
-            (Transition::Resume(Keep::Memory), false) | (Transition::Snapshot, _) => {}
+            (Transition::Resume(Keep::Memory), false) | (Transition::Snapshot | Transition::Park, _) => {}
             (Transition::Stop, _) => model.dead = true,
         }
         if self.phase == Phase::Running && matches!(transition, Transition::Resume(_)) {

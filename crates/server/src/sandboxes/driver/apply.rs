@@ -34,6 +34,7 @@ impl Driver {
             | Command::Pause(_)
             | Command::Resume { .. }
             | Command::Demote
+            | Command::Park
             | Command::Kill(_)
             | Command::Snapshot(_)
             | Command::Fork(_) => return Ok(Outcome::WasRunning),

@@ -21,7 +21,7 @@ use crate::sandboxes::command::{Outcome, QueuedCommand, Reply, answer, answer_al
 use crate::sandboxes::live_session::LiveSession;
 use crate::sandboxes::log::SandboxLog;
 use crate::sandboxes::memory;
-use crate::sandboxes::transition::{TransitionContext, TransitionFuture};
+use crate::sandboxes::transition::{Notes, TransitionContext, TransitionFuture};
 use crate::sandboxes::view::View;
 use crate::{Error, Result, clock, events, traces};
 
@@ -43,6 +43,7 @@ pub(super) struct InFlight {
     timeout: Duration,
     /// The change of the expiry policy by a resume.
     auto_pause: Option<bool>,
+    pub(super) notes: Arc<Notes>,
     span: Span,
 }
 
@@ -98,13 +99,16 @@ impl Driver {
         if matches!(transition, Transition::Pause(_)) && self.paused_permit.is_none() {
             self.paused_permit = Some(self.shared.admission.adopt_pause(self.team.id));
         }
+        let notes = Arc::<Notes>::default();
         let context = TransitionContext {
             shared: self.shared.clone(),
             view: self.view.borrow().clone(),
             handle: self.handle.clone(),
+            notes: notes.clone(),
         };
         let future = match transition {
             Transition::Pause(keep) => context.pause(keep),
+            Transition::Park => context.park(),
             Transition::Resume(from) => context.resume(from),
             Transition::Snapshot => context.snapshot(name, self.team.account()),
             Transition::Stop => context.stop(self.kill_reason),
@@ -121,6 +125,7 @@ impl Driver {
             joined: Vec::new(),
             timeout: Duration::ZERO,
             auto_pause: None,
+            notes,
             span,
         });
         self.view.send_modify(|view| {
@@ -140,6 +145,9 @@ impl Driver {
             Transition::Pause(_) => {
                 info_span!(parent: cause, "pause", team_id = %team, sandbox_id = %id, otel.status_code = Empty)
             }
+            Transition::Park => {
+                info_span!(parent: cause, "park", team_id = %team, sandbox_id = %id, otel.status_code = Empty)
+            }
             Transition::Resume(_) => {
                 info_span!(parent: cause, "resume", team_id = %team, sandbox_id = %id, otel.status_code = Empty)
             }
@@ -154,10 +162,15 @@ impl Driver {
 
     /// Publishes the outcome of the transition in flight, and decides about the commands that waited for it.
     pub(super) async fn finish(&mut self, result: Result<Option<Handle>>) {
-        let Some(InFlight { transition, joined, timeout, auto_pause, span, .. }) = self.in_flight.take()
+        let Some(InFlight { transition, joined, timeout, auto_pause, notes, span, .. }) =
+            self.in_flight.take()
         else {
             return;
         };
+        self.turn = None;
+        if let Some(reason) = notes.lost_memory.get() {
+            self.memory_lost(reason);
+        }
         let outcome = self.conclude(transition, result, timeout, auto_pause).instrument(span.clone()).await;
         if outcome.is_err() {
             traces::failed(&span);
@@ -166,7 +179,10 @@ impl Driver {
         let last = |outcome: &Outcome| LastOutcome { transition, outcome: *outcome, sent_at: Instant::now() };
         self.last_outcome = outcome.as_ref().ok().map(last);
         answer_all(joined, outcome);
-        if std::mem::take(&mut self.has_no_room) {
+        if self.has_no_room && self.shared.parking.is_possible && !self.cannot_be_parked {
+            // To disk, and only if that is not possible, away.
+            self.begin(Transition::Park, Duration::ZERO, String::new(), &Span::none());
+        } else if std::mem::take(&mut self.has_no_room) {
             self.set_demoted(true);
             self.shared.telemetry.sandbox_demoted();
             self.begin(Transition::Pause(Keep::Files), Duration::ZERO, String::new(), &Span::none());
@@ -188,6 +204,18 @@ impl Driver {
             (Transition::Pause(keep), Ok(handle)) => {
                 self.handle = handle;
                 self.paused(keep).await
+            }
+            (Transition::Park, Ok(None)) => Ok(self.parked().await),
+            // Given up for a command that waits, or for the end of the server.
+            (Transition::Park, Ok(Some(_))) => {
+                self.has_no_room = false;
+                self.permit = None;
+                self.enter(Phase::Paused(Keep::Memory), None);
+                Err(Error::InTransition(self.view.borrow().details.id.clone()))
+            }
+            (Transition::Park, Err(error)) => {
+                self.not_parked(&error);
+                Err(error)
             }
             (Transition::Resume(_), Ok(handle)) => {
                 self.handle = handle;
@@ -267,6 +295,52 @@ impl Driver {
         stored.map(|()| Outcome::Done)
     }
 
+    /// Enters the pause with memory on disk, whose row is written.
+    async fn parked(&mut self) -> Outcome {
+        self.handle = None;
+        let id = self.view.borrow().details.id.clone();
+        let bytes = self.shared.backend.stored_memory(&id).await.ok().flatten().unwrap_or_default();
+        self.set_parked(Some(bytes));
+        self.view.send_modify(|view| view.memory = 0);
+        (self.permit, self.has_no_room) = (None, false);
+        self.enter(Phase::Paused(Keep::Memory), None);
+        self.shared.telemetry.sandbox_parked();
+        let text = format!("memory of the paused sandbox stored on disk, {} MiB", bytes.div_ceil(1 << 20));
+        self.log.write(LogLevel::Info, &text);
+        Outcome::Done
+    }
+
+    /// Leaves the sandbox frozen, with all that it has.
+    fn not_parked(&mut self, error: &Error) {
+        self.cannot_be_parked = true;
+        self.enter(Phase::Paused(Keep::Memory), None);
+        self.shared.telemetry.sandbox_not_parked();
+        let reason = match error {
+            Error::NotParked(_, reason) => reason.clone(),
+            error => error.to_string(),
+        };
+        let id = &self.view.borrow().details.id;
+        tracing::info!(sandbox_id = %id, %reason, "memory of a paused sandbox is not stored on disk");
+        let text =
+            format!("memory of the paused sandbox cannot be stored on disk, and stays in memory: {reason}");
+        self.log.write(LogLevel::Warn, &text);
+    }
+
+    /// Shows that only the files of a parked sandbox are left. The row says so already.
+    fn memory_lost(&mut self, reason: &str) {
+        self.set_parked(None);
+        self.set_demoted(true);
+        self.enter(Phase::Paused(Keep::Files), None);
+        let text = format!("memory of the paused sandbox cannot be restored, its files are kept: {reason}");
+        self.log.write(LogLevel::Error, &text);
+    }
+
+    fn set_parked(&self, parked: Option<u64>) {
+        self.view.send_modify(|view| {
+            view.settings = Arc::new(Settings { parked, ..(*view.settings).clone() });
+        });
+    }
+
     /// Enters the pause that keeps memory. The sandbox stops counting as running when its memory has room among that of the
     /// other paused ones; without room it is the next to lose it.
     async fn enter_frozen(&mut self) {
@@ -311,12 +385,17 @@ impl Driver {
     }
 
     async fn resumed(&mut self, timeout: Duration, auto_pause: Option<bool>) -> Result<Outcome> {
+        if self.view.borrow().settings.parked.is_some() {
+            self.shared.telemetry.sandbox_unparked();
+        }
+        self.cannot_be_parked = false;
         let session = Session::begin(clock::now(), timeout, self.team.max_session);
         self.view.send_modify(|view| {
             view.session = session;
             let on_expiry = view.settings.on_expiry;
             let on_expiry = auto_pause.map_or(on_expiry, |pauses| on_expiry.overridden(pauses));
-            view.settings = Arc::new(Settings { on_expiry, demoted: false, ..(*view.settings).clone() });
+            view.settings =
+                Arc::new(Settings { on_expiry, demoted: false, parked: None, ..(*view.settings).clone() });
         });
         let stored = self.store(StoredState::Running, Some(LifecycleEvent::Resumed)).await;
         crash::point("resume.recorded");
@@ -331,7 +410,7 @@ impl Driver {
         let action = match transition {
             Transition::Pause(_) => "pause",
             Transition::Resume(_) => "resume",
-            Transition::Snapshot | Transition::Stop => "change",
+            Transition::Park | Transition::Snapshot | Transition::Stop => "change",
         };
         self.log.write(LogLevel::Error, &format!("failed to {action} sandbox"));
         // Processes are ended only after the row was written.
@@ -346,6 +425,10 @@ impl Driver {
             Transition::Resume(Keep::Files) if unwritten && self.handle.is_some() => {
                 Phase::Paused(Keep::Memory)
             }
+            // Its memory could not be restored, nor could it be started from its files.
+            Transition::Resume(Keep::Memory) if self.handle.is_none() && !self.is_parked() => {
+                Phase::Paused(Keep::Files)
+            }
             _ => transition.failed(),
         };
         let live = if phase == Phase::Running { self.new_live() } else { None };
@@ -353,6 +436,10 @@ impl Driver {
             self.permit = None;
         }
         self.enter(phase, live);
+    }
+
+    fn is_parked(&self) -> bool {
+        self.view.borrow().settings.parked.is_some()
     }
 
     fn enter(&mut self, phase: Phase, live: Option<Arc<LiveSession>>) {

@@ -8,12 +8,12 @@ mod change;
 use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use sandcove_host::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::sleep;
 use tracing::Span;
 
@@ -21,6 +21,7 @@ use super::admission::{PausedPermit, Permit};
 use super::command::{Outcome, QueuedCommand, answer};
 use super::live_session::LiveSession;
 use super::log::SandboxLog;
+use super::parking;
 use super::samples::Samples;
 use super::shared::{Entry, Shared};
 use super::view::View;
@@ -71,6 +72,8 @@ pub(super) struct Driver {
     paused_permit: Option<PausedPermit>,
     /// Whether the sandbox, once it is paused, has to lose its memory.
     has_no_room: bool,
+    /// Whether the memory of this pause cannot be stored on disk.
+    cannot_be_parked: bool,
     in_flight: Option<InFlight>,
     /// Commands that are decided about when the transition in flight has ended.
     waiting: VecDeque<QueuedCommand>,
@@ -79,12 +82,16 @@ pub(super) struct Driver {
     kill_reason: KillReason,
     /// After a transition that failed: the earliest time at which an expired session is acted upon again.
     not_before: Option<Instant>,
+    /// Held while the sandbox is parked in the background.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 enum DriverEvent {
     TransitionEnded(Result<Option<Handle>>),
     Crashed,
     Received(QueuedCommand),
+    /// The sandbox has been paused for long enough to be parked.
+    ParkDue(OwnedSemaphorePermit),
     ClockTick,
     Detached,
 }
@@ -135,11 +142,13 @@ impl Driver {
             permit,
             paused_permit,
             has_no_room: false,
+            cannot_be_parked: false,
             in_flight: None,
             waiting: VecDeque::new(),
             last_outcome: None,
             kill_reason: KillReason::Request,
             not_before: None,
+            turn: None,
         }
     }
 
@@ -150,6 +159,10 @@ impl Driver {
                 DriverEvent::TransitionEnded(result) => self.finish(result).await,
                 DriverEvent::Crashed => self.crashed(),
                 DriverEvent::Received(queued) => self.receive(queued).await,
+                DriverEvent::ParkDue(turn) => {
+                    self.begin(Transition::Park, Duration::ZERO, String::new(), &Span::none());
+                    self.turn = Some(turn);
+                }
                 DriverEvent::ClockTick => self.expire_if_due(clock::now()),
                 DriverEvent::Detached => return,
             }
@@ -167,6 +180,11 @@ impl Driver {
                 _ => pending().await,
             }
         };
+        let (parking, paused_at) = (&self.shared.parking, self.view.borrow().session.end_at);
+        let may_park = idle
+            && !self.cannot_be_parked
+            && phase == Phase::Paused(Keep::Memory)
+            && parking::is_frozen(&self.view.borrow());
         let ended = async {
             match &mut self.in_flight {
                 Some(in_flight) => (&mut in_flight.future).await,
@@ -178,6 +196,7 @@ impl Driver {
             result = ended => DriverEvent::TransitionEnded(result),
             _ = crashed => DriverEvent::Crashed,
             queued = self.commands.recv() => queued.map_or(DriverEvent::Detached, DriverEvent::Received),
+            turn = parking.turn(paused_at), if may_park => DriverEvent::ParkDue(turn),
             () = sleep(pause), if phase == Phase::Running => DriverEvent::ClockTick,
             () = self.shared.stopping.cancelled(), if idle => DriverEvent::Detached,
         }
@@ -220,13 +239,23 @@ impl Driver {
         if matches!(queued.command, Command::Pause(_)) {
             self.refresh_team().await;
         }
+        if matches!(queued.command, Command::Park)
+            && let Some(result) = self.parked_already()
+        {
+            return answer(queued.reply, result);
+        }
         match decide(self.phase(), &queued.command) {
             Decision::Begin(transition) => self.begin_for(transition, queued),
             Decision::Join => match &mut self.in_flight {
                 Some(in_flight) => in_flight.joined.push(queued.reply),
                 None => answer(queued.reply, Err(Error::Internal("nothing to join"))),
             },
-            Decision::Wait => self.waiting.push_back(queued),
+            Decision::Wait => {
+                if let Some(in_flight) = &self.in_flight {
+                    in_flight.notes.is_waited_for.store(true, Ordering::Relaxed);
+                }
+                self.waiting.push_back(queued);
+            }
             Decision::Apply => {
                 let result = self.apply(queued.command).await;
                 answer(queued.reply, result);
@@ -239,6 +268,21 @@ impl Driver {
                 answer(queued.reply, result);
             }
         }
+    }
+
+    /// The answer to a command to park that takes no transition.
+    fn parked_already(&self) -> Option<Result<Outcome>> {
+        let view = self.view.borrow();
+        let reason = match view.phase {
+            Phase::Paused(Keep::Memory) if view.settings.parked.is_some() => return Some(Ok(Outcome::Done)),
+            Phase::Paused(Keep::Memory) if !self.shared.parking.is_possible => {
+                "this host has no CRIU, which `make up` fetches"
+            }
+            Phase::Paused(Keep::Files) => "only its files are kept",
+            Phase::Running => "it runs; pause it first",
+            _ => return None,
+        };
+        Some(Err(Error::NotParked(view.details.id.clone(), reason.into())))
     }
 
     fn crashed(&mut self) {

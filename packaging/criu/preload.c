@@ -1,11 +1,18 @@
-/* Preloaded into CRIU where root lacks CAP_SYS_RESOURCE. CRIU reads the limits of each process with prlimit64, which the kernel
- * then refuses for the processes of a sandbox; the same numbers are in /proc/PID/limits, which root may read. */
+/* Preloaded into CRIU.
+ *
+ * Where root lacks CAP_SYS_RESOURCE: CRIU reads the limits of each process with prlimit64, which the kernel then refuses for the processes
+ * of a sandbox; the same numbers are in /proc/PID/limits, which root may read.
+ *
+ * For a restore: the kernel charges the owner of a user namespace for what is used in it, and that is whoever makes it. With SANDCOVE_OWNER it
+ * is that user, who is root inside, and not root of the host. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -53,13 +60,29 @@ static int read_limit(long pid, long number, unsigned long long *limit) {
     return found;
 }
 
+static void become(long id) {
+    raw(SYS_setresgid, -1, id, -1, 0, 0, 0);
+    raw(SYS_setresuid, -1, id, -1, 0, 0, 0);
+    /* The change would make the files of this process in /proc, and of its children, those of root. */
+    raw(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
+}
+
+static long clone_owned(long arguments, long size) {
+    const char *owner = getenv("SANDCOVE_OWNER");
+    if (!owner || !(((struct clone_args *)arguments)->flags & CLONE_NEWUSER)) return raw(SYS_clone3, arguments, size, 0, 0, 0, 0);
+    become(strtol(owner, NULL, 10));
+    long result = raw(SYS_clone3, arguments, size, 0, 0, 0, 0);
+    if (result != 0) become(0);
+    return result;
+}
+
 long syscall(long number, ...) {
     va_list list;
     va_start(list, number);
     long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long);
     long d = va_arg(list, long), e = va_arg(list, long), f = va_arg(list, long);
     va_end(list);
-    long result = raw(number, a, b, c, d, e, f);
+    long result = number == SYS_clone3 ? clone_owned(a, b) : raw(number, a, b, c, d, e, f);
     if (number == SYS_prlimit64 && result == -EPERM && !c && d && read_limit(a, b, (void *)d) == 0) return 0;
     if (result < 0 && result > -4096) {
         errno = (int)-result;

@@ -1,0 +1,164 @@
+//! Corrections of CRIU's images after a dump, and the change of slot before a restore.
+
+use std::io;
+use std::path::Path;
+
+use crate::criu::{Fields, Value, decode, encode, invalid};
+
+/// Length of the magic numbers at the start of an image, bytes; the inventory has only one.
+const MAGIC: usize = 8;
+const INVENTORY_MAGIC: usize = 4;
+/// A number that no namespace of a dump has: CRIU counts them from 1.
+const NO_NAMESPACE: u64 = 0xFFFF;
+
+/// Corrects the images in `directory`.
+pub(super) fn correct(directory: &Path) -> io::Result<()> {
+    change(&directory.join("inventory.img"), INVENTORY_MAGIC, separate_network)?;
+    change(&directory.join("files.img"), MAGIC, rearm_timer)
+}
+
+/// Links the images of `from` into the directory `to`, in which the processes have the ids of another slot.
+pub(super) fn link_for(id_base: u32, from: &Path, to: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_name().to_string_lossy().starts_with("userns-") {
+            let moved = change_all(&std::fs::read(entry.path())?, MAGIC, |fields| map_to(fields, id_base))?;
+            std::fs::write(target, moved)?;
+        } else {
+            std::fs::hard_link(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+/// The processes have to get a network namespace of their own that belongs to their user namespace: only then may they repair TCP
+/// connections. CRIU was in their namespace when it stored them, so the images call that one CRIU's (`root_ids`, `net_ns_id`).
+fn separate_network(inventory: &mut Fields) -> io::Result<()> {
+    change_nested(inventory, 3, |ids| {
+        set(ids, 6, NO_NAMESPACE);
+    })
+}
+
+/// A periodic timerfd that has expired and was not read has no time left, which means to CRIU that it is off. It gets the
+/// shortest time and expires once more. Fields of `tfd`: 5 expirations, 7 and 8 what is left, 9 and 10 the interval.
+fn rearm_timer(file: &mut Fields) -> io::Result<()> {
+    change_nested(file, 12, |timer| {
+        let is_off = get(timer, 7) == 0 && get(timer, 8) == 0;
+        if is_off && (get(timer, 9) > 0 || get(timer, 10) > 0) {
+            set(timer, 5, get(timer, 5).saturating_sub(1));
+            set(timer, 8, 1);
+        }
+    })
+}
+
+/// Sets the first host id of each map of a user namespace (fields 1 and 2 for users and groups; in an extent 2 is the host's id).
+fn map_to(namespace: &mut Fields, id_base: u32) -> io::Result<()> {
+    for number in [1, 2] {
+        change_nested(namespace, number, |extent| set(extent, 2, id_base.into()))?;
+    }
+    Ok(())
+}
+
+/// Changes every message of an image: `magic` bytes, then each message behind its length.
+fn change_all(
+    image: &[u8],
+    magic: usize,
+    mut change: impl FnMut(&mut Fields) -> io::Result<()>,
+) -> io::Result<Vec<u8>> {
+    let (head, mut rest) = image.split_at_checked(magic).ok_or_else(invalid)?;
+    let mut changed = head.to_vec();
+    while !rest.is_empty() {
+        let (length, behind) = rest.split_first_chunk::<4>().ok_or_else(invalid)?;
+        let (message, behind) =
+            behind.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(invalid)?;
+        rest = behind;
+        let mut fields = decode(message)?;
+        change(&mut fields)?;
+        let message = encode(&fields);
+        let length = u32::try_from(message.len()).map_err(|_| invalid())?;
+        changed.extend_from_slice(&length.to_le_bytes());
+        changed.extend_from_slice(&message);
+    }
+    Ok(changed)
+}
+
+fn change(path: &Path, magic: usize, by: impl FnMut(&mut Fields) -> io::Result<()>) -> io::Result<()> {
+    let changed = change_all(&std::fs::read(path)?, magic, by)?;
+    std::fs::write(path, changed)
+}
+
+fn change_nested(fields: &mut Fields, number: u64, mut by: impl FnMut(&mut Fields)) -> io::Result<()> {
+    for (_, value) in fields.iter_mut().filter(|(found, _)| *found == number) {
+        if let Value::Bytes(bytes) = value {
+            let mut nested = decode(bytes)?;
+            by(&mut nested);
+            *bytes = encode(&nested);
+        }
+    }
+    Ok(())
+}
+
+fn get(fields: &Fields, number: u64) -> u64 {
+    let found = fields.iter().find(|(found, _)| *found == number);
+    if let Some((_, Value::Integer(value))) = found { *value } else { 0 }
+}
+
+fn set(fields: &mut Fields, number: u64, to: u64) {
+    if let Some((_, value)) = fields.iter_mut().find(|(found, _)| *found == number) {
+        *value = Value::Integer(to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timer(values: [u64; 5]) -> Fields {
+        let numbers = [5, 7, 8, 9, 10];
+        let fields: Fields = numbers.into_iter().zip(values.map(Value::Integer)).collect();
+        vec![(1, Value::Integer(12)), (12, Value::Bytes(encode(&fields)))]
+    }
+
+    #[test]
+    fn only_a_periodic_timer_that_has_expired_is_set_again() {
+        for (before, after) in [
+            ([1, 0, 0, 0, 10], [0, 0, 1, 0, 10]),
+            ([0, 0, 0, 5, 0], [0, 0, 1, 5, 0]),
+            ([3, 0, 7, 0, 10], [3, 0, 7, 0, 10]),
+            ([1, 0, 0, 0, 0], [1, 0, 0, 0, 0]),
+        ] {
+            let mut file = timer(before);
+            rearm_timer(&mut file).unwrap();
+            assert_eq!(file, timer(after), "{before:?}");
+        }
+    }
+
+    #[test]
+    fn the_network_namespace_is_no_longer_that_of_criu() {
+        let ids =
+            |network| encode(&[(5, Value::Integer(1)), (6, Value::Integer(network)), (7, Value::Integer(3))]);
+        let mut inventory = vec![(1, Value::Integer(2)), (3, Value::Bytes(ids(2)))];
+        separate_network(&mut inventory).unwrap();
+        assert_eq!(inventory, [(1, Value::Integer(2)), (3, Value::Bytes(ids(NO_NAMESPACE)))]);
+    }
+
+    #[test]
+    fn an_image_that_is_cut_off_is_an_error() {
+        assert!(change_all(b"magic\x05\0\0\0ab", 5, |_| Ok(())).is_err());
+    }
+
+    #[test]
+    fn ids_move_to_another_slot() {
+        let extent = |host| {
+            Value::Bytes(encode(&[
+                (1, Value::Integer(0)),
+                (2, Value::Integer(host)),
+                (3, Value::Integer(65_536)),
+            ]))
+        };
+        let mut namespace = vec![(1, extent(100_000)), (2, extent(100_000))];
+        map_to(&mut namespace, 700_000).unwrap();
+        assert_eq!(namespace, [(1, extent(700_000)), (2, extent(700_000))]);
+    }
+}

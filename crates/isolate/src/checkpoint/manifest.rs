@@ -1,0 +1,65 @@
+//! What a generation is valid for, and what it consists of.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use sandcove_wire::id::SandboxId;
+use serde::{Deserialize, Serialize};
+
+/// Properties of a host that have to be the same at the restore as at the dump.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Host {
+    /// Version of CRIU.
+    pub(crate) criu: String,
+    /// Release and version of the kernel.
+    pub(crate) kernel: String,
+    /// Features of the processors, which programs have chosen their code by.
+    pub(crate) processors: String,
+    /// Name of the directory of the guest programs, which is a digest of them.
+    pub(crate) programs: String,
+}
+
+/// The manifest of a generation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    /// Id of the sandbox.
+    pub(crate) id: SandboxId,
+    /// Version of the server.
+    pub(crate) server: String,
+    /// The host.
+    pub(crate) host: Host,
+    /// Layers of the template, topmost first.
+    pub(crate) layers: Vec<PathBuf>,
+    /// Slot of the sandbox, which its addresses follow from.
+    pub(crate) slot: u32,
+    /// Digests of the images by name, hexadecimal; filled in when the generation is published.
+    #[serde(default)]
+    pub(crate) images: BTreeMap<String, String>,
+}
+
+impl Host {
+    /// The host of this process, with the given CRIU and guest programs.
+    pub(crate) fn here(criu: String, programs: String) -> Self {
+        let name = rustix::system::uname();
+        let kernel = format!("{} {}", name.release().to_string_lossy(), name.version().to_string_lossy());
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let features =
+            text.lines().find_map(|line| line.strip_prefix("flags").or(line.strip_prefix("Features")));
+        let processors =
+            features.map(|line| line.trim_start_matches([' ', '\t', ':']).to_owned()).unwrap_or_default();
+        Self { criu, kernel, processors, programs }
+    }
+
+    /// Name of the first difference to another host; `None` when there is none. Another boot of the kernel is no difference: CRIU gives
+    /// the processes clocks that go on from the dump.
+    pub(crate) fn difference(&self, other: &Self) -> Option<&'static str> {
+        [
+            ("another version of CRIU", self.criu == other.criu),
+            ("another kernel", self.kernel == other.kernel),
+            ("other processors", self.processors == other.processors),
+            ("another version of the programs in sandboxes", self.programs == other.programs),
+        ]
+        .into_iter()
+        .find_map(|(difference, is_same)| (!is_same).then_some(difference))
+    }
+}

@@ -1,0 +1,239 @@
+"""Parking: the memory of a paused sandbox goes to disk, its processes end, and a connect goes on where it was, over a stop of the server
+too. CRIU is fetched by `packaging/criu/fetch`."""
+
+import array
+import fcntl
+import json
+import os
+from pathlib import Path
+
+import pytest
+import requests
+from e2b import Sandbox, Volume
+from e2b_code_interpreter import Sandbox as CodeInterpreter
+
+from durability import clear, crash_file, pause_state, running, told  # noqa: F401
+from harness.server import API_KEY, host_resources, wait_until
+from test_crashes import dies
+
+NS_GET_OWNER_UID = 0xB704
+CRIU = Path(os.environ.get("SANDCOVE_CRIU", "/usr/local/lib/sandcove-criu"))
+pytestmark = pytest.mark.skipif(not (CRIU / "bin/criu").exists(), reason="CRIU is not there: packaging/criu/fetch fetches it")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parking(server):
+    """The server parks what is paused at once."""
+    clear(server)
+    server.stop()
+    server.variables |= {"SANDCOVE_CRIU": str(CRIU), "SANDCOVE_PARK_AFTER": "0"}
+    server.start()
+    yield
+    server.stop()
+    for name in ("SANDCOVE_CRIU", "SANDCOVE_PARK_AFTER"):
+        server.variables.pop(name)
+    server.start()
+
+
+def detail(server, sandbox):
+    return requests.get(f"{server.url}/sandboxes/{sandbox.sandbox_id}", headers={"X-API-KEY": API_KEY}).json()
+
+
+def logs(server, sandbox):
+    url = f"{server.url}/v2/sandboxes/{sandbox.sandbox_id}/logs"
+    return [entry["message"] for entry in requests.get(url, headers={"X-API-KEY": API_KEY}).json()["logs"]]
+
+
+def processes(server, sandbox):
+    """Whether the sandbox has processes."""
+    return (server.data_dir / "run" / sandbox.sandbox_id / "jail.json").exists()
+
+
+def park(server, sandbox):
+    """Pauses a sandbox and waits until its processes are gone."""
+    sandbox.pause()
+    wait_until(lambda: not processes(server, sandbox), what="the end of the processes")
+    assert (server.data_dir / "pool/parked" / sandbox.sandbox_id / "manifest.json").exists()
+    assert pause_state(server, sandbox) == "full"
+
+
+START = """
+import os, socket, subprocess, random, numpy
+counter = 41
+listener = socket.create_server(("127.0.0.1", 5000))
+client = socket.create_connection(("127.0.0.1", 5000))
+peer, _ = listener.accept()
+client.sendall(b"on its way")
+file = open("/home/user/open", "w+")
+file.write("unwritten ")
+array = numpy.arange(1_000_000)
+child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+"""
+GO_ON = """
+counter += 1
+received = peer.recv(99)
+client.sendall(b"after")
+file.write("and written"); file.flush()
+child.stdin.write(b"echo"); child.stdin.flush()
+(counter, received, peer.recv(99), open("/home/user/open").read(), int(array.sum()), os.read(child.stdout.fileno(), 9))
+"""
+EXPECTED = "(42, b'on its way', b'after', 'unwritten and written', 499999500000, b'echo')"
+
+
+def test_memory_survives_a_stop_of_the_server_and_the_end_of_all_processes(server):
+    sandbox = CodeInterpreter.create(timeout=1800)
+    assert not sandbox.run_code(START).error
+    ticker = sandbox.commands.run("i=0; while true; do i=$((i+1)); echo $i > ticks; sleep 0.05; done", background=True, timeout=0)
+    wait_until(lambda: sandbox.files.exists("ticks"), what="the first tick")
+    park(server, sandbox)
+    before = int(Path(server.data_dir / "pool/sandboxes" / sandbox.sandbox_id / "upper/home/user/ticks").read_text() or 0)
+    server.stop()
+    wait_until(lambda: not host_resources(server.data_dir)["processes"], what="the end of all processes")
+    server.start()
+    assert pause_state(server, sandbox) == "full"
+    sandbox = CodeInterpreter.connect(sandbox.sandbox_id, timeout=1800)
+    execution = sandbox.run_code(GO_ON)
+    assert not execution.error, execution.error
+    assert execution.text == EXPECTED
+    assert ticker.pid in [process.pid for process in sandbox.commands.list()]
+    wait_until(lambda: int(sandbox.files.read("ticks") or before) > before, what="the process that goes on")
+    # Its own network, control groups and user namespace, those of a new slot.
+    record = json.loads((server.data_dir / "run" / sandbox.sandbox_id / "jail.json").read_text())
+    with open(f"/proc/{record['pid']}/ns/user") as namespace:
+        owner = array.array("I", [0])
+        fcntl.ioctl(namespace.fileno(), NS_GET_OWNER_UID, owner)
+    assert owner[0] == os.stat(f"/proc/{record['pid']}").st_uid >= 1_000_000_000
+    assert sandbox.commands.run("cat /proc/self/cgroup").stdout.count(":/\n") >= 1
+    assert sorted(sandbox.commands.run("ls /sys/class/net").stdout.split()) == ["eth0", "lo"]
+    assert not list((server.data_dir / "pool/parked").glob(f"{sandbox.sandbox_id}*"))
+    # All of it once more.
+    sandbox.run_code("counter = 41; client.sendall(b'on its way'); file.seek(0); file.truncate(); file.write('unwritten ')")
+    park(server, sandbox)
+    sandbox = CodeInterpreter.connect(sandbox.sandbox_id, timeout=1800)
+    execution = sandbox.run_code(GO_ON)
+    assert (execution.error, execution.text) == (None, EXPECTED)
+    # What a new context takes is there, too.
+    context = sandbox.create_code_context()
+    assert sandbox.run_code("6 * 7", context=context).text == "42"
+    sandbox.kill()
+    wait_until(lambda: not (server.data_dir / "run" / sandbox.sandbox_id).exists(), what="the end of the sandbox")
+
+
+def frozen_with_a_process():
+    """One with a process to know its memory by."""
+    sandbox = running()
+    sandbox.commands.run("sleep infinity", background=True, timeout=0)
+    return sandbox
+
+
+def stored_in_memory(server):
+    """One whose memory is on disk."""
+    sandbox = frozen_with_a_process()
+    park(server, sandbox)
+    return sandbox
+
+
+def goes_on(sandbox) -> bool:
+    return any(process.cmd.endswith("bash") and "sleep infinity" in process.args for process in sandbox.commands.list())
+
+
+def connect(sandbox):
+    sandbox.connect(timeout=1800)
+
+
+# Where the server dies, whether the memory is on disk by then, and what the sandbox is afterwards.
+POINTS = [
+    ("park.dumped", False, "full"),
+    ("park.written", False, "full"),
+    ("park.published", False, "full"),
+    ("park.recorded", False, "full"),
+    ("park.ended", False, "full"),
+    ("restore.restored", True, "full"),
+    ("restore.recorded", True, "full"),
+    ("restore.runs", True, "full"),
+    ("resume.recorded", True, "running"),
+]
+
+
+@pytest.mark.parametrize("point, is_parked, after", POINTS)
+def test_the_server_dies_and_no_memory_is_lost(server, crash_file, point, is_parked, after):
+    if is_parked:
+        sandbox = stored_in_memory(server)
+        assert not dies(server, crash_file, point, connect, sandbox)
+    else:
+        sandbox = frozen_with_a_process()
+        crash_file.write_text(point)
+        # Answered at once; the server dies of what it does in the background.
+        sandbox.pause()
+        wait_until(lambda: server.process.poll() is not None, what=f"death at {point}")
+    crash_file.write_text("")
+    server.variables["SANDCOVE_PARK_AFTER"] = "never"
+    server.start()
+    assert pause_state(server, sandbox) == after
+    assert told(server, sandbox) == ("running" if after == "running" else "paused")
+    sandbox.connect(timeout=1800)
+    assert goes_on(sandbox)
+    assert sandbox.files.read("kept") == sandbox.sandbox_id
+    Sandbox.kill(sandbox.sandbox_id)
+    wait_until(lambda: host_resources(server.data_dir)["uppers"] == set(), what="its files are gone")
+    wait_until(lambda: os.listdir(server.data_dir / "pool/parked") == [], what="its memory is gone")
+    server.stop()
+    server.variables["SANDCOVE_PARK_AFTER"] = "0"
+    server.start()
+
+
+def test_what_cannot_be_stored_stays_frozen_and_says_why(server):
+    sandbox = frozen_with_a_process()
+    stopped = sandbox.commands.run("sleep infinity & kill -STOP $!; wait", background=True, timeout=0)
+    wait_until(lambda: "T" in sandbox.commands.run("ps -o stat= -C sleep").stdout, what="a stopped process")
+    sandbox.pause()
+    wait_until(lambda: any("is stopped" in text for text in logs(server, sandbox)), what="the refusal")
+    assert processes(server, sandbox)
+    answer = requests.post(f"{server.url}/sandboxes/{sandbox.sandbox_id}/park", headers={"X-API-KEY": API_KEY})
+    assert answer.status_code == 409 and "is stopped" in answer.json()["message"]
+    assert detail(server, sandbox)["keptMemory"]["place"] == "host"
+    sandbox.connect(timeout=1800)
+    assert goes_on(sandbox) and stopped.pid in [process.pid for process in sandbox.commands.list()]
+    sandbox.kill()
+
+
+def test_memory_that_is_damaged_is_not_restored_and_the_files_are(server):
+    sandbox = stored_in_memory(server)
+    pages = next((server.data_dir / "pool/parked" / sandbox.sandbox_id).glob("pages-*.img"))
+    with pages.open("r+b") as file:
+        file.write(b"damage")
+    sandbox.connect(timeout=1800)
+    assert not goes_on(sandbox)
+    assert sandbox.files.read("kept") == sandbox.sandbox_id
+    assert any("cannot be restored" in text and "damaged" in text for text in logs(server, sandbox))
+    url = f"{server.url}/events/sandboxes/{sandbox.sandbox_id}?orderAsc=true"
+    events = requests.get(url, headers={"X-API-KEY": API_KEY}).json()
+    assert [event["eventLabel"] for event in events] == ["create", "pause", "update", "resume"]
+    assert events[2]["eventData"]["pause_mode"] == "filesystem"
+    sandbox.kill()
+
+
+def test_traffic_wakes_a_parked_sandbox_with_its_memory(server):
+    sandbox = Sandbox.create(timeout=1800, lifecycle={"on_timeout": "pause", "auto_resume": True})
+    sandbox.files.write("index.html", "still here")
+    sandbox.commands.run("python3 -m http.server 8000", background=True, timeout=0)
+    headers = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "8000"}
+    wait_until(lambda: requests.get(server.url, headers=headers).ok, what="the server inside")
+    park(server, sandbox)
+    # The same process answers.
+    assert requests.get(server.url, headers=headers).text == "still here"
+    sandbox.kill()
+
+
+def test_a_volume_is_there_again(server):
+    volume = Volume.create(f"parked-{os.getpid()}")
+    sandbox = Sandbox.create(timeout=1800, volume_mounts={"/data": volume})
+    writer = sandbox.commands.run("exec 3>/data/open; while true; do date >&3; sleep 0.1; done", background=True, timeout=0)
+    wait_until(lambda: sandbox.files.exists("/data/open"), what="the file on the volume")
+    park(server, sandbox)
+    sandbox.connect(timeout=1800)
+    assert writer.pid in [process.pid for process in sandbox.commands.list()]
+    size = sandbox.files.get_info("/data/open").size
+    wait_until(lambda: sandbox.files.get_info("/data/open").size > size, what="the file grows")
+    sandbox.kill()
+    Volume.destroy(volume.volume_id)
