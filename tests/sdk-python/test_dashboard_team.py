@@ -1,0 +1,123 @@
+"""The pages of the dashboard for what a team has beside sandboxes, and those of the operator."""
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import requests
+from dashboard import HARM, chromium, needs_chromium, visit  # noqa: F401
+from e2b_code_interpreter import Sandbox
+from playwright.sync_api import expect
+
+from harness.server import ADMIN_TOKEN
+
+pytestmark = needs_chromium
+
+
+def test_templates_and_their_builds(visit):
+    from e2b import Template
+
+    name = f"dashboard-{os.getpid()}"
+    template = Template().from_template("base").run_cmd(f"echo {name} {shlex.quote(HARM)}")
+    Template.build(template, name, cpu_count=1, memory_mb=512)
+    page = visit("/dashboard/templates")
+    link = page.locator("td a").filter(has_text=name)
+    link.first.click()
+    expect(page.get_by_role("heading", name=name)).to_be_visible()
+    page.get_by_label("Tag", exact=True).fill("stable")
+    page.get_by_role("button", name="Set tag").click()
+    expect(page.get_by_role("button", name="Remove tag stable")).to_be_visible()
+    page.get_by_role("button", name="Publish").click()
+    expect(page.get_by_role("button", name="Make private")).to_be_visible()
+    page.get_by_role("table").get_by_role("link").first.click()
+    expect(page.locator(".facts")).to_contain_text("ready")
+    expect(page.get_by_role("log")).to_contain_text(f"{name} <script>")
+    page.get_by_role("link", name="Templates").click()
+    page.get_by_role("button", name=re.compile(f"^Delete .*{name}$")).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(link).to_have_count(0)
+
+
+def test_volumes_keys_webhooks_teams_and_the_node(visit, server):
+    page = visit("/dashboard/volumes", ADMIN_TOKEN)
+    volume = f"dashboard-{os.getpid()}"
+    page.get_by_label("Name of a new volume").fill(volume)
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("link", name=volume).click()
+    expect(page.get_by_text("The directory is empty.")).to_be_visible()
+    page.get_by_label("Name of a new directory").fill("deeper")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("button", name="deeper/").click()
+    name = HARM.replace("/", "_")
+    page.get_by_label("Files to upload").set_input_files({"name": name, "mimeType": "text/html", "buffer": b"kept"})
+    expect(page.get_by_role("table")).to_contain_text(name)
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name=f"Download {name}").click()
+    assert Path(downloading.value.path()).read_bytes() == b"kept"
+    page.get_by_role("button", name=f"Delete {name}").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("The directory is empty.")).to_be_visible()
+    page.get_by_role("link", name="Volumes").click()
+    page.get_by_role("button", name=f"Delete {volume}").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("button", name=f"Delete {volume}")).to_have_count(0)
+
+    page.get_by_role("link", name="Keys").click()
+    page.get_by_label("Name of a new key").fill(HARM)
+    page.get_by_role("button", name="Create").click()
+    key = page.get_by_role("dialog").locator("code").inner_text()
+    assert requests.get(f"{server.url}/v2/sandboxes", headers={"x-api-key": key}).status_code == 200
+    page.get_by_role("button", name="Done").click()
+    expect(page.get_by_text(key)).to_have_count(0)
+    page.get_by_role("button", name=f"Delete {HARM}").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text(HARM)).to_have_count(0)
+    assert requests.get(f"{server.url}/v2/sandboxes", headers={"x-api-key": key}).status_code == 401
+
+    page.get_by_role("link", name="Webhooks").click()
+    page.get_by_role("button", name="New webhook").click()
+    page.get_by_label("Name", exact=True).fill("dashboard-hook")
+    # Nothing listens there, and the server may not even ask.
+    page.get_by_label("URL").fill("http://127.0.0.1:9/hook")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("dialog")).to_contain_text("It is not shown again.")
+    page.get_by_role("button", name="Done").click()
+    Sandbox.create("base", timeout=60).kill()
+    page.get_by_role("link", name="dashboard-hook").click()
+    expect(page.locator(".delivery").first).to_contain_text("failed")
+    page.get_by_role("button", name="Disable").click()
+    expect(page.get_by_role("button", name="Enable")).to_be_visible()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("link", name="dashboard-hook")).to_have_count(0)
+
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Events").click()
+    expect(page.get_by_role("table")).to_contain_text("killed")
+    team = f"dashboard-{os.getpid()}"
+    page.get_by_role("link", name="Teams").click()
+    page.get_by_label("Name of a new team").fill(team)
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("button", name=f"Limits of {team}").click()
+    page.get_by_label("Sandboxes at once").fill("7")
+    page.get_by_role("button", name="Save").click()
+    row = page.get_by_role("row").filter(has_text=team)
+    expect(row).to_contain_text("0 of 7")
+    page.get_by_role("button", name=f"Block {team}", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Block").click()
+    expect(row).to_contain_text("blocked")
+    page.get_by_role("button", name=f"Unblock {team}").click()
+    expect(row).to_contain_text("enabled")
+    page.get_by_role("link", name="Node").click()
+    expect(page.locator(".facts")).to_contain_text("ready")
+    try:
+        page.get_by_role("button", name="Drain").click()
+        page.get_by_role("dialog").get_by_role("button", name="Drain").click()
+        expect(page.locator(".facts")).to_contain_text("draining")
+        page.get_by_role("button", name="Accept sandboxes").click()
+        expect(page.locator(".facts")).to_contain_text("ready")
+    finally:
+        # Other tests start sandboxes on it.
+        admin = {"x-admin-token": ADMIN_TOKEN}
+        (node,) = requests.get(f"{server.url}/nodes", headers=admin).json()
+        requests.post(f"{server.url}/nodes/{node['id']}", headers=admin, json={"status": "ready"}).raise_for_status()
