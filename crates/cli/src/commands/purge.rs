@@ -12,7 +12,7 @@ use crate::data_dir::Lock;
 use crate::output::note;
 
 /// Files and directories of a server. Nothing else in the data directory is deleted.
-const OWN: [&str; 19] = [
+const OWN: [&str; 22] = [
     "server",
     // Of versions that had no directory of the server.
     "builds",
@@ -24,6 +24,9 @@ const OWN: [&str; 19] = [
     "pool.img",
     "pool.img.new",
     "pool.id",
+    "parked.key",
+    "parked.new",
+    "criu",
     "run",
     "libexec",
     "sandcove.db",

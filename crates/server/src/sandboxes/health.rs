@@ -11,15 +11,21 @@ use super::live_session::LiveSession;
 
 /// Time in which a healthy agent answers; a busy one takes milliseconds.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time in which an agent answers that was just restored. One that does not loses its memory, so it gets as much as on a busy host.
+const RESTORED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whether the agent of a running sandbox answers its health check.
 pub(super) async fn agent_answers(live: &LiveSession) -> bool {
-    handle_answers(&live.handle.0).await
+    answers_within(HEALTH_TIMEOUT, &live.handle.0).await
 }
 
 /// Whether the agent of a sandbox that has just been restored answers its health check.
-pub(super) async fn handle_answers(handle: &Handle) -> bool {
-    match tokio::time::timeout(HEALTH_TIMEOUT, check(handle)).await {
+pub(super) async fn restored_agent_answers(handle: &Handle) -> bool {
+    answers_within(RESTORED_TIMEOUT, handle).await
+}
+
+async fn answers_within(timeout: Duration, handle: &Handle) -> bool {
+    match tokio::time::timeout(timeout, check(handle)).await {
         Ok(Ok(is_healthy)) => is_healthy,
         Ok(Err(_)) | Err(_) => false,
     }

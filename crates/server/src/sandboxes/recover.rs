@@ -117,11 +117,11 @@ async fn find(shared: &Shared, stored: &Stored) -> sandcove_isolate::Result<Opti
         },
         StoredState::Paused(Keep::Memory) => {
             let stored_bytes = shared.backend.stored_memory(id).await?;
+            if let (Some(_), Some(bytes)) = (stored.settings.parked, stored_bytes) {
+                // Processes that there may be were being ended, or restored and did not run yet. The sweep ends them.
+                return Ok(files(shared, id).await?.map(|_| Survivor::Memory(bytes)));
+            }
             match (shared.backend.adopt(id).await?, stored_bytes) {
-                // The row was written after the memory: remaining processes were being ended, and the sweep ends them.
-                (_, Some(bytes)) if stored.settings.parked.is_some() => {
-                    files(shared, id).await?.map(|_| Survivor::Memory(bytes))
-                }
                 (Some(handle), _) if aligned(&handle, handle.freeze().await).await? => {
                     Some(Survivor::Live(handle))
                 }

@@ -182,7 +182,7 @@ impl TransitionContext {
     async fn restore(&self) -> Result<Handle> {
         let lost = match self.start(true).await {
             Ok(handle) => {
-                if health::handle_answers(&handle).await {
+                if health::restored_agent_answers(&handle).await {
                     return Ok(handle);
                 }
                 handle.shut_down().await.map_err(self.failed("restart"))?;

@@ -177,8 +177,13 @@ impl Driver {
         }
         traces::end(&span);
         let last = |outcome: &Outcome| LastOutcome { transition, outcome: *outcome, sent_at: Instant::now() };
-        self.last_outcome = outcome.as_ref().ok().map(last);
-        answer_all(joined, outcome);
+        if transition != Transition::Park {
+            self.last_outcome = outcome.as_ref().ok().map(last);
+        }
+        // Nobody asked for what is done in the background, and its outcome is in the log already.
+        if transition != Transition::Park || !joined.is_empty() {
+            answer_all(joined, outcome);
+        }
         if self.has_no_room && self.shared.parking.is_possible && !self.cannot_be_parked {
             // To disk, and only if that is not possible, away.
             self.begin(Transition::Park, Duration::ZERO, String::new(), &Span::none());
