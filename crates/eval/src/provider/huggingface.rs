@@ -8,7 +8,7 @@ use crate::calling::transport::Request;
 use crate::model::{Object, ProviderResponse};
 use crate::reading::Env;
 
-/// What a model does.
+/// Kind of answer that a model gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
     Generation,

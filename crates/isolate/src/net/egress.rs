@@ -141,7 +141,7 @@ struct Keeper {
 struct Process {
     _child: Child,
     channel: Channel,
-    /// Whom to notify of the changes that the process has not acknowledged, oldest first.
+    /// Receivers of notices about the changes that the process has not acknowledged, oldest first.
     waiting: VecDeque<Option<Done>>,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct SecretRecord {
     pub(crate) sealed: String,
     /// Number of values that it has had.
     pub(crate) version: i64,
-    /// Labels.
+    /// Labels of the client.
     pub(crate) metadata: BTreeMap<String, String>,
     /// Time of creation.
     pub(crate) created_at: Timestamp,
@@ -30,7 +30,7 @@ impl SecretRecord {
     /// Beginning of every id, which no name may have.
     pub(crate) const PREFIX: &'static str = "sec_";
 
-    /// What the value is sealed for: it opens for no other secret.
+    /// Context that the value is sealed for: it opens for no other secret.
     pub(crate) fn context(&self) -> String {
         context(self.team, &self.id)
     }

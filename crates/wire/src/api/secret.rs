@@ -12,9 +12,9 @@ use crate::secret::Secret;
 pub struct NewSecret {
     /// Name of the secret in its team.
     pub name: String,
-    /// Its value, which no call returns.
+    /// Value of the secret, which no call returns.
     pub value: Secret,
-    /// Labels.
+    /// Labels of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
 }
@@ -40,7 +40,7 @@ pub struct SecretInfo {
     pub name: String,
     /// Number of values that it has had.
     pub current_version: i64,
-    /// Labels.
+    /// Labels of the client.
     pub metadata: BTreeMap<String, String>,
     /// Time of creation.
     pub created_at: Timestamp,
