@@ -60,7 +60,7 @@ def test_a_burst_that_comes_again_finds_its_sandboxes_ready(growing):
     wait_until(lambda: value("sandboxes") == wanted, what="there is a sandbox for each start of the burst")
     others = {labels: n for labels, n in pool(growing)["sandboxes"].items() if template not in labels}
     assert others == {labels: n for labels, n in before["sandboxes"].items() if template not in labels}
+    assert 0 < value("memory_bytes") < BURST * (64 << 20)
     hits = value("starts_total", "hit")
     burst(wanted)
     assert value("starts_total", "hit") == hits + wanted
-    assert 0 < value("memory_bytes") < BURST * (64 << 20)
