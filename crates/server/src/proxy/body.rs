@@ -2,21 +2,14 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::sandboxes::{ConnectionPermit, LiveSession, SandboxConnection, Sent};
-
-/// Time for which the rest of an answer is awaited that the client did not wait for, ...
-const TAIL_TIMEOUT: Duration = Duration::from_millis(20);
-/// ... and what is read of it, bytes: enough for the end of a stream. Longer answers are cut.
-const MAX_TAIL: usize = 4096;
 
 /// The reason for which a body ended early. The connection or stream is reset then, which clients look for.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -68,29 +61,10 @@ impl SandboxStream {
 }
 
 impl Exchange {
-    /// Whether the connection can be used again once the answer has ended.
-    fn is_kept(&self) -> bool {
-        self.request.is_whole() && !self.live.ended.is_cancelled()
-    }
-
+    /// Keeps the connection of an answer that was read to its end.
     fn end(self) {
-        if self.is_kept() {
+        if self.request.is_whole() && !self.live.ended.is_cancelled() {
             self.live.pool.put(self.port, self.connection);
-        }
-    }
-
-    /// Reads what is left of an answer that the client does not want any more. Clients that know the end of a stream by what it says
-    /// leave before the end of the answer, which is on its way then.
-    async fn finish(mut self) {
-        let rest = async {
-            let mut left = MAX_TAIL;
-            while let Some(frame) = self.answer.frame().await {
-                left = left.checked_sub(frame.ok()?.data_ref().map_or(0, Bytes::len))?;
-            }
-            Some(())
-        };
-        if let Ok(Some(())) = tokio::time::timeout(TAIL_TIMEOUT, rest).await {
-            self.end();
         }
     }
 }
@@ -133,13 +107,14 @@ impl Body for SandboxStream {
 
 impl Drop for SandboxStream {
     fn drop(&mut self) {
-        let Some(exchange) = self.exchange.take() else { return };
-        if exchange.is_read {
-            exchange.end();
-        } else if exchange.is_kept()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        let Some(mut exchange) = self.exchange.take() else { return };
+        // Clients that know the end of a stream by what it says leave before the end of the answer, which is here by then. It is not
+        // waited for: what a program says next is for the next client that listens.
+        let mut now = Context::from_waker(Waker::noop());
+        if exchange.is_read
+            || matches!(Pin::new(&mut exchange.answer).poll_frame(&mut now), Poll::Ready(None))
         {
-            runtime.spawn(exchange.finish());
+            exchange.end();
         }
     }
 }
