@@ -15,7 +15,7 @@ const MAX_TEXTS: usize = 2 * (MAX_TEXT >> 10);
 /// Requests at once that wait for a sandbox to end: a few for each sandbox that a host can have.
 const MAX_WAITS: usize = 1 << 13;
 /// Answers at once that may be long, from the begin of their requests until they are sent.
-const MAX_LISTS: usize = 4;
+const MAX_LISTS: usize = 8;
 /// Layers that are unpacked at once. Each may take a window of 128 MiB.
 const MAX_UNPACKED: usize = 4;
 
