@@ -20,6 +20,9 @@ const MAX_BEFORE_HEAD: usize = 512 << 10;
 
 /// Limit on the head of an answer over HTTP/2, bytes.
 const MAX_HEADER_LIST: u32 = 64 << 10;
+/// Bytes of an answer over HTTP/2 that a service may send ahead of who reads it. All of them can arrive between the head and the moment at
+/// which its task notes it, so that they, with the head, are fewer than [`MAX_BEFORE_HEAD`].
+const WINDOW: u32 = 256 << 10;
 /// Bytes of a request over HTTP/2 that are kept for a service that does not read.
 const MAX_UNREAD: usize = 64 << 10;
 
@@ -89,6 +92,8 @@ impl SandboxConnection {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .max_header_list_size(MAX_HEADER_LIST)
             .max_send_buf_size(MAX_UNREAD)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
             .handshake(limited)
             .await?;
         tokio::spawn(async move { note_end(connection.await) });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -259,7 +260,11 @@ async fn a_new_certificate_is_used_and_no_connection_notices() {
     read(&mut open, "tick").await;
 }
 
-/// A service of gRPC's kind: HTTP/2 without TLS, an answer for every message as it comes, and a status after the body.
+/// Size of the answer to the method `Large`, bytes.
+const LARGE: usize = 4 << 20;
+
+/// A service of gRPC's kind: HTTP/2 without TLS, an answer for every message as it comes, and a status after the body. The method `Large`
+/// is answered with one long message.
 async fn grpc() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -271,7 +276,9 @@ async fn grpc() -> std::net::SocketAddr {
                     (Version::HTTP_2, &HeaderValue::from_static("trailers"))
                 );
                 let host = request.uri().authority().unwrap().to_string();
+                let is_large = request.uri().path().ends_with("/Large");
                 let body = request.into_body();
+                let large = is_large.then(|| Ok(Frame::data(Bytes::from(vec![b'x'; LARGE]))));
                 let messages =
                     futures_util::stream::unfold((body, false), |(mut body, is_over)| async move {
                         if is_over {
@@ -291,7 +298,7 @@ async fn grpc() -> std::net::SocketAddr {
                 Ok::<_, hyper::Error>(
                     Response::builder()
                         .header("x-host", host)
-                        .body(StreamBody::new(Box::pin(messages)))
+                        .body(StreamBody::new(Box::pin(futures_util::stream::iter(large).chain(messages))))
                         .unwrap(),
                 )
             });
@@ -337,6 +344,26 @@ async fn grpc_goes_to_the_service_over_http_2_with_its_trailers() {
         let trailers = body.frame().await.unwrap().unwrap().into_trailers().unwrap();
         assert_eq!(trailers["grpc-status"], "0");
         assert!(body.frame().await.is_none());
+    }
+}
+
+/// The head of an answer is waited for on one thread, and what follows it is read on another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_grpc_answers_at_once_may_be_long() {
+    let secure = Secure::start().await;
+    secure.server.fake.listen(50051, grpc().await);
+    let id = secure.server.id(json!({})).await;
+    let host = format!("50051-{id}.sbx.localhost");
+    let mut sender = secure.h2(&host).await;
+    for _ in 0..100 {
+        let request = Request::post(format!("https://{host}/pkg.Service/Large"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(Full::from("abc"))
+            .unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        let body = tokio::time::timeout(WAIT, answer.into_body().collect()).await.unwrap().unwrap();
+        assert_eq!(body.to_bytes().len(), LARGE + 3);
     }
 }
 
