@@ -184,8 +184,9 @@ def test_the_server_dies_and_no_memory_is_lost(server, crash_file, point, is_par
 
 def test_what_cannot_be_stored_stays_frozen_and_says_why(server):
     sandbox = frozen_with_a_process()
-    stopped = sandbox.commands.run("sleep infinity & kill -STOP $!; wait", background=True, timeout=0)
-    wait_until(lambda: "T" in sandbox.commands.run("ps -o stat= -C sleep").stdout, what="a stopped process")
+    stopped = sandbox.commands.run("sleep infinity & kill -STOP $!; echo $! > stopped; wait", background=True, timeout=0)
+    wait_until(lambda: sandbox.files.exists("stopped") and sandbox.files.read("stopped"), what="the number of the process")
+    wait_until(lambda: "T" in sandbox.commands.run("ps -o stat= -p $(cat stopped)").stdout, what="a stopped process")
     sandbox.pause()
     wait_until(lambda: any("is stopped" in text for text in logs(server, sandbox)), what="the refusal")
     assert processes(server, sandbox)
