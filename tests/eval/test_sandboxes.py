@@ -320,3 +320,24 @@ def test_patches_are_judged_whatever_they_try(sandcove, tmp_path):
     words = ["no diff", "does not apply", "exit status", "changes files of `.git`", "took longer", "passes before the patch"]
     for reason, expected in zip(reasons[3:], words, strict=True):
         assert expected in reason, reason
+
+
+def test_repeats_say_how_well_a_model_writes_code(sandcove, tmp_path):
+    (tmp_path / "answer.py").write_text(
+        "GOOD, SLOW = 'def f(n): return n * 2', 'def f(n):\\n    while True: pass'\n"
+        "def call_api(prompt, options, context):\n"
+        "    values = context['vars']\n"
+        "    return {'output': '```python\\n' + (SLOW if values['task'] == 'slow' and values['__repeatIndex'] == 1 else GOOD) + '\\n```'}\n"
+    )
+    value = {"function": "f", "cases": [{"args": [2], "expected": 4}], "timeout_ms": 3000}
+    tests = [{"vars": {"task": task}, "assert": [{"type": "code-run", "value": value}]} for task in ("double", "slow")]
+    suite = {"prompts": ["{{task}}"], "providers": ["file://answer.py"], "tests": tests}
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    code, rows = evaluate(sandcove, tmp_path, "--repeat", "3")
+    verdicts = [row["gradingResult"]["componentResults"][0]["metadata"]["code"]["verdict"] for row in rows]
+    assert (code, sorted(verdicts)) == (100, ["passed"] * 5 + ["time limit"])
+    [column] = json.loads((tmp_path / "out.json").read_text())["results"]["prompts"]
+    found = column["metrics"]["code"]
+    assert (found["tasks"], found["samples"], found["flaky"], found["limits"]) == (2, 3, 1, {"time": 1})
+    assert [(at["k"], round(at["rate"], 3)) for at in found["passAt"]] == [(1, 0.833), (3, 1)]
+    assert found["p95Ms"] >= found["p50Ms"] > 0

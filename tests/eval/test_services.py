@@ -371,7 +371,7 @@ def test_a_simulated_user_talks_to_the_provider_of_the_row(evaluate, service, tm
     ("suite", "message"),
     [
         ({"providers": ["sequence"]}, "name it as `provider` of a test"),
-        ({"providers": ["bedrock:claude"]}, "unknown provider `bedrock:claude`"),
+        ({"providers": ["replicate:claude"]}, "unknown provider `replicate:claude`"),
         ({"providers": [{"id": "http", "config": {"url": "http://x", "tls": {"cert": "c"}}}]}, "`config.tls` is not supported"),
         ({"providers": [{"id": "openai:gpt-4o", "config": {"mcp": {"enabled": True}}}]}, "`config.mcp` is not supported"),
         ({"providers": ["echo"], "tests": [{"provider": "nobody:x", "vars": {"x": "1"}}]}, "unknown provider `nobody:x`"),

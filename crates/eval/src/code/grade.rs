@@ -279,6 +279,15 @@ pub(super) fn outcomes(
             value
         })
         .collect();
+    // Code that was stopped is not known to be wrong.
+    let stopped = results.iter().filter(|result| result.failure.is_some());
+    let limit = stopped.filter_map(|result| result.execution.as_ref()?.limit()).next();
+    let word = match (failures.is_empty(), limit) {
+        (true, _) => "passed".to_owned(),
+        (false, Some(limit)) => format!("{limit} limit"),
+        (false, None) => "wrong".to_owned(),
+    };
+    code.insert("verdict".to_owned(), json!(word));
     code.insert(format!("{noun}s"), Value::Array(executions));
     let enough = context.assertion.threshold.map_or(failures.is_empty(), |threshold| score >= threshold);
     verdict(context, score, enough, reason, code)

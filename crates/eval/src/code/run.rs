@@ -68,6 +68,16 @@ impl Execution {
         }
     }
 
+    /// Returns the limit that ended it, if one did.
+    pub(crate) fn limit(&self) -> Option<&'static str> {
+        match (&self.stopped, &self.error) {
+            (Some(Stop::Time(_)), _) => Some("time"),
+            (Some(Stop::Output(_)), _) => Some("output"),
+            (None, Some(error)) if error.name == "MemoryError" => Some("memory"),
+            _ => None,
+        }
+    }
+
     /// Whether it ended with an error of its own, and neither at a limit nor with an exit status.
     pub(crate) fn raised(&self) -> bool {
         self.stopped.is_none() && self.error.as_ref().is_some_and(|error| !kernel_died(error))
@@ -88,6 +98,9 @@ impl Execution {
         }
         if let Some(code) = self.exit_code {
             value["exitCode"] = json!(code);
+        }
+        if let Some(limit) = self.limit() {
+            value["limit"] = json!(limit);
         }
         if self.stopped.is_some() {
             value["stopped"] = json!(self.failure());

@@ -11,7 +11,9 @@ pub use assertion::Assertion;
 pub use grading::GradingResult;
 pub use number::{number, number_value};
 pub use response::{Guardrails, ProviderResponse, TokenUsage};
-pub use row::{Column, Evaluation, Failure, Metrics, PromptText, ProviderName, Row, Stats, about};
+pub use row::{
+    CodeMetrics, Column, Evaluation, Failure, Metrics, PassAt, PromptText, ProviderName, Row, Stats, about,
+};
 pub use test_case::TestCase;
 
 /// A JSON object in the order it was written.

@@ -1,5 +1,7 @@
 //! The results of a run: rows and columns.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -173,6 +175,39 @@ pub struct Column {
     pub metrics: Metrics,
 }
 
+/// How well a column writes code.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CodeMetrics {
+    /// The tests, repeats counted once.
+    pub tasks: usize,
+    /// The answers to the test that has the fewest.
+    pub samples: usize,
+    /// The chances that one of so many answers passes.
+    pub pass_at: Vec<PassAt>,
+    /// Tests that some answers pass and others do not.
+    pub flaky: usize,
+    /// The median time of a case, in milliseconds.
+    pub p50_ms: Option<f64>,
+    /// The 95th percentile of the time of a case, in milliseconds.
+    pub p95_ms: Option<f64>,
+    /// Cases by the limit that they hit: `time`, `memory` or `output`.
+    pub limits: BTreeMap<String, usize>,
+}
+
+/// The chance that at least one of some answers passes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct PassAt {
+    /// The number of answers.
+    pub k: usize,
+    /// The chance, from 0 to 1.
+    pub rate: f64,
+    /// The lower end of its interval of 95 %.
+    pub low: f64,
+    /// The upper end of its interval of 95 %.
+    pub high: f64,
+}
+
 /// Sums over the rows of a column.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -204,6 +239,9 @@ pub struct Metrics {
     /// The sum of the known costs, in dollars.
     #[serde(serialize_with = "super::number::serialize")]
     pub cost: f64,
+    /// How well the column writes code, where assertions ran code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<CodeMetrics>,
     /// Rows that spent tokens at an unknown price.
     #[serde(skip_serializing_if = "is_zero")]
     pub unknown_cost_count: usize,

@@ -1,5 +1,6 @@
 //! A run: rows, side by side, and what they add up to.
 
+mod code_totals;
 mod compare;
 mod error;
 mod expand;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::code_totals::{self, CodeShare};
 use crate::config::DerivedMetric;
 use crate::expression;
 use crate::grading::aggregate::{add, add_tokens, counted_usage};
@@ -33,6 +34,7 @@ pub struct Tally {
     asserts_failed: usize,
     named: Vec<Named>,
     described: bool,
+    code: Option<CodeShare>,
 }
 
 /// A named score of a row.
@@ -72,6 +74,7 @@ impl From<&Row> for Tally {
             asserts_failed: components().count() - passed,
             named: scores.collect(),
             described: row.description.is_some(),
+            code: CodeShare::of(row),
         }
     }
 }
@@ -124,6 +127,10 @@ pub fn add_up(evaluation: &mut Evaluation, tallies: &Tallies, derived: &[Derived
             add(&mut metrics.named_score_weights, &named.name, named.weight);
             add(&mut metrics.named_scores_count, &named.name, named.count);
         }
+    }
+    for (at, column) in evaluation.columns.iter_mut().enumerate() {
+        let shares = tallies.iter().filter(|((_, column), _)| *column == at);
+        column.metrics.code = code_totals::sum(shares.filter_map(|(_, tally)| tally.code.as_ref()));
     }
     let mut warnings: Vec<String> =
         evaluation.columns.iter_mut().flat_map(|column| derive(column, derived)).collect();

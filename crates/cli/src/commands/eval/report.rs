@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use sandcove_eval::model::{Evaluation, Metrics, Row, TokenUsage, number};
+use sandcove_eval::model::{CodeMetrics, Evaluation, Metrics, Row, TokenUsage, number};
 use sandcove_eval::run::Observer;
 use sandcove_eval::store::StoreError;
 use sandcove_eval::store::recording::{Recorded, Which};
@@ -252,8 +252,37 @@ fn sums(evaluation: &Evaluation) -> String {
             .collect();
         out.push_str(&format!("Metrics [{}]: {}\n", column.provider, scores.join(", ")));
     }
+    for column in &evaluation.columns {
+        if let Some(code) = &column.metrics.code {
+            out.push_str(&format!("Code [{}]: {}\n", column.provider, code_line(code)));
+        }
+    }
     out.push_str(&format!("Duration: {:.2} s\n", stats.duration_ms as f64 / 1000.0));
     out
+}
+
+/// How well a column writes code, in a line.
+fn code_line(code: &CodeMetrics) -> String {
+    let percent = |share: f64| share * 100.0;
+    let mut parts: Vec<String> = code
+        .pass_at
+        .iter()
+        .map(|at| {
+            let (rate, low, high) = (percent(at.rate), percent(at.low), percent(at.high));
+            format!("pass@{} {rate:.1}% ({low:.1} to {high:.1})", at.k)
+        })
+        .collect();
+    parts.push(count(code.tasks, "task"));
+    if let (Some(middle), Some(slow)) = (code.p50_ms, code.p95_ms) {
+        parts.push(format!("case p50 {middle:.0} ms, p95 {slow:.0} ms"));
+    }
+    if code.flaky > 0 {
+        parts.push(format!("{} flaky", code.flaky));
+    }
+    parts.extend(
+        code.limits.iter().map(|(limit, cases)| format!("{} at the {limit} limit", count(*cases, "case"))),
+    );
+    parts.join(", ")
 }
 
 /// The sums of each provider, where there are several of them or tokens were used.
