@@ -8,7 +8,7 @@ use crate::calling::transport::Request;
 use crate::model::{Object, ProviderResponse};
 use crate::reading::Env;
 
-/// Kind of answer that a model gives.
+/// The task of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
     Generation,

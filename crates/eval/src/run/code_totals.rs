@@ -9,7 +9,7 @@ use crate::model::{CodeMetrics, Object, PassAt, Row};
 /// The share of a row in what is said about code.
 #[derive(Debug, Clone)]
 pub struct CodeShare {
-    /// What repeats of a test have in common.
+    /// The digest of the test, which its repeats share.
     task: [u8; 32],
     passed: bool,
     /// Milliseconds of each case.
