@@ -26,6 +26,9 @@ HOST, UPSTREAM = "93.184.215.2", "93.184.215.1"
 INNER, INNER_GATEWAY, INNER_NETWORK = "93.184.217.2", "93.184.217.1", "93.184.217.0/24"
 RESOLVER, OTHER_RESOLVER = "9.9.9.9", "8.8.8.8"
 EXAMPLE, WWW, ORG, ELSEWHERE, PRIVATE = "93.184.216.34", "93.184.216.35", "93.184.216.36", "93.184.216.44", "10.0.0.1"
+# A host with the services of `echo.mjs`, and one that pretends to be it.
+API, IMPOSTOR = "93.184.216.50", "93.184.216.51"
+ECHO_PORTS = {80: 8180, 443: 8143}
 # One service in every range that sandboxes must not reach, the clouds' metadata among them; and addresses of the host's own.
 METADATA = "169.254.169.254"
 PRIVATE_RANGES = (
@@ -39,6 +42,8 @@ NAMES = {
         "www.example.com": WWW,
         "long.example.com": WWW,
         "example.org": ORG,
+        "api.example.com": API,
+        "elsewhere.example.com": API,
         "private.example.com": PRIVATE,
         "host.example.com": HOST,
         "loop.example.com": "127.0.0.1",
@@ -75,7 +80,7 @@ class Internet:
             ip("-n", self._inner, "route", "add", "default", "via", INNER_GATEWAY)
             # A neighbour who tries.
             ip("-n", self._world, "route", "add", INNER_NETWORK, "via", HOST)
-            for address in (RESOLVER, OTHER_RESOLVER, EXAMPLE, WWW, ORG, ELSEWHERE, *PRIVATE_RANGES):
+            for address in (RESOLVER, OTHER_RESOLVER, EXAMPLE, WWW, ORG, ELSEWHERE, API, IMPOSTOR, *PRIVATE_RANGES):
                 ip("-n", self._world, "address", "add", f"{address}/32", "dev", "lo")
             for address in HOST_ADDRESSES:
                 ip("-n", self._host, "address", "add", f"{address}/32", "dev", "lo")
@@ -109,6 +114,17 @@ class Internet:
         """Has this machine's `port` lead to the same one there."""
         with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
             self._start(self._host, ["forward", str(listener.fileno()), str(port)], pass_fds=[listener.fileno()])
+
+    def serve_echo(self, certificate: Path, key: Path, log: Path) -> None:
+        """Has the services of `echo.mjs` answer at the address `API`."""
+        rules = "\n".join(f"  ip daddr {API} tcp dport {port} redirect to :{own}" for port, own in ECHO_PORTS.items())
+        chain = f"chain c {{\n  type nat hook prerouting priority dstnat;\n{rules}\n}}"
+        subprocess.run([*self.outside, "nft", "-f", "-"], input=f"table ip echo {{\n{chain}\n}}\n", text=True, check=True)
+        script = Path(__file__).with_name("echo.mjs")
+        command = [*self.outside, "node", str(script), str(certificate), str(key), str(log), *map(str, ECHO_PORTS.values())]
+        program = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self._programs.append(program)
+        assert program.stdout.readline() == b"ready\n", "the services of the test host did not start"
 
     def _start(self, namespace: str, arguments: list[str], **options: object) -> subprocess.Popen[bytes]:
         command = ["nsenter", f"--net=/run/netns/{namespace}", "--", sys.executable, "-m", "harness.internet", *arguments]

@@ -29,4 +29,5 @@ pub mod server;
 pub mod spawn;
 pub mod state;
 pub mod step;
+mod trust;
 pub mod watch;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::account::{Account, Accounts};
 use crate::error::{Error, Result};
-use crate::path;
+use crate::{path, trust};
 
 /// Address at which a sandbox can ask for its identity; the host puts it on the loopback device (contract: envd, section 6).
 pub const EVENTS_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -97,8 +97,15 @@ impl State {
 
     /// Applies the fields that are present. Empty defaults are ignored (contract: envd, section 7).
     pub fn apply(&self, change: Settings) {
-        let Settings { env_vars, access_token, token_required, default_user, default_workdir, ends_together } =
-            change;
+        let Settings {
+            env_vars,
+            access_token,
+            token_required,
+            default_user,
+            default_workdir,
+            ends_together,
+            ca_bundle,
+        } = change;
         let mut settings = self.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         settings.env_vars = env_vars.or(settings.env_vars.take());
         settings.access_token = access_token.or(settings.access_token.take());
@@ -107,6 +114,7 @@ impl State {
         settings.default_workdir =
             default_workdir.filter(|d| !d.is_empty()).or(settings.default_workdir.take());
         settings.ends_together = ends_together.or(settings.ends_together);
+        settings.ca_bundle = ca_bundle.or(settings.ca_bundle.take());
     }
 
     /// The access token, for checking signatures made with it.
@@ -131,7 +139,12 @@ impl State {
 
     /// All global variables: those of the user, and those that the daemon sets and nobody can change.
     pub fn variables(&self) -> BTreeMap<String, String> {
-        let mut all = self.read(|s| s.env_vars.clone()).unwrap_or_default();
+        let (own, trusts) = self.read(|s| (s.env_vars.clone(), s.ca_bundle.is_some()));
+        let mut all = own.unwrap_or_default();
+        for (name, value) in trust::VARIABLES.into_iter().filter(|_| trusts) {
+            // A user may have others in mind.
+            all.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+        }
         all.insert("E2B_SANDBOX".into(), "true".into());
         if let Some(identity) = self.identity.get() {
             all.insert("E2B_SANDBOX_ID".into(), identity.sandbox_id.clone());

@@ -208,12 +208,13 @@ fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
 /// Runs the egress proxies of a server, with the rights of `account`, or with those of this process if it is 0.
 fn egress(account: u32, log_refused_calls: bool) -> Result<ExitCode> {
     let socket = sandcove_isolate::passed_socket().context("this command is started by the server")?;
+    let roots = sandcove_egress::roots();
     if account != 0 {
         sandcove_isolate::renounce(account, Unprivileged::Egress, log_refused_calls)
             .with_context(|| format!("failed to give up the rights of root and become {account}"))?;
     }
     observe(None)?;
-    sandcove_egress::run(socket).context("failed to talk to the host process")?;
+    sandcove_egress::run(socket, roots).context("failed to talk to the host process")?;
     Ok(ExitCode::SUCCESS)
 }
 

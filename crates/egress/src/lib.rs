@@ -4,26 +4,38 @@
 //! ```text
 //!  serve                         what the host process says: which sandboxes there are, and their rules
 //!  proxy                         the listener of a sandbox and its connections
+//!  intercept, prefixed           requests to hosts with rules
+//!  headers, keyring              what they get, with the values of secrets
+//!  authority                     certificates for these hosts
 //!  requested_host, client_hello  the first bytes of a connection
 //!  resolver, dns_message         addresses of a name
 //!  sockets                       asks the host process for sockets
-//!  keyring                       the keys that values of secrets are sealed with
+//!  rules                         hosts, addresses and headers
 //!  message                       what both processes tell each other
 //! ```
 #![forbid(unsafe_code)]
 
+mod authority;
 mod client_hello;
 mod dns_message;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod headers;
+mod intercept;
 mod keyring;
 mod message;
+mod prefixed;
 mod proxy;
 mod requested_host;
 mod resolver;
+mod rules;
 mod serve;
 mod sockets;
 
+pub use authority::Authority;
 pub use keyring::Keyring;
-pub use message::{FromEgress, NameServers, Rules, SocketKind, ToEgress};
-pub use serve::run;
+pub use message::{FromEgress, SocketKind, ToEgress};
+pub use rules::{
+    AddressRules, HostRule, NameServers, PLACEHOLDER_END, Rules, SECRET_PLACEHOLDER, SealedSecret,
+};
+pub use serve::{roots, run};

@@ -2,12 +2,23 @@
 
 use std::net::Ipv4Addr;
 
+use sandcove_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 
-/// A message to the egress process. It answers each [`Open`](Self::Open), [`Set`](Self::Set) and [`Close`](Self::Close) with
+use crate::authority::Authority;
+use crate::rules::Rules;
+
+/// A message to the egress process. It answers each [`Setup`](Self::Setup), [`Open`](Self::Open), [`Set`](Self::Set) and [`Close`](Self::Close) with
 /// [`FromEgress::Done`], in their order.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToEgress {
+    /// Keys and authority for rules; the first message.
+    Setup {
+        /// Keys that values of secrets are sealed with.
+        keys: Secret,
+        /// The authority that sandboxes with rules trust.
+        authority: Authority,
+    },
     /// A sandbox gets a proxy, or another one. Its listener comes along.
     Open {
         /// Slot of the sandbox.
@@ -55,53 +66,4 @@ pub enum SocketKind {
     ResolverStream,
     /// UDP to the operator's name servers and nothing else.
     ResolverDatagram,
-}
-
-/// Rules of an egress proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rules {
-    /// Allowed host names, in lowercase: `name`, `*.name` for its subdomains, `*` for all.
-    pub names: Vec<String>,
-    /// Name servers that resolve them.
-    pub servers: NameServers,
-}
-
-/// Name servers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NameServers {
-    /// Name servers of the operator, at any address.
-    Trusted(Vec<Ipv4Addr>),
-    /// Name servers of a user, only at addresses that sandboxes may reach.
-    Guarded(Vec<Ipv4Addr>),
-}
-
-impl Rules {
-    /// Whether connections to `host`, a name in lowercase, are allowed.
-    pub(crate) fn allow(&self, host: &str) -> bool {
-        self.names.iter().any(|pattern| match pattern.strip_prefix('*') {
-            Some("") => true,
-            Some(below) => host.len() > below.len() && host.ends_with(below),
-            None => host == pattern,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_mean_what_they_say() {
-        let allow = |names: &[&str], host: &str| {
-            let names = names.iter().map(|&name| name.to_owned()).collect();
-            Rules { names, servers: NameServers::Trusted(vec![]) }.allow(host)
-        };
-        assert!(allow(&["example.com"], "example.com"));
-        assert!(!allow(&["example.com"], "www.example.com"));
-        assert!(!allow(&["example.com"], "badexample.com"));
-        assert!(allow(&["*.example.com"], "www.example.com") && allow(&["*.example.com"], "a.b.example.com"));
-        assert!(!allow(&["*.example.com"], "example.com") && !allow(&["*.example.com"], "badexample.com"));
-        assert!(allow(&["*"], "anything.there.is"));
-        assert!(!allow(&[], "example.com"));
-    }
 }

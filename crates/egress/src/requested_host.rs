@@ -38,6 +38,11 @@ impl RequestedHost {
     }
 }
 
+/// Whether the first bytes of a connection are those of TLS.
+pub(crate) fn is_tls(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&client_hello::HANDSHAKE)
+}
+
 /// Normalizes `text` for comparison; `None` when it is an address or cannot be looked up.
 pub(crate) fn host_name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::dns_message::{Answer, Query};
-use crate::message::NameServers;
+use crate::rules::NameServers;
 use crate::sockets::Sockets;
 
 /// Timeout for an answer of one server.

@@ -11,32 +11,45 @@ use sandcove_channel::{Incoming, Outgoing, send_all};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio_rustls::rustls::RootCertStore;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::message::{FromEgress, Rules, ToEgress};
-use crate::proxy::{ConnectionLimits, Proxy};
+use crate::authority::{Authority, Issuing};
+use crate::intercept::Interception;
+use crate::keyring::Keyring;
+use crate::message::{FromEgress, ToEgress};
+use crate::proxy::{ConnectionLimits, Context, Proxy};
+use crate::rules::Rules;
 use crate::sockets::Sockets;
 
 /// Maximum number of threads that copy bytes of sandboxes.
 const MAX_THREADS: usize = 4;
 
+/// Reads the certificate authorities that this host trusts; hosts with rules need a certificate of one of them. To be called while the
+/// process has files.
+pub fn roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
 /// Runs the egress proxies that the host process at the other end of `socket` asks for, until it closes the socket.
 ///
 /// # Errors
 /// An error if the connection breaks, or what arrives is no message.
-pub fn run(socket: OwnedFd) -> io::Result<()> {
+pub fn run(socket: OwnedFd, roots: RootCertStore) -> io::Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, |found| found.get().min(MAX_THREADS));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_name("egress")
         .enable_all()
         .build()?;
-    let served = runtime.block_on(serve(socket));
+    let served = runtime.block_on(serve(socket, Arc::new(roots)));
     runtime.shutdown_background();
     served
 }
 
-async fn serve(socket: OwnedFd) -> io::Result<()> {
+async fn serve(socket: OwnedFd, roots: Arc<RootCertStore>) -> io::Result<()> {
     // A terminal and service managers send signals to all processes of a server. The host process says what they mean.
     let _ignored =
         [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?];
@@ -45,7 +58,7 @@ async fn serve(socket: OwnedFd) -> io::Result<()> {
     let stream = Arc::new(UnixStream::from_std(socket)?);
     let (outgoing, queue) = unbounded_channel();
     let _sending = AbortOnDropHandle::new(tokio::spawn(send_all(stream.clone(), queue)));
-    let mut proxies = Proxies::new(outgoing);
+    let mut proxies = Proxies::new(outgoing, roots);
     let mut incoming = Incoming::new(stream);
     while let Some((message, fd)) = incoming.next().await? {
         proxies.obey(message, fd)?;
@@ -58,17 +71,30 @@ struct Proxies {
     by_slot: HashMap<u32, Proxy>,
     limits: ConnectionLimits,
     sockets: Sockets,
+    roots: Arc<RootCertStore>,
+    /// There after the first message.
+    context: Option<Arc<Context>>,
     outgoing: UnboundedSender<Outgoing>,
 }
 
 impl Proxies {
-    fn new(outgoing: UnboundedSender<Outgoing>) -> Self {
-        let sockets = Sockets::new(outgoing.clone());
-        Self { by_slot: HashMap::new(), limits: ConnectionLimits::new(), sockets, outgoing }
+    fn new(outgoing: UnboundedSender<Outgoing>, roots: Arc<RootCertStore>) -> Self {
+        let (sockets, limits) = (Sockets::new(outgoing.clone()), ConnectionLimits::new());
+        Self { by_slot: HashMap::new(), limits, sockets, roots, context: None, outgoing }
+    }
+
+    fn set_up(&mut self, keys: &str, authority: &Authority) -> io::Result<()> {
+        self.context = Some(Arc::new(Context {
+            sockets: self.sockets.clone(),
+            keys: Keyring::parse(keys)?,
+            interception: Interception::new(Issuing::new(authority)?, self.roots.clone()),
+        }));
+        Ok(())
     }
 
     fn obey(&mut self, message: ToEgress, fd: Option<OwnedFd>) -> io::Result<()> {
         match message {
+            ToEgress::Setup { keys, authority } => self.set_up(keys.expose(), &authority)?,
             ToEgress::Open { slot, guest, rules } => {
                 let listener = fd.ok_or(ErrorKind::InvalidData)?;
                 // The former one is closed first.
@@ -91,6 +117,7 @@ impl Proxies {
 
     fn open(&self, listener: OwnedFd, guest: Ipv4Addr, rules: Rules) -> io::Result<Proxy> {
         let listener = TcpListener::from_std(std::net::TcpListener::from(listener))?;
-        Ok(Proxy::open(listener, guest, rules, &self.limits, self.sockets.clone()))
+        let context = self.context.clone().ok_or(ErrorKind::InvalidData)?;
+        Ok(Proxy::open(listener, guest, rules, &self.limits, context))
     }
 }

@@ -10,7 +10,7 @@ use sandcove_image::files::{Attributes, FileError, Removal};
 use sandcove_image::oci::{self, Exported};
 use sandcove_isolate::fake::{Fake, Operation};
 use sandcove_isolate::{
-    Backend, Blueprint, Error, Few, Files, Known, Limits, Mount, NetworkPolicy, SandboxSpec, Usage,
+    Backend, Blueprint, Error, Few, Files, HostRule, Known, Limits, Mount, NetworkPolicy, SandboxSpec, Usage,
 };
 use sandcove_wire::boot::{Boot, Settings};
 use sandcove_wire::id::SandboxId;
@@ -411,9 +411,12 @@ async fn a_hostile_server_has_no_endless_policies_kept() {
         let handle = host.create(SandboxSpec { network: longest.clone(), ..spec("ione") }).await.unwrap();
         let mut many = longest.clone();
         many.deny_out = vec!["10.0.0.1".to_owned(); 2000];
+        let mut headers = longest.clone();
+        let value = ("authorization".to_owned(), "x".repeat(5 << 20));
+        headers.hosts.push(HostRule { host: "api.example.com".to_owned(), headers: vec![value] });
         let mut long = longest;
         long.allow_names.push("x".repeat(1 << 20));
-        for policy in [many, long] {
+        for policy in [many, long, headers] {
             assert!(handle.set_network(policy.clone()).await.is_err());
             assert!(host.create(SandboxSpec { network: policy, ..spec("itwo") }).await.is_err());
         }

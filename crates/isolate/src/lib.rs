@@ -32,6 +32,7 @@ pub use namespaces::{Config, purge};
 pub use net::{descriptor_limit, is_public, notice_lost_peer};
 pub use packet::passed_socket;
 pub use precedence::take_precedence;
+pub use sandcove_egress::{HostRule, PLACEHOLDER_END, SECRET_PLACEHOLDER, SealedSecret};
 pub use secrets::rotate_secret_keys;
 pub use spawner::spawner_main;
 pub use spec::{

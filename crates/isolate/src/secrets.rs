@@ -1,18 +1,21 @@
-//! The file with the keys that values of secrets are sealed with: root's, mode 0600. It is written when the first value is sealed.
+//! Files of the egress proxies, root's and with mode 0600: the keys that values of secrets are sealed with, and the certificate authority of this
+//! installation. Each is written when it is needed first.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sandcove_egress::Keyring;
+use sandcove_egress::{Authority, Keyring};
 use sandcove_wire::secret::Secret;
 
 use crate::{Error, Result};
 
-/// Name of the file in the data directory.
+/// Name of the file with the keys in the data directory.
 const FILE: &str = "secrets.key";
+/// Name of the file with the authority.
+const AUTHORITY: &str = "egress-authority.json";
 
 /// Seals values of secrets. Clones share the keys.
 #[derive(Debug, Clone, Default)]
@@ -20,12 +23,13 @@ pub(crate) struct Vault {
     /// The file; without one, keys are in memory only.
     path: Option<PathBuf>,
     keys: Arc<Mutex<Option<Keyring>>>,
+    authority: Arc<Mutex<Option<Authority>>>,
 }
 
 impl Vault {
     /// A vault with the file of a data directory.
     pub(crate) fn of(data_dir: &Path) -> Self {
-        Self { path: Some(data_dir.join(FILE)), keys: Arc::default() }
+        Self { path: Some(data_dir.join(FILE)), ..Self::default() }
     }
 
     /// Seals `value`, which can be opened in the same `context` only.
@@ -43,6 +47,32 @@ impl Vault {
         keys.seal(context, &value).map(Some).map_err(failed("seal a value"))
     }
 
+    /// The authority that sandboxes trust whose requests get headers, read or made at first use.
+    pub(crate) fn authority(&self) -> Result<Authority> {
+        let mut authority = self.authority.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(authority) = &*authority {
+            return Ok(authority.clone());
+        }
+        let path = self.path.as_deref().map(|path| path.with_file_name(AUTHORITY));
+        let read = match &path {
+            Some(path) => read(path, |text| serde_json::from_str(text).map_err(Into::into))?,
+            None => None,
+        };
+        let found = match read {
+            Some(found) => found,
+            None => {
+                let made = Authority::generate().map_err(failed("make a certificate authority"))?;
+                if let Some(path) = &path {
+                    let text = serde_json::to_string(&made)
+                        .map_err(|error| failed("write an authority")(error.into()))?;
+                    write(path, &text)?;
+                }
+                made
+            }
+        };
+        Ok(authority.insert(found).clone())
+    }
+
     /// The keys, read or made at first use.
     pub(crate) fn keys(&self) -> Result<Keyring> {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,14 +80,14 @@ impl Vault {
             return Ok(keys.clone());
         }
         let read = match &self.path {
-            Some(path) => read(path)?,
+            Some(path) => read(path, Keyring::parse)?,
             None => None,
         };
         let ring = match read {
             Some(ring) => ring,
             None => {
                 let ring = Keyring::generate().map_err(failed("make a key"))?;
-                self.path.as_deref().map_or(Ok(()), |path| write(path, &ring))?;
+                self.path.as_deref().map_or(Ok(()), |path| write(path, ring.text().expose()))?;
                 ring
             }
         };
@@ -72,28 +102,28 @@ impl Vault {
 /// When the file of keys cannot be read or written.
 pub fn rotate_secret_keys(data_dir: &Path) -> Result<()> {
     let path = data_dir.join(FILE);
-    let ring = match read(&path)? {
+    let ring = match read(&path, Keyring::parse)? {
         Some(ring) => ring.rotated(),
         None => Keyring::generate(),
     };
-    write(&path, &ring.map_err(failed("make a key"))?)
+    write(&path, ring.map_err(failed("make a key"))?.text().expose())
 }
 
-fn read(path: &Path) -> Result<Option<Keyring>> {
+fn read<T>(path: &Path, parse: impl Fn(&str) -> io::Result<T>) -> Result<Option<T>> {
     let problem = |source| Error::Path { action: "read", path: path.to_owned(), source };
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        text => Keyring::parse(&text.map_err(problem)?).map(Some).map_err(problem),
+        text => parse(&text.map_err(problem)?).map(Some).map_err(problem),
     }
 }
 
 /// Replaces the file in one step.
-fn write(path: &Path, ring: &Keyring) -> Result<()> {
+fn write(path: &Path, text: &str) -> Result<()> {
     let unfinished = path.with_extension("new");
     let written = || {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        file.write_all(ring.text().expose().as_bytes())?;
+        file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&unfinished, path)?;
         path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())

@@ -1,10 +1,11 @@
 //! Descriptions of sandboxes: the specification of a new one, the record and the usage of a running one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
+use sandcove_egress::{HostRule, SealedSecret};
 use sandcove_wire::boot::{Boot, ENV_WARM_SOURCES, Service, Settings, WARM_SOURCES};
 use sandcove_wire::id::SandboxId;
 use serde::{Deserialize, Serialize};
@@ -170,6 +171,12 @@ pub struct NetworkPolicy {
     /// Name servers for a policy with host names; they are always reachable. `None` stands for the server's own.
     #[serde(default)]
     pub dns: Option<Vec<Ipv4Addr>>,
+    /// Hosts whose requests get headers, if the sandbox may reach them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostRule>,
+    /// Secrets that these headers name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SealedSecret>,
 }
 
 /// Record of a running sandbox, by which a restarted server adopts it; written to `run/<id>/jail.json`.

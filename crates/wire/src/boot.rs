@@ -101,6 +101,9 @@ pub struct Settings {
     /// Whether all processes end with the one that a client started, as in the steps of a template build; false when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_together: Option<bool>,
+    /// Certificates of authorities that programs trust from now on, PEM; they replace those of before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_bundle: Option<String>,
 }
 
 /// A program that the agent keeps running for as long as the sandbox lives.

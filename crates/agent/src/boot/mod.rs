@@ -27,6 +27,7 @@ use crate::process::Processes;
 use crate::server;
 use crate::spawn::{Children, Reaping};
 use crate::state::{Identity, State};
+use crate::trust;
 pub use error::BootError;
 use error::system;
 use host::Host;
@@ -113,6 +114,11 @@ pub async fn run_sandbox() -> Result<(), BootError> {
                 Identity { sandbox_id: assignment.sandbox_id.into(), template_id: boot.template_id };
             files::write_identity(&identity);
             state.assign(identity);
+            if let Some(certificates) = &assignment.settings.ca_bundle
+                && let Err(error) = trust::install(certificates)
+            {
+                tracing::error!(%error, "failed to install the certificates of the host");
+            }
             state.apply(assignment.settings);
             host.say_ready().await?;
             drop(host);

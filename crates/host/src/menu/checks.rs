@@ -12,6 +12,8 @@ use crate::failure::Failure;
 const MAX_RULES: usize = 1024;
 /// Maximum length of a rule, bytes.
 const MAX_RULE: usize = 512;
+/// Length of the headers of a policy and of the sealed secrets for them, bytes: more than the API allows.
+const MAX_ADDED: usize = 4 << 20;
 /// Directory of the files in a layer that a sandbox has written.
 const WRITTEN_FILES: &str = "upper";
 
@@ -49,10 +51,17 @@ pub(super) fn files(files: &Files) -> Result<()> {
 
 /// Checks that a policy is as short as the API's: it is kept as long as its sandbox lives.
 pub(super) fn network(policy: &NetworkPolicy) -> Result<()> {
-    let NetworkPolicy { deny_all: _, allow_out, deny_out, allow_names, dns } = policy;
+    let NetworkPolicy { deny_all: _, allow_out, deny_out, allow_names, dns, hosts, secrets } = policy;
     let lists = [allow_out, deny_out, allow_names];
     let is_short =
         |list: &Vec<String>| list.len() <= MAX_RULES && list.iter().all(|rule| rule.len() <= MAX_RULE);
+    let headers = hosts.iter().flat_map(|rule| &rule.headers);
+    let added = hosts.iter().map(|rule| rule.host.len()).sum::<usize>()
+        + headers.map(|(name, value)| name.len() + value.len()).sum::<usize>()
+        + secrets.iter().map(|(name, one)| name.len() + one.context.len() + one.sealed.len()).sum::<usize>();
+    if added > MAX_ADDED {
+        return Err(Failure::refused("the headers of a network policy in a request are too long"));
+    }
     if !lists.into_iter().all(is_short) || dns.as_ref().is_some_and(|servers| servers.len() > MAX_RULES) {
         return Err(Failure::refused("a network policy in a request is too long"));
     }

@@ -118,7 +118,11 @@ async fn try_assign(
             Ok(())
         })
     };
-    let assignment = Assignment { sandbox_id: spec.id.clone(), settings: spec.settings.clone() };
+    let mut settings = spec.settings.clone();
+    if !spec.network.hosts.is_empty() {
+        settings.ca_bundle = Some(host.vault.authority()?.certificate);
+    }
+    let assignment = Assignment { sandbox_id: spec.id.clone(), settings };
     let (files, acknowledged) = tokio::join!(files, sandbox.send(&assignment));
     files?;
     acknowledged?;

@@ -28,6 +28,7 @@ mod sandbox_pool;
 mod slots;
 mod suspend;
 mod sweep;
+mod trust;
 mod unassigned;
 mod warm;
 mod warm_priority;
@@ -131,8 +132,10 @@ impl Namespaces {
         });
         let links = Links::open()?;
         let slots = config.max_sandboxes + EXTRA_SLOTS;
-        let egress = EgressSetup::new(&config.program, config.egress_account, config.log_refused_calls)
-            .map_err(|source| Error::Path { action: "open", path: config.program.clone(), source })?;
+        let vault = Vault::of(&config.data_dir);
+        let egress =
+            EgressSetup::new(&config.program, config.egress_account, config.log_refused_calls, vault.clone())
+                .map_err(|source| Error::Path { action: "open", path: config.program.clone(), source })?;
         let firewall =
             Firewall::install(number, addresses, config.dns.clone(), slots, egress, &record::all(&run))
                 .await?;
@@ -151,7 +154,6 @@ impl Namespaces {
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
         raise_descriptor_limit();
         let slots = Slots::new(slots);
-        let vault = Vault::of(&config.data_dir);
         let pool_bytes = memory_bytes / 100 * u64::from(config.pool_memory_percent);
         let sandbox_pool = SandboxPool::new(config.pooled_sandboxes, pool_bytes);
         let host = Host {

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::host::{Host, Keep, blocking};
-use super::{process, record};
+use super::{process, record, trust};
 use crate::{Error, ExitReason, NetworkPolicy, Record, Result, Usage};
 
 /// Timeout for killed processes to end.
@@ -101,7 +101,13 @@ impl RunningSandbox {
     }
 
     pub(crate) async fn set_network(&self, policy: NetworkPolicy) -> Result<()> {
-        let Inner { host, record, .. } = &*self.inner;
+        let Inner { host, record, network_namespace, .. } = &*self.inner;
+        if !policy.hosts.is_empty() {
+            let certificate = host.vault.authority()?.certificate;
+            trust::install(&host.dialer, network_namespace, certificate).await.map_err(|source| {
+                Error::Kernel { action: "have the agent trust the authority".into(), source }
+            })?;
+        }
         host.firewall.set(record.slot, &policy).await?;
         record::write(&host.run_dir(&record.id), &Record { network: policy, ..record.clone() })
     }

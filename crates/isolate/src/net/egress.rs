@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::sockets::GUARDED_MARK;
+use crate::secrets::Vault;
 use crate::sys;
 
 /// Timeout for the process to take a message, and to answer it.
@@ -28,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause before the process is started again.
 const RESTART: Duration = Duration::from_secs(1);
 /// Beginnings of the names of variables that the process and its loader read.
-const PASSED_ON: [&str; 4] = ["FAKETIME", "LD_", "RUST_", "SANDCOVE_LOG"];
+const PASSED_ON: [&str; 5] = ["FAKETIME", "LD_", "RUST_", "SANDCOVE_LOG", "SSL_CERT_"];
 
 /// How the process is started.
 #[derive(Debug, Clone)]
@@ -37,6 +38,8 @@ pub(crate) struct EgressSetup {
     program: Arc<File>,
     account: Option<u32>,
     log_refused_calls: bool,
+    /// Keys and authority for the process.
+    vault: Vault,
 }
 
 impl EgressSetup {
@@ -45,8 +48,9 @@ impl EgressSetup {
         program: &std::path::Path,
         account: Option<u32>,
         log_refused_calls: bool,
+        vault: Vault,
     ) -> io::Result<Self> {
-        Ok(Self { program: Arc::new(File::open(program)?), account, log_refused_calls })
+        Ok(Self { program: Arc::new(File::open(program)?), account, log_refused_calls, vault })
     }
 }
 
@@ -107,7 +111,9 @@ impl Egress {
     /// Closes the proxy of a slot with all its connections.
     pub(super) fn close(&self, slot: u32) {
         // Without a task there is no proxy.
-        self.changes.get().map(|changes| changes.send(Change::Close(slot)));
+        if let Some(changes) = self.changes.get() {
+            let _ = changes.send(Change::Close(slot));
+        }
     }
 
     async fn change(&self, change: impl FnOnce(Done) -> Change) -> io::Result<()> {
@@ -141,7 +147,7 @@ struct Keeper {
 struct Process {
     _child: Child,
     channel: Channel,
-    /// Receivers of notices about the changes that the process has not acknowledged, oldest first.
+    /// Callers of the changes that the process has not acknowledged, oldest first.
     waiting: VecDeque<Option<Done>>,
 }
 
@@ -208,6 +214,11 @@ impl Keeper {
             return Ok(());
         }
         let mut process = Process::spawn(&self.setup)?;
+        let (keys, authority) = (self.setup.vault.keys(), self.setup.vault.authority());
+        let (keys, authority) =
+            (keys.map_err(io::Error::other)?.text(), authority.map_err(io::Error::other)?);
+        process.send(&ToEgress::Setup { keys, authority }, None).await?;
+        process.waiting.push_back(None);
         for (&slot, held) in &self.held {
             let message = ToEgress::Open { slot, guest: held.guest, rules: held.rules.clone() };
             process.send(&message, Some(held.listener.try_clone()?)).await?;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sandcove_egress::{NameServers, Rules};
+use sandcove_egress::{AddressRules, NameServers, Rules};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -238,14 +238,21 @@ table inet {table} {{
         }
     }
 
-    /// Rules of a sandbox's egress proxy; `None` for a policy without host names.
+    /// Rules of a sandbox's egress proxy; `None` for a policy without host names and headers.
     fn egress_rules(&self, policy: &NetworkPolicy) -> Option<Rules> {
         let servers = match &policy.dns {
             Some(list) if !list.is_empty() => NameServers::Guarded(list.clone()),
             _ => NameServers::Trusted(self.resolvers.clone()),
         };
         let names = policy.allow_names.clone();
-        (!names.is_empty()).then_some(Rules { names, servers })
+        let addresses = AddressRules {
+            deny_all: policy.deny_all,
+            allow: policy.allow_out.clone(),
+            deny: policy.deny_out.clone(),
+        };
+        let (hosts, secrets) = (policy.hosts.clone(), policy.secrets.clone());
+        let is_needed = !names.is_empty() || !hosts.is_empty();
+        is_needed.then_some(Rules { names, servers, addresses, hosts, secrets })
     }
 
     fn ports(&self) -> MutexGuard<'_, HashMap<u32, u16>> {
@@ -305,11 +312,12 @@ async fn nft(script: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secrets::Vault;
 
     fn firewall(resolvers: &[[u8; 4]]) -> Firewall {
         let addresses = Addresses::new("10.213.0.0/16", 0).unwrap();
         let program = std::env::current_exe().unwrap();
-        let egress = EgressSetup::new(&program, None, false).unwrap();
+        let egress = EgressSetup::new(&program, None, false, Vault::default()).unwrap();
         Firewall::new(3, addresses, resolvers.iter().map(|&address| address.into()).collect(), egress)
     }
 

@@ -8,6 +8,8 @@ use crate::{Error, NetworkPolicy, Result};
 
 /// Maps of the table, and the prefixes of the chains they lead to; the slot's number follows.
 const CHAINS: [(&str, &str); 3] = [("policies", "p"), ("translations", "n"), ("proxies", "e")];
+/// Connections whose requests may get headers although no name is allowed: those of the usual ports.
+const WEB: &str = "tcp dport { 80, 443 }";
 const DNS: &str = "meta l4proto { tcp, udp } th dport 53";
 
 /// The slot that rules are written for.
@@ -88,10 +90,21 @@ impl RuleTarget<'_> {
         rules.push(format!("ip daddr {gateway} return"));
         rules.push("ip daddr @blocked return".into());
         rules.extend(self.name_servers(policy));
+        let web = (!policy.hosts.is_empty()).then(|| format!("{WEB} redirect to :{port}"));
         for network in &policy.allow_out {
-            rules.push(format!("ip daddr {} return", checked(network)?));
+            let network = checked(network)?;
+            rules.extend(web.iter().map(|web| format!("ip daddr {network} {web}")));
+            rules.push(format!("ip daddr {network} return"));
         }
-        rules.push(format!("meta nfproto ipv4 meta l4proto tcp redirect to :{port}"));
+        if !policy.allow_names.is_empty() {
+            rules.push(format!("meta nfproto ipv4 meta l4proto tcp redirect to :{port}"));
+        } else if let Some(web) = web.filter(|_| !policy.deny_all) {
+            // What is denied is not translated, so that it is denied as ever.
+            for network in &policy.deny_out {
+                rules.push(format!("ip daddr {} return", checked(network)?));
+            }
+            rules.push(format!("meta nfproto ipv4 {web}"));
+        }
         Ok(rules)
     }
 
@@ -137,6 +150,8 @@ fn checked(network: &str) -> Result<&str> {
 
 #[cfg(test)]
 mod tests {
+    use sandcove_egress::HostRule;
+
     use super::*;
 
     fn target(resolvers: &[Ipv4Addr]) -> RuleTarget<'_> {
@@ -167,6 +182,35 @@ mod tests {
         assert_eq!(script.matches("add chain").count(), script.matches("delete chain").count());
         assert_eq!(script.matches("add element").count(), script.matches("delete element").count());
         assert!(!script.contains("add rule"));
+    }
+
+    #[test]
+    fn for_headers_the_web_goes_to_the_egress_proxy_as_far_as_it_is_open() {
+        let hosts = vec![HostRule { host: "example.com".into(), headers: vec![] }];
+        let rules = |policy: NetworkPolicy| {
+            let script = target(&[]).script(&policy, Some(4000)).unwrap();
+            let rules = script.lines().filter_map(|line| line.strip_prefix("add rule inet t n7 "));
+            rules.skip(2).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let open = NetworkPolicy {
+            hosts: hosts.clone(),
+            deny_out: vec!["9.9.9.9".into()],
+            ..NetworkPolicy::default()
+        };
+        assert_eq!(
+            rules(open),
+            ["ip daddr 9.9.9.9 return", "meta nfproto ipv4 tcp dport { 80, 443 } redirect to :4000"]
+        );
+        let closed = NetworkPolicy {
+            hosts,
+            deny_all: true,
+            allow_out: vec!["8.8.8.0/24".into()],
+            ..NetworkPolicy::default()
+        };
+        assert_eq!(
+            rules(closed),
+            ["ip daddr 8.8.8.0/24 tcp dport { 80, 443 } redirect to :4000", "ip daddr 8.8.8.0/24 return"]
+        );
     }
 
     #[test]

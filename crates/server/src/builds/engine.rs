@@ -296,6 +296,7 @@ impl<'a> Engine<'a> {
                 token_required: Some(false),
                 default_user: Some("root".to_owned()),
                 ends_together: Some(true),
+                ca_bundle: None,
                 ..AgentSettings::default()
             },
         };

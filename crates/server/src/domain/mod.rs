@@ -5,6 +5,7 @@ pub mod build;
 pub mod context;
 pub mod event;
 pub(crate) mod frozen;
+pub(crate) mod header_rules;
 pub mod lifecycle;
 pub(crate) mod limits;
 pub mod network;

@@ -1,12 +1,14 @@
 //! Network rules of a sandbox, for traffic in both directions: checked here, enforced by `isolate` and the proxy (contract:
 //! control-plane, section 6.3).
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use sandcove_isolate::NetworkPolicy;
 use sandcove_wire::api::network::{Network, NetworkUpdate};
 use serde::{Deserialize, Serialize};
 
+use super::header_rules;
 use super::limits::{MASK_BYTES, NETWORK_ENTRIES, NETWORK_ENTRY_BYTES};
 use crate::Error;
 
@@ -61,9 +63,9 @@ pub enum InvalidNetwork {
     /// The agent's port is named as an HTTPS port, which it never is.
     #[error("port 49983 cannot be an HTTPS port")]
     AgentPort,
-    /// Transformation rules are not available on this server.
-    #[error("network rules are not enabled on this server")]
-    RulesOff,
+    /// A rule for headers is not valid, for this reason.
+    #[error("invalid network rules: {0}")]
+    Rules(String),
     /// The egress proxy is not available on this server; a 403, unlike the others.
     #[error("egress proxy is not enabled on this server")]
     EgressProxyOff,
@@ -101,7 +103,7 @@ impl NetworkRules {
         Self::new(Some(network), update.allow_internet_access)
     }
 
-    /// The policy that `isolate` enforces.
+    /// The policy that `isolate` enforces, without secrets.
     pub fn policy(&self) -> NetworkPolicy {
         let network = self.given.as_ref();
         let deny: &[String] = network.and_then(|n| n.deny_out.as_deref()).unwrap_or_default();
@@ -117,6 +119,12 @@ impl NetworkRules {
             deny_out: deny.iter().filter(|d| *d != EVERYTHING).filter(is_v4).cloned().collect(),
             allow_names: names.into_iter().map(|name| name.to_ascii_lowercase()).collect(),
             dns: dns.map(|servers| servers.iter().filter_map(|server| server.parse().ok()).collect()),
+            // They were checked when they were given.
+            hosts: network
+                .and_then(|n| n.rules.as_ref())
+                .and_then(|rules| header_rules::checked(rules).ok())
+                .unwrap_or_default(),
+            secrets: BTreeMap::new(),
         }
     }
 
@@ -141,9 +149,7 @@ fn check(network: &Network) -> Result<(), InvalidNetwork> {
     if network.egress_proxy.as_ref().is_some_and(|proxy| !proxy.is_null()) {
         return Err(InvalidNetwork::EgressProxyOff);
     }
-    if network.rules.as_ref().is_some_and(|rules| !rules.is_empty()) {
-        return Err(InvalidNetwork::RulesOff);
-    }
+    network.rules.as_ref().map_or(Ok(Vec::new()), header_rules::checked)?;
     check_sizes(network)?;
     let deny: &[String] = network.deny_out.as_deref().unwrap_or_default();
     for entry in deny {
@@ -230,7 +236,7 @@ fn is_host(text: &str) -> bool {
     }
 }
 
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()
             && label.len() <= 63

@@ -8,7 +8,7 @@ use uuid::Uuid;
 /// A secret. Its value is sealed, and the server cannot open it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SecretRecord {
-    /// Id, `sec_…`.
+    /// Id of the secret, `sec_…`.
     pub(crate) id: String,
     /// The team that it belongs to.
     pub(crate) team: Uuid,
@@ -18,7 +18,7 @@ pub(crate) struct SecretRecord {
     pub(crate) sealed: String,
     /// Number of values that it has had.
     pub(crate) version: i64,
-    /// Labels of the client.
+    /// Labels of the secret.
     pub(crate) metadata: BTreeMap<String, String>,
     /// Time of creation.
     pub(crate) created_at: Timestamp,
@@ -30,7 +30,7 @@ impl SecretRecord {
     /// Beginning of every id, which no name may have.
     pub(crate) const PREFIX: &'static str = "sec_";
 
-    /// Context that the value is sealed for: it opens for no other secret.
+    /// The context that the value is sealed for: it opens in no other.
     pub(crate) fn context(&self) -> String {
         context(self.team, &self.id)
     }

@@ -247,7 +247,7 @@ pub(super) async fn set_network(
     Caller(team): Caller,
     Optional(body): Optional<NetworkUpdate>,
 ) -> Result<StatusCode> {
-    app.sandboxes().execute(&team, &id, Command::SetNetwork(Box::new(body))).await?;
+    app.sandboxes().execute(&team, &id, Command::SetNetwork(Some(Box::new(body)))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

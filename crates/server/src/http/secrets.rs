@@ -49,7 +49,9 @@ pub(super) async fn update(
     Caller(team): Caller,
     Required(update): Required<SecretUpdate>,
 ) -> Result<Response> {
-    Ok(body::json(StatusCode::OK, &info(app.secrets().update(&team, &reference, update).await?)))
+    let secret = app.secrets().update(&team, &reference, update).await?;
+    app.sandboxes().renew_secret(&team, &secret.name).await;
+    Ok(body::json(StatusCode::OK, &info(secret)))
 }
 
 pub(super) async fn delete(
@@ -57,7 +59,9 @@ pub(super) async fn delete(
     Path(reference): Path<String>,
     Reader(team): Reader,
 ) -> Result<StatusCode> {
-    app.secrets().delete(&team, &reference).await?;
+    let secret = app.secrets().get(&team, &reference).await?;
+    app.secrets().delete(&team, &secret.id).await?;
+    app.sandboxes().renew_secret(&team, &secret.name).await;
     Ok(StatusCode::NO_CONTENT)
 }
 

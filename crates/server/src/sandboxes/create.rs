@@ -136,7 +136,8 @@ fn reserve(shared: &Shared, plan: CreatePlan) -> Result<Reserved> {
 impl Reserved {
     async fn launch(self, shared: &Shared, start: &StartPermit) -> Result<Launched> {
         let Reserved { plan, details, .. } = &self;
-        let spec = spec(details, &plan.build, &plan.network, plan.files.clone());
+        let network = shared.policy(plan.team.id, &plan.network).await?;
+        let spec = spec(details, &plan.build, network, plan.files.clone());
         loop {
             let source = match shared.backend.create(spec.clone()).await {
                 Ok(handle) => {

@@ -18,6 +18,7 @@ use super::recover;
 use super::shared::{Entry, Shared};
 use super::view::View;
 use crate::domain::event::KillReason;
+use crate::domain::header_rules;
 use crate::domain::lifecycle::Command;
 use crate::domain::sandbox::Details;
 use crate::domain::team::Team;
@@ -144,6 +145,25 @@ impl Registry {
     /// Sends a command to the team's sandbox `id` and waits for the answer.
     pub(crate) async fn execute(&self, team: &Team, id: &SandboxId, command: Command) -> Result<Outcome> {
         self.entry(team, id)?.execute(command).await
+    }
+
+    /// Has running sandboxes of the team use the present value of a secret, or refuse requests that need it when it is gone. Paused
+    /// ones do when they resume.
+    pub(crate) async fn renew_secret(&self, team: &Team, name: &str) {
+        for view in self.views(team) {
+            let needed = header_rules::secrets(&view.settings.network.policy().hosts);
+            if view.is_paused() || !needed.iter().any(|one| one.eq_ignore_ascii_case(name)) {
+                continue;
+            }
+            match self.execute(team, &view.details.id, Command::SetNetwork(None)).await {
+                // It is gone or paused by now.
+                Ok(_) | Err(Error::SandboxNotFound(_)) => {}
+                Err(error) => {
+                    let sandbox_id = &view.details.id;
+                    tracing::error!(%sandbox_id, error = &error as &dyn std::error::Error, "a sandbox still has the former value of a secret");
+                }
+            }
+        }
     }
 
     /// Every sandbox of the team that callers may see.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use sandcove_host::Host;
+use sandcove_isolate::{NetworkPolicy, SealedSecret};
 use sandcove_wire::id::SandboxId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,9 @@ use super::parking::Parking;
 use super::removed::Removed;
 use super::samples::Samples;
 use super::view::View;
+use crate::domain::header_rules;
 use crate::domain::lifecycle::Command;
+use crate::domain::network::NetworkRules;
 use crate::domain::sandbox::Details;
 use crate::store::Store;
 use crate::telemetry::Telemetry;
@@ -99,6 +102,18 @@ impl Entry {
 }
 
 impl Shared {
+    /// The policy of network rules, with the secrets that they need, as far as the team has them.
+    pub(super) async fn policy(&self, team: Uuid, network: &NetworkRules) -> Result<NetworkPolicy> {
+        let mut policy = network.policy();
+        for name in header_rules::secrets(&policy.hosts) {
+            if let Some(secret) = self.store.secret(team, &name.to_ascii_lowercase()).await? {
+                let context = secret.context();
+                policy.secrets.insert(name, SealedSecret { context, sealed: secret.sealed });
+            }
+        }
+        Ok(policy)
+    }
+
     pub(super) fn new(
         backend: Host,
         store: Store,

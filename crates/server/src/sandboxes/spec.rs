@@ -1,9 +1,8 @@
 //! The specification that the backend starts a sandbox from, a new one or one that is resumed from its files.
 
-use sandcove_isolate::{Blueprint, Files, SandboxSpec};
+use sandcove_isolate::{Blueprint, Files, NetworkPolicy, SandboxSpec};
 use sandcove_wire::boot::Settings as AgentSettings;
 
-use crate::domain::network::NetworkRules;
 use crate::domain::sandbox::Details;
 use crate::domain::template::TemplateRecord;
 
@@ -11,7 +10,7 @@ use crate::domain::template::TemplateRecord;
 pub(super) fn spec(
     details: &Details,
     build: &TemplateRecord,
-    network: &NetworkRules,
+    network: NetworkPolicy,
     files: Files,
 ) -> SandboxSpec {
     let mut env = build.env.clone();
@@ -22,7 +21,7 @@ pub(super) fn spec(
         files,
         memory: false,
         mounts: details.mounts.iter().map(|mount| mount.mount.clone()).collect(),
-        network: network.policy(),
+        network,
         settings: AgentSettings {
             env_vars: Some(env),
             access_token: Some(details.access_token.clone()),
@@ -30,6 +29,7 @@ pub(super) fn spec(
             default_user: Some(build.default_user.clone()),
             default_workdir: build.default_workdir.clone(),
             ends_together: None,
+            ca_bundle: None,
         },
     }
 }

@@ -107,7 +107,13 @@ impl TransitionContext {
                 Keep::Memory if self.view.settings.parked.is_some() => self.restore().await.map(Some),
                 Keep::Memory => {
                     let handle = self.processes()?;
+                    let View { details, settings, .. } = &self.view;
+                    let policy = self.shared.policy(details.team, &settings.network).await?;
                     handle.resume().await.map_err(self.failed("resume"))?;
+                    if !policy.secrets.is_empty() {
+                        // They may have other values by now.
+                        handle.set_network(policy).await.map_err(self.failed("resume"))?;
+                    }
                     crash::point("resume.thawed");
                     Ok(Some(handle.clone()))
                 }
@@ -211,7 +217,8 @@ impl TransitionContext {
     /// Starts the sandbox, from its memory on disk or only from its files.
     async fn start(&self, memory: bool) -> Result<Handle> {
         let details = &self.view.details;
-        let spec = spec(details, self.build()?, &self.view.settings.network, Files::Own);
+        let network = self.shared.policy(details.team, &self.view.settings.network).await?;
+        let spec = spec(details, self.build()?, network, Files::Own);
         let spec = SandboxSpec { memory, ..spec };
         let started = loop {
             match self.shared.backend.create(spec.clone()).await {

@@ -14,7 +14,7 @@ pub struct NewSecret {
     pub name: String,
     /// Value of the secret, which no call returns.
     pub value: Secret,
-    /// Labels of the client.
+    /// Labels of the secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
 }
@@ -40,7 +40,7 @@ pub struct SecretInfo {
     pub name: String,
     /// Number of values that it has had.
     pub current_version: i64,
-    /// Labels of the client.
+    /// Labels of the secret.
     pub metadata: BTreeMap<String, String>,
     /// Time of creation.
     pub created_at: Timestamp,

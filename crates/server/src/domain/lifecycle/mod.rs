@@ -92,8 +92,8 @@ pub enum Command {
     SetTimeout(Duration),
     /// Moves the end of the session later.
     Refresh(Duration),
-    /// Replaces the rules for outgoing traffic.
-    SetNetwork(Box<NetworkUpdate>),
+    /// Replaces the rules for outgoing traffic; none for the same rules with the present values of secrets.
+    SetNetwork(Option<Box<NetworkUpdate>>),
     /// Takes a snapshot under this name.
     Snapshot(String),
     /// Takes a snapshot under this name, for forks that start from it at once.

@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
             Command::Kill(KillReason::Request),
             Command::SetTimeout(timeout),
             Command::Refresh(timeout),
-            Command::SetNetwork(Box::default()),
+            Command::SetNetwork(Some(Box::default())),
             Command::Snapshot(String::new()),
             Command::Fork(String::new()),
         ]),

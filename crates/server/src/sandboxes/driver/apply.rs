@@ -29,7 +29,7 @@ impl Driver {
             }
             Command::SetTimeout(timeout) => session.set_end(now, timeout, max_session),
             Command::Refresh(duration) => session.extend(now, duration.max(MIN_REFRESH), max_session),
-            Command::SetNetwork(update) => return self.set_network(*update).await,
+            Command::SetNetwork(update) => return self.set_network(update.map(|update| *update)).await,
             Command::Wake
             | Command::Pause(_)
             | Command::Resume { .. }
@@ -45,17 +45,25 @@ impl Driver {
         Ok(Outcome::WasRunning)
     }
 
-    async fn set_network(&mut self, update: NetworkUpdate) -> Result<Outcome> {
+    async fn set_network(&mut self, update: Option<NetworkUpdate>) -> Result<Outcome> {
         let settings = self.view.borrow().settings.clone();
-        let network = settings.network.replaced(update)?;
+        let is_changed = update.is_some();
+        let network = match update {
+            Some(update) => settings.network.replaced(update)?,
+            None => settings.network.clone(),
+        };
         let Some(handle) = &self.handle else {
             return Err(Error::Internal("a running sandbox has no processes"));
         };
-        handle.set_network(network.policy()).await.map_err(|source| Error::Backend {
+        let policy = self.shared.policy(self.team.id, &network).await?;
+        handle.set_network(policy).await.map_err(|source| Error::Backend {
             action: "change the network of",
             id: self.view.borrow().details.id.clone(),
             source,
         })?;
+        if !is_changed {
+            return Ok(Outcome::Done);
+        }
         self.view.send_modify(|view| view.settings = Arc::new(Settings { network, ..(*settings).clone() }));
         self.store(StoredState::Running, Some(LifecycleEvent::NetworkSet)).await?;
         Ok(Outcome::Done)
