@@ -2,6 +2,7 @@
 //! authority, and begins again towards the host, whose certificate has to be valid.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -155,13 +156,13 @@ where
         .await
         .map_err(io::Error::other)?;
     let sender = Arc::new(tokio::sync::Mutex::new(sender));
-    let upgrade = Arc::<Mutex<Option<Upgrade>>>::default();
-    let upgrades = upgrade.clone();
+    let switch = Arc::<Switch>::default();
+    let switches = switch.clone();
     let service = service_fn(move |request| {
-        let (sender, transform, upgrade) = (sender.clone(), transform.clone(), upgrades.clone());
+        let (sender, transform, switch) = (sender.clone(), transform.clone(), switches.clone());
         async move {
             match transform.apply(request) {
-                Ok(request) => forward(&mut *sender.lock().await, request, &upgrade).await,
+                Ok(request) => forward(&mut *sender.lock().await, request, &switch).await,
                 Err(refusal) => Ok(refusal.answer()),
             }
         }
@@ -176,27 +177,39 @@ where
         .with_upgrades();
     let mut serving = std::pin::pin!(serving);
     let mut connection = std::pin::pin!(connection.with_upgrades());
+    let mut has_ended = false;
     tokio::select! {
         served = &mut serving => served.map_err(io::Error::other)?,
         _ = &mut connection => {
-            // The host has closed it: the client is to open another one for its next request.
-            serving.as_mut().graceful_shutdown();
+            has_ended = true;
+            // Unless another protocol begins, the host has closed it: the client is to open another one for its next request.
+            if !switch.is_asked.load(Ordering::Relaxed) {
+                serving.as_mut().graceful_shutdown();
+            }
             serving.await.map_err(io::Error::other)?;
         }
     }
-    let upgrade = upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let upgrade = switch.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(Upgrade { inside, outside }) = upgrade else { return Ok(()) };
     let (mut inside, mut outside) = tokio::select! {
         both = async { Ok::<_, hyper::Error>((inside.await?, outside.await?)) } => {
             let (inside, outside) = both.map_err(io::Error::other)?;
             (TokioIo::new(inside), TokioIo::new(outside))
         }
-        Err(error) = connection => return Err(io::Error::other(error)),
+        Err(error) = &mut connection, if !has_ended => return Err(io::Error::other(error)),
     };
     copy_bidirectional(&mut inside, &mut outside).await.map(drop)
 }
 
-/// Both ends of a connection that switches to another protocol, as for a websocket.
+/// Whether a connection switches to another protocol, as for a websocket.
+#[derive(Default)]
+struct Switch {
+    /// A request asks for it, and the host has not declined.
+    is_asked: AtomicBool,
+    upgrade: Mutex<Option<Upgrade>>,
+}
+
+/// Both ends of a connection that switches.
 struct Upgrade {
     inside: OnUpgrade,
     outside: OnUpgrade,
@@ -206,16 +219,19 @@ struct Upgrade {
 async fn forward(
     sender: &mut hyper::client::conn::http1::SendRequest<Incoming>,
     mut request: Request<Incoming>,
-    upgrade: &Mutex<Option<Upgrade>>,
+    switch: &Switch,
 ) -> Result<Answer, hyper::Error> {
     let wants_upgrade = request.headers().contains_key(UPGRADE);
+    switch.is_asked.store(wants_upgrade, Ordering::Relaxed);
     let inside = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
     let mut response = sender.send_request(request).await?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS
         && let Some(inside) = inside
     {
         let outside = hyper::upgrade::on(&mut response);
-        *upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(Upgrade { inside, outside });
+        *switch.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(Upgrade { inside, outside });
+    } else {
+        switch.is_asked.store(false, Ordering::Relaxed);
     }
     Ok(response.map(Either::Left))
 }

@@ -68,8 +68,8 @@ type Done = oneshot::Sender<io::Result<()>>;
 /// A change of the proxies.
 #[derive(Debug)]
 enum Change {
-    Open(u32, Held, Done),
-    Set(u32, Rules, Done),
+    Open(u32, Box<Held>, Done),
+    Set(u32, Box<Rules>, Done),
     Close(u32),
     /// The process did not answer in time.
     Restart,
@@ -99,13 +99,13 @@ impl Egress {
         let listener = TcpListener::bind((address, 0)).await?;
         let port = listener.local_addr()?.port();
         let held = Held { listener: listener.into_std()?.into(), guest, rules };
-        self.change(|done| Change::Open(slot, held, done)).await?;
+        self.change(|done| Change::Open(slot, Box::new(held), done)).await?;
         Ok(port)
     }
 
     /// Replaces the rules of a slot's proxy. Afterwards, no connection that they forbid is open.
     pub(super) async fn set(&self, slot: u32, rules: Rules) -> io::Result<()> {
-        self.change(|done| Change::Set(slot, rules, done)).await
+        self.change(|done| Change::Set(slot, Box::new(rules), done)).await
     }
 
     /// Closes the proxy of a slot with all its connections.
@@ -186,18 +186,18 @@ impl Keeper {
                     Ok(fd) => fd,
                     Err(error) => return drop(done.send(Err(error))),
                 };
-                self.held.insert(slot, held);
+                self.held.insert(slot, *held);
                 self.send(&message, Some(fd), Some(done)).await;
             }
             Change::Set(slot, rules, done) => {
                 let Some(held) = self.held.get_mut(&slot) else {
                     return drop(done.send(Err(ErrorKind::NotFound.into())));
                 };
-                held.rules = rules.clone();
+                held.rules = (*rules).clone();
                 if let Err(error) = self.start().await {
                     return drop(done.send(Err(error)));
                 }
-                self.send(&ToEgress::Set { slot, rules }, None, Some(done)).await;
+                self.send(&ToEgress::Set { slot, rules: *rules }, None, Some(done)).await;
             }
             Change::Close(slot) => {
                 if self.held.remove(&slot).is_some() && self.process.is_some() {
