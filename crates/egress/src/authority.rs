@@ -21,9 +21,9 @@ const MAX_KEPT: usize = 1024;
 /// A certificate authority.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Authority {
-    /// Its certificate, PEM.
+    /// Certificate of the authority, PEM.
     pub certificate: String,
-    /// Its key, PEM.
+    /// Key of the authority, PEM.
     pub key: Secret,
 }
 

@@ -43,7 +43,7 @@ const H1: &[u8] = b"http/1.1";
 type Body = Either<Incoming, Full<Bytes>>;
 type Answer = Response<Body>;
 
-/// What interception takes.
+/// Means of interception.
 pub(crate) struct Interception {
     issuing: Issuing,
     roots: Arc<RootCertStore>,

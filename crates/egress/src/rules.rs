@@ -57,7 +57,7 @@ pub struct HostRule {
 /// A sealed value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedSecret {
-    /// What it was sealed for.
+    /// Context that it was sealed for.
     pub context: String,
     /// The sealed value.
     pub sealed: String,
