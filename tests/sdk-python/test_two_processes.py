@@ -127,7 +127,7 @@ for namespace in (0x00020000, 0x40000000):
     print(libc.unshare(namespace))
 print(libc.setuid(0), libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
 """
-    done = in_its_place(server, script)
+    done = in_its_place(either, script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["-1 1", "not permitted", "-1", "-1", "-1 -1"]
 
