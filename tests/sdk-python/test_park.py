@@ -17,7 +17,7 @@ from harness.server import API_KEY, host_resources, wait_until
 from test_crashes import dies
 
 NS_GET_OWNER_UID = 0xB704
-CRIU = Path(os.environ.get("SANDCOVE_CRIU", "/usr/local/lib/sandcove-criu"))
+CRIU = Path(os.environ.get("SANDCOVE_TEST_CRIU", "/usr/local/lib/sandcove-criu"))
 pytestmark = pytest.mark.skipif(not (CRIU / "bin/criu").exists(), reason="CRIU is not there: packaging/criu/fetch fetches it")
 
 
