@@ -26,11 +26,11 @@ TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 s
 
 .PHONY: up down install criu build test check advisories fmt docs reference bench clean tools
 
-# On the first build, the templates are built while the compiler works.
+# On the first build, the templates are built and CRIU is fetched while the compiler works.
 up: tools
 	@if [ ! -e $(SANDCOVE) ] && [ "$$(id -u)" -eq 0 ] && [ -z "$${SANDCOVE_TEMPLATE_CACHE:-}" ] && [ ! -e $(DATA_DIR) ]; then \
 	  $(CARGO_GUESTS) --bin sandcove-layers; \
-	  $(BUILT)/sandcove-layers $(DATA_DIR) & \
+	  { $(BUILT)/sandcove-layers $(DATA_DIR); $(MAKE) --no-print-directory criu; } & \
 	  trap "kill $$! 2>/dev/null || true" EXIT; \
 	  $(MAKE) --no-print-directory install; \
 	  wait $$! || true; \
