@@ -17,8 +17,6 @@ use crate::{Blueprint, PoolState};
 /// Time after the last start before a pool that is at least half full is refilled: the first requests of a new sandbox get
 /// the processors.
 const REFILL_DELAY: Duration = Duration::from_millis(250);
-/// Time after which a pool is refilled even though starts do not stop.
-const MAX_REFILL_DELAY: Duration = Duration::from_secs(2);
 /// Memory that a pooled sandbox is taken for before there is one to measure, bytes.
 const FIRST_GUESS: u64 = 12 << 20;
 
@@ -30,16 +28,9 @@ pub(super) struct SandboxPool {
     budget: u64,
     buckets: Mutex<Vec<Bucket>>,
     taken: Notify,
-    busy: Mutex<Busy>,
+    last_taken: Mutex<Instant>,
     /// Number of starts that create their own sandbox now.
     own_starts: AtomicUsize,
-}
-
-/// The last starts in a row.
-#[derive(Debug, Clone, Copy)]
-struct Busy {
-    since: Instant,
-    last: Instant,
 }
 
 /// The pooled sandboxes of one blueprint.
@@ -103,13 +94,12 @@ impl Drop for RefillPause<'_> {
 impl SandboxPool {
     /// A pool with `target` sandboxes for each blueprint, and more where there is demand and all of them take less than `budget` bytes.
     pub(super) fn new(target: usize, budget: u64) -> Self {
-        let now = Instant::now();
         Self {
             target,
             budget: if target == 0 { 0 } else { budget },
             buckets: Mutex::default(),
             taken: Notify::new(),
-            busy: Mutex::new(Busy { since: now, last: now }),
+            last_taken: Mutex::new(Instant::now()),
             own_starts: AtomicUsize::new(0),
         }
     }
@@ -181,12 +171,7 @@ impl SandboxPool {
             *(if taken.is_some() { &mut bucket.hits } else { &mut bucket.misses }) += 1;
             taken
         });
-        {
-            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-            let since =
-                if now.saturating_duration_since(busy.last) < REFILL_DELAY { busy.since } else { now };
-            *busy = Busy { since, last: now };
-        }
+        *self.last_taken.lock().unwrap_or_else(PoisonError::into_inner) = now;
         self.taken.notify_one();
         taken.map(|ready| ready.sandbox)
     }
@@ -278,10 +263,9 @@ impl SandboxPool {
         self.own_starts.load(Ordering::Relaxed) > 0 || !self.is_idle()
     }
 
-    /// Whether no sandbox has just been taken, or so many in a row that waiting for a pause would be no use.
+    /// Whether no sandbox has just been taken.
     fn is_idle(&self) -> bool {
-        let busy = *self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.last.elapsed() >= REFILL_DELAY || busy.since.elapsed() >= MAX_REFILL_DELAY
+        self.last_taken.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= REFILL_DELAY
     }
 
     /// Blueprint that lacks sandboxes and has the fewest, among those without a task of their own. A blueprint whose warm process is

@@ -402,13 +402,8 @@ async fn upgraded_connections_are_spliced_and_cut() {
     assert_eq!(read_to_end(&mut client).await, b"");
 }
 
-#[tokio::test]
-async fn connections_to_a_service_are_kept_and_a_closed_one_is_replaced() {
-    let server = Server::start().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    server.fake.listen(8080, listener.local_addr().unwrap());
-    let id = server.id(json!({})).await;
-    // Connections that are closed after their second request.
+/// Has a service give `answer` to two requests on each connection, each of which ends with `end`; counts the second ones.
+fn answer_twice(listener: TcpListener, end: &'static str, answer: &'static str) -> Arc<AtomicUsize> {
     let reused = Arc::new(AtomicUsize::new(0));
     let counter = reused.clone();
     tokio::spawn(async move {
@@ -416,17 +411,24 @@ async fn connections_to_a_service_are_kept_and_a_closed_one_is_replaced() {
             let (mut stream, _) = listener.accept().await.unwrap();
             let counter = counter.clone();
             tokio::spawn(async move {
-                let mut buffer = [0; 4096];
                 for requests in 0..2 {
-                    if stream.read(&mut buffer).await.unwrap() == 0 {
-                        return;
-                    }
+                    read_until(&mut stream, end).await;
                     counter.fetch_add(requests, Ordering::SeqCst);
-                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                    stream.write_all(answer.as_bytes()).await.unwrap();
                 }
             });
         }
     });
+    reused
+}
+
+#[tokio::test]
+async fn connections_to_a_service_are_kept_and_a_closed_one_is_replaced() {
+    let server = Server::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    server.fake.listen(8080, listener.local_addr().unwrap());
+    let id = server.id(json!({})).await;
+    let reused = answer_twice(listener, "\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     // Each is answered, also right after a connection was closed. When one is reused is up to the connection's own task, which sees
     // the end of an exchange.
     for _ in 0..1000 {
@@ -445,24 +447,9 @@ async fn a_connection_is_kept_when_the_client_leaves_before_the_end_of_the_answe
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     server.fake.listen(8080, listener.local_addr().unwrap());
     let id = server.id(json!({})).await;
-    let reused = Arc::new(AtomicUsize::new(0));
-    let counter = reused.clone();
-    tokio::spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let counter = counter.clone();
-            tokio::spawn(async move {
-                for requests in 0..2 {
-                    read_until(&mut stream, "0\r\n\r\n").await;
-                    counter.fetch_add(requests, Ordering::SeqCst);
-                    let answer =
-                        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\ndone\r\n0\r\n\r\n";
-                    stream.write_all(answer).await.unwrap();
-                }
-            });
-        }
-    });
     // In chunks both ways, as streams of the official clients.
+    let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\ndone\r\n0\r\n\r\n";
+    let reused = answer_twice(listener, "0\r\n\r\n", answer);
     let head = format!(
         "POST / HTTP/1.1\r\nhost: 8080-{id}.localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
     );
