@@ -12,7 +12,7 @@ use crate::data_dir::Lock;
 use crate::output::note;
 
 /// Files and directories of a server. Nothing else in the data directory is deleted.
-const OWN: [&str; 22] = [
+const OWN: [&str; 26] = [
     "server",
     // Of versions that had no directory of the server.
     "builds",
@@ -26,6 +26,10 @@ const OWN: [&str; 22] = [
     "pool.id",
     "parked.key",
     "parked.new",
+    "secrets.key",
+    "secrets.new",
+    "egress-authority.json",
+    "egress-authority.new",
     "criu",
     "run",
     "libexec",
