@@ -120,6 +120,10 @@ def test_everything_ends(server, directory, monkeypatch, database):
     paused.pause()
     volume = Volume.create("kept")
     volume.write_file("file", "text")
+    # Its key is in the data directory.
+    secret = {"name": "kept", "value": "text"}
+    assert requests.post(f"{other.url}/secrets", json=secret, headers={"X-API-KEY": other.env["E2B_API_KEY"]}).ok
+    assert (directory / "secrets.key").exists()
     instance = instance_of(directory)
     assert new_traces(before, directory).keys() >= {"tables", "groups", "mounts", "loops", "claims"}
     if database == "gone":
