@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use crate::frame::{Incoming, MAX_TEXT, Outgoing, send_one};
+use crate::frame::{Incoming, MAX_TEXT, Outgoing};
 
 /// Maximum length of a message of the server process, bytes: a key, or the reason of a failure.
 const MAX_FROM_SERVER: usize = 64 << 10;
@@ -50,7 +51,8 @@ impl Channel {
     /// # Errors
     /// An error if the other side is gone.
     pub async fn send<T: Serialize>(&self, message: &T, fd: Option<OwnedFd>) -> io::Result<()> {
-        send_one(&self.stream, Outgoing::new(message, fd, Vec::new())?).await
+        let mut frame = Outgoing::new(message, fd, Vec::new())?;
+        self.stream.async_io(Interest::WRITABLE, || frame.write(&self.stream)).await
     }
 
     /// Waits for the next message; `None` when the other side has closed the socket. Cancellation-safe.

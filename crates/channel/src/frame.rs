@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
 
 const HEAD: usize = 5;
 /// Maximum length of a text, bytes. The longest ones are lists of 50,000 files, and starts with all that a body of the API may have.
@@ -31,6 +31,9 @@ const MAX_FDS: usize = 64;
 #[derive(Debug)]
 pub struct Outgoing {
     bytes: Vec<u8>,
+    /// Number of bytes that are sent.
+    sent: usize,
+    /// A descriptor that is not sent yet.
     fd: Option<OwnedFd>,
     /// Released when the frame has been sent.
     _permits: Vec<OwnedSemaphorePermit>,
@@ -52,38 +55,18 @@ impl Outgoing {
         let head = u32::try_from(length).ok().filter(|_| length <= MAX_TEXT).ok_or_else(too_long)?;
         bytes[..4].copy_from_slice(&head.to_le_bytes());
         bytes[4] = fd.is_some().into();
-        Ok(Self { bytes, fd, _permits: permits })
+        Ok(Self { bytes, sent: 0, fd, _permits: permits })
     }
-}
 
-/// Sends frames in order until nobody can queue another one.
-///
-/// # Errors
-/// An error if the other side is gone.
-pub async fn send_all(
-    stream: Arc<UnixStream>,
-    mut queue: mpsc::UnboundedReceiver<Outgoing>,
-) -> io::Result<()> {
-    while let Some(frame) = queue.recv().await {
-        send_one(&stream, frame).await?;
+    /// Writes what is not sent yet, or fails when `stream` takes no more for now.
+    pub(crate) fn write(&mut self, stream: &UnixStream) -> io::Result<()> {
+        while let Some(left) = self.bytes.get(self.sent..).filter(|left| !left.is_empty()) {
+            self.sent += send(stream, left, self.fd.as_ref())?;
+            // It goes with the first byte.
+            self.fd = None;
+        }
+        Ok(())
     }
-    Ok(())
-}
-
-/// Sends a frame.
-///
-/// # Errors
-/// An error if the other side is gone.
-pub(crate) async fn send_one(stream: &UnixStream, frame: Outgoing) -> io::Result<()> {
-    let Outgoing { bytes, mut fd, _permits } = frame;
-    let mut sent = 0;
-    while sent < bytes.len() {
-        let left = &bytes[sent..];
-        sent += stream.async_io(Interest::WRITABLE, || send(stream, left, fd.as_ref())).await?;
-        // With the first byte.
-        fd = None;
-    }
-    Ok(())
 }
 
 fn send(stream: &UnixStream, bytes: &[u8], fd: Option<&OwnedFd>) -> io::Result<usize> {
@@ -93,8 +76,7 @@ fn send(stream: &UnixStream, bytes: &[u8], fd: Option<&OwnedFd>) -> io::Result<u
     if let Some(fds) = &fds {
         control.push(SendAncillaryMessage::ScmRights(fds));
     }
-    let sent = sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(sent)
+    Ok(sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
 }
 
 /// Receives frames.
@@ -209,49 +191,15 @@ fn too_long() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{ErrorKind, Read, Write};
-
-    fn ends() -> (Arc<UnixStream>, Incoming) {
-        let (near, far) = UnixStream::pair().unwrap();
-        (Arc::new(near), Incoming::new(Arc::new(far)))
-    }
-
-    #[tokio::test]
-    async fn descriptors_arrive_with_their_messages() {
-        let (near, mut far) = ends();
-        let (sender, queue) = mpsc::unbounded_channel();
-        let sending = tokio::spawn(send_all(near, queue));
-        for number in 0..100_u32 {
-            // Every third message has a descriptor, and some are longer than what is received at once.
-            let text = "x".repeat(if number % 7 == 0 { CHUNK * 3 } else { 10 });
-            let mut fd = None;
-            if number % 3 == 0 {
-                let (reader, mut writer) = std::io::pipe().unwrap();
-                writer.write_all(&[number as u8]).unwrap();
-                fd = Some(reader.into());
-            }
-            sender.send(Outgoing::new(&(number, text), fd, Vec::new()).unwrap()).unwrap();
-        }
-        drop(sender);
-        for number in 0..100_u32 {
-            let ((found, _), fd) = far.next::<(u32, String)>().await.unwrap().unwrap();
-            assert_eq!((found, fd.is_some()), (number, number % 3 == 0));
-            if let Some(fd) = fd {
-                let mut byte = [0];
-                std::io::PipeReader::from(fd).read_exact(&mut byte).unwrap();
-                assert_eq!(u32::from(byte[0]), number);
-            }
-        }
-        sending.await.unwrap().unwrap();
-        assert!(far.next::<(u32, String)>().await.unwrap().is_none());
-    }
+    use std::io::ErrorKind;
 
     #[tokio::test]
     async fn what_is_no_frame_is_an_error() {
         for bytes in
             [&[0, 0, 0, 255, 0][..], &[2, 0, 0, 0, 0, b'{', b'x'], &[2, 0, 0, 0, 1, b'4', b'2'], &[1]]
         {
-            let (near, mut far) = ends();
+            let (near, far) = UnixStream::pair().unwrap();
+            let mut far = Incoming::new(Arc::new(far));
             near.writable().await.unwrap();
             near.try_write(bytes).unwrap();
             drop(near);
@@ -263,8 +211,8 @@ mod tests {
     async fn a_text_that_is_too_long_is_refused_by_its_head() {
         let (near, far) = UnixStream::pair().unwrap();
         let mut far = Incoming::up_to(10, Arc::new(far));
-        let near = Arc::new(near);
-        send_one(&near, Outgoing::new(&"12345678", None, Vec::new()).unwrap()).await.unwrap();
+        near.writable().await.unwrap();
+        Outgoing::new(&"12345678", None, Vec::new()).unwrap().write(&near).unwrap();
         assert_eq!(far.next::<String>().await.unwrap().unwrap().0, "12345678");
         assert_eq!(far.length(), 10);
         near.try_write(&[11, 0, 0, 0, 0]).unwrap();

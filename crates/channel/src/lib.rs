@@ -4,6 +4,8 @@
 
 mod channel;
 mod frame;
+mod sending;
 
 pub use channel::Channel;
-pub use frame::{Incoming, MAX_TEXT, Outgoing, Received, send_all};
+pub use frame::{Incoming, MAX_TEXT, Outgoing, Received};
+pub use sending::{Sender, Sending};

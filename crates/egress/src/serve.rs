@@ -7,12 +7,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 
-use sandcove_channel::{Incoming, Outgoing, send_all};
+use sandcove_channel::{Incoming, Outgoing, Sender, Sending};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_rustls::rustls::RootCertStore;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::authority::{Authority, Issuing};
 use crate::intercept::Interception;
@@ -56,9 +54,8 @@ async fn serve(socket: OwnedFd, roots: Arc<RootCertStore>) -> io::Result<()> {
     let socket = StdUnixStream::from(socket);
     socket.set_nonblocking(true)?;
     let stream = Arc::new(UnixStream::from_std(socket)?);
-    let (outgoing, queue) = unbounded_channel();
-    let _sending = AbortOnDropHandle::new(tokio::spawn(send_all(stream.clone(), queue)));
-    let mut proxies = Proxies::new(outgoing, roots);
+    let sending = Sending::new(stream.clone());
+    let mut proxies = Proxies::new(sending.sender(), roots);
     let mut incoming = Incoming::new(stream);
     while let Some((message, fd)) = incoming.next().await? {
         proxies.obey(message, fd)?;
@@ -74,11 +71,11 @@ struct Proxies {
     roots: Arc<RootCertStore>,
     /// There after the first message.
     context: Option<Arc<Context>>,
-    outgoing: UnboundedSender<Outgoing>,
+    outgoing: Sender,
 }
 
 impl Proxies {
-    fn new(outgoing: UnboundedSender<Outgoing>, roots: Arc<RootCertStore>) -> Self {
+    fn new(outgoing: Sender, roots: Arc<RootCertStore>) -> Self {
         let (sockets, limits) = (Sockets::new(outgoing.clone()), ConnectionLimits::new());
         Self { by_slot: HashMap::new(), limits, sockets, roots, context: None, outgoing }
     }
@@ -110,9 +107,7 @@ impl Proxies {
                 return self.sockets.answer(Err(io::Error::from_raw_os_error(number)));
             }
         }
-        self.outgoing
-            .send(Outgoing::new(&FromEgress::Done, None, Vec::new())?)
-            .map_err(|_| ErrorKind::BrokenPipe.into())
+        self.outgoing.send(Outgoing::new(&FromEgress::Done, None, Vec::new())?)
     }
 
     fn open(&self, listener: OwnedFd, guest: Ipv4Addr, rules: Rules) -> io::Result<Proxy> {

@@ -6,9 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandcove_channel::Outgoing;
+use sandcove_channel::{Outgoing, Sender};
 use tokio::net::{TcpSocket, UdpSocket};
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use crate::message::{FromEgress, SocketKind};
@@ -18,13 +17,13 @@ type Waiting = VecDeque<oneshot::Sender<io::Result<OwnedFd>>>;
 /// The way to the host process. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Sockets {
-    outgoing: UnboundedSender<Outgoing>,
+    outgoing: Sender,
     waiting: Arc<Mutex<Waiting>>,
 }
 
 impl Sockets {
     /// Asks with messages that `outgoing` sends.
-    pub(crate) fn new(outgoing: UnboundedSender<Outgoing>) -> Self {
+    pub(crate) fn new(outgoing: Sender) -> Self {
         Self { outgoing, waiting: Arc::default() }
     }
 
@@ -56,9 +55,7 @@ impl Sockets {
         {
             // Questions are sent in the order in which their answers are expected.
             let mut waiting = self.waiting();
-            self.outgoing
-                .send(Outgoing::new(&FromEgress::Socket(kind), None, Vec::new())?)
-                .map_err(|_| io::ErrorKind::BrokenPipe)?;
+            self.outgoing.send(Outgoing::new(&FromEgress::Socket(kind), None, Vec::new())?)?;
             waiting.push_back(answer);
         }
         socket.await.map_err(|_| io::ErrorKind::BrokenPipe)?

@@ -5,11 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sandcove_channel::{Incoming, Outgoing, send_all};
+use sandcove_channel::{Incoming, Outgoing, Sender, Sending};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::envelope::{ToHost, ToServer};
 use crate::failure::Failure;
@@ -21,27 +20,20 @@ type Waiting = HashMap<u64, oneshot::Sender<Result<Reply, Failure>>>;
 /// A connection to the host process. Dropping it closes it, upon which the host process releases what it holds for the server; sandboxes
 /// go on.
 pub(crate) struct Connection {
-    outgoing: UnboundedSender<Outgoing>,
+    sending: Sending,
     /// Requests without an answer; `None` once the connection has ended.
     waiting: Arc<Mutex<Option<Waiting>>>,
     last: AtomicU64,
-    tasks: [AbortHandle; 2],
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
-    }
+    _receiving: AbortOnDropHandle<()>,
 }
 
 impl Connection {
     pub(crate) fn new(stream: UnixStream) -> Self {
         let stream = Arc::new(stream);
-        let (outgoing, queue) = mpsc::unbounded_channel();
+        let sending = Sending::new(stream.clone());
         let waiting = Arc::new(Mutex::new(Some(Waiting::new())));
-        let sending = tokio::spawn(send_all(stream.clone(), queue)).abort_handle();
-        let receiving = tokio::spawn(receive_all(stream, outgoing.clone(), waiting.clone())).abort_handle();
-        Self { outgoing, waiting, last: AtomicU64::new(0), tasks: [sending, receiving] }
+        let receiving = tokio::spawn(receive_all(stream, sending.sender(), waiting.clone()));
+        Self { sending, waiting, last: AtomicU64::new(0), _receiving: AbortOnDropHandle::new(receiving) }
     }
 
     pub(crate) async fn ask(&self, request: Request, fd: Option<OwnedFd>) -> Result<Reply, Failure> {
@@ -52,28 +44,24 @@ impl Connection {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.as_mut().ok_or_else(Failure::gone)?.insert(id, sender);
         }
-        self.outgoing.send(message).map_err(|_| Failure::gone())?;
+        self.sending.sender().send(message).map_err(|_| Failure::gone())?;
         answered.await.map_err(|_| Failure::gone())?
     }
 
     pub(crate) fn order(&self, message: &Order) {
-        order(&self.outgoing, message);
+        order(&self.sending.sender(), message);
     }
 }
 
 /// Sends a message that is not answered; when the other side is gone, there is nothing to be done.
-fn order(outgoing: &UnboundedSender<Outgoing>, message: &Order) {
+fn order(outgoing: &Sender, message: &Order) {
     match Outgoing::new(&ToHost::Order(message), None, Vec::new()) {
         Ok(message) => drop(outgoing.send(message)),
         Err(error) => tracing::error!(%error, "failed to write a message to the host process"),
     }
 }
 
-async fn receive_all(
-    stream: Arc<UnixStream>,
-    outgoing: UnboundedSender<Outgoing>,
-    waiting: Arc<Mutex<Option<Waiting>>>,
-) {
+async fn receive_all(stream: Arc<UnixStream>, outgoing: Sender, waiting: Arc<Mutex<Option<Waiting>>>) {
     let mut incoming = Incoming::new(stream);
     let release: Release = Arc::new(move |number| order(&outgoing, &Order::Forget(number)));
     loop {

@@ -4,11 +4,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use sandcove_channel::{Incoming, Outgoing, send_all};
+use sandcove_channel::{Incoming, Outgoing, Sender, Sending};
 use sandcove_isolate::Backend;
 use tokio::net::UnixStream;
-use tokio::sync::mpsc::{self, UnboundedSender};
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::envelope::{ToHost, ToServer};
 use crate::failure::Failure;
@@ -26,8 +24,7 @@ pub async fn serve(backend: Backend, stream: UnixStream) -> io::Result<()> {
     let menu = Arc::new(Menu::new(backend));
     let _forgetting = Forgetting(menu.clone());
     let stream = Arc::new(stream);
-    let (outgoing, queue) = mpsc::unbounded_channel();
-    let _sending = AbortOnDropHandle::new(tokio::spawn(send_all(stream.clone(), queue)));
+    let sending = Sending::new(stream.clone());
     let gates = Arc::new(Gates::default());
     let mut incoming = Incoming::new(stream);
     while let Some((message, fd)) = incoming.next::<ToHost>().await? {
@@ -35,7 +32,7 @@ pub async fn serve(backend: Backend, stream: UnixStream) -> io::Result<()> {
             ToHost::Order(order) => menu.order(order),
             ToHost::Ask(id, request) => {
                 let mut permits = gates.admit(&request, incoming.length()).await;
-                let (menu, gates, outgoing) = (menu.clone(), gates.clone(), outgoing.clone());
+                let (menu, gates, outgoing) = (menu.clone(), gates.clone(), sending.sender());
                 tokio::spawn(async move {
                     permits.extend(gates.begin(&request).await);
                     answer(&menu, id, request, fd, permits, &outgoing).await;
@@ -61,7 +58,7 @@ async fn answer(
     request: Request,
     fd: Option<OwnedFd>,
     permits: Permits,
-    outgoing: &UnboundedSender<Outgoing>,
+    outgoing: &Sender,
 ) {
     let (outcome, number, fd) = match menu.serve(request, fd).await {
         Ok(Served { answer, number, fd }) => (Ok(answer), number, fd),

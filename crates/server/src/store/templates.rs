@@ -54,23 +54,9 @@ impl Store {
     /// The template id of a reference: the team's own template, then the server's, then one that is public under that name,
     /// then by id. With a namespace, only that namespace is searched.
     pub(crate) async fn template_id(&self, team: &Team, reference: &Reference) -> Result<Option<TemplateId>> {
-        let query = match reference.namespace() {
-            Some(namespace) => sqlx::query(
-                "SELECT t.id FROM templates t JOIN teams o ON o.id = t.team_id \
-                 WHERE o.slug = $1 AND t.name = $2 AND t.deleted_at IS NULL",
-            )
-            .bind(namespace)
-            .bind(reference.alias()),
-            None => sqlx::query(
-                "SELECT id FROM templates WHERE ((name = $2 AND (team_id = $1 OR team_id IS NULL)) \
-                 OR global_name = $2 OR id = $2) AND deleted_at IS NULL \
-                 ORDER BY CASE WHEN name = $2 AND team_id = $1 THEN 0 WHEN name = $2 AND team_id IS NULL THEN 1 \
-                 WHEN global_name = $2 THEN 2 ELSE 3 END LIMIT 1",
-            )
-            .bind(team.id.to_string())
-            .bind(reference.alias()),
-        };
-        let Some(row) = query.fetch_optional(&self.read).await? else { return Ok(None) };
+        let (ids, scope) = ids_of(team, reference);
+        let row = sqlx::query(ids).bind(scope).bind(reference.alias()).fetch_optional(&self.read).await?;
+        let Some(row) = row else { return Ok(None) };
         let id: String = row.try_get("id")?;
         id.parse().map(Some).map_err(corrupt("template", &id))
     }
@@ -88,21 +74,9 @@ impl Store {
 
     /// A template with the ready build that `tag` names, which may also be the id of a build.
     pub(crate) async fn template(&self, id: &TemplateId, tag: &str) -> Result<Option<Template>> {
-        let of_tag =
-            "b.id = (SELECT g.build_id FROM template_tags g WHERE g.template_id = t.id AND g.tag = $2)";
-        let condition = if Uuid::parse_str(tag).is_ok() { "b.id = $2" } else { of_tag };
-        let sql = format!(
-            "{INFO}, b.status, b.record FROM templates t LEFT JOIN teams o ON o.id = t.team_id \
-             JOIN template_builds b ON b.template_id = t.id \
-             WHERE t.id = $1 AND {condition} AND b.status = 'ready' AND t.deleted_at IS NULL"
-        );
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(id.as_str())
-            .bind(tag)
-            .fetch_optional(&self.read)
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        Ok(Some(Template { info: info(&row)?, build: record(&row, id.as_str())? }))
+        let sql = ready_build("$1", "$2", tag);
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(id.as_str()).bind(tag);
+        query.fetch_optional(&self.read).await?.map(|row| template(&row)).transpose()
     }
 
     /// The template and ready build that a reference names; a private template of another team is found too.
@@ -110,12 +84,17 @@ impl Store {
     /// # Errors
     /// [`Error::TemplateNotFound`], and [`Error::TagNotFound`] when the template has no ready build under that tag.
     pub(crate) async fn resolve_template(&self, team: &Team, reference: &Reference) -> Result<Template> {
-        let missing = || Error::TemplateNotFound(reference.to_string());
-        let id = self.template_id(team, reference).await?.ok_or_else(missing)?;
+        let (ids, scope) = ids_of(team, reference);
         let tag = reference.tag();
-        self.template(&id, tag)
-            .await?
-            .ok_or_else(|| Error::TagNotFound { template: reference.without_tag(), tag: tag.to_owned() })
+        let sql = ready_build(&format!("({ids})"), "$3", tag);
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(scope).bind(reference.alias()).bind(tag);
+        match query.fetch_optional(&self.read).await? {
+            Some(row) => template(&row),
+            None if self.template_id(team, reference).await?.is_none() => {
+                Err(Error::TemplateNotFound(reference.to_string()))
+            }
+            None => Err(Error::TagNotFound { template: reference.without_tag(), tag: tag.to_owned() }),
+        }
     }
 
     /// A template, with or without a build that is ready.
@@ -247,6 +226,45 @@ pub(super) async fn prune(transaction: &mut Transaction<'_, Sqlite>, template: &
     .execute(&mut **transaction)
     .await?;
     Ok(())
+}
+
+/// A query for the ids of templates that a reference may name, the best one first, and what it takes before the alias: the namespace,
+/// or the id of the team.
+fn ids_of(team: &Team, reference: &Reference) -> (&'static str, String) {
+    match reference.namespace() {
+        Some(namespace) => (
+            "SELECT t.id FROM templates t JOIN teams o ON o.id = t.team_id \
+             WHERE o.slug = $1 AND t.name = $2 AND t.deleted_at IS NULL",
+            namespace.to_owned(),
+        ),
+        None => (
+            "SELECT id FROM templates WHERE ((name = $2 AND (team_id = $1 OR team_id IS NULL)) \
+             OR global_name = $2 OR id = $2) AND deleted_at IS NULL \
+             ORDER BY CASE WHEN name = $2 AND team_id = $1 THEN 0 WHEN name = $2 AND team_id IS NULL THEN 1 \
+             WHEN global_name = $2 THEN 2 ELSE 3 END LIMIT 1",
+            team.id.to_string(),
+        ),
+    }
+}
+
+/// A query for the template whose id is the SQL expression `id`, with its ready build of `tag`, which is bound to `parameter`.
+fn ready_build(id: &str, parameter: &str, tag: &str) -> String {
+    let build = match Uuid::parse_str(tag) {
+        Ok(_) => parameter.to_owned(),
+        Err(_) => format!(
+            "(SELECT g.build_id FROM template_tags g WHERE g.template_id = t.id AND g.tag = {parameter})"
+        ),
+    };
+    format!(
+        "{INFO}, b.status, b.record FROM templates t LEFT JOIN teams o ON o.id = t.team_id \
+         JOIN template_builds b ON b.template_id = t.id \
+         WHERE t.id = {id} AND b.id = {build} AND b.status = 'ready' AND t.deleted_at IS NULL"
+    )
+}
+
+fn template(row: &SqliteRow) -> Result<Template> {
+    let info = info(row)?;
+    Ok(Template { build: record(row, info.id.as_str())?, info })
 }
 
 fn info(row: &SqliteRow) -> Result<TemplateInfo> {
