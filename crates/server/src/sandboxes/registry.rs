@@ -114,7 +114,7 @@ impl Registry {
     /// Finishes `work` even if the caller stops waiting, as when its client hangs up; a stopping server waits for the work.
     ///
     /// Creations, snapshots and forks go through this method; transitions run in the driver's task, which no caller can end.
-    /// So the server never drops a call of `Backend::create`. The backend runs creations in a task of its own all the same:
+    /// So the server never drops a call of `Host::create`. The host side runs creations in a task of its own all the same:
     /// it promises that to any caller, and does not rely on this one.
     pub(super) async fn finish<T: Send + 'static>(
         &self,
