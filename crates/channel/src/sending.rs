@@ -154,6 +154,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_frame_with_none_before_it_is_sent_before_send_returns() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let near = Arc::new(near);
+        let sending = Sending::new(near.clone());
+        near.writable().await.unwrap();
+        sending.sender().send(frame(&"now")).unwrap();
+        // No other task has run since.
+        let mut bytes = [0; 16];
+        let mut far = far.into_std().unwrap();
+        assert_eq!(far.read(&mut bytes).unwrap(), 10);
+        assert_eq!(&bytes[5..10], br#""now""#);
+    }
+
+    #[tokio::test]
     async fn dropping_it_closes_the_socket() {
         let (sending, mut far) = ends();
         let sender = sending.sender();
