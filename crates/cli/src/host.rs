@@ -159,15 +159,15 @@ async fn prepare_start(
 }
 
 /// Opens the database and recovers the sandboxes of an earlier run; returns the API key of the server too.
-pub async fn open_app(start: Start, backend: &sandcove_host::Host) -> Result<(App, Secret)> {
+pub async fn open_app(start: Start, host: &sandcove_host::Host) -> Result<(App, Secret)> {
     let mut config = start.config;
     config.tls = start.certificate.as_ref().map(Certificates::new).transpose()?;
     let wanted = config.api_key.clone();
-    let app = App::start(config, backend.clone()).await?;
+    let app = App::start(config, host.clone()).await?;
     for template in start.templates {
         app.templates().upsert_builtin(template).await?;
     }
-    remove_unused_layers(&app, backend).await?;
+    remove_unused_layers(&app, host).await?;
     let Some(api_key) = wanted.or_else(|| app.new_key().cloned()) else {
         bail!("the API key of this data directory is unknown; set SANDCOVE_API_KEY to a key of your choice");
     };
@@ -177,7 +177,7 @@ pub async fn open_app(start: Start, backend: &sandcove_host::Host) -> Result<(Ap
 /// A server in this process alone that is ready to serve.
 pub struct Host {
     app: App,
-    backend: sandcove_host::Host,
+    host: sandcove_host::Host,
     listeners: Listeners,
     file: ServerFile,
     lock: Arc<Lock>,
@@ -216,13 +216,13 @@ impl Host {
 
     async fn on(machine: Machine) -> Result<Self> {
         let Machine { backend, start, listening, lock, upgrade, occupied, .. } = machine;
-        let backend = sandcove_host::Host::here(backend);
-        let (app, api_key) = open_app(start, &backend).await?;
+        let host = sandcove_host::Host::here(backend);
+        let (app, api_key) = open_app(start, &host).await?;
         let Listening { url, names, listeners, certificate, .. } = listening;
         let file = ServerFile { url, api_key, pid: std::process::id(), names };
         let certificates = certificate.map(|(_, source)| source);
         let lock = Arc::new(lock);
-        Ok(Self { app, backend, listeners, file, lock, certificates, upgrade, _occupied: occupied })
+        Ok(Self { app, host, listeners, file, lock, certificates, upgrade, _occupied: occupied })
     }
 
     /// The address and key of the server.
@@ -238,8 +238,8 @@ impl Host {
     /// Serves until `stop` is cancelled, and builds the remaining template layer meanwhile. Sandboxes keep running.
     pub async fn serve(self, stop: CancellationToken) -> Result<()> {
         if let Some(upgrade) = self.upgrade {
-            let (app, backend) = (self.app.clone(), self.backend.clone());
-            let work = upgrade.run(async move |switch| switch.make(&app, &backend).await);
+            let (app, host) = (self.app.clone(), self.host.clone());
+            let work = upgrade.run(async move |switch| switch.make(&app, &host).await);
             tokio::spawn(stop.clone().run_until_cancelled_owned(work));
         }
         if let (Some(shown), Some(source)) = (self.app.certificates().cloned(), self.certificates) {
@@ -319,9 +319,9 @@ fn room_hint(data_dir: &Path, gib: u64) -> String {
 
 /// Removes layers that no template and no sandbox uses. A server can do without the space, so that only errors of the
 /// database fail the start.
-async fn remove_unused_layers(app: &App, backend: &sandcove_host::Host) -> Result<()> {
+async fn remove_unused_layers(app: &App, host: &sandcove_host::Host) -> Result<()> {
     let Some(used) = app.store().layers_in_use().await? else { return Ok(()) };
-    match backend.collect_layers(used).await {
+    match host.collect_layers(used).await {
         Ok(removed) => removed.iter().for_each(|layer| tracing::info!(%layer, "removed an unused layer")),
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "failed to remove unused layers");

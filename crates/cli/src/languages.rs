@@ -132,11 +132,11 @@ impl Upgrade {
 
 impl Switch {
     /// Makes the template with the layer the default one. New sandboxes use the old one until the pool has sandboxes of the new one.
-    pub async fn make(self, app: &App, backend: &Host) -> Result<()> {
+    pub async fn make(self, app: &App, host: &Host) -> Result<()> {
         let (old, new) = (self.lean.blueprint(), self.full.blueprint());
-        backend.keep_ready(new.clone());
+        host.keep_ready(new.clone());
         let ready = async {
-            while !backend.is_ready(&new).await.unwrap_or(false) {
+            while !host.is_ready(&new).await.unwrap_or(false) {
                 tokio::time::sleep(POLL).await;
             }
         };
@@ -144,7 +144,7 @@ impl Switch {
             tracing::warn!("the first sandboxes with R, Java and Ruby start slowly: the pool has none yet");
         }
         app.templates().upsert_builtin(self.full).await.context("failed to store the template")?;
-        backend.stop_keeping(&old.layers);
+        host.stop_keeping(&old.layers);
         Ok(())
     }
 }

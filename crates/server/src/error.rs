@@ -128,7 +128,7 @@ pub enum Error {
     CreateFailed {
         /// The sandbox.
         id: SandboxId,
-        /// The failure of the backend.
+        /// The failure of the host side.
         source: sandcove_isolate::Error,
     },
     /// A running sandbox could not be changed.
@@ -138,7 +138,7 @@ pub enum Error {
         action: &'static str,
         /// The sandbox.
         id: SandboxId,
-        /// The failure of the backend.
+        /// The failure of the host side.
         source: sandcove_isolate::Error,
     },
     /// The team can use no such template.
@@ -174,7 +174,7 @@ pub enum Error {
     Export {
         /// The build.
         build: uuid::Uuid,
-        /// Error of the backend.
+        /// Error of the host side.
         source: sandcove_isolate::Error,
     },
     /// The template has no such build.
@@ -252,12 +252,12 @@ pub enum Error {
     /// A file operation in a volume failed or was refused.
     #[error(transparent)]
     VolumeFiles(sandcove_image::files::FileError),
-    /// The backend could not create or delete a volume.
+    /// The host side could not create or delete a volume.
     #[error("failed to {action} a volume")]
     Volume {
         /// The operation that failed.
         action: &'static str,
-        /// The failure of the backend.
+        /// The failure of the host side.
         source: sandcove_isolate::Error,
     },
     /// The team has no such key or token.

@@ -84,8 +84,8 @@ impl Node {
     }
 
     /// The disk of the pool, if there is a pool.
-    pub(crate) async fn disks(&self, backend: &Host) -> Vec<Disk> {
-        let Ok(space) = backend.pool_space().await else { return Vec::new() };
+    pub(crate) async fn disks(&self, host: &Host) -> Vec<Disk> {
+        let Ok(space) = host.pool_space().await else { return Vec::new() };
         vec![Disk {
             mount_point: space.mount_point.display().to_string(),
             device: space.device,

@@ -107,7 +107,7 @@ struct PoolStartLabels {
     result: &'static str,
 }
 
-/// The metrics of pooled sandboxes. They are read from the backend each time.
+/// The metrics of pooled sandboxes. They are read from the host side each time.
 #[derive(Debug)]
 struct Pool {
     pooled: Family<PoolLabels, Gauge>,

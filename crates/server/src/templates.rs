@@ -39,23 +39,23 @@ struct Pooled {
 #[derive(Clone)]
 pub struct Templates {
     store: Store,
-    backend: Host,
+    host: Host,
     warm_memory: WarmMemory,
     /// Templates of teams that have pooled sandboxes.
     pooled: Arc<Mutex<Vec<Pooled>>>,
 }
 
 impl Templates {
-    pub(crate) fn new(store: Store, backend: Host, warm_memory: WarmMemory) -> Self {
-        Self { store, backend, warm_memory, pooled: Arc::default() }
+    pub(crate) fn new(store: Store, host: Host, warm_memory: WarmMemory) -> Self {
+        Self { store, host, warm_memory, pooled: Arc::default() }
     }
 
     /// Registers one of the server's own templates, or a new build of it, under the tag `default`. Public, owned by no
-    /// team. A second call with the same build changes nothing. From now on the backend keeps a pool of sandboxes of the
+    /// team. A second call with the same build changes nothing. From now on the host side keeps a pool of sandboxes of the
     /// template.
     pub async fn upsert_builtin(&self, record: TemplateRecord) -> Result<()> {
         self.store.upsert_builtin(&record).await?;
-        self.backend.keep_ready(record.blueprint());
+        self.host.keep_ready(record.blueprint());
         Ok(())
     }
 
@@ -82,7 +82,7 @@ impl Templates {
             // A warm interpreter may take as much as one sandbox of the template.
             let WarmMemory { total_mib, team_mib } = self.warm_memory;
             let warm_mib = blueprint.limits.memory_mib.min(total_mib).min(team_mib);
-            self.backend.keep_few_ready(blueprint, Few { sandboxes: POOLED_SANDBOXES, warm_mib }, first);
+            self.host.keep_few_ready(blueprint, Few { sandboxes: POOLED_SANDBOXES, warm_mib }, first);
         }
     }
 
@@ -92,7 +92,7 @@ impl Templates {
             let pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
             pooled.iter().map(|known| known.blueprint.layers.clone()).collect()
         };
-        let states = self.backend.warm_states(stacks.clone()).await.unwrap_or_default();
+        let states = self.host.warm_states(stacks.clone()).await.unwrap_or_default();
         let charges: HashMap<Vec<PathBuf>, u64> =
             stacks.into_iter().zip(states).filter_map(|(layers, state)| Some((layers, state?.1))).collect();
         let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,13 +110,13 @@ impl Templates {
 
     /// The pooled sandboxes of each template that has any.
     pub(crate) async fn pool_states(&self) -> sandcove_isolate::Result<Vec<PoolState>> {
-        self.backend.pool_states().await
+        self.host.pool_states().await
     }
 
     /// The state of the warm interpreter of a build, if its sandboxes have one and it is kept.
     pub async fn warm_state(&self, record: &TemplateRecord) -> Option<WarmState> {
         let layers = record.blueprint().layers;
-        let states = self.backend.warm_states(vec![layers]).await.unwrap_or_default();
+        let states = self.host.warm_states(vec![layers]).await.unwrap_or_default();
         states.into_iter().next().flatten().map(|(state, _)| state)
     }
 
@@ -135,9 +135,9 @@ impl Templates {
     }
 
     fn stop_keeping(&self, pooled: &mut Vec<Pooled>, blueprint: &Blueprint) {
-        // The backend knows pooled sandboxes by their layers.
+        // The host side knows pooled sandboxes by their layers.
         pooled.retain(|other| other.blueprint.layers != blueprint.layers);
-        self.backend.stop_keeping(&blueprint.layers);
+        self.host.stop_keeping(&blueprint.layers);
     }
 
     /// The present build of one of the server's own templates.

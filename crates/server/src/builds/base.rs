@@ -90,7 +90,7 @@ impl Engine<'_> {
         let cached = if cached { "CACHED " } else { "" };
         log.write(LogLevel::Info, Some(BASE), format!("{cached}[base] {text} [{}]", base.key));
         for layer in &base.layers {
-            if !self.shared.backend.has_layer(layer).await? {
+            if !self.shared.host.has_layer(layer).await? {
                 return Err(Failure::new("error getting base template, you may need to rebuild it first"));
             }
         }

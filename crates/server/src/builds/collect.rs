@@ -121,7 +121,7 @@ async fn measure(
     unused: &HashSet<String>,
     is_dry: bool,
 ) -> Garbage {
-    let sizes = shared.backend.measure(snapshots, unused.clone()).await.unwrap_or_else(|error| {
+    let sizes = shared.host.measure(snapshots, unused.clone()).await.unwrap_or_else(|error| {
         tracing::warn!(error = &error as &dyn std::error::Error, "failed to measure what is not used");
         Sizes::default()
     });
@@ -134,14 +134,14 @@ async fn measure(
 /// Whether a team's snapshots and templates take more than half of the disk they may.
 async fn is_large(shared: &Shared, team: Uuid) -> Result<bool> {
     let Some(team) = shared.store.team(team).await? else { return Ok(false) };
-    let charged = shared.backend.charged_bytes(team.account()).await.unwrap_or_default();
+    let charged = shared.host.charged_bytes(team.account()).await.unwrap_or_default();
     Ok(charged >= team.quota.snapshots_mib.saturating_mul(1 << 20) / 2)
 }
 
 /// Deletes snapshots that no row names; those that cannot be deleted are swept at the next start.
 pub(super) async fn delete_snapshots(shared: &Shared, names: impl IntoIterator<Item = String>) {
     for name in names {
-        if let Err(error) = shared.backend.delete_snapshot(&name).await {
+        if let Err(error) = shared.host.delete_snapshot(&name).await {
             tracing::warn!(snapshot = %name, error = &error as &dyn std::error::Error, "snapshot was not deleted");
         }
     }
@@ -165,13 +165,13 @@ async fn unused_layers(shared: &Shared, except: Option<Uuid>) -> Result<HashSet<
     let is_ours =
         |name: &String| name.starts_with(LayerStore::WRITTEN_PREFIX) || name.starts_with(image::LAYER_PREFIX);
     // Without the names, nothing is deleted.
-    let names = shared.backend.layer_names().await.unwrap_or_default().into_iter();
+    let names = shared.host.layer_names().await.unwrap_or_default().into_iter();
     Ok(names.filter(|name| is_ours(name) && !used.contains(name.as_str())).collect())
 }
 
 async fn remove_layers(shared: &Shared, layers: impl IntoIterator<Item = &String>) {
     for layer in layers {
-        match shared.backend.remove_layer(layer).await {
+        match shared.host.remove_layer(layer).await {
             Ok(()) => tracing::info!(%layer, "removed an unused layer"),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;

@@ -249,7 +249,7 @@ impl<'a> Engine<'a> {
     pub(super) async fn snapshot(&self, name: &str) -> Result<(), Failure> {
         let team = &self.job.order.team;
         let max = team.quota.snapshots_mib;
-        let charged = self.shared.backend.charged_bytes(team.account()).await.unwrap_or_default();
+        let charged = self.shared.host.charged_bytes(team.account()).await.unwrap_or_default();
         if charged >= max.saturating_mul(1 << 20) {
             let text =
                 format!("the snapshots and templates of a team may take {max} MiB of disk: delete some");
@@ -303,7 +303,7 @@ impl<'a> Engine<'a> {
         let started = Guest::start(self.shared, spec).await;
         if let (Err(error), Files::Snapshot(name)) = (&started, &state.files)
             && !error.is_full()
-            && !self.shared.backend.has_snapshot(name).await?
+            && !self.shared.host.has_snapshot(name).await?
         {
             return Err(Failure::stale(name.clone()));
         }

@@ -32,7 +32,7 @@ impl Builds {
         let busy = shared.busy.clone().read_owned().await;
         let uses = shared.in_use.uses();
         uses.look().await.keep(record.layers.iter().map(String::as_str));
-        let opened = shared.backend.open_files(&record.layers, &record.files()).await;
+        let opened = shared.host.open_files(&record.layers, &record.files()).await;
         let failed = |source| Error::Export { build: record.build_id, source };
         let opened = opened.map_err(failed)?;
         let (reader, writer) = pipe().map_err(|source| {

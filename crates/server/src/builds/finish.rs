@@ -29,14 +29,14 @@ impl Engine<'_> {
         let template = self.job.template.to_string();
         let mut key = Key::of_base(&["finalize", VERSION, &state.name, &template]);
         if let Some(service) = interpreter::service(&state.context) {
-            // The backend knows warm interpreters by layers: one with other variables needs a layer of another name.
+            // The host side knows warm interpreters by layers: one with other variables needs a layer of another name.
             let env = service.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
             key = key.then(["interpreter"].into_iter().chain(env));
         }
         let layer = format!("{}{}", LayerStore::WRITTEN_PREFIX, key.short());
         let look = self.job.uses.look().await;
         look.keep([layer.as_str()]);
-        let is_there = self.shared.backend.has_layer(&path(&layer)).await?;
+        let is_there = self.shared.host.has_layer(&path(&layer)).await?;
         drop(look);
         self.note(if is_there { "CACHED " } else { "" }, &format!("Finalizing template build [{key}]"));
         if !is_there {
@@ -64,7 +64,7 @@ impl Engine<'_> {
             .map_err(|failure| failure.prefixed("configuration script failed: "))?;
         let snapshot = format!("f-{}", Uuid::new_v4().simple());
         self.snapshot(&snapshot).await?;
-        let published = self.shared.backend.publish_layer(&snapshot, layer).await;
+        let published = self.shared.host.publish_layer(&snapshot, layer).await;
         crash::point("build.published");
         delete_snapshots(self.shared, [snapshot]).await;
         Ok(published?)
@@ -117,7 +117,7 @@ impl Engine<'_> {
         let ready = record.ready_cmd.as_deref().unwrap_or("sleep 20");
         self.note("", &format!("Waiting for template to be ready: {ready}"));
         let blueprint = self.shared.templates.blueprint(&self.job.order.team, record);
-        let first = self.shared.backend.prepare(blueprint).await.map_err(why)?;
+        let first = self.shared.host.prepare(blueprint).await.map_err(why)?;
         self.note("", "Template is ready");
         Ok(first)
     }

@@ -67,11 +67,11 @@ async fn destroy(handle: Handle) {
 impl Guest {
     /// Starts a sandbox. If the caller stops waiting, the sandbox is destroyed as soon as it has started.
     pub(super) async fn start(shared: &Shared, spec: SandboxSpec) -> Result<Self, IsolateError> {
-        let (backend, tasks) = (shared.backend.clone(), shared.tasks.clone());
+        let (host, tasks) = (shared.host.clone(), shared.tasks.clone());
         let (sender, receiver) = oneshot::channel();
-        // A stop of the server does not wait for this, as ready commands may take minutes. The backend releases what has no owner.
+        // A stop of the server does not wait for this, as ready commands may take minutes. The host side releases what has no owner.
         tokio::spawn(async move {
-            let created = backend.create(spec).await;
+            let created = host.create(spec).await;
             // Dropped, and so destroyed, when nobody waits.
             let _ = sender.send(created.map(|handle| Owned { handle: Some(handle), tasks }));
         });

@@ -40,8 +40,7 @@ pub(super) async fn pull(shared: &Shared, job: &Job<'_>, reference: &str) -> Res
             job.log.write(LogLevel::Info, Some(BASE), format!("[base] {text}"));
         }
     };
-    let imported =
-        oci::import(&shared.backend, reference, &credentials, &settings(shared), &mut progress).await;
+    let imported = oci::import(&shared.host, reference, &credentials, &settings(shared), &mut progress).await;
     let error = match imported {
         Ok(oci::Image { layer, env, lease, .. }) => {
             let image = CachedImage { layer, env: env.into_iter().collect() };
@@ -55,7 +54,7 @@ pub(super) async fn pull(shared: &Shared, job: &Job<'_>, reference: &str) -> Res
     let look = job.uses.look().await;
     if may_be_old
         && let Some(image) = shared.store.cached_image(team, reference).await?
-        && shared.backend.has_layer(&image.layer).await?
+        && shared.host.has_layer(&image.layer).await?
     {
         look.keep([image.layer.as_str()]);
         let text = format!("[base] {error}: the image is used that was pulled before");
@@ -86,7 +85,7 @@ pub(super) async fn unpack(
             job.log.write(LogLevel::Info, Some(BASE), format!("[base] {text}"));
         }
     };
-    let imported = oci::import_archive(&shared.backend, &path, name, &settings(shared), &mut progress).await;
+    let imported = oci::import_archive(&shared.host, &path, name, &settings(shared), &mut progress).await;
     // Clients do not know the path.
     let shown = |error: oci::Error| {
         let failure = failure(error);
@@ -109,15 +108,15 @@ fn failure(error: oci::Error) -> Failure {
 
 fn settings(shared: &Shared) -> oci::Settings {
     let registries = &shared.settings.registries;
-    let backend = shared.backend.clone();
+    let host = shared.host.clone();
     oci::Settings {
         mirrors: registries.mirrors.clone(),
         insecure: registries.insecure.clone(),
         private: registries.private.clone(),
         allow_private: registries.allow_private,
         guard: Some(Arc::new(move |v6| {
-            let backend = backend.clone();
-            Box::pin(async move { backend.guarded_socket(v6).await })
+            let host = host.clone();
+            Box::pin(async move { host.guarded_socket(v6).await })
         })),
         ..oci::Settings::new(sandcove_isolate::is_public)
     }

@@ -65,7 +65,7 @@ pub struct Builds {
 /// State that all builds share.
 struct Shared {
     store: Store,
-    backend: Host,
+    host: Host,
     templates: Templates,
     settings: BuildSettings,
     logs: PathBuf,
@@ -93,7 +93,7 @@ impl Builds {
     /// Prepares to build. The returned future deletes what is no longer used, for as long as it is polled.
     pub(crate) fn new(
         store: Store,
-        backend: Host,
+        host: Host,
         templates: Templates,
         settings: BuildSettings,
     ) -> (Self, impl Future<Output = ()> + use<>) {
@@ -102,7 +102,7 @@ impl Builds {
             file_sets: FileSets::new(settings.data_dir.join("file-sets")),
             turns: Turns::new(settings.concurrent),
             store,
-            backend,
+            host,
             templates,
             settings,
             busy: Arc::default(),

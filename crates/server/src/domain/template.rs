@@ -28,7 +28,7 @@ pub struct TemplateRecord {
     pub build_id: Uuid,
     /// The template's name, without namespace.
     pub name: String,
-    /// Directory names below the backend's layer directory, topmost first.
+    /// Directory names below the host side's layer directory, topmost first.
     pub layers: Vec<String>,
     /// Services that the agent starts and keeps running.
     #[serde(default)]
@@ -95,7 +95,7 @@ pub(crate) fn boot(template: &TemplateId) -> Boot {
     Boot {
         template_id: template.to_string(),
         hostname: HOSTNAME.to_owned(),
-        // The backend fills these in: it knows the name servers of its network, the warm interpreters and the sandboxes that
+        // The host side fills these in: it knows the name servers of its network, the warm interpreters and the sandboxes that
         // are created for the pool.
         nameservers: Vec::new(),
         zygote: false,

@@ -30,7 +30,7 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The receivers that events may be delivered to.
 #[derive(Clone)]
 pub(crate) enum Receivers {
-    /// Receivers on the internet. The firewall of the backend refuses the rest, such as the host's own public addresses.
+    /// Receivers on the internet. The firewall refuses the rest, such as the host's own public addresses.
     Public(Host),
     /// Receivers on the internet, on private networks and on this host.
     Anywhere,
@@ -171,7 +171,7 @@ async fn send(
 
 async fn connect(address: SocketAddr, receivers: &Receivers) -> std::io::Result<TcpStream> {
     let socket = match receivers {
-        Receivers::Public(backend) => backend.guarded_socket(address.is_ipv6()).await?,
+        Receivers::Public(host_side) => host_side.guarded_socket(address.is_ipv6()).await?,
         Receivers::Anywhere if address.is_ipv4() => TcpSocket::new_v4()?,
         Receivers::Anywhere => TcpSocket::new_v6()?,
     };

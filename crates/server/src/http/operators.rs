@@ -66,7 +66,7 @@ async fn describe(app: &App) -> wire::Node {
     let metrics = wire::NodeMetrics {
         allocated_cpu: limits().map(|limits| limits.cpus).sum(),
         allocated_memory_bytes: limits().map(|limits| limits.memory_mib << 20).sum(),
-        disks: app.node().disks(app.sandboxes().backend()).await,
+        disks: app.node().disks(app.sandboxes().host()).await,
         ..app.node().usage()
     };
     let (status, status_changed_at) = app.node().status();

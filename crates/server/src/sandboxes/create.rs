@@ -139,7 +139,7 @@ impl Reserved {
         let network = shared.policy(plan.team.id, &plan.network).await?;
         let spec = spec(details, &plan.build, network, plan.files.clone());
         loop {
-            let source = match shared.backend.create(spec.clone()).await {
+            let source = match shared.host.create(spec.clone()).await {
                 Ok(handle) => {
                     traces::record_start(&handle);
                     return Ok(Launched { reserved: self, handle });

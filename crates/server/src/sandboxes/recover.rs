@@ -63,7 +63,7 @@ pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result
     }
     known.snapshots = shared.store.snapshot_builds().await?.iter().map(Uuid::to_string).collect();
     known.snapshots.extend(shared.store.step_snapshots().await?);
-    let report = shared.backend.sweep(known).await.map_err(Error::Leftovers)?;
+    let report = shared.host.sweep(known).await.map_err(Error::Leftovers)?;
     if !report.removed.is_empty() || !report.failed.is_empty() {
         tracing::info!(removed = ?report.removed, failed = ?report.failed, "swept what belonged to no sandbox");
     }
@@ -111,17 +111,17 @@ async fn find(shared: &Shared, stored: &Stored) -> sandcove_isolate::Result<Opti
     let id = &stored.details.id;
     // After a crash between a transition and its row the two differ; callers rely on the row.
     Ok(match stored.state {
-        StoredState::Running => match shared.backend.adopt(id).await? {
+        StoredState::Running => match shared.host.adopt(id).await? {
             Some(handle) => aligned(&handle, handle.resume().await).await?.then_some(Survivor::Live(handle)),
             None => None,
         },
         StoredState::Paused(Keep::Memory) => {
-            let stored_bytes = shared.backend.stored_memory(id).await?;
+            let stored_bytes = shared.host.stored_memory(id).await?;
             if let (Some(_), Some(bytes)) = (stored.settings.parked, stored_bytes) {
                 // Processes that there may be were being ended, or restored and did not run yet. The sweep ends them.
                 return Ok(files(shared, id).await?.map(|_| Survivor::Memory(bytes)));
             }
-            match (shared.backend.adopt(id).await?, stored_bytes) {
+            match (shared.host.adopt(id).await?, stored_bytes) {
                 (Some(handle), _) if aligned(&handle, handle.freeze().await).await? => {
                     Some(Survivor::Live(handle))
                 }
@@ -135,7 +135,7 @@ async fn find(shared: &Shared, stored: &Stored) -> sandcove_isolate::Result<Opti
 }
 
 async fn files(shared: &Shared, id: &SandboxId) -> sandcove_isolate::Result<Option<Survivor>> {
-    Ok(shared.backend.has_files(id).await?.then_some(Survivor::Files))
+    Ok(shared.host.has_files(id).await?.then_some(Survivor::Files))
 }
 
 /// Whether a sandbox is now as its row says; false when its processes have ended meanwhile.

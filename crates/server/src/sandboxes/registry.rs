@@ -39,13 +39,13 @@ pub struct Registry {
 impl Registry {
     /// Recovers the sandboxes of an earlier run and sweeps what belongs to none.
     pub(crate) async fn start(
-        backend: Host,
+        host: Host,
         store: Store,
         capacity: Capacity,
         telemetry: Arc<Telemetry>,
     ) -> Result<Self> {
-        let can_park = backend.can_park().await.map_err(Error::Leftovers)?;
-        let shared = Arc::new(Shared::new(backend, store, capacity, can_park, telemetry));
+        let can_park = host.can_park().await.map_err(Error::Leftovers)?;
+        let shared = Arc::new(Shared::new(host, store, capacity, can_park, telemetry));
         let registry = Self { shared, tracker: TaskTracker::new() };
         recover::recover(&registry.shared, &registry.tracker).await?;
         registry.tracker.spawn(observed::watch(registry.shared.clone()));
@@ -254,17 +254,17 @@ impl Registry {
     }
 
     /// The host side.
-    pub(crate) fn backend(&self) -> &Host {
-        &self.shared.backend
+    pub(crate) fn host(&self) -> &Host {
+        &self.shared.host
     }
 
-    /// Ends every driver. Sandboxes stay as they are; the backend releases the resources that they do not need.
+    /// Ends every driver. Sandboxes stay as they are; the host side releases the resources that they do not need.
     pub(crate) async fn stop(&self) {
         self.shared.stopping.cancel();
         self.tracker.close();
         self.tracker.wait().await;
         observed::store(&self.shared, 1, &mut Storing::Works).await;
-        match self.shared.backend.stop().await {
+        match self.shared.host.stop().await {
             Ok(report) => {
                 tracing::debug!(removed = ?report.removed, failed = ?report.failed, "released what no sandbox needs");
             }

@@ -32,7 +32,7 @@ use crate::{Error, Result};
 
 /// The state that drivers share.
 pub(super) struct Shared {
-    pub(super) backend: Host,
+    pub(super) host: Host,
     pub(super) store: Store,
     pub(super) admission: Admission,
     pub(super) memory: FrozenMemory,
@@ -115,14 +115,14 @@ impl Shared {
     }
 
     pub(super) fn new(
-        backend: Host,
+        host: Host,
         store: Store,
         capacity: Capacity,
         can_park: bool,
         telemetry: Arc<Telemetry>,
     ) -> Self {
         Self {
-            backend,
+            host,
             store,
             admission: Admission::new(capacity),
             memory: FrozenMemory::new(capacity.paused_bytes),

@@ -63,7 +63,7 @@ impl Registry {
     /// snapshot counts too, because the next one would keep it.
     async fn check_snapshot_size(&self, team: &Team) -> Result<()> {
         let max = team.quota.snapshots_mib;
-        match self.shared.backend.charged_bytes(team.account()).await {
+        match self.shared.host.charged_bytes(team.account()).await {
             Some(bytes) if bytes >= max.saturating_mul(1 << 20) => Err(Error::SnapshotsTooLarge(max)),
             // Without simple quotas nobody counts.
             _ => Ok(()),
@@ -163,7 +163,7 @@ fn too_many_snapshots(team: &Team) -> Error {
 async fn drop_files(shared: &Shared, names: impl IntoIterator<Item = impl ToString>) {
     for name in names {
         let name = name.to_string();
-        if let Err(err) = shared.backend.delete_snapshot(&name).await {
+        if let Err(err) = shared.host.delete_snapshot(&name).await {
             tracing::warn!(snapshot = %name, error = ?err, "snapshot was not deleted");
         }
     }

@@ -1,4 +1,4 @@
-//! The specification that the backend starts a sandbox from, a new one or one that is resumed from its files.
+//! The specification that the host side starts a sandbox from, a new one or one that is resumed from its files.
 
 use sandcove_isolate::{Blueprint, Files, NetworkPolicy, SandboxSpec};
 use sandcove_wire::boot::Settings as AgentSettings;
@@ -6,7 +6,7 @@ use sandcove_wire::boot::Settings as AgentSettings;
 use crate::domain::sandbox::Details;
 use crate::domain::template::TemplateRecord;
 
-/// The specification of a sandbox for the backend.
+/// The specification of a sandbox for the host side.
 pub(super) fn spec(
     details: &Details,
     build: &TemplateRecord,

@@ -156,7 +156,7 @@ impl TransitionContext {
             crash::point("kill.forgotten");
             let removed = match self.handle {
                 Some(handle) => handle.destroy().await,
-                None => self.shared.backend.discard(id).await,
+                None => self.shared.host.discard(id).await,
             };
             if let Err(err) = removed {
                 // Clients no longer see the sandbox; leftovers are removed at the next start at the latest.
@@ -221,7 +221,7 @@ impl TransitionContext {
         let spec = spec(details, self.build()?, network, Files::Own);
         let spec = SandboxSpec { memory, ..spec };
         let started = loop {
-            match self.shared.backend.create(spec.clone()).await {
+            match self.shared.host.create(spec.clone()).await {
                 Err(IsolateError::NoSlot(_)) if memory::free_slot(&self.shared).await => {}
                 started => break started,
             }

@@ -54,16 +54,16 @@ struct Inner {
 impl App {
     /// Opens the store, makes sure that there is a team with a key, and recovers the sandboxes of an earlier run. Boxed: code that waits
     /// for a plain future compiles it, and all futures within it, once more.
-    pub fn start(config: Config, backend: Host) -> BoxFuture<'static, Result<Self>> {
-        Box::pin(Self::open(config, backend))
+    pub fn start(config: Config, host: Host) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(Self::open(config, host))
     }
 
-    async fn open(config: Config, backend: Host) -> Result<Self> {
+    async fn open(config: Config, host: Host) -> Result<Self> {
         std::fs::create_dir_all(&config.data_dir)
             .map_err(|source| Error::DataDir { path: config.data_dir.clone(), source })?;
         let database = config.data_dir.join("sandcove.db");
         // With an empty database, every sandbox and volume on the host would be swept.
-        if !database.exists() && backend.holds_anything().await.map_err(Error::Leftovers)? {
+        if !database.exists() && host.holds_anything().await.map_err(Error::Leftovers)? {
             return Err(Error::DatabaseMissing(database));
         }
         let store = Store::open(&database).await?;
@@ -78,20 +78,20 @@ impl App {
             paused_bytes: node::share_of_memory(config.paused_memory_percent),
             park_after: config.park_after,
         };
-        let sandboxes = Registry::start(backend.clone(), store.clone(), capacity, telemetry.clone()).await?;
+        let sandboxes = Registry::start(host.clone(), store.clone(), capacity, telemetry.clone()).await?;
         let (step, newest) = (config.team_metrics_step, store.newest_event().await?);
         sandboxes.spawn_until_stop(activity::watch(store.clone(), sandboxes.clone(), step, newest));
         let receivers = match config.private_webhooks {
             true => Receivers::Anywhere,
-            false => Receivers::Public(backend.clone()),
+            false => Receivers::Public(host.clone()),
         };
         sandboxes.spawn_until_stop(events::run(store.clone(), receivers, telemetry.clone()));
-        let templates = Templates::new(store.clone(), backend.clone(), config.warm_memory);
+        let templates = Templates::new(store.clone(), host.clone(), config.warm_memory);
         let upload_links = UploadLinks::new(store.server_secret("upload links").await?);
-        let (volumes, cleanup) = Volumes::new(store.clone(), backend.clone(), config.volume_mib).await?;
+        let (volumes, cleanup) = Volumes::new(store.clone(), host.clone(), config.volume_mib).await?;
         sandboxes.spawn_until_stop(cleanup);
         volumes.sweep().await?;
-        let secrets = Secrets::new(store.clone(), backend.clone());
+        let secrets = Secrets::new(store.clone(), host.clone());
         secrets.renew().await?;
         let settings = BuildSettings {
             data_dir: config.data_dir.clone(),
@@ -100,7 +100,7 @@ impl App {
             collect_interval: config.gc_interval,
             registries: config.registries.clone(),
         };
-        let (builds, collector) = Builds::new(store.clone(), backend, templates.clone(), settings);
+        let (builds, collector) = Builds::new(store.clone(), host, templates.clone(), settings);
         sandboxes.spawn_until_stop(collector);
         let inner = Inner {
             node: Node::new(),

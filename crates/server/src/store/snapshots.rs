@@ -1,4 +1,4 @@
-//! Snapshots: templates of a team whose builds are the files of a sandbox. The backend keeps the files, under the id of the
+//! Snapshots: templates of a team whose builds are the files of a sandbox. The host side keeps the files, under the id of the
 //! build.
 
 use std::collections::HashSet;

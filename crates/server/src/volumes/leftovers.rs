@@ -30,9 +30,9 @@ pub(super) struct Leftovers(mpsc::Sender<Leftover>);
 
 impl Leftovers {
     /// A queue, and the task that removes what is added to it.
-    pub(super) fn new(backend: Host) -> (Self, impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn new(host: Host) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        (Self(sender), remove_all(backend, receiver))
+        (Self(sender), remove_all(host, receiver))
     }
 
     /// Removes a leftover as soon as possible. When the queue is full, or the server stops, the next start removes it.
@@ -43,7 +43,7 @@ impl Leftovers {
     }
 }
 
-async fn remove_all(backend: Host, mut added: mpsc::Receiver<Leftover>) {
+async fn remove_all(host: Host, mut added: mpsc::Receiver<Leftover>) {
     let mut waiting = Vec::new();
     let mut pause = FIRST_PAUSE;
     while let Some(first) = added.recv().await {
@@ -58,7 +58,7 @@ async fn remove_all(backend: Host, mut added: mpsc::Receiver<Leftover>) {
             }
             let mut again = Vec::new();
             for leftover in waiting {
-                match leftover.remove(&backend).await {
+                match leftover.remove(&host).await {
                     Ok(()) => tracing::info!(?leftover, "leftover of a volume removed"),
                     Err(err) => {
                         tracing::debug!(?leftover, error = ?err, "leftover of a volume not removed yet");
@@ -73,14 +73,14 @@ async fn remove_all(backend: Host, mut added: mpsc::Receiver<Leftover>) {
 }
 
 impl Leftover {
-    async fn remove(&self, backend: &Host) -> Result<()> {
+    async fn remove(&self, host: &Host) -> Result<()> {
         match self {
             Self::Volume(name) => {
-                let removed = backend.delete_volume(name).await;
+                let removed = host.delete_volume(name).await;
                 removed.map_err(|source| Error::Volume { action: "delete", source })
             }
             Self::Tree { volume, name } => {
-                backend.volume(volume).take_apart(name).await.map_err(Error::VolumeFiles)
+                host.volume(volume).take_apart(name).await.map_err(Error::VolumeFiles)
             }
         }
     }

@@ -28,7 +28,7 @@ const RESERVED: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 #[derive(Clone)]
 pub struct Volumes {
     store: Store,
-    backend: Host,
+    host: Host,
     tokens: token::Tokens,
     /// Maximum size of a volume, MiB.
     max_mib: u64,
@@ -39,12 +39,12 @@ impl Volumes {
     /// The volumes, and the task that removes leftovers, to be run until the server stops.
     pub(crate) async fn new(
         store: Store,
-        backend: Host,
+        host: Host,
         max_mib: u64,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static)> {
         let tokens = token::Tokens::new(store.server_secret("volume tokens").await?);
-        let (leftovers, cleanup) = Leftovers::new(backend.clone());
-        Ok((Self { store, backend, tokens, max_mib, leftovers }, cleanup))
+        let (leftovers, cleanup) = Leftovers::new(host.clone());
+        Ok((Self { store, host, tokens, max_mib, leftovers }, cleanup))
     }
 
     /// Removes the leftovers of a crash: directories that no row names, and unfinished work in the others.
@@ -52,12 +52,12 @@ impl Volumes {
         let known: HashSet<String> =
             self.store.all_volumes().await?.iter().map(|volume| volume.id.to_string()).collect();
         let failed = |source| Error::Volume { action: "list", source };
-        for name in self.backend.volume_names().await.map_err(failed)? {
+        for name in self.host.volume_names().await.map_err(failed)? {
             if !known.contains(&name) && Uuid::parse_str(&name).is_ok() {
                 self.delete_directory(name).await;
                 continue;
             }
-            match self.backend.volume(&name).clean().await {
+            match self.host.volume(&name).clean().await {
                 Ok(trees) => trees.into_iter().for_each(|tree| self.remove_later(&name, tree)),
                 Err(err) => {
                     tracing::warn!(volume = name, error = %err, "unfinished work in a volume was not removed");
@@ -69,7 +69,7 @@ impl Volumes {
 
     /// Removes the directory of a volume that no row names; later if that fails now.
     async fn delete_directory(&self, name: String) {
-        if let Err(err) = self.backend.delete_volume(&name).await {
+        if let Err(err) = self.host.delete_volume(&name).await {
             tracing::warn!(volume = name, error = ?err, "failed to remove a deleted volume; the server tries again");
             self.leftovers.add(Leftover::Volume(name));
         }
@@ -99,7 +99,7 @@ impl Volumes {
             source => Error::Volume { action: "create", source },
         };
         let size = team.caps.disk_mib.min(self.max_mib);
-        self.backend.create_volume(&directory, size).await.map_err(failed)?;
+        self.host.create_volume(&directory, size).await.map_err(failed)?;
         let inserted = self.store.insert_volume(team, &volume).await;
         if !matches!(inserted, Ok(Inserted::New)) {
             self.delete_directory(directory).await;
@@ -149,7 +149,7 @@ impl Volumes {
         if !self.store.has_volume(id).await? {
             return Err(Error::VolumeNotFound(id));
         }
-        Ok(self.backend.volume(&id.to_string()))
+        Ok(self.host.volume(&id.to_string()))
     }
 
     /// The mounts of a create request, as names of volumes and paths. The error names everything that is wrong with them.

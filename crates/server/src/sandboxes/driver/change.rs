@@ -304,7 +304,7 @@ impl Driver {
     async fn parked(&mut self) -> Outcome {
         self.handle = None;
         let id = self.view.borrow().details.id.clone();
-        let bytes = self.shared.backend.stored_memory(&id).await.ok().flatten().unwrap_or_default();
+        let bytes = self.shared.host.stored_memory(&id).await.ok().flatten().unwrap_or_default();
         self.set_parked(Some(bytes));
         self.view.send_modify(|view| view.memory = 0);
         (self.permit, self.has_no_room) = (None, false);
