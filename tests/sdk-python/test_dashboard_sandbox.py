@@ -205,8 +205,15 @@ def test_cells_show_figures_tables_and_charts(visit, box):
     # An interactive chart: its script runs, in the frame.
     html = "<button onclick=\"this.textContent='clicked'\">click</button>"
     frame = run(f"from IPython.display import HTML\nHTML({html!r})").frame_locator("iframe")
-    frame.get_by_role("button").click()
-    expect(frame.get_by_role("button")).to_have_text("clicked")
+    button = frame.get_by_role("button")
+    expect(button).to_be_visible()
+    # A busy browser gives a click on a frame that it has not painted yet to the page around it.
+    for _ in range(20):
+        button.click()
+        if button.text_content() == "clicked":
+            break
+        page.wait_for_timeout(500)
+    expect(button).to_have_text("clicked")
 
     hostile = """
     <p id="said">nothing</p><img src="https://elsewhere.example/a.png"><script>
