@@ -81,6 +81,10 @@ impl Unpacker {
             io::copy(parts, &mut io::sink()).map_err(read)
         };
         let (unpacked, ended) = ahead::with(compressed, limit, work).map_err(read)?;
+        // Data is read ahead of the entries, so how far it came when an entry was refused is chance: the entry's reason counts.
+        if let Err(error @ LayerError::TooLarge(..)) = unpacked {
+            return Err(error);
+        }
         let found = match ended {
             Ended::TooLong => return Err(self.too_large()),
             Ended::Failed(error) => return Err(read(error)),
