@@ -238,3 +238,53 @@ def test_a_volume_is_there_again(server):
     wait_until(lambda: sandbox.files.get_info("/data/open").size > size, what="the file grows")
     sandbox.kill()
     Volume.destroy(volume.volume_id)
+
+
+@pytest.fixture
+def upgrade(server, tmp_path):
+    """Returns a function that goes on with a server whose guest programs are of another version."""
+    program = server.binary
+    before, after = b"The Python kernel host: an IPython", b"The python kernel host: an IPython"
+    content = program.read_bytes()
+    assert content.count(before) == 1
+    newer = tmp_path / "sandcove"
+    newer.write_bytes(content.replace(before, after))
+    newer.chmod(0o755)
+
+    def change(program):
+        server.stop()
+        server.binary = program
+        server.start()
+
+    yield lambda: change(newer)
+    change(program)
+    # What no sandbox has is deleted at a start; the first one still finds sandboxes of the pool.
+    change(program)
+    assert len(list((server.data_dir / "libexec").iterdir())) == 1
+
+
+def version(sandbox):
+    """The word by which the versions of the guest programs differ."""
+    return sandbox.commands.run("head -1 /run/sandcove/python/sandcove_kernel/__init__.py | cut -d' ' -f2").stdout.strip()
+
+
+def test_memory_survives_an_upgrade(server, upgrade):
+    parked, adopted = stored_in_memory(server), frozen_with_a_process()
+    upgrade()
+    assert version(adopted) == "Python"
+    park(server, adopted)
+    server.stop()
+    wait_until(lambda: not host_resources(server.data_dir)["processes"], what="the end of all processes")
+    server.start()
+    for sandbox in (parked, adopted):
+        sandbox.connect(timeout=1800)
+        assert goes_on(sandbox) and version(sandbox) == "Python"
+    # They keep their version over the next pause, beside sandboxes of the newer one.
+    park(server, parked)
+    parked.connect(timeout=1800)
+    assert goes_on(parked) and version(parked) == "Python"
+    newer = Sandbox.create()
+    assert version(newer) == "python"
+    assert len(list((server.data_dir / "libexec").iterdir())) == 2
+    for sandbox in (parked, adopted, newer):
+        sandbox.kill()

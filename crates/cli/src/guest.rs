@@ -15,7 +15,7 @@ struct File {
 include!(concat!(env!("OUT_DIR"), "/guest_files.rs"));
 
 /// Unpacks the programs below `libexec` unless they are there, and returns their directory. The directory is named by a
-/// digest of the contents, so that sandboxes of an older server keep theirs.
+/// digest of the contents, so that sandboxes of an older server keep theirs. The backend deletes those that no sandbox has.
 pub fn unpack(libexec: &Path) -> Result<PathBuf> {
     if FILES.is_empty() {
         bail!("this program was built without the guest programs; build it with `make build`");

@@ -121,7 +121,8 @@ enum Command {
     #[command(name = "__spawner", hide = true)]
     Spawner {
         pool: PathBuf,
-        libexec: PathBuf,
+        #[arg(required = true)]
+        programs: Vec<PathBuf>,
         #[arg(long)]
         criu: Option<PathBuf>,
         #[arg(long)]
@@ -171,8 +172,8 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
     // The spawner forks, so it must stay the only thread of its process: no runtime before this.
-    if let Command::Spawner { pool, libexec, criu, log_refused_calls } = &cli.command {
-        sandcove_isolate::spawner_main(pool, libexec, criu.as_deref(), *log_refused_calls)
+    if let Command::Spawner { pool, programs, criu, log_refused_calls } = &cli.command {
+        sandcove_isolate::spawner_main(pool, programs, criu.as_deref(), *log_refused_calls)
             .context("the spawner failed")?;
         return Ok(ExitCode::SUCCESS);
     }

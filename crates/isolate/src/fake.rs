@@ -342,6 +342,7 @@ impl Fake {
             start_ticks: 0,
             limits: spec.blueprint.limits,
             network: spec.network.clone(),
+            programs: String::new(),
         };
         let state =
             State { alive: true, frozen: false, network: spec.network.clone(), usage: Usage::default() };

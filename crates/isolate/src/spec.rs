@@ -194,6 +194,9 @@ pub struct Record {
     pub limits: Limits,
     /// Network policy.
     pub network: NetworkPolicy,
+    /// Version of the guest programs that its processes have; empty in records of servers that did not note it.
+    #[serde(default)]
+    pub programs: String,
 }
 
 /// Reason why a sandbox ended by itself.

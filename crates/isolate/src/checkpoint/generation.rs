@@ -9,7 +9,7 @@
 //! ID.view   links to the images of ID, in which the processes have the ids of the slot that they are restored in
 //! ```
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -124,6 +124,15 @@ impl Generations {
     pub(crate) fn size(&self, id: &SandboxId) -> Option<u64> {
         let published = self.path(id, "");
         published.join(PROOF).exists().then(|| size(&published).unwrap_or_default())
+    }
+
+    /// Versions of the guest programs that published generations name. The manifests are not checked: a restore does that.
+    pub(crate) fn programs(&self) -> BTreeSet<String> {
+        let manifests = self.names().unwrap_or_default().into_iter().filter_map(|name| {
+            let text = std::fs::read(self.root.join(name).join(MANIFEST)).ok()?;
+            serde_json::from_slice::<Manifest>(&text).ok()
+        });
+        manifests.map(|manifest| manifest.host.programs).collect()
     }
 
     /// Reads the manifest of the published generation, and checks the images that are parsed; [`Generations::check_pages`] checks the rest.

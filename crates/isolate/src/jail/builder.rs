@@ -47,7 +47,7 @@ fn build(request: &BuildRequest, server: &OwnedFd, parent: Option<Parent>) -> Re
     let volumes = mount_volumes(&launch, pid)?;
     let root = mount_root(&launch, pid)?;
     let devices = devices::create(request.id_base).map_err(Failure::at("mount /dev"))?;
-    let programs = mount_programs().map_err(Failure::at("mount the programs"))?;
+    let programs = mount_programs(&launch.programs).map_err(Failure::at("mount the programs"))?;
     // The order in which `Trees` takes them.
     let trees = volumes.iter().chain([&root, &devices, &system, &programs]).chain(&stand_ins);
     let all: Vec<_> = fds.iter().chain(trees).map(AsFd::as_fd).collect();
@@ -102,14 +102,14 @@ pub(super) fn mount_root(launch: &Launch, pid: u32) -> Result<OwnedFd, Failure> 
     overlay(&lower, UPPER).map_err(Failure::at("mount overlay"))
 }
 
-/// Mounts the programs of the agent's side, read-only. An overlay has files of its own, so that no sandbox sees another's locks
+/// Mounts a version of the programs of the agent's side, read-only. An overlay has files of its own, so that no sandbox sees another's locks
 /// and watches on them; their contents are in memory once.
-pub(super) fn mount_programs() -> io::Result<OwnedFd> {
+pub(super) fn mount_programs(version: &str) -> io::Result<OwnedFd> {
     let flags = MountAttrFlags::MOUNT_ATTR_RDONLY
         | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV;
     // An overlay that cannot be written to needs two layers.
-    let lower = format!("{PROGRAMS}:{EMPTY}");
+    let lower = format!("{PROGRAMS}/{version}:{EMPTY}");
     file_systems::create("overlay", &[("source", "sandcove"), ("lowerdir", &lower)], flags)
 }
 

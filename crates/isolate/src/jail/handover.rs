@@ -15,7 +15,7 @@ pub(crate) const NEW_ROOT: &str = "/newroot";
 pub(crate) const LAYERS: &str = "/layers";
 /// Directory of the spawner's root where builders attach the idmapped upper.
 pub(crate) const UPPER: &str = "/upper";
-/// Directory of the spawner's root with a copy of the guest programs.
+/// Directory of the spawner's root with copies of the guest programs, each version below its name.
 pub(crate) const PROGRAMS: &str = "/programs";
 /// Directory of the spawner's root that stays empty.
 pub(crate) const EMPTY: &str = "/empty";
@@ -87,6 +87,8 @@ pub(crate) struct Launch {
     pub volumes: Vec<VolumeMount>,
     /// Address of the sandbox and of its gateway; none without a network.
     pub address: Option<(Ipv4Addr, Ipv4Addr)>,
+    /// Version of the guest programs.
+    pub programs: String,
     /// Size limit of the memory-backed file systems, MiB.
     pub tmpfs_mib: u64,
     /// Kind of jail.

@@ -92,7 +92,7 @@ fn make(request: &BuildRequest, restore: &Restore) -> Result<Given, Failure> {
     let stand_ins = masks::create_stand_ins(request.id_base)?;
     let root = mount_root(launch, holder)?;
     let devices = devices::create(request.id_base).map_err(Failure::at("mount /dev"))?;
-    let programs = mount_programs().map_err(Failure::at("mount the programs"))?;
+    let programs = mount_programs(&launch.programs).map_err(Failure::at("mount the programs"))?;
     drop(lifeline);
     let foreign = open_foreign(restore, launch)?;
 
@@ -169,8 +169,9 @@ fn open_foreign(restore: &Restore, launch: &Launch) -> Result<BTreeMap<String, O
     let flags = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV;
     let options = [("source", "sandcove"), ("lowerdir", &lower), ("redirect_dir", "follow")];
     let layers = file_systems::create("overlay", &options, flags).map_err(Failure::at(failed))?;
+    let programs = format!("{PROGRAMS}/{}", launch.programs);
     let programs =
-        open(PROGRAMS, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(Failure::at(failed))?;
+        open(programs, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(Failure::at(failed))?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let open_file = |path: &Path| match path.strip_prefix(LIBEXEC) {
         Ok(program) => openat2(&programs, program, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty(), resolve),

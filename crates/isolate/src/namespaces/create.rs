@@ -95,6 +95,7 @@ async fn try_assign(
         start_ticks: process::start_ticks(sandbox.pid).map_err(|_| Error::SpawnerGone)?,
         limits: spec.blueprint.limits,
         network: spec.network.clone(),
+        programs: host.programs.current(),
     };
     let files = {
         let (host, name, record) = (host.clone(), sandbox.name.clone(), record.clone());

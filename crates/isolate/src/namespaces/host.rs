@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::burners::Burners;
 use super::park::Parking;
+use super::programs::Programs;
 use super::record;
 use super::sandbox_pool::SandboxPool;
 use super::slots::Slots;
@@ -71,6 +72,7 @@ pub(crate) struct Host {
     pub(super) sandbox_pool: SandboxPool,
     /// CRIU, and the place of memory on disk.
     pub(super) parking: Parking,
+    pub(super) programs: Programs,
     pub(super) pool_started: AtomicBool,
     /// Instance number: tells the servers of one host apart.
     pub(super) number: u32,

@@ -158,6 +158,7 @@ async fn build(
         start_ticks,
         limits: spec.limits,
         network: NetworkPolicy::default(),
+        programs: host.programs.current(),
     };
     record::write(&run_dir, &record)?;
     let sandbox = RunningSandbox::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
@@ -175,6 +176,7 @@ async fn build(
         upper,
         volumes: Vec::new(),
         address: None,
+        programs: host.programs.current(),
         tmpfs_mib: 64,
         kind,
         command: spec.command.clone(),

@@ -2,7 +2,7 @@
 //!
 //! | part | files |
 //! | --- | --- |
-//! | resources that sandboxes share | `host`, `slots`, `kernel_settings` |
+//! | resources that sandboxes share | `host`, `slots`, `programs`, `kernel_settings` |
 //! | start: take or create an unassigned sandbox, then assign it | `create`, `prepare`, `unassigned` |
 //! | what is kept ahead of starts | `sandbox_pool`, `demand` and `refill`, `warm`, `warm_priority` and `keep_warm` |
 //! | a running sandbox | `running`, `suspend`, `park` and `restore`, `record`, `process`, `log`, `burners` |
@@ -19,6 +19,7 @@ mod log;
 mod park;
 mod prepare;
 mod process;
+mod programs;
 mod purge;
 mod record;
 mod refill;
@@ -34,7 +35,7 @@ mod warm;
 mod warm_priority;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -59,6 +60,7 @@ pub use host::Config;
 use host::{Host, blocking};
 use park::Parking;
 use prepare::Purpose;
+use programs::Programs;
 pub use purge::purge;
 pub use running::RunningSandbox;
 use sandbox_pool::SandboxPool;
@@ -136,18 +138,21 @@ impl Namespaces {
         let egress =
             EgressSetup::new(&config.program, config.egress_account, config.log_refused_calls, vault.clone())
                 .map_err(|source| Error::Path { action: "open", path: config.program.clone(), source })?;
+        let records = record::all(&run);
         let firewall =
-            Firewall::install(number, addresses, config.dns.clone(), slots, egress, &record::all(&run))
-                .await?;
+            Firewall::install(number, addresses, config.dns.clone(), slots, egress, &records).await?;
         let dialer =
             Dialer::start().map_err(|source| Error::Kernel { action: "start a thread".into(), source })?;
         let parking = Parking::open(&config, &pool)?;
+        let mut needed = parking.generations.programs();
+        needed.extend(records.into_iter().map(|record| record.programs));
+        let programs = Programs::open(&config.libexec, &needed)?;
         crash::point("start.prepared");
         // After the pool is mounted: the spawner keeps a mount of its own.
         let spawner = Spawner::start(SpawnerConfig {
             program: config.program.clone(),
             pool: pool.root().to_owned(),
-            libexec: config.libexec.clone(),
+            programs: programs.directories().map(Path::to_owned).collect(),
             criu: parking.directory(),
             log_refused_calls: config.log_refused_calls,
         })?;
@@ -171,6 +176,7 @@ impl Namespaces {
             warm_processes: WarmProcesses::default(),
             sandbox_pool,
             parking,
+            programs,
             pool_started: AtomicBool::new(false),
             number,
             tasks: TaskTracker::new(),

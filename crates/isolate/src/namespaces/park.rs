@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::host::{Config, Host, blocking};
+use super::host::{Config, blocking};
 use super::running::RunningSandbox;
 use crate::checkpoint::{self, Generations, Manifest, Subject, dump, refused};
 use crate::criu::Program;
@@ -50,13 +50,12 @@ impl Parking {
         self.criu.as_ref().map(|criu| criu.program.directory().to_owned())
     }
 
-    /// Description of this host for manifests.
+    /// Description of this host for manifests, with the version `programs` of the guest programs.
     ///
     /// # Errors
     /// When it has no CRIU.
-    pub(super) fn here(&self, host: &Host) -> Result<checkpoint::Host> {
+    pub(super) fn here(&self, programs: String) -> Result<checkpoint::Host> {
         let criu = self.criu()?.version.clone();
-        let programs = host.config.libexec.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(checkpoint::Host::here(criu, programs))
     }
 
@@ -75,6 +74,12 @@ impl RunningSandbox {
         let (host, record) = (self.host().clone(), self.record().clone());
         let parking = &host.parking;
         let criu = parking.criu()?;
+        let programs = record.programs.clone();
+        if programs.is_empty() {
+            return Err(refused(
+                "it was started by a version of Sandcove that did not note its programs".into(),
+            ));
+        }
         let begun = parking.generations.begin(&record.id)?;
         let stored = async {
             let memory = host.cgroups.usage(record.slot)?.memory_bytes;
@@ -100,7 +105,7 @@ impl RunningSandbox {
                     let manifest = Manifest {
                         id,
                         server: env!("CARGO_PKG_VERSION").into(),
-                        host: host.parking.here(&host)?,
+                        host: host.parking.here(programs)?,
                         layers,
                         slot: record.slot,
                         images: Default::default(),

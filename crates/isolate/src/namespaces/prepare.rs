@@ -204,6 +204,7 @@ fn launch(host: &Host, purpose: Purpose<'_>, slot: u32, upper: PathBuf) -> Launc
         upper,
         volumes: purpose.mounts().iter().filter_map(|mount| volume(host, mount)).collect(),
         address: Some((host.addresses.guest(slot), host.addresses.gateway(slot))),
+        programs: host.programs.current(),
         tmpfs_mib: (blueprint.limits.memory_mib / 2).max(16),
         kind: JailKind::Sandbox,
         command: vec![format!("{LIBEXEC}/sandcove-agent")],
@@ -212,9 +213,9 @@ fn launch(host: &Host, purpose: Purpose<'_>, slot: u32, upper: PathBuf) -> Launc
     }
 }
 
-/// File systems and network of a sandbox that is restored in `slot`.
-pub(super) fn restored_launch(host: &Host, spec: &SandboxSpec, slot: u32) -> Launch {
-    launch(host, Purpose::Start(spec), slot, host.pool.sandbox(&spec.id))
+/// File systems and network of a sandbox that is restored in `slot`, with the version `programs` of the guest programs.
+pub(super) fn restored_launch(host: &Host, spec: &SandboxSpec, slot: u32, programs: String) -> Launch {
+    Launch { programs, ..launch(host, Purpose::Start(spec), slot, host.pool.sandbox(&spec.id)) }
 }
 
 /// Mount of a volume; `None` for a volume that was deleted while its sandbox had no processes.

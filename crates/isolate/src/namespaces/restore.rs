@@ -59,8 +59,13 @@ async fn try_restore(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<
         let id_base = host.addresses.id_base(slot);
         with(host, move |host, parking| {
             let manifest = parking.generations.check(&id)?;
-            if let Some(difference) = manifest.host.difference(&parking.here(host)?) {
+            if let Some(difference) = manifest.host.difference(&parking.here(String::new())?) {
                 return Err(refused(format!("it was stored with {difference}")));
+            }
+            if !host.programs.has(&manifest.host.programs) {
+                return Err(refused(
+                    "the version of the guest programs that it was stored with is not there".into(),
+                ));
             }
             if manifest.layers != layers {
                 return Err(refused("its template has other layers".into()));
@@ -133,7 +138,7 @@ async fn begin(
         })
         .await?;
     }
-    let launch = prepare::restored_launch(host, spec, slot);
+    let launch = prepare::restored_launch(host, spec, slot, manifest.host.programs.clone());
     let address = host.addresses.guest(slot);
     let former: Ipv4Addr = host.addresses.guest(manifest.slot);
     let request = BuildRequest {
@@ -161,6 +166,7 @@ async fn begin(
         start_ticks: process::start_ticks(pid).map_err(|_| Error::SpawnerGone)?,
         limits,
         network: spec.network.clone(),
+        programs: manifest.host.programs.clone(),
     };
     Ok((launcher, record))
 }

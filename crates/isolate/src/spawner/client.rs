@@ -33,8 +33,8 @@ pub(crate) struct SpawnerConfig {
     pub program: PathBuf,
     /// Directory of the storage pool.
     pub pool: PathBuf,
-    /// Directory of the guest programs.
-    pub libexec: PathBuf,
+    /// Directories of the guest programs, one for each version.
+    pub programs: Vec<PathBuf>,
     /// Directory of CRIU, if this host has it.
     pub criu: Option<PathBuf>,
     /// Whether the kernel logs the system calls that sandboxes are refused.
@@ -55,14 +55,14 @@ struct Process {
 }
 
 impl Process {
-    /// Starts `program __spawner <pool> <libexec>` and waits until it is ready.
+    /// Starts `program __spawner <pool> <programs>...` and waits until it is ready.
     fn start(config: &SpawnerConfig) -> Result<Self> {
         let failed = |source| Error::Kernel { action: "start the spawner".into(), source };
         let (ours, theirs) = pair().map_err(failed)?;
         let mut child = Command::new(&config.program)
             .arg("__spawner")
             .arg(&config.pool)
-            .arg(&config.libexec)
+            .args(&config.programs)
             .args(config.criu.iter().flat_map(|criu| [OsStr::new("--criu"), criu.as_os_str()]))
             .args(config.log_refused_calls.then_some("--log-refused-calls"))
             .env_clear()

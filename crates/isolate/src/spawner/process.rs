@@ -1,5 +1,6 @@
 //! The spawner process.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -25,12 +26,12 @@ use crate::sys::{self, Forked, RefusedCalls};
 /// Paths at which programs that CRIU starts look for their loader, on either architecture.
 const LOADERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
 
-/// Runs `sandcove __spawner <pool> <libexec> [--criu <directory>]`, with the server's socket as standard input. Returns after the server and
+/// Runs `sandcove __spawner <pool> <programs>... [--criu <directory>]`, with the server's socket as standard input. Returns after the server and
 /// every sandbox have ended, or after a failure has been reported to the server. With `log_refused_calls` the kernel logs
 /// the system calls that sandboxes are refused.
 pub fn spawner_main(
     pool: &Path,
-    libexec: &Path,
+    programs: &[PathBuf],
     criu: Option<&Path>,
     log_refused_calls: bool,
 ) -> io::Result<()> {
@@ -38,7 +39,7 @@ pub fn spawner_main(
     // It has the server's protection when memory runs out; a sandbox has neither.
     precedence::prioritize_spawner();
     let refused_calls = if log_refused_calls { RefusedCalls::Logged } else { RefusedCalls::Silent };
-    if let Err(failure) = prepare(pool, libexec, criu, refused_calls) {
+    if let Err(failure) = prepare(pool, programs, criu, refused_calls) {
         return send(&socket, &Greeting::Failed(failure), &[]);
     }
     send(&socket, &Greeting::Ready, &[])?;
@@ -47,7 +48,7 @@ pub fn spawner_main(
 
 fn prepare(
     pool: &Path,
-    libexec: &Path,
+    programs: &[PathBuf],
     criu: Option<&Path>,
     refused_calls: RefusedCalls,
 ) -> Result<(), Failure> {
@@ -56,17 +57,17 @@ fn prepare(
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::at("adopt orphans"))?;
     // The kernel reaps children at once: a control group is not empty before its last process is reaped.
     sys::set_reaps_children(false).map_err(Failure::at("have children reaped"))?;
-    for path in [pool, libexec].into_iter().chain(criu) {
+    for path in [pool].into_iter().chain(programs.iter().map(PathBuf::as_path)).chain(criu) {
         std::fs::metadata(path).map_err(Failure::at(&format!("find `{}`", path.display())))?;
     }
     // Once, here: each process that is forked finds them in its memory.
     jail::prepare_filters(refused_calls)?;
-    enter_own_root(pool, libexec, criu).map_err(Failure::at("leave the host's file system"))
+    enter_own_root(pool, programs, criu).map_err(Failure::at("leave the host's file system"))
 }
 
 /// Leaves the host's file system: only what is mounted here can be reached from the mount namespace of a sandbox that is being
 /// built. The guest programs are copied, so that nothing of the host's disk is mounted in sandboxes.
-fn enter_own_root(pool: &Path, libexec: &Path, criu: Option<&Path>) -> io::Result<()> {
+fn enter_own_root(pool: &Path, versions: &[PathBuf], criu: Option<&Path>) -> io::Result<()> {
     sys::unshare(UnshareFlags::NEWNS)?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     // Opened before the new root covers anything: the data directory may lie below its mount point.
@@ -75,7 +76,11 @@ fn enter_own_root(pool: &Path, libexec: &Path, criu: Option<&Path>) -> io::Resul
     let pool_tree = open_tree(CWD, pool, flags)?;
     let once = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let criu = criu.map(|criu| open_tree(CWD, criu, once)).transpose()?;
-    let libexec = open(libexec, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let versions = versions.iter().map(|version| {
+        let name = version.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        Ok((name, open(version, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?))
+    });
+    let versions: Vec<(&OsStr, OwnedFd)> = versions.collect::<io::Result<_>>()?;
     let root = Path::new("/tmp");
     mount("sandcove", root, "tmpfs", MountFlags::NOSUID, Some(c"mode=755,size=1m"))?;
     let under = |path: &str| root.join(path.trim_start_matches('/'));
@@ -97,10 +102,14 @@ fn enter_own_root(pool: &Path, libexec: &Path, criu: Option<&Path>) -> io::Resul
         &programs,
         "tmpfs",
         MountFlags::NOSUID | MountFlags::NODEV,
-        Some(c"mode=755,size=256m"),
+        Some(c"mode=755,size=512m"),
     )?;
-    // The directory is below /tmp on some hosts, which is covered by now.
-    copy(Path::new(&format!("/proc/self/fd/{}", libexec.as_raw_fd())), &programs)?;
+    for (name, version) in versions {
+        let target = programs.join(name);
+        make_directory(&target)?;
+        // The directory is below /tmp on some hosts, which is covered by now.
+        copy(Path::new(&format!("/proc/self/fd/{}", version.as_raw_fd())), &target)?;
+    }
     mount_remount(&programs, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV, "")?;
     if let Some(criu) = criu {
         let target = under(CRIU);
