@@ -14,7 +14,8 @@
 //! | PID 1 | `jail/init.rs`, then the agent | builder or intermediate: `clone3` | with the sandbox |
 //! | anchor | `jail/anchor.rs` | the builder of a warm process: `clone3` | after the last sandbox below it |
 //!
-//! The first three run as root of the host. Only the server has threads. The intermediate process has all rights in the
+//! *Server* is the process that has the host side: with two processes, as by default, the one that runs as root (`sandcove serve`) and executes the
+//! requests of the other. The first three run as root of the host. Only the server has threads. The intermediate process has all rights in the
 //! warm process's user and PID namespaces; it exists because a process cannot come back from a user namespace. PID 1 starts
 //! in new user, mount, PID, IPC and UTS namespaces and is root there. Its network namespace is new, too, but belongs to the
 //! user namespace above: the builder configures it, and nobody inside can.
