@@ -12,12 +12,14 @@
 //! rpc                        the Connect protocol
 //! state                      the settings, and the account and deadline of a request
 //! path, spawn                paths of requests; starting and reaping processes
+//! facts, trust               files that describe the sandbox inside; certificates of the host
 //! account, error             users and groups; errors of requests
 //! ```
 
 pub mod account;
 pub mod boot;
 pub mod error;
+mod facts;
 pub mod files;
 pub mod filesystem;
 #[cfg(any(test, fuzzing))]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
@@ -24,7 +24,7 @@ const FIRST_DEFAULT_USER: &str = "root";
 /// A handle to the state of the daemon; cheap to clone.
 pub type SharedState = Arc<State>;
 
-/// The identity of the sandbox, which never changes once it is assigned.
+/// The identity of the sandbox. It never changes once it is assigned, unless the memory of this process begins another sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
     /// Value of `E2B_SANDBOX_ID`.
@@ -69,30 +69,43 @@ pub enum Access {
 /// The state of the daemon. Locks are held only while values are copied.
 #[derive(Debug, Default)]
 pub struct State {
-    identity: OnceLock<Identity>,
+    identity: RwLock<Option<Identity>>,
     settings: RwLock<Settings>,
 }
 
 impl State {
     /// Makes the state of a sandbox without an identity.
     pub fn new(settings: Settings) -> SharedState {
-        Arc::new(Self { identity: OnceLock::new(), settings: RwLock::new(settings) })
+        Arc::new(Self { identity: RwLock::default(), settings: RwLock::new(settings) })
     }
 
-    /// Sets the identity of this sandbox, once.
+    /// Sets the identity of this sandbox.
     pub fn assign(&self, identity: Identity) {
-        // The host assigns once.
-        let _ = self.identity.set(identity);
+        *self.identity.write().unwrap_or_else(PoisonError::into_inner) = Some(identity);
     }
 
-    /// Value of `E2B_SANDBOX_ID`; none when run by hand, and before an identity is assigned.
-    pub fn sandbox_id(&self) -> Option<&str> {
-        Some(&self.identity.get()?.sandbox_id)
+    /// Makes this the state of another sandbox, with settings of its own. What programs trust stays: it is the host's.
+    pub fn renew(&self, identity: Identity, settings: Settings) {
+        let mut present = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+        let ca_bundle = settings.ca_bundle.or(present.ca_bundle.take());
+        *present = Settings { ca_bundle, ..settings };
+        drop(present);
+        self.assign(identity);
+    }
+
+    /// The identity; none when run by hand, and before one is assigned.
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Value of `E2B_SANDBOX_ID`; none without an identity.
+    pub fn sandbox_id(&self) -> Option<String> {
+        self.identity().map(|identity| identity.sandbox_id)
     }
 
     fn read<T>(&self, get: impl FnOnce(&Settings) -> T) -> T {
         // A panic while the lock is held leaves valid values behind, so a poisoned lock can be used.
-        get(&self.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+        get(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Applies the fields that are present. Empty defaults are ignored (contract: envd, section 7).
@@ -106,7 +119,7 @@ impl State {
             ends_together,
             ca_bundle,
         } = change;
-        let mut settings = self.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
         settings.env_vars = env_vars.or(settings.env_vars.take());
         settings.access_token = access_token.or(settings.access_token.take());
         settings.token_required = token_required.or(settings.token_required);
@@ -146,9 +159,9 @@ impl State {
             all.entry(name.to_owned()).or_insert_with(|| value.to_owned());
         }
         all.insert("E2B_SANDBOX".into(), "true".into());
-        if let Some(identity) = self.identity.get() {
-            all.insert("E2B_SANDBOX_ID".into(), identity.sandbox_id.clone());
-            all.insert("E2B_TEMPLATE_ID".into(), identity.template_id.clone());
+        if let Some(identity) = self.identity() {
+            all.insert("E2B_SANDBOX_ID".into(), identity.sandbox_id);
+            all.insert("E2B_TEMPLATE_ID".into(), identity.template_id);
             all.insert("E2B_EVENTS_ADDRESS".into(), format!("http://{}", EVENTS_ADDRESS));
         }
         all

@@ -348,6 +348,7 @@ fn record(template: &Template) -> Result<TemplateRecord> {
         start_cmd: None,
         ready_cmd: None,
         snapshot_of: None,
+        memory_bytes: None,
     })
 }
 

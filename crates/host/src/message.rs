@@ -2,13 +2,12 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use sandcove_image::files::{Attributes, Entry, Removal};
 use sandcove_image::oci::{Exported, Limits, Sha256Digest};
 use sandcove_isolate::{
-    Blueprint, DiskSpace, Few, Files, Known, NetworkPolicy, PoolState, Record, SandboxSpec, StartPhase,
-    SweepReport, Usage, WarmState,
+    Blueprint, DiskSpace, Few, Files, Known, Mounted, NetworkPolicy, PoolState, Record, SandboxSpec,
+    SnapshotReport, StartPhase, SweepReport, Usage, WarmState,
 };
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
@@ -153,11 +152,13 @@ pub(crate) enum SandboxRequest {
         name: String,
         /// Account that is charged.
         account: u64,
+        /// What the processes have mounted, if their memory is to be kept too.
+        memory: Option<Mounted>,
     },
     /// Reclaims memory.
     Reclaim,
-    /// Stores the memory on disk; the layers are those of the sandbox's template.
-    Park(Vec<PathBuf>),
+    /// Stores the memory on disk.
+    Park(Mounted),
     /// Kills the processes and keeps the files.
     ShutDown,
     /// Kills the processes and deletes the files.
@@ -230,8 +231,8 @@ pub(crate) enum Answer {
     PoolStates(Vec<PoolState>),
     /// A sample.
     Usage(Usage),
-    /// Time for which processes were frozen.
-    Frozen(Duration),
+    /// Report of a snapshot.
+    SnapshotTaken(SnapshotReport),
     /// A sealed value.
     Sealed(String),
     /// Number of bytes.

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::TcpStream as StdTcpStream;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use sandcove_isolate::{ExitReason, NetworkPolicy, Record, Result, StartPhase, Usage};
+use sandcove_isolate::{
+    ExitReason, Mounted, NetworkPolicy, Record, Result, SnapshotReport, StartPhase, Usage,
+};
 use sandcove_wire::id::SandboxId;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -120,13 +120,18 @@ impl Handle {
         Ok(self.ask(SandboxRequest::Resume).await?.done()?)
     }
 
-    /// Takes a snapshot `name` of the files, for [`sandcove_isolate::Files::Snapshot`]. The processes are frozen meanwhile; the
-    /// returned duration says for how long. The snapshot is on disk when this returns; on an error there is none. `account`,
-    /// of which 48 bits count, is charged for the files of the sandbox from then on.
-    pub async fn snapshot(&self, name: &str, account: u64) -> Result<Duration> {
-        let request = SandboxRequest::Snapshot { name: name.to_owned(), account };
+    /// Takes a snapshot `name` of the files, for [`sandcove_isolate::Files::Snapshot`], and with `memory` of the processes too, if they can be
+    /// stored. They are frozen meanwhile, and go on. The snapshot is on disk when this returns; on an error there is none. `account`, of
+    /// which 48 bits count, is charged for the files of the sandbox from then on.
+    pub async fn snapshot(
+        &self,
+        name: &str,
+        account: u64,
+        memory: Option<Mounted>,
+    ) -> Result<SnapshotReport> {
+        let request = SandboxRequest::Snapshot { name: name.to_owned(), account, memory };
         match self.ask(request).await?.answer {
-            Answer::Frozen(duration) => Ok(duration),
+            Answer::SnapshotTaken(report) => Ok(report),
             _ => Err(Failure::unexpected().into()),
         }
     }
@@ -140,13 +145,12 @@ impl Handle {
     }
 
     /// Stores the memory of the frozen sandbox on disk, and returns its size, bytes. The processes stay as they are; after
-    /// [`Handle::shut_down`] the sandbox can be started from its memory. [`Handle::resume`] deletes what is stored. `layers` are those of
-    /// its template.
+    /// [`Handle::shut_down`] the sandbox can be started from its memory. [`Handle::resume`] deletes what is stored.
     ///
     /// # Errors
     /// [`sandcove_isolate::Error::NotStored`] when this is not possible: nothing is stored then, and the sandbox is as before.
-    pub async fn park(&self, layers: Vec<PathBuf>) -> Result<u64> {
-        match self.ask(SandboxRequest::Park(layers)).await?.answer {
+    pub async fn park(&self, mounted: Mounted) -> Result<u64> {
+        match self.ask(SandboxRequest::Park(mounted)).await?.answer {
             Answer::Bytes(bytes) => Ok(bytes),
             _ => Err(Failure::unexpected().into()),
         }

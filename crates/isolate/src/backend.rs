@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
@@ -12,8 +11,8 @@ use crate::fake::{Fake, FakeSandbox};
 use crate::namespaces::{self, Namespaces, RunningSandbox};
 use crate::secrets::Vault;
 use crate::{
-    Blueprint, ExitReason, Few, Files, Known, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
-    StartPhase, SweepReport, Usage, WarmState, net, sys,
+    Blueprint, ExitReason, Few, Files, Known, Mounted, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
+    SnapshotReport, StartPhase, SweepReport, Usage, WarmState, net, sys,
 };
 
 /// An isolation backend, which runs sandboxes. Clones share the same host resources.
@@ -193,7 +192,7 @@ impl Backend {
         }
     }
 
-    /// Deletes a snapshot. Sandboxes made from it keep their files. Idempotent.
+    /// Deletes a snapshot, with its memory. Sandboxes made from it keep theirs. Idempotent.
     pub async fn delete_snapshot(&self, name: &str) -> Result<()> {
         match self {
             Self::Namespaces(backend) => backend.delete_snapshot(name).await,
@@ -433,13 +432,18 @@ impl Handle {
         }
     }
 
-    /// Takes a snapshot `name` of the files, for [`crate::Files::Snapshot`]. The processes are frozen meanwhile; the
-    /// returned duration says for how long. The snapshot is on disk when this returns; on an error there is none. `account`,
-    /// of which 48 bits count, is charged for the files of the sandbox from then on.
-    pub async fn snapshot(&self, name: &str, account: u64) -> Result<Duration> {
+    /// Takes a snapshot `name` of the files, for [`crate::Files::Snapshot`], and with `memory` of the processes too, if they can be stored.
+    /// They are frozen meanwhile, and go on. The snapshot is on disk when this returns; on an error there is none. `account`, of which 48
+    /// bits count, is charged for the files of the sandbox from then on.
+    pub async fn snapshot(
+        &self,
+        name: &str,
+        account: u64,
+        memory: Option<Mounted>,
+    ) -> Result<SnapshotReport> {
         match self {
-            Self::Namespaces(handle) => handle.snapshot(name, account).await,
-            Self::Fake(handle) => handle.snapshot(name).await,
+            Self::Namespaces(handle) => handle.snapshot(name, account, memory).await,
+            Self::Fake(handle) => handle.snapshot(name, memory.is_some()).await,
         }
     }
 
@@ -452,14 +456,13 @@ impl Handle {
     }
 
     /// Stores the memory of a frozen sandbox on disk, and returns its size, bytes. The processes stay as they are; after
-    /// [`Handle::shut_down`] the sandbox can be started from its memory. Resuming it instead deletes what is stored. `layers` are those of
-    /// its blueprint.
+    /// [`Handle::shut_down`] the sandbox can be started from its memory. Resuming it instead deletes what is stored.
     ///
     /// # Errors
     /// [`crate::Error::NotStored`] when this is not possible: nothing is stored then, and the sandbox is as before.
-    pub async fn park(&self, layers: Vec<PathBuf>) -> Result<u64> {
+    pub async fn park(&self, mounted: Mounted) -> Result<u64> {
         match self {
-            Self::Namespaces(handle) => handle.park(layers).await,
+            Self::Namespaces(handle) => handle.park(mounted).await,
             Self::Fake(handle) => handle.park().await,
         }
     }

@@ -15,8 +15,11 @@ use tokio::sync::{Notify, watch};
 use crate::secrets::Vault;
 use crate::{
     Blueprint, Error, ExitReason, Files, Known, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
-    StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
+    SnapshotMemory, SnapshotReport, StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
 };
+
+/// Size of whatever memory is stored, bytes.
+const STORED_BYTES: u64 = 7 << 20;
 
 /// Operations of the backend that a test can fail or hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,6 +69,8 @@ struct Shared {
     /// Why the memory of sandboxes that exist cannot be stored.
     refusal: Option<String>,
     snapshots: BTreeMap<String, BTreeSet<String>>,
+    /// Snapshots with memory.
+    snapshot_memory: BTreeSet<String>,
     layers: BTreeSet<String>,
     /// Layers of pooled sandboxes, with the memory of their warm interpreter, MiB.
     pooled: BTreeMap<Vec<PathBuf>, Option<u64>>,
@@ -160,9 +165,7 @@ impl Fake {
     }
 
     pub(crate) fn stored_memory(&self, id: &SandboxId) -> Option<u64> {
-        /// Size of whatever is stored, bytes.
-        const SIZE: u64 = 7 << 20;
-        self.lock().parked.contains(id).then_some(SIZE)
+        self.lock().parked.contains(id).then_some(STORED_BYTES)
     }
 
     /// Refuses to store memory from now on.
@@ -323,7 +326,11 @@ impl Fake {
             Files::Snapshot(name) => shared.snapshots.get(name).ok_or_else(missing)?.clone(),
             Files::Own => shared.files.get(&spec.id).ok_or_else(missing)?.clone(),
         };
-        if spec.memory && !shared.parked.contains(&spec.id) {
+        let has_memory = match &spec.files {
+            Files::Snapshot(name) => shared.snapshot_memory.contains(name) && shared.refusal.is_none(),
+            Files::Empty | Files::Own => shared.parked.contains(&spec.id),
+        };
+        if spec.memory && !has_memory {
             return Err(Error::NotStored { reason: "there is none".into() });
         }
         if shared.sandboxes.contains_key(&spec.id) {
@@ -391,7 +398,9 @@ impl Fake {
     }
 
     pub(crate) async fn delete_snapshot(&self, name: &str) -> Result<()> {
-        self.lock().snapshots.remove(name);
+        let mut shared = self.lock();
+        shared.snapshots.remove(name);
+        shared.snapshot_memory.remove(name);
         Ok(())
     }
 
@@ -525,12 +534,21 @@ impl FakeSandbox {
         Ok(())
     }
 
-    pub(crate) async fn snapshot(&self, name: &str) -> Result<Duration> {
+    pub(crate) async fn snapshot(&self, name: &str, memory: bool) -> Result<SnapshotReport> {
         self.backend.step(Operation::Snapshot).await?;
         let mut shared = self.backend.lock();
         let files = shared.files.get(&self.record.id).cloned().unwrap_or_default();
         shared.snapshots.insert(name.to_owned(), files);
-        Ok(Duration::ZERO)
+        let memory = match (memory, shared.can_park, shared.refusal.clone()) {
+            (false, ..) => SnapshotMemory::NotWanted,
+            (true, false, _) => SnapshotMemory::Refused { reason: "this host has no CRIU".into() },
+            (true, true, Some(reason)) => SnapshotMemory::Refused { reason },
+            (true, true, None) => {
+                shared.snapshot_memory.insert(name.to_owned());
+                SnapshotMemory::Stored { bytes: STORED_BYTES }
+            }
+        };
+        Ok(SnapshotReport { frozen: Duration::ZERO, memory })
     }
 
     pub(crate) async fn reclaim(&self) -> Result<u64> {

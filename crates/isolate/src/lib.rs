@@ -36,7 +36,7 @@ pub use sandcove_egress::{HostRule, PLACEHOLDER_END, SECRET_PLACEHOLDER, SealedS
 pub use secrets::rotate_secret_keys;
 pub use spawner::spawner_main;
 pub use spec::{
-    Blueprint, ExitReason, Few, Files, Known, Limits, Mount, NetworkPolicy, PoolState, Record, SandboxSpec,
-    StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
+    Blueprint, ExitReason, Few, Files, Known, Limits, Mount, Mounted, NetworkPolicy, PoolState, Record,
+    SandboxSpec, SnapshotMemory, SnapshotReport, StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
 };
 pub use unprivileged::{Objection, Unprivileged, cannot_become, pass_on_no_descriptors, renounce};

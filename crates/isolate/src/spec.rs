@@ -19,7 +19,8 @@ pub struct SandboxSpec {
     pub blueprint: Blueprint,
     /// Files on top of the layers.
     pub files: Files,
-    /// Whether the processes are restored from the memory that was stored when the sandbox was parked. Goes with [`Files::Own`].
+    /// Whether the processes are restored from the memory that was stored with the files: when the sandbox was parked ([`Files::Own`]), or
+    /// with the snapshot ([`Files::Snapshot`]).
     #[serde(default)]
     pub memory: bool,
     /// Volumes to mount.
@@ -50,6 +51,41 @@ pub enum Files {
     Snapshot(String),
     /// The files that the sandbox had when it was shut down. They are kept when a start fails.
     Own,
+}
+
+/// What processes have mounted, which a restore of their memory has to find again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mounted {
+    /// Layers of the template, topmost first.
+    pub layers: Vec<PathBuf>,
+    /// Volumes.
+    pub volumes: Vec<Mount>,
+}
+
+/// Report of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotReport {
+    /// Time for which the processes were frozen.
+    pub frozen: Duration,
+    /// What became of their memory.
+    pub memory: SnapshotMemory,
+}
+
+/// The memory of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SnapshotMemory {
+    /// Only the files were to be kept.
+    NotWanted,
+    /// The memory is on disk.
+    Stored {
+        /// Size, bytes.
+        bytes: u64,
+    },
+    /// The memory cannot be stored, and only the files are kept.
+    Refused {
+        /// Name of what is in the way.
+        reason: String,
+    },
 }
 
 /// A part of a start that has ended, for traces.

@@ -39,6 +39,7 @@ async fn main() -> anyhow::Result<()> {
             start_cmd: None,
             ready_cmd: None,
             snapshot_of: None,
+            memory_bytes: None,
         })
         .await?;
     if let Some(key) = app.new_key() {

@@ -78,6 +78,16 @@ pub struct Assignment {
     pub settings: Settings,
 }
 
+/// Gives an agent whose memory was restored from a snapshot the identity of another sandbox than the one that the snapshot is of. Settings
+/// take the place of those in memory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Renewal {
+    /// Id of the template from now on.
+    pub template_id: String,
+    /// Identity and settings from now on.
+    pub assignment: Assignment,
+}
+
 /// Settings that a control request may change while the sandbox runs (contract: envd, section 7). An absent field leaves its
 /// value unchanged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -3,14 +3,12 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use sandcove_wire::boot::Boot;
 
-use crate::state::{EVENTS_ADDRESS, Identity};
+use crate::facts::{attempt, write_fact, write_if_different};
+use crate::state::EVENTS_ADDRESS;
 
 /// Host name of the events address.
 const EVENTS_NAME: &str = "events.e2b.local";
@@ -24,45 +22,6 @@ pub(super) fn write(boot: &Boot) {
         attempt("/etc/resolv.conf", write_if_different("/etc/resolv.conf", &resolver(&boot.nameservers)));
     }
     attempt(".E2B_SANDBOX", write_fact(".E2B_SANDBOX", "true"));
-}
-
-/// Writes the files with the identity of this sandbox.
-pub(super) fn write_identity(identity: &Identity) {
-    for (name, value) in
-        [(".E2B_SANDBOX_ID", &identity.sandbox_id), (".E2B_TEMPLATE_ID", &identity.template_id)]
-    {
-        attempt(name, write_fact(name, value));
-    }
-}
-
-fn attempt(file: &str, result: io::Result<()>) {
-    if let Err(error) = result {
-        tracing::warn!(file, %error, "failed to write a file of the system");
-    }
-}
-
-fn write_fact(name: &str, value: &str) -> io::Result<()> {
-    let directory = Path::new("/run/e2b");
-    fs::create_dir_all(directory)?;
-    let path = directory.join(name);
-    write_if_different(&path, value)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o444))
-}
-
-/// Writes a file unless it has this content already, so that it does not take space in every sandbox.
-fn write_if_different(path: impl AsRef<Path>, text: &str) -> io::Result<()> {
-    let path = path.as_ref();
-    if fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
-        return Ok(());
-    }
-    match fs::write(path, text) {
-        // A dangling link, as images of full systems have for the resolver.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
-            fs::remove_file(path)?;
-            fs::write(path, text)
-        }
-        result => result,
-    }
 }
 
 fn resolver(nameservers: &[IpAddr]) -> String {
@@ -116,14 +75,5 @@ mod tests {
         assert_eq!(with_own_names(&first, "one"), first);
         let renamed = with_own_names(&first, "two");
         assert!(renamed.contains("127.0.1.1\ttwo\n") && !renamed.contains("one"), "{renamed}");
-    }
-
-    #[test]
-    fn a_dangling_link_is_replaced() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("resolv.conf");
-        std::os::unix::fs::symlink("/nowhere/at/all", &path).unwrap();
-        write_if_different(&path, &resolver(&["8.8.8.8".parse().unwrap()])).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "nameserver 8.8.8.8\n");
     }
 }

@@ -27,7 +27,7 @@ use crate::process::Processes;
 use crate::server;
 use crate::spawn::{Children, Reaping};
 use crate::state::{Identity, State};
-use crate::trust;
+use crate::{facts, trust};
 pub use error::BootError;
 use error::system;
 use host::Host;
@@ -112,7 +112,7 @@ pub async fn run_sandbox() -> Result<(), BootError> {
         if let Some(assignment) = assignment {
             let identity =
                 Identity { sandbox_id: assignment.sandbox_id.into(), template_id: boot.template_id };
-            files::write_identity(&identity);
+            facts::write_identity(&identity.sandbox_id, &identity.template_id);
             state.assign(identity);
             if let Some(certificates) = &assignment.settings.ca_bundle
                 && let Err(error) = trust::install(certificates)

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use sandcove_image::LayerStore;
-use sandcove_isolate::{Blueprint, Files, NetworkPolicy, SandboxSpec};
+use sandcove_isolate::{Blueprint, Files, Mounted, NetworkPolicy, SandboxSpec};
 
 use super::{Menu, Result};
 use crate::failure::Failure;
@@ -84,6 +84,15 @@ impl Menu {
     /// A blueprint with the paths of its layers on this host.
     pub(crate) fn resolved(&self, blueprint: Blueprint) -> Result<Blueprint> {
         Ok(Blueprint { layers: self.layers(blueprint.layers)?, ..blueprint })
+    }
+
+    /// The layers and volumes of a sandbox, on this host.
+    pub(crate) fn mounted(&self, mounted: Mounted) -> Result<Mounted> {
+        let Mounted { layers, volumes } = mounted;
+        for mount in &volumes {
+            plain(&mount.volume)?;
+        }
+        Ok(Mounted { layers: self.layers(layers)?, volumes })
     }
 
     /// A specification that names only what is in the pool.

@@ -153,11 +153,12 @@ impl Menu {
             SandboxRequest::Pause => handle.pause().await.map(done)?,
             SandboxRequest::Freeze => handle.freeze().await.map(done)?,
             SandboxRequest::Resume => handle.resume().await.map(done)?,
-            SandboxRequest::Snapshot { name, account } => {
-                Answer::Frozen(handle.snapshot(checks::plain(&name)?, account).await?).into()
+            SandboxRequest::Snapshot { name, account, memory } => {
+                let memory = memory.map(|mounted| self.mounted(mounted)).transpose()?;
+                Answer::SnapshotTaken(handle.snapshot(checks::plain(&name)?, account, memory).await?).into()
             }
             SandboxRequest::Reclaim => Answer::Bytes(handle.reclaim().await?).into(),
-            SandboxRequest::Park(layers) => Answer::Bytes(handle.park(self.layers(layers)?).await?).into(),
+            SandboxRequest::Park(mounted) => Answer::Bytes(handle.park(self.mounted(mounted)?).await?).into(),
             SandboxRequest::ShutDown => handle.shut_down().await.map(done)?,
             SandboxRequest::Destroy => handle.destroy().await.map(done)?,
         })

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import socket
 import sys
 
 from .channel import Channel
 from .interrupts import INTERRUPTS
+from .randomness import reseed
 from .serve import serve_requests
 from .shell import ZMQInteractiveShell
 from .streams import KernelStream
@@ -24,7 +24,7 @@ def serve(shell: ZMQInteractiveShell, link: socket.socket, stdout: int | None, s
         if descriptor is not None:
             os.dup2(descriptor, standard)
             os.close(descriptor)
-    _reseed()
+    reseed()
     _prefer_as_victim()
     INTERRUPTS.ignore()
 
@@ -44,14 +44,6 @@ def serve(shell: ZMQInteractiveShell, link: socket.socket, stdout: int | None, s
             # User code stopped the loop, or raised through a task of its own. The kernel goes on.
             continue
     os._exit(0)
-
-
-def _reseed() -> None:
-    """Seeds the random numbers anew, which kernels forked from one process must not share."""
-    random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
 
 
 def _prefer_as_victim() -> None:

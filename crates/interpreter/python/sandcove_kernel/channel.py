@@ -4,7 +4,7 @@ Both directions carry frames: a line ``<kind> <length>`` and then that many byte
 kernel host can speak it without a parser.
 
 To the kernel: ``environ`` (all variables, ``K=V`` separated by NUL), ``cwd`` (path), ``env`` (``K=V``), ``unenv`` (``K``),
-``warmup`` (empty; runs sample cells), ``execute`` (code).
+``warmup`` (empty; runs sample cells), ``reseed`` (empty; seeds random numbers anew), ``execute`` (code).
 
 From the kernel: ``hello`` (process id), ``started`` (execution count), ``stdout`` and ``stderr`` (text), ``flush`` (name of a
 stream), ``result`` (``{"main", "data"}``), ``error`` (``{"name", "value", "traceback"}``), ``done`` (empty, or

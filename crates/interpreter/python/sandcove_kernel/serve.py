@@ -7,6 +7,7 @@ import sys
 from .channel import Channel
 from .environment import replace_environment
 from .interrupts import INTERRUPTS
+from .randomness import reseed
 from .sample_cells import run_sample_cells
 from .shell import ZMQInteractiveShell
 
@@ -21,6 +22,8 @@ async def serve_requests(shell: ZMQInteractiveShell, channel: Channel) -> None:
                 return
         elif kind == "warmup":
             run_sample_cells(shell)
+        elif kind == "reseed":
+            reseed()
         elif kind == "environ":
             replace_environment(payload)
         elif kind == "env":

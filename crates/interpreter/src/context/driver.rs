@@ -17,9 +17,11 @@ use sandcove_wire::secret::Secret;
 use tokio::sync::mpsc;
 
 use super::execution::{self, Outcome};
+use super::identity::Identity;
 use super::queue::{Control, Execution};
 use super::variables::Variables;
 use crate::envs;
+use crate::kernel::request::Request;
 use crate::kernel::{Kernel, StartError};
 use crate::language::Language;
 use crate::launch::Launcher;
@@ -33,8 +35,9 @@ pub(super) struct Driver {
     executions: mpsc::Receiver<Execution>,
     controls: mpsc::Receiver<Control>,
     kernel: Option<Kernel>,
-    /// Global variables, read at the first execution and kept until the context is closed.
+    /// Global variables, read at the first execution and kept until the context is closed, or gets into another sandbox.
     variables: Variables,
+    identity: Identity,
 }
 
 /// Whether the task goes on.
@@ -61,6 +64,7 @@ impl Driver {
             controls,
             kernel: None,
             variables: Variables::default(),
+            identity: Identity::default(),
         }
     }
 
@@ -116,6 +120,7 @@ impl Driver {
             return Flow::Continue;
         }
         let Execution { code, variables, token, events } = execution;
+        self.notice_identity().await;
         self.learn_variables(token.as_ref()).await;
         if let Err(error) = self.ensure_kernel().await {
             let error = ExecutionError {
@@ -139,6 +144,20 @@ impl Driver {
             }
             Outcome::Control(control) => self.control(control).await,
             Outcome::Abandoned => Flow::Stop,
+        }
+    }
+
+    /// Forgets what belonged to the sandbox that this memory is from, if it has become that of another one.
+    async fn notice_identity(&mut self) {
+        if !self.identity.has_changed() {
+            return;
+        }
+        let former = std::mem::take(&mut self.variables);
+        if let Some(kernel) = &self.kernel {
+            kernel.change_variables(former.removed()).await;
+            if self.language == Language::python() {
+                kernel.send(Request::Reseed).await;
+            }
         }
     }
 

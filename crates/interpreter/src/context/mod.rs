@@ -2,6 +2,7 @@
 
 mod driver;
 mod execution;
+mod identity;
 mod outbox;
 mod output;
 mod queue;

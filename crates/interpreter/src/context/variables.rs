@@ -28,6 +28,11 @@ impl Variables {
         self.globals.iter().flat_map(settable).map(set).collect()
     }
 
+    /// Changes that take the global variables from a kernel.
+    pub fn removed(&self) -> Vec<Change> {
+        self.globals.iter().flat_map(settable).map(|(name, _)| (name.to_owned(), None)).collect()
+    }
+
     /// Changes before an execution with variables of its own.
     pub fn overrides(&self, own: &BTreeMap<String, String>) -> Vec<Change> {
         settable(own).map(set).collect()
@@ -70,6 +75,7 @@ mod tests {
         let own = texts(&[("G", "mine"), ("O", "1")]);
         let change = |name: &str, value: Option<&str>| (name.to_owned(), value.map(str::to_owned));
         let variables = Variables::new(texts(&[("G", "global"), ("H", "other")]));
+        assert_eq!(variables.removed(), [change("G", None), change("H", None)]);
         assert_eq!(variables.overrides(&own), [change("G", Some("mine")), change("O", Some("1"))]);
         assert_eq!(variables.restored(&own), [change("G", Some("global")), change("O", None)]);
         assert_eq!(Variables::default().restored(&own), [change("G", None), change("O", None)]);

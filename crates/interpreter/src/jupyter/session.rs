@@ -191,7 +191,7 @@ impl Conversation {
                 self.demux.begin(request);
             }
             // The process was started with its environment and directory; only hosts of our own warm up.
-            Request::Environment(_) | Request::Directory(_) | Request::WarmUp => {}
+            Request::Environment(_) | Request::Directory(_) | Request::WarmUp | Request::Reseed => {}
         }
         Ok(())
     }

@@ -21,6 +21,8 @@ pub enum Request {
     Variables(Vec<Change>),
     /// Runs what first cells run, without a trace. Only Python kernels know this request.
     WarmUp,
+    /// Seeds random numbers anew, after the memory of the kernel became that of another sandbox. Only Python kernels know this request.
+    Reseed,
     /// Runs code.
     Execute(String),
     /// Stops the code that runs. Only for kernels that are interrupted by a message instead of a signal.
@@ -45,6 +47,7 @@ impl Request {
                 }
             }
             Self::WarmUp => put_frame(&mut frames, "warmup", &[]),
+            Self::Reseed => put_frame(&mut frames, "reseed", &[]),
             Self::Execute(code) => put_frame(&mut frames, "execute", &[code.as_bytes()]),
             Self::Interrupt => {}
         }
@@ -85,6 +88,7 @@ mod tests {
         assert_eq!(Request::Execute("é".into()).encode(), "execute 2\né");
         assert_eq!(Request::Directory("/tmp".into()).encode(), "cwd 4\n/tmp");
         assert_eq!(Request::WarmUp.encode(), "warmup 0\n");
+        assert_eq!(Request::Reseed.encode(), "reseed 0\n");
         assert_eq!(Request::Interrupt.encode(), "");
     }
 

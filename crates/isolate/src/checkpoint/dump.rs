@@ -41,6 +41,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) is_first_version: bool,
     /// The sandbox's network namespace.
     pub(crate) network: &'a OwnedFd,
+    /// Whether connections may be left out that no process has accepted yet: the sandbox itself goes on, and keeps them.
+    pub(crate) may_skip: bool,
 }
 
 /// Stores a frozen sandbox in the directory that was begun, corrected for a restore; the sandbox stays frozen.
@@ -73,6 +75,7 @@ pub(crate) async fn dump(
         .args(["--ghost-limit", "1G", "--freeze-cgroup"])
         .arg(&subject.group)
         .args(COMMON)
+        .args(subject.may_skip.then_some("--skip-in-flight"))
         .args(mounts.built.iter().map(|path| format!("--external=mnt[{path}]:{path}")))
         .args(foreign.keys().map(|name| format!("--external={name}")))
         .env_clear()

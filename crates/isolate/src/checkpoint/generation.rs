@@ -1,12 +1,13 @@
-//! Generations: directories with the images of a sandbox's processes and a manifest.
+//! Generations: directories with the images of a sandbox's processes and a manifest. That of a parked sandbox is named by its id, and that
+//! of a snapshot as its files are.
 //!
 //! ```text
-//! ID.new    being written, and locked by whoever writes it; nobody chooses it
-//!    |      renamed when everything is on disk
-//! ID        published: complete, on disk, of this server; may be restored from again and again until processes run
-//!    |      renamed right before processes run
-//! ID.used   restored: never again, because the files of the sandbox have moved on
-//! ID.view   links to the images of ID, in which the processes have the ids of the slot that they are restored in
+//! NAME.new    being written, and locked by whoever writes it; nobody chooses it
+//!    |        renamed when everything is on disk
+//! NAME        published: complete, on disk, of this server; may be restored from again and again
+//!    |        of a parked sandbox: renamed right before processes run
+//! NAME.used   restored: never again, because the files of the sandbox have moved on
+//! ID.view     links to the images of NAME, in which the processes have the ids of the slot that sandbox ID is restored in
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -14,12 +15,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hmac::{Hmac, Mac};
 use rand::RngCore;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, syncfs};
-use sandcove_wire::id::SandboxId;
 use sha2::{Digest, Sha256};
 
 use super::images;
@@ -44,11 +45,13 @@ const CHUNK: usize = 1 << 20;
 const END_TIMEOUT: Duration = Duration::from_secs(150);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The generations of a data directory.
+/// The generations of a data directory, those of parked sandboxes or those of snapshots.
 #[derive(Debug)]
 pub(crate) struct Generations {
     root: PathBuf,
     key: [u8; KEY_LENGTH],
+    /// Names of those whose memory was read and compared by this server already, where it does that once; `None` where each restore does.
+    checked: Option<Mutex<HashSet<String>>>,
 }
 
 /// A directory for new images. It is locked.
@@ -78,7 +81,7 @@ impl Generations {
         let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(&root, owner_only).map_err(at("restrict", &root))?;
         let key = read_key(key).map_err(at("read", key))?;
-        let this = Self { root, key };
+        let this = Self { root, key, checked: None };
         for name in this.names()? {
             let path = this.root.join(&name);
             if name.ends_with(NEW) {
@@ -91,9 +94,15 @@ impl Generations {
         Ok(this)
     }
 
+    /// Has memory compared with its digests once by each server, and not at each restore: many sandboxes may come from one generation at the
+    /// same time.
+    pub(crate) fn checked_once(self) -> Self {
+        Self { checked: Some(Mutex::default()), ..self }
+    }
+
     /// Creates an empty directory for new images; an unfinished one of an earlier attempt is deleted.
-    pub(crate) fn begin(&self, id: &SandboxId) -> Result<Begun> {
-        let path = self.path(id, NEW);
+    pub(crate) fn begin(&self, name: &str) -> Result<Begun> {
+        let path = self.path(name, NEW);
         remove(&path)?;
         std::fs::create_dir(&path).map_err(at("create", &path))?;
         let lock = locked(&path, FlockOperation::NonBlockingLockExclusive).map_err(at("lock", &path))?;
@@ -101,7 +110,8 @@ impl Generations {
     }
 
     /// Publishes what was begun, and returns its size, bytes. When this returns, the generation is on disk and is the one that is chosen.
-    pub(crate) fn publish(&self, begun: &Begun, mut manifest: Manifest) -> Result<u64> {
+    /// `written` names the crash point at which it is on disk and not chosen.
+    pub(crate) fn publish(&self, begun: &Begun, mut manifest: Manifest, written: &str) -> Result<u64> {
         let directory = begun.path();
         manifest.images = digests(directory, |_| true).map_err(at("read", directory))?;
         let text = serde_json::to_vec(&manifest).map_err(|error| at("write", directory)(error.into()))?;
@@ -112,17 +122,20 @@ impl Generations {
         }
         // At once: a hundred small files are written to disk one after the other otherwise.
         syncfs(begun.lock.as_fd()).map_err(|error| at("write to disk", directory)(error.into()))?;
-        crash::point("park.written");
+        crash::point(written);
         let published = self.path(&manifest.id, "");
         remove(&published)?;
         std::fs::rename(directory, &published).map_err(at("rename", directory))?;
         self.sync()?;
+        if let Some(mut checked) = self.checked() {
+            checked.insert(manifest.id);
+        }
         size(&published).map_err(at("read", &published))
     }
 
-    /// Size of the published generation of a sandbox, bytes; `None` when there is none.
-    pub(crate) fn size(&self, id: &SandboxId) -> Option<u64> {
-        let published = self.path(id, "");
+    /// Size of the published generation, bytes; `None` when there is none.
+    pub(crate) fn size(&self, name: &str) -> Option<u64> {
+        let published = self.path(name, "");
         published.join(PROOF).exists().then(|| size(&published).unwrap_or_default())
     }
 
@@ -139,10 +152,10 @@ impl Generations {
     ///
     /// # Errors
     /// When there is none, this server has not written it, or an image is damaged.
-    pub(crate) fn check(&self, id: &SandboxId) -> Result<Manifest> {
-        let published = self.path(id, "");
+    pub(crate) fn check(&self, name: &str) -> Result<Manifest> {
+        let published = self.path(name, "");
         let read =
-            |name: &str| std::fs::read(published.join(name)).map_err(at("read", &published.join(name)));
+            |file: &str| std::fs::read(published.join(file)).map_err(at("read", &published.join(file)));
         let (text, proof) = (read(MANIFEST)?, read(PROOF)?);
         // Before anything is parsed.
         if self.mac(&text).verify_slice(&proof).is_err() {
@@ -150,8 +163,8 @@ impl Generations {
         }
         let manifest: Manifest = serde_json::from_slice(&text)
             .map_err(|error| at("parse", &published.join(MANIFEST))(error.into()))?;
-        if manifest.id != *id {
-            return Err(refused(format!("its manifest is that of sandbox {}", manifest.id)));
+        if manifest.id != name {
+            return Err(refused(format!("its manifest is that of `{}`", manifest.id)));
         }
         self.compare(&manifest, |name| !name.starts_with(PAGES))?;
         Ok(manifest)
@@ -159,7 +172,14 @@ impl Generations {
 
     /// Checks the images that hold memory.
     pub(crate) fn check_pages(&self, manifest: &Manifest) -> Result<()> {
-        self.compare(manifest, |name| name.starts_with(PAGES))
+        if self.checked().is_some_and(|checked| checked.contains(&manifest.id)) {
+            return Ok(());
+        }
+        self.compare(manifest, |name| name.starts_with(PAGES))?;
+        if let Some(mut checked) = self.checked() {
+            checked.insert(manifest.id.clone());
+        }
+        Ok(())
     }
 
     fn compare(&self, manifest: &Manifest, of: impl Fn(&str) -> bool) -> Result<()> {
@@ -169,35 +189,39 @@ impl Generations {
         if found.iter().eq(wanted) { Ok(()) } else { Err(refused("its images are damaged".into())) }
     }
 
-    /// Creates a directory with the published images, in which the processes have the ids of the slot that begins with `id_base`.
-    pub(crate) fn view(&self, id: &SandboxId, id_base: u32) -> Result<PathBuf> {
+    /// Creates a directory with the published images for the sandbox `id`, in which the processes have the ids of the slot that begins with
+    /// `id_base`.
+    pub(crate) fn view(&self, name: &str, id: &str, id_base: u32) -> Result<PathBuf> {
         let view = self.path(id, VIEW);
         remove(&view)?;
         std::fs::create_dir(&view).map_err(at("create", &view))?;
-        images::link_for(id_base, &self.path(id, ""), &view).map_err(at("write", &view))?;
+        images::link_for(id_base, &self.path(name, ""), &view).map_err(at("write", &view))?;
         Ok(view)
     }
 
     /// Deletes the directory of [`Generations::view`].
-    pub(crate) fn remove_view(&self, id: &SandboxId) -> Result<()> {
+    pub(crate) fn remove_view(&self, id: &str) -> Result<()> {
         remove(&self.path(id, VIEW))
     }
 
     /// Directory of the published generation. The builder of a restore gives it the end [`USED`] right before processes run.
-    pub(crate) fn published(&self, id: &SandboxId) -> PathBuf {
-        self.path(id, "")
+    pub(crate) fn published(&self, name: &str) -> PathBuf {
+        self.path(name, "")
     }
 
-    /// Deletes everything that is kept of the sandbox's memory. Idempotent.
-    pub(crate) fn discard(&self, id: &SandboxId) -> Result<()> {
+    /// Deletes everything that is kept under this name. Idempotent.
+    pub(crate) fn discard(&self, name: &str) -> Result<()> {
+        if let Some(mut checked) = self.checked() {
+            checked.remove(name);
+        }
         // The published one first: the others are never chosen.
-        ["", NEW, VIEW, USED].iter().try_for_each(|state| remove(&self.path(id, state)))
+        ["", NEW, VIEW, USED].iter().try_for_each(|state| remove(&self.path(name, state)))
     }
 
-    /// Deletes everything but the generations of the sandboxes `known`; returns the names, each with the outcome.
-    pub(crate) fn sweep(&self, known: &HashSet<SandboxId>) -> Vec<(String, Result<()>)> {
+    /// Deletes everything but the generations that are known; returns the names, each with the outcome.
+    pub(crate) fn sweep(&self, is_known: impl Fn(&str) -> bool) -> Vec<(String, Result<()>)> {
         let names = self.names().unwrap_or_default();
-        let unknown = names.into_iter().filter(|name| !known.iter().any(|id| id.as_str() == name));
+        let unknown = names.into_iter().filter(|name| !is_known(name));
         unknown.map(|name| (name.clone(), remove(&self.root.join(name)))).collect()
     }
 
@@ -206,8 +230,13 @@ impl Generations {
         Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect())
     }
 
-    fn path(&self, id: &SandboxId, state: &str) -> PathBuf {
-        self.root.join(format!("{id}{state}"))
+    fn path(&self, name: &str, state: &str) -> PathBuf {
+        self.root.join(format!("{name}{state}"))
+    }
+
+    fn checked(&self) -> Option<MutexGuard<'_, HashSet<String>>> {
+        // A set that a panic leaves behind is whole.
+        self.checked.as_ref().map(|checked| checked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn sync(&self) -> Result<()> {
@@ -309,12 +338,12 @@ mod tests {
 
     struct Place {
         directory: tempfile::TempDir,
-        id: SandboxId,
+        id: String,
     }
 
     impl Place {
         fn new() -> Self {
-            Self { directory: tempfile::tempdir().unwrap(), id: "iabcdefghijklmnopqrst".parse().unwrap() }
+            Self { directory: tempfile::tempdir().unwrap(), id: "iabcdefghijklmnopqrst".into() }
         }
 
         fn root(&self) -> PathBuf {
@@ -331,6 +360,7 @@ mod tests {
                 server: "0.1.0".into(),
                 host: Host::here("4.2.1".into(), "d8f7".into()),
                 layers: vec!["base-1".into()],
+                mounts: Some(Vec::new()),
                 slot: 3,
                 images: BTreeMap::new(),
             }
@@ -341,7 +371,7 @@ mod tests {
             let begun = generations.begin(&self.id).unwrap();
             std::fs::write(begun.path().join("pages-1.img"), content).unwrap();
             std::fs::write(begun.path().join("core-1.img"), content).unwrap();
-            generations.publish(&begun, self.manifest()).unwrap();
+            generations.publish(&begun, self.manifest(), "park.written").unwrap();
         }
 
         fn check(&self, key: &str) -> Result<Manifest> {
@@ -361,9 +391,10 @@ mod tests {
             assert_eq!(Manifest { images: BTreeMap::new(), ..place.check("key").unwrap() }, place.manifest());
         }
         let generations = place.generations("key");
-        let view = generations.view(&place.id, 7).unwrap();
+        let view = generations.view(&place.id, "copy", 7).unwrap();
         assert_eq!(std::fs::read_to_string(view.join("pages-1.img")).unwrap(), "new");
         assert!(generations.size(&place.id).unwrap() > 6);
+        generations.remove_view("copy").unwrap();
         let published = generations.published(&place.id);
         std::fs::rename(&published, place.root().join(format!("{}{USED}", place.id))).unwrap();
         assert_eq!(generations.size(&place.id), None);
@@ -397,8 +428,8 @@ mod tests {
         let place = Place::new();
         place.publish("whole");
         let generations = place.generations("key");
-        assert!(generations.sweep(&HashSet::from([place.id.clone()])).is_empty());
-        assert_eq!(generations.sweep(&HashSet::new()).len(), 1);
+        assert!(generations.sweep(|name| name == place.id).is_empty());
+        assert_eq!(generations.sweep(|_| false).len(), 1);
         assert_eq!(generations.size(&place.id), None);
     }
 
@@ -407,6 +438,21 @@ mod tests {
         let place = Place::new();
         place.publish("of this server");
         assert!(place.check("another key").unwrap_err().to_string().contains("not written by this server"));
+    }
+
+    #[test]
+    fn memory_that_is_checked_once_is_checked_by_each_server() {
+        let place = Place::new();
+        place.publish("whole");
+        std::fs::write(place.root().join(&place.id).join("pages-1.img"), "other").unwrap();
+        let generations = place.generations("key").checked_once();
+        let manifest = generations.check(&place.id).unwrap();
+        assert!(generations.check_pages(&manifest).is_err());
+        std::fs::write(place.root().join(&place.id).join("pages-1.img"), "whole").unwrap();
+        generations.check_pages(&manifest).unwrap();
+        std::fs::write(place.root().join(&place.id).join("pages-1.img"), "other").unwrap();
+        generations.check_pages(&manifest).unwrap();
+        assert!(place.generations("key").checked_once().check_pages(&manifest).is_err());
     }
 
     #[test]
@@ -421,7 +467,7 @@ mod tests {
         for change in change {
             let place = Place::new();
             place.publish("whole");
-            change(&place.root().join(place.id.as_str()));
+            change(&place.root().join(&place.id));
             let refusal = place.check("key").unwrap_err().to_string();
             assert!(refusal.contains("damaged") || refusal.contains("not written"), "{refusal}");
         }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use sandcove_wire::id::SandboxId;
 use serde::{Deserialize, Serialize};
+
+use crate::Mount;
 
 /// Properties of the host that processes of a sandbox hold on to. A restore needs the same, or for the guest programs the same version beside others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,14 +23,17 @@ pub(crate) struct Host {
 /// The manifest of a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
-    /// Id of the sandbox.
-    pub(crate) id: SandboxId,
+    /// Name of the generation: the id of a parked sandbox, or the name of a snapshot.
+    pub(crate) id: String,
     /// Version of the server.
     pub(crate) server: String,
     /// The host.
     pub(crate) host: Host,
     /// Layers of the template, topmost first.
     pub(crate) layers: Vec<PathBuf>,
+    /// Volumes that the sandbox had mounted; unknown in manifests of earlier versions.
+    #[serde(default)]
+    pub(crate) mounts: Option<Vec<Mount>>,
     /// Slot of the sandbox, which its addresses follow from.
     pub(crate) slot: u32,
     /// Digests of the images by name, hexadecimal; filled in when the generation is published.

@@ -16,6 +16,6 @@ mod manifest;
 mod refusal;
 
 pub(crate) use dump::{Subject, dump};
-pub(crate) use generation::Generations;
+pub(crate) use generation::{Begun, Generations};
 pub(crate) use manifest::{Host, Manifest};
 pub(crate) use refusal::refused;

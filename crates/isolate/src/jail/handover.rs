@@ -47,8 +47,8 @@ pub(crate) struct BuildRequest {
 pub(crate) struct Restore {
     /// Directory of CRIU's images.
     pub images: PathBuf,
-    /// The generation that they are from.
-    pub generation: PathBuf,
+    /// The generation that they are from, if it is used up by this restore.
+    pub generation: Option<PathBuf>,
     /// The file systems and the network.
     pub launch: Launch,
     /// Address that the sandbox had, if it is another one now: connections hold on to it.

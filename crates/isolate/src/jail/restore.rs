@@ -268,7 +268,9 @@ fn serve(
             }
             Message::Failed => {
                 // CRIU has ended the processes, and none has run.
-                let _ = std::fs::rename(used(restore), &restore.generation);
+                if let Some(generation) = &restore.generation {
+                    let _ = std::fs::rename(used(generation), generation);
+                }
                 return Err(failed);
             }
             Message::Reached { step, pid } => {
@@ -302,22 +304,24 @@ fn set_up(request: &BuildRequest, restore: &Restore, server: &OwnedFd, pid: u32)
     attach(&system, &Path::new(GIVEN).join(SYSTEM)).map_err(Failure::at("attach /sys"))
 }
 
-/// Marks the images as those of processes that run: they are never restored again, because the files of the sandbox move on. This process
-/// does it right before the processes run, so that no end of the server comes between.
+/// Marks the images of a parked sandbox as those of processes that run: they are never restored again, because the files of the sandbox move
+/// on. This process does it right before the processes run, so that no end of the server comes between. Images of a snapshot go with files that
+/// stay as they are.
 fn use_up(restore: &Restore) -> Result<(), Failure> {
     let failed = "mark the images as used";
-    let used = used(restore);
+    let Some(generation) = &restore.generation else { return Ok(()) };
+    let used = used(generation);
     match std::fs::remove_dir_all(&used) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Failure::at(failed)(error)),
         _ => {}
     }
-    std::fs::rename(&restore.generation, &used).map_err(Failure::at(failed))?;
-    let directory = restore.generation.parent().unwrap_or(Path::new("/"));
+    std::fs::rename(generation, &used).map_err(Failure::at(failed))?;
+    let directory = generation.parent().unwrap_or(Path::new("/"));
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(Failure::at(failed))
 }
 
-fn used(restore: &Restore) -> PathBuf {
-    let mut path = restore.generation.clone().into_os_string();
+fn used(generation: &Path) -> PathBuf {
+    let mut path = generation.to_owned().into_os_string();
     path.push(USED);
     path.into()
 }

@@ -27,7 +27,7 @@ pub(super) async fn create(
     if spec.files == Files::Own {
         // What was stored is of the past from here on.
         let (host, id) = (host.clone(), spec.id.clone());
-        blocking(move || host.parking.generations.discard(&id)).await?;
+        blocking(move || host.parking.generations.discard(id.as_str())).await?;
     }
     // A pooled sandbox has no files and no volumes: both are mounted when a sandbox is created.
     let can_be_pooled = spec.files == Files::Empty && spec.mounts.is_empty();

@@ -127,7 +127,7 @@ impl Host {
                 host.cgroups.remove(slot)?;
                 match keep {
                     Keep::Nothing => ids.iter().try_for_each(|id| {
-                        host.parking.generations.discard(id)?;
+                        host.parking.generations.discard(id.as_str())?;
                         host.pool.delete(id)
                     }),
                     Keep::Files => Ok(()),

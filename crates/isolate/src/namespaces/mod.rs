@@ -10,6 +10,7 @@
 
 mod adopt;
 mod burners;
+mod control;
 mod create;
 mod demand;
 mod host;
@@ -29,7 +30,6 @@ mod sandbox_pool;
 mod slots;
 mod suspend;
 mod sweep;
-mod trust;
 mod unassigned;
 mod warm;
 mod warm_priority;
@@ -144,7 +144,7 @@ impl Namespaces {
         let dialer =
             Dialer::start().map_err(|source| Error::Kernel { action: "start a thread".into(), source })?;
         let parking = Parking::open(&config, &pool)?;
-        let mut needed = parking.generations.programs();
+        let mut needed = parking.programs();
         needed.extend(records.into_iter().map(|record| record.programs));
         let programs = Programs::open(&config.libexec, &needed)?;
         crash::point("start.prepared");
@@ -331,7 +331,7 @@ impl Namespaces {
     pub(crate) async fn discard(&self, id: &SandboxId) -> Result<()> {
         let (host, id) = (self.host.clone(), id.clone());
         blocking(move || {
-            host.parking.generations.discard(&id)?;
+            host.parking.generations.discard(id.as_str())?;
             host.pool.delete(&id)
         })
         .await
@@ -342,7 +342,7 @@ impl Namespaces {
     }
 
     pub(crate) fn stored_memory(&self, id: &SandboxId) -> Option<u64> {
-        self.host.parking.generations.size(id)
+        self.host.parking.generations.size(id.as_str())
     }
 
     pub(crate) async fn charged_bytes(&self, account: u64) -> Option<u64> {
@@ -352,7 +352,11 @@ impl Namespaces {
 
     pub(crate) async fn delete_snapshot(&self, name: &str) -> Result<()> {
         let (host, name) = (self.host.clone(), name.to_owned());
-        blocking(move || host.pool.delete_snapshot(&name)).await
+        blocking(move || {
+            host.parking.snapshots.discard(&name)?;
+            host.pool.delete_snapshot(&name)
+        })
+        .await
     }
 
     pub(crate) fn has_snapshot(&self, name: &str) -> bool {

@@ -1,23 +1,27 @@
-//! Parking a frozen sandbox: its memory goes to disk, for a restore after its processes have ended. Nothing runs on the files of a frozen
-//! sandbox, so they are those of the same moment and need no copy.
+//! The memory of a frozen sandbox goes to disk. When it is parked, its processes end then: nothing runs on its files before the restore, so
+//! they are those of the same moment and need no copy. For a snapshot, files are copied in the same freeze, and the sandbox goes on.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::host::{Config, blocking};
 use super::running::RunningSandbox;
-use crate::checkpoint::{self, Generations, Manifest, Subject, dump, refused};
+use crate::checkpoint::{self, Begun, Generations, Manifest, Subject, dump, refused};
 use crate::criu::Program;
 use crate::pool::Pool;
-use crate::{Result, crash, disk_space};
+use crate::{Mounted, Result, crash, disk_space};
 
 /// Share of the pool that stays free of memory, percent.
 const FREE_PERCENT: u64 = 10;
 
-/// CRIU, if this host has it, and the place of generations.
+/// CRIU, if this host has it, and the places of generations.
 #[derive(Debug)]
 pub(super) struct Parking {
     pub(super) criu: Option<Criu>,
+    /// Those of parked sandboxes.
     pub(super) generations: Generations,
+    /// Those of snapshots.
+    pub(super) snapshots: Generations,
 }
 
 /// A CRIU that can be run.
@@ -41,8 +45,17 @@ impl Parking {
                 }
             }
         });
-        let generations = Generations::open(pool.root().join("parked"), &config.data_dir.join("parked.key"))?;
-        Ok(Self { criu, generations })
+        let key = config.data_dir.join("parked.key");
+        let generations = Generations::open(pool.root().join("parked"), &key)?;
+        let snapshots = Generations::open(pool.root().join("snapshot-memory"), &key)?.checked_once();
+        Ok(Self { criu, generations, snapshots })
+    }
+
+    /// Versions of the guest programs that memory on disk needs.
+    pub(super) fn programs(&self) -> BTreeSet<String> {
+        let mut programs = self.generations.programs();
+        programs.extend(self.snapshots.programs());
+        programs
     }
 
     /// The directory of CRIU.
@@ -66,67 +79,74 @@ impl Parking {
 
 impl RunningSandbox {
     /// Stores the memory of the frozen sandbox and publishes it as its generation; returns its size, bytes. The processes stay as they are:
-    /// the caller stores the row and then shuts the sandbox down. `layers` are those of its template.
+    /// the caller stores the row and then shuts the sandbox down.
     ///
     /// # Errors
     /// When the sandbox cannot be stored, or there is no CRIU on this host. There is no generation then.
-    pub(crate) async fn park(&self, layers: Vec<PathBuf>) -> Result<u64> {
-        let (host, record) = (self.host().clone(), self.record().clone());
-        let parking = &host.parking;
-        let criu = parking.criu()?;
-        let programs = record.programs.clone();
-        if programs.is_empty() {
-            return Err(refused(
-                "it was started by a version of Sandcove that did not note its programs".into(),
-            ));
-        }
-        let begun = parking.generations.begin(&record.id)?;
-        let stored = async {
-            let memory = host.cgroups.usage(record.slot)?.memory_bytes;
-            require_room(host.pool.root(), memory)?;
-            let pids = host.cgroups.pids(record.slot)?.into_iter();
-            let pids: Vec<u32> = pids.filter_map(|pid| u32::try_from(pid).ok()).collect();
-            let subject = Subject {
-                pid: record.pid,
-                pids: &pids,
-                group: host.cgroups.freezer(record.slot)?,
-                is_first_version: host.cgroups.is_first_version(),
-                network: self.network(),
-            };
-            dump(&criu.program, &host.dialer, &subject, &begun).await
-        };
-        let stored = stored.await;
+    pub(crate) async fn park(&self, mounted: Mounted) -> Result<u64> {
+        let (host, name) = (self.host().clone(), self.record().id.to_string());
+        let generations = &host.parking.generations;
+        let stored = self.dump(generations, &name, false).await;
         crash::point("park.dumped");
         let published = match stored {
-            Ok(()) => {
-                let (host, id) = (host.clone(), record.id.clone());
+            Ok(begun) => {
+                let (host, manifest) = (host.clone(), self.manifest(name.clone(), mounted)?);
                 // Hundreds of megabytes are read and written to disk.
-                blocking(move || {
-                    let manifest = Manifest {
-                        id,
-                        server: env!("CARGO_PKG_VERSION").into(),
-                        host: host.parking.here(programs)?,
-                        layers,
-                        slot: record.slot,
-                        images: Default::default(),
-                    };
-                    host.parking.generations.publish(&begun, manifest)
-                })
-                .await
+                blocking(move || host.parking.generations.publish(&begun, manifest, "park.written")).await
             }
             Err(error) => Err(error),
         };
         if published.is_err() {
             // The next attempt begins anew, and a sweep removes what is left.
-            let _ = parking.generations.discard(&record.id);
+            let _ = generations.discard(&name);
         }
         crash::point("park.published");
         published
     }
 
+    /// Has CRIU store the memory of the frozen sandbox in a new directory below `name`.
+    pub(super) async fn dump(&self, generations: &Generations, name: &str, goes_on: bool) -> Result<Begun> {
+        let (host, record) = (self.host(), self.record());
+        let criu = host.parking.criu()?;
+        if record.programs.is_empty() {
+            return Err(refused(
+                "it was started by a version of Sandcove that did not note its programs".into(),
+            ));
+        }
+        let begun = generations.begin(name)?;
+        let memory = host.cgroups.usage(record.slot)?.memory_bytes;
+        require_room(host.pool.root(), memory)?;
+        let pids = host.cgroups.pids(record.slot)?.into_iter();
+        let pids: Vec<u32> = pids.filter_map(|pid| u32::try_from(pid).ok()).collect();
+        let subject = Subject {
+            pid: record.pid,
+            pids: &pids,
+            group: host.cgroups.freezer(record.slot)?,
+            is_first_version: host.cgroups.is_first_version(),
+            network: self.network(),
+            may_skip: goes_on,
+        };
+        dump(&criu.program, &host.dialer, &subject, &begun).await?;
+        Ok(begun)
+    }
+
+    /// The manifest of memory of this sandbox.
+    pub(super) fn manifest(&self, name: String, mounted: Mounted) -> Result<Manifest> {
+        let record = self.record();
+        Ok(Manifest {
+            id: name,
+            server: env!("CARGO_PKG_VERSION").into(),
+            host: self.host().parking.here(record.programs.clone())?,
+            layers: mounted.layers,
+            mounts: Some(mounted.volumes),
+            slot: record.slot,
+            images: Default::default(),
+        })
+    }
+
     /// Deletes what is on disk of the memory of a sandbox whose processes go on: it is of the past from then on.
     pub(super) fn discard_generation(&self) -> Result<()> {
-        self.host().parking.generations.discard(&self.record().id)
+        self.host().parking.generations.discard(self.record().id.as_str())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Restoring a sandbox whose memory is on disk. Until its processes run, nothing has changed, and another attempt is possible; when they
-//! run, its generation is used up.
+//! run, the generation of a parked sandbox is used up. That of a snapshot stays: any number of sandboxes come from it, also at the same time, and
+//! their agents get an identity of their own.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -7,15 +8,17 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::host::{Host, Keep, blocking};
+use sandcove_wire::boot::{Assignment, Renewal};
+
+use super::host::{Host, blocking};
 use super::park::Parking;
 use super::prepare;
 use super::running::RunningSandbox;
-use super::{log, process, record};
-use crate::checkpoint::{Manifest, refused};
+use super::{control, log, process, record};
+use crate::checkpoint::{Generations, Manifest, refused};
 use crate::jail::{BuildRequest, JailKind, Restore};
 use crate::spawner::Launcher;
-use crate::{Error, Limits, NetworkPolicy, Record, Result, SandboxSpec, crash};
+use crate::{Error, Files, Limits, NetworkPolicy, Record, Result, SandboxSpec, crash};
 
 /// Timeout for the processes to be restored. Memory is read at the speed of the disk.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -23,7 +26,39 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const EXTRA_MEMORY_MIB: u64 = 256;
 const EXTRA_PIDS: u32 = 64;
 
-/// Starts a sandbox with the memory that was stored; on an error its files and its memory are as before, and all else is cleaned up.
+/// The memory that a sandbox is restored from.
+#[derive(Debug, Clone)]
+enum Source {
+    /// Its own, from when it was parked.
+    Own(String),
+    /// That of the snapshot of this name.
+    Snapshot(String),
+}
+
+impl Source {
+    fn of(spec: &SandboxSpec) -> Result<Self> {
+        match &spec.files {
+            Files::Own => Ok(Self::Own(spec.id.to_string())),
+            Files::Snapshot(name) => Ok(Self::Snapshot(name.clone())),
+            Files::Empty => Err(refused("it begins without files".into())),
+        }
+    }
+
+    fn generations<'a>(&self, parking: &'a Parking) -> &'a Generations {
+        match self {
+            Self::Own(_) => &parking.generations,
+            Self::Snapshot(_) => &parking.snapshots,
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Own(name) | Self::Snapshot(name) => name,
+        }
+    }
+}
+
+/// Starts a sandbox with the memory that was stored; on an error, what it was to be made from is as before, and all else is cleaned up.
 pub(super) async fn restore(host: &Arc<Host>, spec: &SandboxSpec) -> Result<RunningSandbox> {
     let slot = host.slots.take()?;
     let began = Instant::now();
@@ -37,10 +72,12 @@ pub(super) async fn restore(host: &Arc<Host>, spec: &SandboxSpec) -> Result<Runn
             Ok(sandbox)
         }
         Err(error) => {
-            if let Err(left) = host.release(&[&spec.id], slot, Keep::Files).await {
+            if let Err(left) = host.release(&[&spec.id], slot, spec.files.kept_on_failure()).await {
                 tracing::error!(sandbox_id = %spec.id, error = &left as &dyn std::error::Error, "failed to clean up after a failed restore");
             }
-            let _ = host.parking.generations.remove_view(&spec.id);
+            if let Ok(source) = Source::of(spec) {
+                let _ = source.generations(&host.parking).remove_view(spec.id.as_str());
+            }
             Err(match error {
                 Error::Jail { step, reason } => refused(format!("{step}: {reason}")),
                 // Memory that is not there, or cannot be read.
@@ -54,34 +91,26 @@ pub(super) async fn restore(host: &Arc<Host>, spec: &SandboxSpec) -> Result<Runn
 }
 
 async fn try_restore(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<RunningSandbox> {
+    let source = Source::of(spec)?;
     let (manifest, images) = {
-        let (id, layers) = (spec.id.clone(), spec.blueprint.layers.clone());
+        let (source, spec) = (source.clone(), spec.clone());
         let id_base = host.addresses.id_base(slot);
         with(host, move |host, parking| {
-            let manifest = parking.generations.check(&id)?;
-            if let Some(difference) = manifest.host.difference(&parking.here(String::new())?) {
-                return Err(refused(format!("it was stored with {difference}")));
-            }
-            if !host.programs.has(&manifest.host.programs) {
-                return Err(refused(
-                    "the version of the guest programs that it was stored with is not there".into(),
-                ));
-            }
-            if manifest.layers != layers {
-                return Err(refused("its template has other layers".into()));
-            }
-            let images = parking.generations.view(&id, id_base)?;
+            let generations = source.generations(parking);
+            let manifest = generations.check(source.name())?;
+            require_fit(host, &spec, &manifest)?;
+            let images = generations.view(source.name(), spec.id.as_str(), id_base)?;
             Ok((manifest, images))
         })
         .await?
     };
     // Of the memory itself nothing is parsed: it is checked while CRIU reads it.
     let pages = {
-        let manifest = manifest.clone();
-        with(host, move |_, parking| parking.generations.check_pages(&manifest))
+        let (manifest, source) = (manifest.clone(), source.clone());
+        with(host, move |_, parking| source.generations(parking).check_pages(&manifest))
     };
     let restored = async {
-        let (launcher, record) = begin(host, spec, slot, &manifest, images).await?;
+        let (launcher, record) = begin(host, spec, slot, &manifest, &source, images).await?;
         launcher.finish_restore().await?;
         Ok((launcher, record))
     };
@@ -103,12 +132,19 @@ async fn try_restore(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<
         Ok(())
     })
     .await?;
+    if let Source::Snapshot(_) = source {
+        renew(host, spec, &running).await?;
+    }
     let id = spec.id.clone();
     // Nobody waits for it.
     host.tasks.spawn({
         let host = host.clone();
         async move {
-            if let Err(error) = with(&host, move |_, parking| parking.generations.discard(&id)).await {
+            let used_up = move |_: &Host, parking: &Parking| match source {
+                Source::Own(name) => parking.generations.discard(&name),
+                Source::Snapshot(_) => parking.snapshots.remove_view(id.as_str()),
+            };
+            if let Err(error) = with(&host, used_up).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "failed to delete memory that was restored"
@@ -119,20 +155,54 @@ async fn try_restore(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<
     Ok(running)
 }
 
+/// Checks that memory can be restored on this host, for this sandbox.
+fn require_fit(host: &Host, spec: &SandboxSpec, manifest: &Manifest) -> Result<()> {
+    if let Some(difference) = manifest.host.difference(&host.parking.here(String::new())?) {
+        return Err(refused(format!("it was stored with {difference}")));
+    }
+    if !host.programs.has(&manifest.host.programs) {
+        return Err(refused("the version of the guest programs that it was stored with is not there".into()));
+    }
+    if manifest.layers != spec.blueprint.layers {
+        return Err(refused("its template has other layers".into()));
+    }
+    if manifest.mounts.as_ref().is_some_and(|mounts| *mounts != spec.mounts) {
+        return Err(refused("it was stored with other volumes mounted".into()));
+    }
+    Ok(())
+}
+
+/// Gives the agent of a sandbox that was restored from a snapshot the identity, token and variables of this sandbox.
+async fn renew(host: &Host, spec: &SandboxSpec, running: &RunningSandbox) -> Result<()> {
+    let mut settings = spec.settings.clone();
+    if !spec.network.hosts.is_empty() {
+        settings.ca_bundle = Some(host.vault.authority()?.certificate);
+    }
+    let template_id = spec.blueprint.boot.template_id.clone();
+    let renewal = Renewal { template_id, assignment: Assignment { sandbox_id: spec.id.clone(), settings } };
+    let renewed = control::renew(&host.dialer, running.network(), &renewal).await;
+    renewed.map_err(|error| refused(format!("its agent did not take its new identity: {error}")))
+}
+
 /// Has CRIU begin, up to the existence of the namespaces, and gives them their network.
 async fn begin(
     host: &Arc<Host>,
     spec: &SandboxSpec,
     slot: u32,
     manifest: &Manifest,
+    source: &Source,
     images: std::path::PathBuf,
 ) -> Result<(Launcher, Record)> {
     let limits = spec.blueprint.limits;
     let run_dir = host.run_dir(&spec.id);
     {
-        let run_dir = run_dir.clone();
+        let (run_dir, source, id) = (run_dir.clone(), source.clone(), spec.id.clone());
         with(host, move |host, _| {
+            // Before the files: a sweep looks for leftovers of every sandbox that has this directory.
             std::fs::create_dir_all(&run_dir).map_err(prepare::at("create", &run_dir))?;
+            if let Source::Snapshot(name) = source {
+                host.pool.create_from(&name, &id, limits.disk_mib)?;
+            }
             host.cgroups.create(slot)?;
             host.cgroups.limit(slot, &during_restore(limits))
         })
@@ -145,7 +215,10 @@ async fn begin(
         id_base: host.addresses.id_base(slot),
         kind: JailKind::Sandbox,
         restore: Some(Box::new(Restore {
-            generation: host.parking.generations.published(&spec.id),
+            generation: match source {
+                Source::Own(name) => Some(host.parking.generations.published(name)),
+                Source::Snapshot(_) => None,
+            },
             images,
             launch,
             former_address: (former != address).then_some(former),

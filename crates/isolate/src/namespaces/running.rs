@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::host::{Host, Keep, blocking};
-use super::{process, record, trust};
+use super::{control, process, record};
 use crate::{Error, ExitReason, NetworkPolicy, Record, Result, Usage};
 
 /// Timeout for killed processes to end.
@@ -104,7 +104,7 @@ impl RunningSandbox {
         let Inner { host, record, network_namespace, .. } = &*self.inner;
         if !policy.hosts.is_empty() {
             let certificate = host.vault.authority()?.certificate;
-            trust::install(&host.dialer, network_namespace, certificate).await.map_err(|source| {
+            control::trust(&host.dialer, network_namespace, certificate).await.map_err(|source| {
                 Error::Kernel { action: "have the agent trust the authority".into(), source }
             })?;
         }

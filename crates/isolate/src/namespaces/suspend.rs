@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::host::{Keep, blocking};
 use super::running::RunningSandbox;
-use crate::{Result, crash};
+use crate::checkpoint::Begun;
+use crate::{Error, Mounted, Result, SnapshotMemory, SnapshotReport, crash};
 
 /// Duration of a write-back after which little is left to write while the processes are frozen.
 const SHORT_WRITE_BACK: Duration = Duration::from_millis(10);
@@ -34,12 +35,24 @@ impl RunningSandbox {
         self.set_frozen(false).await
     }
 
-    /// Takes a snapshot and returns how long the processes were frozen.
-    pub(crate) async fn snapshot(&self, name: &str, account: u64) -> Result<Duration> {
+    /// Takes a snapshot. With `memory`, what the processes have mounted, it has their memory too, if that can be stored: CRIU runs in the same
+    /// freeze in which files are copied, and the memory is written to disk after it.
+    pub(crate) async fn snapshot(
+        &self,
+        name: &str,
+        account: u64,
+        memory: Option<Mounted>,
+    ) -> Result<SnapshotReport> {
+        let snapshots = &self.host().parking.snapshots;
         self.write_back().await?;
         let began = Instant::now();
         self.freeze().await?;
         crash::point("snapshot.frozen");
+        let dumped = match memory {
+            Some(mounted) => Some((self.dump(snapshots, name, true).await, mounted)),
+            None => None,
+        };
+        crash::point("snapshot.dumped");
         let taken = {
             let (host, record, name) = (self.host().clone(), self.record().clone(), name.to_owned());
             // Frozen processes are in no system call, so overlayfs is not in the middle of an operation.
@@ -54,7 +67,28 @@ impl RunningSandbox {
             // Leftovers are removed by a sweep.
             let _ = blocking(move || host.pool.delete_snapshot(&name)).await;
         }
-        taken.and(thawed).map(|()| frozen)
+        if let Err(error) = taken.and(thawed) {
+            let _ = snapshots.discard(name);
+            return Err(error);
+        }
+        let memory = match dumped {
+            None => SnapshotMemory::NotWanted,
+            Some((dumped, mounted)) => match self.publish(name, dumped, mounted).await {
+                Ok(bytes) => SnapshotMemory::Stored { bytes },
+                Err(error) => {
+                    let _ = snapshots.discard(name);
+                    SnapshotMemory::Refused { reason: reason(&error) }
+                }
+            },
+        };
+        crash::point("snapshot.published");
+        Ok(SnapshotReport { frozen, memory })
+    }
+
+    async fn publish(&self, name: &str, dumped: Result<Begun>, mounted: Mounted) -> Result<u64> {
+        let begun = dumped?;
+        let (host, manifest) = (self.host().clone(), self.manifest(name.to_owned(), mounted)?);
+        blocking(move || host.parking.snapshots.publish(&begun, manifest, "snapshot.written")).await
     }
 
     /// Writes dirty data to disk while the processes run, repeatedly until little is left: then the copy of the files, which
@@ -108,5 +142,16 @@ impl RunningSandbox {
             let _ = self.set_frozen(false).await;
         }
         result
+    }
+}
+
+/// The text that says why memory was not stored.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::NotStored { reason } => reason.clone(),
+        error => match std::error::Error::source(error) {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        },
     }
 }

@@ -57,7 +57,9 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
         let result = host.pool.delete_snapshot(&name);
         note(&mut report, format!("snapshot {name}"), result);
     }
-    for (name, result) in host.parking.generations.sweep(&known.parked) {
+    let parked = host.parking.generations.sweep(|name| known.parked.iter().any(|id| id.as_str() == name));
+    let of_snapshots = host.parking.snapshots.sweep(|name| known.snapshots.contains(name));
+    for (name, result) in parked.into_iter().chain(of_snapshots) {
         note(&mut report, format!("memory {name}"), result);
     }
     free_slots(host, &mut report).await;

@@ -256,7 +256,7 @@ impl<'a> Engine<'a> {
             return Err(Failure::new(text));
         }
         let handle = self.handle().ok_or_else(|| Failure::internal("a snapshot without a sandbox"))?;
-        handle.snapshot(name, team.account()).await?;
+        handle.snapshot(name, team.account(), None).await?;
         Ok(())
     }
 

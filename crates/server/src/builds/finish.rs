@@ -106,6 +106,7 @@ impl Engine<'_> {
             start_cmd,
             ready_cmd,
             snapshot_of: None,
+            memory_bytes: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::lifecycle::Keep;
 use crate::{Error, Result};
 
 /// The types of events that the API knows.
@@ -29,8 +30,10 @@ pub(crate) enum LifecycleEvent {
     Demoted,
     /// The sandbox runs again.
     Resumed,
-    /// A snapshot of its files was taken; the sandbox goes on.
-    Checkpointed,
+    /// A snapshot was taken that has this; the sandbox goes on.
+    Checkpointed(Keep),
+    /// The sandbox was started from a snapshot whose memory could not be restored, with its files.
+    StartedFromFiles,
     /// The sandbox was removed.
     Killed(KillReason),
 }
@@ -58,11 +61,11 @@ impl LifecycleEvent {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Created => EVENT_TYPES[0],
-            Self::TimeoutSet(_) | Self::NetworkSet | Self::Demoted => EVENT_TYPES[1],
+            Self::TimeoutSet(_) | Self::NetworkSet | Self::Demoted | Self::StartedFromFiles => EVENT_TYPES[1],
             Self::Paused => EVENT_TYPES[2],
             Self::Resumed => EVENT_TYPES[3],
             Self::Killed(_) => EVENT_TYPES[4],
-            Self::Checkpointed => EVENT_TYPES[5],
+            Self::Checkpointed(_) => EVENT_TYPES[5],
         }
     }
 
@@ -70,11 +73,11 @@ impl LifecycleEvent {
     pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::Created => "create",
-            Self::TimeoutSet(_) | Self::NetworkSet | Self::Demoted => "update",
+            Self::TimeoutSet(_) | Self::NetworkSet | Self::Demoted | Self::StartedFromFiles => "update",
             Self::Paused => "pause",
             Self::Resumed => "resume",
             Self::Killed(_) => "kill",
-            Self::Checkpointed => "checkpoint",
+            Self::Checkpointed(_) => "checkpoint",
         }
     }
 }

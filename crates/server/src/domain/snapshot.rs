@@ -1,4 +1,5 @@
-//! Snapshots: templates of a team whose files are what one of its sandboxes had written.
+//! Snapshots: templates of a team whose files are what one of its sandboxes had written, with the memory of its processes if that could be
+//! stored.
 
 use jiff::Timestamp;
 use sandcove_wire::id::{SandboxId, TemplateId};
@@ -19,6 +20,8 @@ pub struct Snapshot {
     pub sandbox: SandboxId,
     /// Time of the snapshot.
     pub created_at: Timestamp,
+    /// Size of its memory, bytes, if it has any.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Snapshot {

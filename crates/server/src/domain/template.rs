@@ -62,6 +62,9 @@ pub struct TemplateRecord {
     /// The sandbox whose files this build keeps, when it is a snapshot.
     #[serde(default)]
     pub snapshot_of: Option<SandboxId>,
+    /// Size of the memory that this build keeps, bytes, when it is a snapshot with memory.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
 }
 
 impl TemplateRecord {

@@ -21,7 +21,7 @@ pub use deliver::signature;
 
 use crate::clock;
 use crate::domain::event::LifecycleEvent;
-use crate::domain::lifecycle::Session;
+use crate::domain::lifecycle::{Keep, Session};
 use crate::domain::network::NetworkRules;
 use crate::domain::sandbox::Details;
 use crate::store::Store;
@@ -52,7 +52,17 @@ pub(crate) fn describe(
         data.insert("sandbox_metadata".into(), metadata(&details.metadata));
     }
     match event {
-        LifecycleEvent::Created | LifecycleEvent::Resumed | LifecycleEvent::Checkpointed => {}
+        LifecycleEvent::Created | LifecycleEvent::Resumed => {}
+        LifecycleEvent::Checkpointed(kept) => {
+            let mode = match kept {
+                Keep::Memory => PauseMode::Full,
+                Keep::Files => PauseMode::Filesystem,
+            };
+            data.insert("snapshot_mode".into(), json!(mode));
+        }
+        LifecycleEvent::StartedFromFiles => {
+            data.insert("start_mode".into(), json!(PauseMode::Filesystem));
+        }
         LifecycleEvent::TimeoutSet(end) => {
             data.insert("set_timeout".into(), json!(end));
         }

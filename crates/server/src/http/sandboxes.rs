@@ -209,7 +209,7 @@ async fn connect(
     let entry = app.sandboxes().entry(&team, &id)?;
     let status = match entry.execute(Command::Connect { from: keep(memory), timeout }).await? {
         Outcome::Resumed => StatusCode::CREATED,
-        Outcome::Done | Outcome::WasRunning => StatusCode::OK,
+        Outcome::Done | Outcome::WasRunning | Outcome::SnapshotTaken(_) => StatusCode::OK,
     };
     Ok(body::json(status, &sandbox(&app, &entry.view())))
 }
@@ -308,6 +308,7 @@ async fn plan(
     Ok(CreatePlan {
         team,
         files: build.files(),
+        memory: build.memory_bytes.is_some(),
         build,
         timeout,
         on_expiry: match (auto_pause, keep(body.auto_pause_memory)) {
@@ -335,7 +336,7 @@ fn check_sizes(body: &wire::NewSandbox) -> Result<()> {
 }
 
 /// The state that `memory` asks to keep; everything by default.
-fn keep(memory: Option<bool>) -> Keep {
+pub(super) fn keep(memory: Option<bool>) -> Keep {
     if memory == Some(false) { Keep::Files } else { Keep::Memory }
 }
 

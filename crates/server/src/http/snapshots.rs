@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
+use sandcove_wire::api::sandbox::{KeptMemory, MemoryPlace};
 use sandcove_wire::api::snapshot as wire;
 
 use super::auth::{Caller, Reader};
@@ -12,7 +13,7 @@ use super::body::{self, Optional, Required};
 use super::error::error_body;
 use super::paging::{PageRequest, Position};
 use super::params::{Query, Sandbox};
-use super::sandboxes::{DEFAULT_TIMEOUT_V1, positive_timeout, sandbox};
+use super::sandboxes::{DEFAULT_TIMEOUT_V1, keep, positive_timeout, sandbox};
 use crate::domain::reference::Reference;
 use crate::domain::snapshot::Snapshot;
 use crate::domain::team::Team;
@@ -22,7 +23,6 @@ use crate::{Error, Result};
 /// Maximum number of forks of one request.
 const MAX_FORKS: i32 = 100;
 
-/// Takes a snapshot. Memory is never part of it, whatever the request says.
 pub(super) async fn create(
     State(app): State<App>,
     Sandbox(id): Sandbox,
@@ -30,7 +30,7 @@ pub(super) async fn create(
     Required(body): Required<wire::NewSnapshot>,
 ) -> Result<Response> {
     let name = body.name.as_deref().filter(|name| !name.is_empty()).map(parse_name).transpose()?;
-    let snapshot = app.sandboxes().snapshot(&team, &id, name).await?;
+    let snapshot = app.sandboxes().snapshot(&team, &id, name, keep(body.memory)).await?;
     Ok(body::json(StatusCode::CREATED, &info(&snapshot, &team)))
 }
 
@@ -116,5 +116,6 @@ fn newest_of_each(snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
 }
 
 fn info(snapshot: &Snapshot, team: &Team) -> wire::SnapshotInfo {
-    wire::SnapshotInfo { snapshot_id: snapshot.id(team), names: snapshot.names(team) }
+    let memory = snapshot.memory_bytes.map(|bytes| KeptMemory { place: MemoryPlace::Disk, bytes });
+    wire::SnapshotInfo { snapshot_id: snapshot.id(team), names: snapshot.names(team), kept_memory: memory }
 }

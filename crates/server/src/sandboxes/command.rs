@@ -16,6 +16,18 @@ pub(crate) enum Outcome {
     Resumed,
     /// The sandbox ran all along.
     WasRunning,
+    /// A snapshot was taken, with so many bytes of memory if it has any.
+    SnapshotTaken(Option<u64>),
+}
+
+impl Outcome {
+    /// Size of the memory of a snapshot that was taken, bytes.
+    pub(crate) fn memory_bytes(self) -> Option<u64> {
+        match self {
+            Self::SnapshotTaken(bytes) => bytes,
+            Self::Done | Self::Resumed | Self::WasRunning => None,
+        }
+    }
 }
 
 /// The channel for the answer to a command.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sandcove_host::Handle;
-use sandcove_isolate::{Error as IsolateError, Files, crash};
+use sandcove_isolate::{Error as IsolateError, Files, SandboxSpec, crash};
 use sandcove_wire::api::observe::LogLevel;
 use sandcove_wire::id::SandboxId;
 use tracing::field::{self, Empty};
@@ -22,7 +22,7 @@ use crate::domain::network::NetworkRules;
 use crate::domain::sandbox::{Build, Details, Settings, Stored, StoredState, TokenPolicy, VolumeMount};
 use crate::domain::team::Team;
 use crate::domain::template::TemplateRecord;
-use crate::events::describe;
+use crate::events::{self, describe};
 use crate::telemetry::StartResult;
 use crate::{Error, Result, clock, random, traces};
 
@@ -38,6 +38,8 @@ pub struct CreatePlan {
     pub build: TemplateRecord,
     /// The files that the sandbox begins with on top of the build's layers.
     pub files: Files,
+    /// Whether these files are those of a snapshot with memory.
+    pub memory: bool,
     /// Length of the first session.
     pub timeout: Duration,
     /// The transition at the end of a session.
@@ -73,6 +75,8 @@ struct Reserved {
 struct Launched {
     reserved: Reserved,
     handle: Handle,
+    /// Why the memory of its snapshot could not be restored.
+    lost_memory: Option<String>,
 }
 
 /// Creates a sandbox; its driver is registered and waits to be run.
@@ -137,16 +141,24 @@ impl Reserved {
     async fn launch(self, shared: &Shared, start: &StartPermit) -> Result<Launched> {
         let Reserved { plan, details, .. } = &self;
         let network = shared.policy(plan.team.id, &plan.network).await?;
-        let spec = spec(details, &plan.build, network, plan.files.clone());
+        let mut spec =
+            SandboxSpec { memory: plan.memory, ..spec(details, &plan.build, network, plan.files.clone()) };
+        let mut lost_memory = None;
         loop {
             let source = match shared.host.create(spec.clone()).await {
                 Ok(handle) => {
                     traces::record_start(&handle);
-                    return Ok(Launched { reserved: self, handle });
+                    return Ok(Launched { reserved: self, handle, lost_memory });
                 }
                 Err(source) => source,
             };
             match source {
+                IsolateError::NotStored { reason } if spec.memory => {
+                    tracing::warn!(sandbox_id = %self.details.id, %reason, "the memory of a snapshot was not restored; the sandbox starts from its files");
+                    shared.telemetry.memory_lost();
+                    spec.memory = false;
+                    lost_memory = Some(reason);
+                }
                 IsolateError::NoSlot(_) if memory::free_slot(shared).await => {}
                 // The slot of a sandbox is free only some time after the sandbox is gone.
                 IsolateError::NoSlot(_) if tokio::time::Instant::now() < start.deadline => {
@@ -185,8 +197,18 @@ impl Launched {
             return Err(error);
         }
         crash::point("create.recorded");
+        if self.lost_memory.is_some() {
+            let event = describe(details, session, &settings.network, &LifecycleEvent::StartedFromFiles);
+            events::record(&shared.store, &event).await;
+        }
         let driver = Driver::register(shared, stored, plan.team, Some(self.handle), Some(permit));
         driver.log.write(LogLevel::Info, "sandbox started");
+        if let Some(reason) = self.lost_memory {
+            let text = format!(
+                "memory of the snapshot cannot be restored, the sandbox starts from its files: {reason}"
+            );
+            driver.log.write(LogLevel::Error, &text);
+        }
         Ok(driver)
     }
 }

@@ -1,5 +1,5 @@
-//! Snapshots and forks (contract: control-plane, section 7): the files of a running sandbox, for other sandboxes to begin
-//! with. Neither contains memory, so sandboxes made from them start cold.
+//! Snapshots and forks (contract: control-plane, section 7): files and memory of a running sandbox, for other sandboxes to begin with. What has
+//! no memory, because it was not wanted or could not be stored, starts cold.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::create::CreatePlan;
 use super::registry::Registry;
 use super::shared::Shared;
 use super::view::View;
-use crate::domain::lifecycle::Command;
+use crate::domain::lifecycle::{Command, Keep, SnapshotOrder};
 use crate::domain::reference::Reference;
 use crate::domain::snapshot::Snapshot;
 use crate::domain::team::Team;
@@ -22,7 +22,13 @@ use crate::{Error, Result, clock, random};
 impl Registry {
     /// Takes a snapshot of the team's sandbox, under `name` if there is one. The snapshot is finished even if the caller
     /// stops waiting.
-    pub async fn snapshot(&self, team: &Team, id: &SandboxId, name: Option<Reference>) -> Result<Snapshot> {
+    pub async fn snapshot(
+        &self,
+        team: &Team,
+        id: &SandboxId,
+        name: Option<Reference>,
+        keep: Keep,
+    ) -> Result<Snapshot> {
         if let Some(namespace) = name.as_ref().and_then(Reference::namespace)
             && namespace != team.slug
         {
@@ -42,7 +48,7 @@ impl Registry {
             return Err(too_many_snapshots(team));
         }
         self.check_snapshot_size(team).await?;
-        let record = TemplateRecord {
+        let mut record = TemplateRecord {
             template_id: random::template_id(),
             build_id: Uuid::new_v4(),
             name: name.as_ref().map(|name| name.alias().to_owned()).unwrap_or_default(),
@@ -53,7 +59,9 @@ impl Registry {
         let (this, team) = (self.clone(), team.clone());
         self.finish(async move {
             let name = record.build_id.to_string();
-            this.execute(&team, &view.details.id, Command::Snapshot(name.clone())).await?;
+            let order = SnapshotOrder { name: name.clone(), keep };
+            let taken = this.execute(&team, &view.details.id, Command::Snapshot(order)).await?;
+            record.memory_bytes = taken.memory_bytes();
             publish(&this.shared, &team, record, tag, &name).await
         })
         .await
@@ -63,11 +71,10 @@ impl Registry {
     /// snapshot counts too, because the next one would keep it.
     async fn check_snapshot_size(&self, team: &Team) -> Result<()> {
         let max = team.quota.snapshots_mib;
-        match self.shared.host.charged_bytes(team.account()).await {
-            Some(bytes) if bytes >= max.saturating_mul(1 << 20) => Err(Error::SnapshotsTooLarge(max)),
-            // Without simple quotas nobody counts.
-            _ => Ok(()),
-        }
+        // Without simple quotas nobody counts files.
+        let files = self.shared.host.charged_bytes(team.account()).await.unwrap_or_default();
+        let bytes = files.saturating_add(self.shared.store.snapshot_memory(team).await?);
+        if bytes >= max.saturating_mul(1 << 20) { Err(Error::SnapshotsTooLarge(max)) } else { Ok(()) }
     }
 
     /// Deletes a snapshot, or one tag of it, with its files. Sandboxes made from it keep theirs.
@@ -84,7 +91,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Creates `count` sandboxes that begin with the files of the team's sandbox, for `timeout` each. A failure to keep the
+    /// Creates `count` sandboxes that begin with the files and the memory of the team's sandbox, for `timeout` each. A failure to keep the
     /// files is an error of the whole request; after that each sandbox has its own outcome.
     pub async fn fork(
         &self,
@@ -100,11 +107,13 @@ impl Registry {
         self.finish(async move {
             // No row names these files, so that those of a crashed fork are swept.
             let name = Uuid::new_v4().to_string();
-            this.execute(&team, &view.details.id, Command::Fork(name.clone())).await?;
+            let order = SnapshotOrder { name: name.clone(), keep: Keep::Memory };
+            let taken = this.execute(&team, &view.details.id, Command::Fork(order)).await?;
             let plan = CreatePlan {
                 team,
                 build,
                 files: Files::Snapshot(name.clone()),
+                memory: taken.memory_bytes().is_some(),
                 timeout,
                 on_expiry: view.settings.on_expiry,
                 auto_resume: view.details.auto_resume,
@@ -145,13 +154,14 @@ async fn publish(
     // A snapshot has to survive a crash of the host.
     shared.store.flush().await?;
     drop_files(shared, replaced).await;
-    let TemplateRecord { template_id, name, snapshot_of, .. } = record;
+    let TemplateRecord { template_id, name, snapshot_of, memory_bytes, .. } = record;
     Ok(Snapshot {
         template_id,
         name: Some(name).filter(|name| !name.is_empty()),
         tag,
         sandbox: snapshot_of.ok_or(Error::Internal("a snapshot of nothing"))?,
         created_at: clock::now(),
+        memory_bytes,
     })
 }
 

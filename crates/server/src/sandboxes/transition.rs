@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sandcove_host::Handle;
-use sandcove_isolate::{Error as IsolateError, Files, SandboxSpec, crash};
+use sandcove_isolate::{Error as IsolateError, Files, Mounted, SandboxSpec, SnapshotMemory, crash};
 use sandcove_wire::api::event::SandboxEvent;
 
 use super::health;
@@ -17,7 +17,7 @@ use super::shared::Shared;
 use super::spec::spec;
 use super::view::View;
 use crate::domain::event::{KillReason, LifecycleEvent};
-use crate::domain::lifecycle::{Keep, Phase, Session};
+use crate::domain::lifecycle::{Keep, Phase, Session, SnapshotOrder};
 use crate::domain::sandbox::{Settings, StoredState};
 use crate::domain::template::TemplateRecord;
 use crate::events::describe;
@@ -43,6 +43,8 @@ pub(super) struct Notes {
     pub(super) is_waited_for: AtomicBool,
     /// Why memory could not be restored; the sandbox has only its files since.
     pub(super) lost_memory: OnceLock<String>,
+    /// What became of the memory of a snapshot.
+    pub(super) snapshot_memory: OnceLock<SnapshotMemory>,
 }
 
 impl TransitionContext {
@@ -75,8 +77,7 @@ impl TransitionContext {
     pub(super) fn park(self) -> TransitionFuture {
         async move {
             let (id, handle) = (&self.view.details.id, self.processes()?);
-            let layers = self.build()?.blueprint().layers;
-            let bytes = handle.park(layers).await.map_err(|source| match source {
+            let bytes = handle.park(self.mounted()?).await.map_err(|source| match source {
                 IsolateError::NotStored { reason } => Error::NotParked(id.clone(), reason),
                 source => self.failed("park")(source),
             })?;
@@ -126,21 +127,27 @@ impl TransitionContext {
         .boxed()
     }
 
-    /// Takes a snapshot of the sandbox's files under `name`; `account` is charged for it.
-    pub(super) fn snapshot(self, name: String, account: u64) -> TransitionFuture {
+    /// Takes a snapshot of the sandbox; `account` is charged for it.
+    pub(super) fn snapshot(self, order: SnapshotOrder, account: u64) -> TransitionFuture {
         async move {
             let handle = self.processes()?;
-            let frozen = handle.snapshot(&name, account).await.map_err(|source| match source {
-                IsolateError::NoSnapshots => Error::SnapshotsUnsupported(source),
-                IsolateError::PoolNearlyFull { .. } => Error::PoolNearlyFull(source),
-                // The processes cannot be frozen, mostly because they wait for a disk.
-                IsolateError::Path { source: ref cause, .. } if cause.kind() == ErrorKind::TimedOut => {
-                    Error::Busy(self.view.details.id.clone(), source)
-                }
-                source => self.failed("take a snapshot of")(source),
-            })?;
-            self.shared.telemetry.frozen_for(frozen);
-            tracing::debug!(sandbox_id = %self.view.details.id, ?frozen, "snapshot taken");
+            let memory = match order.keep {
+                Keep::Memory => Some(self.mounted()?),
+                Keep::Files => None,
+            };
+            let report =
+                handle.snapshot(&order.name, account, memory).await.map_err(|source| match source {
+                    IsolateError::NoSnapshots => Error::SnapshotsUnsupported(source),
+                    IsolateError::PoolNearlyFull { .. } => Error::PoolNearlyFull(source),
+                    // The processes cannot be frozen, mostly because they wait for a disk.
+                    IsolateError::Path { source: ref cause, .. } if cause.kind() == ErrorKind::TimedOut => {
+                        Error::Busy(self.view.details.id.clone(), source)
+                    }
+                    source => self.failed("take a snapshot of")(source),
+                })?;
+            self.shared.telemetry.frozen_for(report.frozen);
+            tracing::debug!(sandbox_id = %self.view.details.id, frozen = ?report.frozen, "snapshot taken");
+            let _ = self.notes.snapshot_memory.set(report.memory);
             Ok(Some(handle.clone()))
         }
         .boxed()
@@ -207,6 +214,12 @@ impl TransitionContext {
         let _ = self.notes.lost_memory.set(lost);
         self.shared.telemetry.memory_lost();
         self.start(false).await
+    }
+
+    /// What the processes have mounted.
+    fn mounted(&self) -> Result<Mounted> {
+        let volumes = self.view.details.mounts.iter().map(|mount| mount.mount.clone()).collect();
+        Ok(Mounted { layers: self.build()?.blueprint().layers, volumes })
     }
 
     fn build(&self) -> Result<&TemplateRecord> {

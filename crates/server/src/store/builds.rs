@@ -383,6 +383,7 @@ fn unfinished_record(template: &TemplateId, build: Uuid, new: &NewBuild) -> Temp
         start_cmd: None,
         ready_cmd: None,
         snapshot_of: None,
+        memory_bytes: None,
     }
 }
 

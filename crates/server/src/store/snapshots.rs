@@ -94,6 +94,19 @@ impl Store {
         Ok(row.try_get("n")?)
     }
 
+    /// Size of the memory that a team's snapshots keep, bytes.
+    pub(crate) async fn snapshot_memory(&self, team: &Team) -> Result<u64> {
+        let row = sqlx::query(
+            "SELECT COALESCE(SUM(json_extract(b.record, '$.memory_bytes')), 0) AS bytes FROM templates t \
+             JOIN template_builds b ON b.template_id = t.id WHERE t.team_id = $1",
+        )
+        .bind(team.id.to_string())
+        .fetch_one(&self.read)
+        .await?;
+        let bytes: i64 = row.try_get("bytes")?;
+        Ok(u64::try_from(bytes).unwrap_or_default())
+    }
+
     /// Deletes a snapshot, or one tag of it. Returns the builds that no tag names any more, or `None` when there is no such
     /// snapshot or tag.
     pub(crate) async fn delete_snapshot(
@@ -189,6 +202,7 @@ fn snapshot(row: &SqliteRow) -> Result<Option<Snapshot>> {
         tag,
         sandbox,
         created_at,
+        memory_bytes: build.memory_bytes,
     }))
 }
 

@@ -288,6 +288,7 @@ pub fn base() -> TemplateRecord {
         start_cmd: None,
         ready_cmd: None,
         snapshot_of: None,
+        memory_bytes: None,
     }
 }
 

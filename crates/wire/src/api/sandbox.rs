@@ -152,7 +152,7 @@ pub struct ListedSandbox {
     pub kept_memory: Option<KeptMemory>,
 }
 
-/// The memory of a paused sandbox.
+/// The memory of a paused sandbox or a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptMemory {
@@ -162,7 +162,7 @@ pub struct KeptMemory {
     pub bytes: u64,
 }
 
-/// The place of the memory of a paused sandbox.
+/// The place of the memory of a paused sandbox or a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryPlace {

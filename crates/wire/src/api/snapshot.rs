@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorBody;
-use super::sandbox::Sandbox;
+use super::sandbox::{KeptMemory, Sandbox};
 
 /// Body of `POST /sandboxes/{id}/snapshots`.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -24,6 +24,9 @@ pub struct SnapshotInfo {
     pub snapshot_id: String,
     /// Full names of the snapshot.
     pub names: Vec<String>,
+    /// The memory that the snapshot has, if it has any.
+    #[serde(rename = "keptMemory", default, skip_serializing_if = "Option::is_none")]
+    pub kept_memory: Option<KeptMemory>,
 }
 
 /// Body of `POST /sandboxes/{id}/fork`.

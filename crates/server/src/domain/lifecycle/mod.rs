@@ -94,10 +94,19 @@ pub enum Command {
     Refresh(Duration),
     /// Replaces the rules for outgoing traffic; none for the same rules with the present values of secrets.
     SetNetwork(Option<Box<NetworkUpdate>>),
-    /// Takes a snapshot under this name.
-    Snapshot(String),
-    /// Takes a snapshot under this name, for forks that start from it at once.
-    Fork(String),
+    /// Takes a snapshot.
+    Snapshot(SnapshotOrder),
+    /// Takes a snapshot for forks that start from it at once.
+    Fork(SnapshotOrder),
+}
+
+/// The snapshot to be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotOrder {
+    /// Name of its files and its memory.
+    pub name: String,
+    /// Whether memory is kept, if it can be stored.
+    pub keep: Keep,
 }
 
 /// A change of phase that takes time.

@@ -42,8 +42,8 @@ fn step() -> impl Strategy<Value = Step> {
             Command::SetTimeout(timeout),
             Command::Refresh(timeout),
             Command::SetNetwork(Some(Box::default())),
-            Command::Snapshot(String::new()),
-            Command::Fork(String::new()),
+            Command::Snapshot(SnapshotOrder { name: String::new(), keep: Keep::Memory }),
+            Command::Fork(SnapshotOrder { name: String::new(), keep: Keep::Files }),
         ]),
     ];
     prop_oneof![

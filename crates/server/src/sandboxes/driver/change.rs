@@ -1,5 +1,6 @@
 //! Transitions of a driver: how they begin, and how their outcome is published.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use tracing::{Instrument, Span, info_span};
 use super::{Driver, LastOutcome};
 use crate::domain::event::LifecycleEvent;
 use crate::domain::frozen::Frozen;
-use crate::domain::lifecycle::{Command, Keep, Phase, Session, Transition};
+use crate::domain::lifecycle::{Command, Keep, Phase, Session, SnapshotOrder, Transition};
 use crate::domain::sandbox::{Settings, StoredState};
 use crate::sandboxes::command::{Outcome, QueuedCommand, Reply, answer, answer_all};
 use crate::sandboxes::live_session::LiveSession;
@@ -23,7 +24,7 @@ use crate::sandboxes::log::SandboxLog;
 use crate::sandboxes::memory;
 use crate::sandboxes::transition::{Notes, TransitionContext, TransitionFuture};
 use crate::sandboxes::view::View;
-use crate::{Error, Result, clock, events, traces};
+use crate::{Error, Result, clock, traces};
 
 /// Minimum duration of a pause or resume, so that simultaneous commands share its answer: without it the second one would
 /// arrive when the sandbox is paused already, which is an error.
@@ -73,15 +74,15 @@ impl Driver {
             Command::Demote => self.set_demoted(true),
             _ => {}
         }
-        let name = match queued.command {
-            Command::Snapshot(name) | Command::Fork(name) => name,
+        let order = match queued.command {
+            Command::Snapshot(order) | Command::Fork(order) => Some(order),
             Command::Kill(reason) => {
                 self.kill_reason = reason;
-                String::new()
+                None
             }
-            _ => String::new(),
+            _ => None,
         };
-        self.begin(transition, settle, name, &queued.span);
+        self.begin(transition, settle, order, &queued.span);
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.joined.push(queued.reply);
             in_flight.timeout = timeout;
@@ -94,8 +95,14 @@ impl Driver {
         self.view.borrow().details.timeout.max(MIN_WAKE_SESSION)
     }
 
-    /// Begins a transition. `name` is that of a snapshot; `cause` is the span of the command.
-    pub(super) fn begin(&mut self, transition: Transition, settle: Duration, name: String, cause: &Span) {
+    /// Begins a transition. `order` is that of a snapshot; `cause` is the span of the command.
+    pub(super) fn begin(
+        &mut self,
+        transition: Transition,
+        settle: Duration,
+        order: Option<SnapshotOrder>,
+        cause: &Span,
+    ) {
         if matches!(transition, Transition::Pause(_)) && self.paused_permit.is_none() {
             self.paused_permit = Some(self.shared.admission.adopt_pause(self.team.id));
         }
@@ -110,7 +117,10 @@ impl Driver {
             Transition::Pause(keep) => context.pause(keep),
             Transition::Park => context.park(),
             Transition::Resume(from) => context.resume(from),
-            Transition::Snapshot => context.snapshot(name, self.team.account()),
+            Transition::Snapshot => match order {
+                Some(order) => context.snapshot(order, self.team.account()),
+                None => ready(Err(Error::Internal("a snapshot without a name"))).boxed(),
+            },
             Transition::Stop => context.stop(self.kill_reason),
         };
         let future: TransitionFuture = if settle.is_zero() {
@@ -171,7 +181,8 @@ impl Driver {
         if let Some(reason) = notes.lost_memory.get() {
             self.memory_lost(reason);
         }
-        let outcome = self.conclude(transition, result, timeout, auto_pause).instrument(span.clone()).await;
+        let concluding = self.conclude(transition, result, timeout, auto_pause, &notes);
+        let outcome = concluding.instrument(span.clone()).await;
         if outcome.is_err() {
             traces::failed(&span);
         }
@@ -186,11 +197,11 @@ impl Driver {
         }
         if self.has_no_room && self.shared.parking.is_possible && !self.cannot_be_parked {
             // To disk, and only if that is not possible, away.
-            self.begin(Transition::Park, Duration::ZERO, String::new(), &Span::none());
+            self.begin(Transition::Park, Duration::ZERO, None, &Span::none());
         } else if std::mem::take(&mut self.has_no_room) {
             self.set_demoted(true);
             self.shared.telemetry.sandbox_demoted();
-            self.begin(Transition::Pause(Keep::Files), Duration::ZERO, String::new(), &Span::none());
+            self.begin(Transition::Pause(Keep::Files), Duration::ZERO, None, &Span::none());
         }
         for queued in std::mem::take(&mut self.waiting) {
             self.receive(queued).await;
@@ -204,6 +215,7 @@ impl Driver {
         result: Result<Option<Handle>>,
         timeout: Duration,
         auto_pause: Option<bool>,
+        notes: &Notes,
     ) -> Result<Outcome> {
         match (transition, result) {
             (Transition::Pause(keep), Ok(handle)) => {
@@ -228,15 +240,10 @@ impl Driver {
             }
             (Transition::Snapshot, result) => {
                 self.view.send_modify(|view| view.phase = Phase::Running);
-                if result.is_ok() {
-                    self.log.write(LogLevel::Info, "snapshot taken");
-                    let view = self.view.borrow().clone();
-                    let (details, network) = (&view.details, &view.settings.network);
-                    let event =
-                        events::describe(details, &view.session, network, &LifecycleEvent::Checkpointed);
-                    events::record(&self.shared.store, &event).await;
+                match result {
+                    Ok(_) => Ok(self.snapshot_taken(notes.snapshot_memory.get()).await),
+                    Err(error) => Err(error),
                 }
-                result.map(|_| Outcome::Done)
             }
             (Transition::Stop, result) => {
                 self.permit = None;

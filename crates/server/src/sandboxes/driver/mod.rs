@@ -4,6 +4,7 @@
 
 mod apply;
 mod change;
+mod snapshot;
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -160,7 +161,7 @@ impl Driver {
                 DriverEvent::Crashed => self.crashed(),
                 DriverEvent::Received(queued) => self.receive(queued).await,
                 DriverEvent::ParkDue(turn) => {
-                    self.begin(Transition::Park, Duration::ZERO, String::new(), &Span::none());
+                    self.begin(Transition::Park, Duration::ZERO, None, &Span::none());
                     self.turn = Some(turn);
                 }
                 DriverEvent::ClockTick => self.expire_if_due(clock::now()),
@@ -301,7 +302,7 @@ impl Driver {
             }
         }
         self.kill_reason = KillReason::Unknown;
-        self.begin(transition, Duration::ZERO, String::new(), &Span::none());
+        self.begin(transition, Duration::ZERO, None, &Span::none());
     }
 
     fn expire_if_due(&mut self, now: Timestamp) {
@@ -314,7 +315,7 @@ impl Driver {
         drop(view);
         if due {
             self.kill_reason = KillReason::Timeout;
-            self.begin(transition, Duration::ZERO, String::new(), &Span::none());
+            self.begin(transition, Duration::ZERO, None, &Span::none());
         }
     }
 
