@@ -114,7 +114,10 @@ async fn try_restore(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<
         launcher.finish_restore().await?;
         Ok((launcher, record))
     };
-    let ((), (launcher, record)) = tokio::try_join!(pages, restored)?;
+    // Both, whatever becomes of the other: what is under way cannot be cleaned up.
+    let (pages, restored) = tokio::join!(pages, restored);
+    pages?;
+    let (launcher, record) = restored?;
     crash::point("restore.restored");
     {
         let record = record.clone();

@@ -24,6 +24,7 @@ mod proxy;
 mod quotas;
 mod restart;
 mod secrets;
+mod snapshot_memory;
 mod snapshots;
 mod support;
 mod tags;
