@@ -152,7 +152,7 @@ pub(crate) enum SandboxRequest {
         name: String,
         /// Account that is charged.
         account: u64,
-        /// What the processes have mounted, if their memory is to be kept too.
+        /// Mounts of the processes, if their memory is to be kept too.
         memory: Option<Mounted>,
     },
     /// Reclaims memory.

@@ -53,12 +53,12 @@ pub enum Files {
     Own,
 }
 
-/// What processes have mounted, which a restore of their memory has to find again.
+/// Mounts of processes, which a restore of their memory has to find again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounted {
     /// Layers of the template, topmost first.
     pub layers: Vec<PathBuf>,
-    /// Volumes.
+    /// Volumes, with their paths inside.
     pub volumes: Vec<Mount>,
 }
 
@@ -67,7 +67,7 @@ pub struct Mounted {
 pub struct SnapshotReport {
     /// Time for which the processes were frozen.
     pub frozen: Duration,
-    /// What became of their memory.
+    /// Outcome for their memory.
     pub memory: SnapshotMemory,
 }
 

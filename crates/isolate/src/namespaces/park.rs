@@ -18,9 +18,9 @@ const FREE_PERCENT: u64 = 10;
 #[derive(Debug)]
 pub(super) struct Parking {
     pub(super) criu: Option<Criu>,
-    /// Those of parked sandboxes.
+    /// Generations of parked sandboxes.
     pub(super) generations: Generations,
-    /// Those of snapshots.
+    /// Generations of snapshots.
     pub(super) snapshots: Generations,
 }
 

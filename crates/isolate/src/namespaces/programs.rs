@@ -17,7 +17,7 @@ const MAX_VERSIONS: usize = 16;
 pub(super) struct Programs {
     /// Directory of the version that new sandboxes get.
     current: PathBuf,
-    /// Those of earlier ones.
+    /// Directories of earlier versions.
     earlier: Vec<PathBuf>,
 }
 

@@ -29,9 +29,9 @@ const EXTRA_PIDS: u32 = 64;
 /// The memory that a sandbox is restored from.
 #[derive(Debug, Clone)]
 enum Source {
-    /// Its own, from when it was parked.
+    /// Memory of the sandbox itself, from when it was parked.
     Own(String),
-    /// That of the snapshot of this name.
+    /// Memory of the snapshot of this name.
     Snapshot(String),
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Notes {
     pub(super) is_waited_for: AtomicBool,
     /// Why memory could not be restored; the sandbox has only its files since.
     pub(super) lost_memory: OnceLock<String>,
-    /// What became of the memory of a snapshot.
+    /// Outcome for the memory of a snapshot.
     pub(super) snapshot_memory: OnceLock<SnapshotMemory>,
 }
 
@@ -216,7 +216,7 @@ impl TransitionContext {
         self.start(false).await
     }
 
-    /// What the processes have mounted.
+    /// Mounts of the processes.
     fn mounted(&self) -> Result<Mounted> {
         let volumes = self.view.details.mounts.iter().map(|mount| mount.mount.clone()).collect();
         Ok(Mounted { layers: self.build()?.blueprint().layers, volumes })
