@@ -214,7 +214,7 @@ async fn files_and_snapshots_no_row_knows_are_swept() {
     let kept = server.fake.snapshots();
     let handle =
         sandcove_isolate::Backend::Fake(server.fake.clone()).adopt(&sandbox_id(&id)).await.unwrap().unwrap();
-    handle.snapshot("of-a-crash", 0).await.unwrap();
+    handle.snapshot("of-a-crash", 0, None).await.unwrap();
     let server = server.restart().await;
     assert_eq!(server.fake.snapshots(), kept);
     server.id(json!({ "templateID": snapshot })).await;
