@@ -99,7 +99,7 @@ async fn a_sandbox_is_changed_and_its_end_is_noticed() {
         let usage = Usage { cpu_us: 1, memory_bytes: 2, cache_bytes: 3, disk_bytes: 4 };
         fake.set_usage(&id("ione"), usage);
         assert_eq!(handle.usage().await.unwrap(), usage);
-        handle.snapshot("s1", 7).await.unwrap();
+        handle.snapshot("s1", 7, None).await.unwrap();
         assert!(host.has_snapshot("s1").await.unwrap());
         assert_eq!(handle.reclaim().await.unwrap(), 0);
         let adopted = host.adopt(&id("ione")).await.unwrap().unwrap();
