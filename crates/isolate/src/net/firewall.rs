@@ -56,8 +56,7 @@ impl Firewall {
         };
         let mut firewall = Self::new(instance, addresses, resolvers, egress);
         if !tracking::is_loaded() {
-            let table = &firewall.table;
-            nft(&format!("table inet {table} {{ chain tracking {{ ct state new accept }} }}\n")).await?;
+            nft(&tracking::first_rule(&firewall.table)).await?;
         }
         firewall.connections = tracking::connections_of_each(slots);
         firewall.opened = forwarding::open().await?;

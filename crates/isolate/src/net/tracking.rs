@@ -42,6 +42,12 @@ pub(super) fn is_loaded() -> bool {
     Path::new(SIZE).exists()
 }
 
+/// A table with a rule that needs the kernel's table of connections. Each rule ends with its line: a closing brace does not end it for
+/// nftables 1.0.
+pub(super) fn first_rule(table: &str) -> String {
+    format!("table inet {table} {{\n  chain tracking {{\n    ct state new accept\n  }}\n}}\n")
+}
+
 fn wanted_size(now: u64, slots: u64, memory: u64) -> u64 {
     now.max((slots * WANTED_EACH * 4 / 3).min(memory / MEMORY_SHARE / ENTRY))
 }
@@ -64,6 +70,13 @@ fn memory() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nftables_of_any_version_reads_the_first_rule() {
+        let script = first_rule("sandcove7");
+        let rule = script.lines().find(|line| line.contains("ct state")).unwrap();
+        assert!(!rule.contains(['{', '}']), "{script}");
+    }
 
     #[test]
     fn all_sandboxes_together_leave_the_host_a_quarter() {
