@@ -10,6 +10,9 @@ use crate::{Limits, Result, Usage};
 /// sandbox that writes faster than the disk waits by itself.
 const CONTROLLERS: [&str; 4] = ["memory", "cpu", "pids", "io"];
 
+/// Group for the processes of a container that the server runs in.
+const MEMBERS: &str = "sandcove-container";
+
 #[derive(Debug, Clone)]
 pub(crate) struct Hierarchy {
     mount: PathBuf,
@@ -23,14 +26,53 @@ impl Hierarchy {
 
     pub(super) fn make(&self) -> Result<()> {
         make_directory(&self.parent)?;
+        self.move_members()?;
         for group in [&self.mount, &self.parent] {
             let available = std::fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
             for controller in CONTROLLERS {
                 // Without a controller, which a container host may not delegate, there is no such limit. `sandcove doctor`
                 // reports this; sandboxes run all the same.
-                if available.split_whitespace().any(|one| one == controller) {
-                    let _ = write(&group.join("cgroup.subtree_control"), &format!("+{controller}"));
+                if available.split_whitespace().any(|one| one == controller)
+                    && let Err(error) =
+                        write(&group.join("cgroup.subtree_control"), &format!("+{controller}"))
+                {
+                    tracing::warn!(
+                        controller,
+                        error = &error as &dyn std::error::Error,
+                        "a controller of the control groups cannot be used; sandboxes lack its limits"
+                    );
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// In a container, the mounted group is not the root of the hierarchy: the kernel allows controllers below it only while it has
+    /// no processes itself. Moves those of the container, this one among them, into a group beside that of the sandboxes.
+    fn move_members(&self) -> Result<()> {
+        // The root has no type.
+        if !self.mount.join("cgroup.type").exists() {
+            return Ok(());
+        }
+        let members = self.mount.join("cgroup.procs");
+        let members = std::fs::read_to_string(&members).map_err(|source| crate::Error::Path {
+            action: "read",
+            path: members,
+            source,
+        })?;
+        // "0": a process that this namespace of process ids does not show, and whose number nobody can write.
+        let members: Vec<&str> = members.lines().filter(|pid| *pid != "0").collect();
+        if members.is_empty() {
+            return Ok(());
+        }
+        let group = self.mount.join(MEMBERS);
+        make_directory(&group)?;
+        tracing::info!(processes = members.len(), group = %group.display(), "moved the processes of the container");
+        for pid in members {
+            match write(&group.join("cgroup.procs"), pid) {
+                // The process has ended.
+                Err(crate::Error::Path { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+                result => result?,
             }
         }
         Ok(())
@@ -111,6 +153,28 @@ mod tests {
         let most: u64 =
             std::fs::read_to_string("/proc/sys/kernel/threads-max").unwrap().trim().parse().unwrap();
         assert!((1..most).contains(&read("pids.max")));
+    }
+
+    #[test]
+    fn processes_of_a_container_make_room_for_controllers() {
+        let mount = tempfile::tempdir().unwrap();
+        let files = [
+            ("cgroup.type", "domain\n"),
+            ("cgroup.procs", "0\n17\n"),
+            ("cgroup.controllers", "cpu memory pids\n"),
+        ];
+        group(mount.path(), &files);
+        group(&mount.path().join(MEMBERS), &[]);
+        Hierarchy::at(mount.path().to_owned(), "sandcove7").make().unwrap();
+        assert_eq!(std::fs::read_to_string(mount.path().join(MEMBERS).join("cgroup.procs")).unwrap(), "17");
+    }
+
+    #[test]
+    fn the_root_of_the_hierarchy_keeps_its_processes() {
+        let mount = tempfile::tempdir().unwrap();
+        group(mount.path(), &[("cgroup.procs", "17\n"), ("cgroup.controllers", "cpu memory pids\n")]);
+        Hierarchy::at(mount.path().to_owned(), "sandcove7").make().unwrap();
+        assert!(!mount.path().join(MEMBERS).exists());
     }
 
     #[test]
