@@ -136,13 +136,25 @@ fn user_namespaces() -> Check {
 }
 
 fn filesystem(name: &'static str, kind: &str, hint: &'static str) -> Check {
-    let known = knows_filesystem(kind);
-    let found = if known {
-        "supported by the kernel".to_owned()
-    } else {
-        format!("{kind} is not supported by the kernel, or not loaded")
+    let (known, found) = match (knows_filesystem(kind), has_module(kind)) {
+        (true, _) => (true, "supported by the kernel".to_owned()),
+        (false, true) => (true, "a module that the kernel loads when it is used".to_owned()),
+        (false, false) => (false, format!("{kind} is not supported by the kernel, or not loaded")),
     };
     Check::when(known, name, found, Status::Warn, hint)
+}
+
+/// Whether the running kernel has a module of this name, loaded or not.
+fn has_module(name: &str) -> bool {
+    let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let list = Path::new("/lib/modules").join(release.trim()).join("modules.dep");
+    read(list).is_some_and(|list| lists_module(&list, name))
+}
+
+/// Whether a list in the format of `modules.dep`, `path: paths of what it needs`, has the module.
+fn lists_module(list: &str, name: &str) -> bool {
+    let modules = list.lines().filter_map(|line| line.split(':').next()?.rsplit('/').next());
+    modules.filter_map(|file| file.split_once(".ko")).any(|(module, _)| module == name)
 }
 
 fn knows_filesystem(kind: &str) -> bool {
@@ -156,7 +168,7 @@ fn btrfs(data_dir: &Path) -> Check {
     if on_btrfs {
         return Check::ok("btrfs", format!("{} is on btrfs", existing.display()));
     }
-    if !knows_filesystem("btrfs") {
+    if !knows_filesystem("btrfs") && !has_module("btrfs") {
         let found = "btrfs is not supported by the kernel, or not loaded";
         return Check::when(false, "btrfs", found, Status::Warn, "load the module: modprobe btrfs");
     }
@@ -372,6 +384,14 @@ mod tests {
         assert!(version("6.1.0").unwrap() > OLDEST_KERNEL);
         assert!(version("5.9").unwrap() < OLDEST_KERNEL);
         assert_eq!(version("unknown"), None);
+    }
+
+    #[test]
+    fn modules_that_are_not_loaded_are_found() {
+        let list = "kernel/fs/overlayfs/overlay.ko:\nkernel/fs/btrfs/btrfs.ko.xz: kernel/lib/xor.ko.xz kernel/lib/raid6.ko.xz\n";
+        assert!(lists_module(list, "overlay") && lists_module(list, "btrfs"));
+        // What another module needs has a line of its own, if it is there.
+        assert!(!lists_module(list, "xor") && !lists_module(list, "over") && !lists_module("", "btrfs"));
     }
 
     #[test]
