@@ -36,6 +36,7 @@ const NEVER: &[(&str, &[&str])] = &[
             "libc",
         ],
     ),
+    ("sandcove-mcp", &["sandcove-server", "sandcove-isolate", "sandcove-host", "axum", "reqwest", "rustix"]),
     ("sandcove-viewer", &["sandcove-server", "sandcove-isolate", "sandcove-image", "sqlx", "rustix", "libc"]),
     (
         "sandcove-redteam",

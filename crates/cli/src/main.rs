@@ -6,6 +6,7 @@
 mod address;
 mod bench;
 mod commands;
+mod contexts;
 mod data_dir;
 mod doctor;
 mod guest;
@@ -37,6 +38,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use sandcove_isolate::Unprivileged;
 use sandcove_server::traces::Traces;
+use sandcove_wire::secret::Secret;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -47,7 +49,7 @@ use settings::{DataDir, ServerArgs, Settings};
 
 /// Run AI-generated code in sandboxes on your own machines, with unchanged E2B clients.
 #[derive(Debug, Parser)]
-#[command(name = "sandcove", version, disable_help_subcommand = true)]
+#[command(name = "sandcove", version)]
 struct Cli {
     #[command(flatten)]
     place: DataDir,
@@ -90,6 +92,16 @@ enum Command {
     /// create, list, use, watch and kill sandboxes
     #[command(alias = "sbx")]
     Sandbox(commands::sandbox::SandboxArgs),
+    /// show what all sandboxes use, live
+    Top(commands::top::TopArgs),
+    /// take, list and delete snapshots of sandboxes
+    Snapshot(commands::snapshot::SnapshotArgs),
+    /// create, list and delete volumes, which outlive sandboxes
+    Volume(commands::volume::VolumeArgs),
+    /// list what happened to sandboxes, newest first
+    Events(commands::webhook::EventsArgs),
+    /// have events of sandboxes delivered to URLs
+    Webhook(commands::webhook::WebhookArgs),
     /// build, list, publish and delete templates
     #[command(alias = "tpl")]
     Template(commands::template::TemplateArgs),
@@ -98,6 +110,21 @@ enum Command {
     Keys(commands::keys::KeysCommand),
     /// store values that sandboxes use in requests without having them
     Secret(commands::secret::SecretArgs),
+    /// let agents use sandboxes as tools, by the Model Context Protocol on standard input and output
+    Mcp(commands::mcp::McpArgs),
+    /// manage the teams of a server, with its admin token
+    Team(commands::operate::TeamArgs),
+    /// show the host of a server, open it for new sandboxes or close it, with the admin token
+    Node(commands::operate::NodeArgs),
+    /// keep addresses and keys of servers under names, as contexts
+    #[command(subcommand)]
+    Config(commands::config::ConfigCommand),
+    /// log in to a server with an API key, and out again
+    Auth(commands::config::AuthArgs),
+    /// print the completions of commands and options for a shell
+    Completions(commands::completions::CompletionsArgs),
+    /// write the manual pages of all commands to a directory
+    Man(commands::completions::ManArgs),
     /// measure the speed of a server
     Bench(bench::BenchArgs),
     /// evaluate prompts, models and the code they write, from a promptfooconfig.yaml
@@ -155,8 +182,8 @@ fn main() -> ExitCode {
         }),
         Err(error) if error.use_stderr() => {
             let text = error.render();
-            let is_terminal = std::io::stderr().is_terminal();
-            let text = if is_terminal { text.ansi().to_string() } else { text.to_string() };
+            let is_coloured = std::io::stderr().is_terminal() && !output::is_plain();
+            let text = if is_coloured { text.ansi().to_string() } else { text.to_string() };
             output::write_error(text.as_bytes());
             // An evaluation's exit code 2 means that there was nothing to run.
             let is_eval = std::env::args().nth(1).is_some_and(|verb| verb == "eval" || verb == "redteam");
@@ -222,10 +249,11 @@ fn egress(account: u32, log_refused_calls: bool) -> Result<ExitCode> {
 /// Writes the log to standard error, and gives spans to `traces`.
 fn observe(traces: Option<&Traces>) -> Result<()> {
     let filter = log_filter::from_env()?;
+    let is_coloured = std::io::stderr().is_terminal() && !output::is_plain();
     let log = tracing_subscriber::fmt::layer()
         // The layer would panic when standard error is closed.
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(is_coloured)
         .with_writer(std::io::stderr)
         .with_filter(filter);
     tracing_subscriber::registry().with(traces.map(Traces::layer)).with(log).init();
@@ -280,7 +308,19 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
             commands::run::run(&Settings::resolve(place, &ServerArgs::default())?, &at()?, &args).await
         }
         Command::Sandbox(args) => commands::sandbox::sandbox(at()?, args).await,
+        Command::Top(args) => commands::top::top(at()?, args).await,
+        Command::Snapshot(args) => commands::snapshot::top_level(at()?, args).await,
+        Command::Volume(args) => commands::volume::volume(at()?, args).await,
+        Command::Events(args) => commands::webhook::events(at()?, args).await,
+        Command::Webhook(args) => commands::webhook::webhook(at()?, args).await,
         Command::Template(args) => commands::template::template(at()?, args).await,
+        Command::Team(args) => commands::operate::team(at()?, args, admin_token(place)).await,
+        Command::Node(args) => commands::operate::node(at()?, args, admin_token(place)).await,
+        Command::Mcp(args) => commands::mcp::mcp(at()?, args).await,
+        Command::Config(command) => commands::config::config(command),
+        Command::Auth(args) => commands::config::auth(at()?, args).await,
+        Command::Completions(args) => Ok(commands::completions::completions(&Cli::command(), &args)),
+        Command::Man(args) => commands::completions::man(Cli::command(), &args),
         Command::Secret(args) => commands::secret::secret(at()?, args).await,
         Command::Keys(command) => keys.context("the keys were not prepared")?.run(command).await,
         Command::Bench(args) => bench::bench(&at()?, &args).await,
@@ -299,6 +339,11 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
             unreachable!("handled above")
         }
     }
+}
+
+/// The admin token in the configuration of this machine's server, if this account may read it.
+fn admin_token(place: &DataDir) -> Option<Secret> {
+    Settings::resolve(place, &ServerArgs::default()).ok()?.admin_token
 }
 
 /// Arguments of this process without the verb: `up` passes its options on to `serve`.

@@ -53,6 +53,11 @@ pub fn write_error(bytes: &[u8]) {
     let _ = io::stderr().lock().write_all(bytes);
 }
 
+/// Whether the user wants no colours, as `NO_COLOR` says.
+pub fn is_plain() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
 /// The exit status of a command that ended with `code`: failure if output was lost.
 pub fn finish(code: ExitCode) -> ExitCode {
     match &*failure() {

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Read};
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use sandcove_client::TerminalSize;
 use tokio::sync::mpsc;
 
@@ -30,6 +30,24 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &self.before);
+    }
+}
+
+/// Hidden input: what is typed is not shown. Dropping the value restores the previous mode.
+#[derive(Debug)]
+pub struct Hidden {
+    _before: RawMode,
+}
+
+impl Hidden {
+    /// Hides what is typed, if standard input is a terminal.
+    pub fn enter() -> Option<Self> {
+        let stdin = rustix::stdio::stdin();
+        let before = tcgetattr(stdin).ok()?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(stdin, OptionalActions::Now, &hidden).ok()?;
+        Some(Self { _before: RawMode { before } })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use http::Method;
 use jiff::Timestamp;
-use sandcove_wire::api::observe::{LogEntry, LogLevel, SandboxLogsV2, SandboxMetric};
+use sandcove_wire::api::observe::{LatestMetrics, LogEntry, LogLevel, SandboxLogsV2, SandboxMetric};
 use sandcove_wire::id::SandboxId;
 
 use crate::error::Result;
@@ -32,5 +32,18 @@ impl Client {
     pub async fn metrics(&self, id: &SandboxId, from: Option<Timestamp>) -> Result<Vec<SandboxMetric>> {
         let start = from.map(|from| format!("?start={}", from.as_second())).unwrap_or_default();
         self.json(Method::GET, &format!("/sandboxes/{id}/metrics{start}"), None::<&()>).await
+    }
+
+    /// The newest sample of each of up to 100 sandboxes that has one.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub async fn latest_metrics(&self, ids: &[SandboxId]) -> Result<LatestMetrics> {
+        if ids.is_empty() {
+            return Ok(LatestMetrics::default());
+        }
+        let ids: Vec<&str> = ids.iter().map(SandboxId::as_str).collect();
+        let path = format!("/sandboxes/metrics?sandbox_ids={}", ids.join(","));
+        self.json(Method::GET, &path, None::<&()>).await
     }
 }

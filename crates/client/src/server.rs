@@ -20,7 +20,7 @@ use crate::transport::Transport;
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) transport: Transport,
-    key: HeaderValue,
+    credential: (HeaderName, HeaderValue),
 }
 
 /// The parameters of a new sandbox.
@@ -100,9 +100,14 @@ impl Client {
     /// # Errors
     /// [`Error::Address`] if the URL or the key is invalid.
     pub fn new(url: &str, key: &Secret) -> Result<Self> {
-        let mut key = HeaderValue::from_str(key.expose()).map_err(|_| Error::Address(url.to_owned()))?;
-        key.set_sensitive(true);
-        Ok(Self { transport: Transport::new(url)?, key })
+        Self::with_credential(url, HeaderName::from_static("x-api-key"), key)
+    }
+
+    /// A client whose requests carry `secret` in the header `name`.
+    pub(crate) fn with_credential(url: &str, name: HeaderName, secret: &Secret) -> Result<Self> {
+        let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| Error::Address(url.to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Self { transport: Transport::new(url)?, credential: (name, value) })
     }
 
     /// The address of the server.
@@ -205,6 +210,21 @@ impl Client {
         self.json(Method::GET, &format!("/sandboxes/{id}"), None::<&()>).await
     }
 
+    /// The URL at which a port of a sandbox is reached over HTTP, by name.
+    ///
+    /// # Errors
+    /// If the server does not know the sandbox, or has no domain.
+    pub async fn port_url(&self, id: &SandboxId, port: u16) -> Result<String> {
+        let path = format!("/sandboxes/{id}");
+        let info: serde_json::Value = self.json(Method::GET, &path, None::<&()>).await?;
+        let Some(domain) = info["domain"].as_str() else {
+            let reason = "the server has no domain for sandboxes".to_owned();
+            return Err(Error::Malformed { url: self.transport.url(&path), reason });
+        };
+        let scheme = if self.url().starts_with("https://") { "https" } else { "http" };
+        Ok(format!("{scheme}://{port}-{id}.{domain}"))
+    }
+
     /// Kills a sandbox; false if there is none.
     ///
     /// # Errors
@@ -238,7 +258,7 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<http::Response<hyper::body::Incoming>> {
-        let mut headers = vec![(HeaderName::from_static("x-api-key"), self.key.clone())];
+        let mut headers = vec![self.credential.clone()];
         let bytes = match body {
             Some(body) => {
                 headers.push((http::header::CONTENT_TYPE, HeaderValue::from_static("application/json")));

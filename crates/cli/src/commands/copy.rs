@@ -95,7 +95,7 @@ pub async fn copy(client: &Client, args: CopyArgs) -> Result<ExitCode> {
 }
 
 /// Standard input or output as a file, which need not have a position.
-fn stream(standard: impl AsFd) -> Result<File> {
+pub fn stream(standard: impl AsFd) -> Result<File> {
     Ok(File::from_std(standard.as_fd().try_clone_to_owned()?.into()))
 }
 

@@ -4,49 +4,95 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use jiff::Timestamp;
 use sandcove_client::{Client, ListFilter};
 use sandcove_wire::api::sandbox::{KeptMemory, ListedSandbox, MemoryPlace, State};
 use serde_json::json;
 
+use super::format::Format;
 use super::variable;
-use crate::output::{self, out};
+use crate::output::{self, note, out};
 use crate::table::table;
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// only sandboxes in this state
-    #[arg(long, value_enum)]
-    state: Option<StateName>,
+    #[command(flatten)]
+    which: Which,
     /// only sandboxes of this template, by name or id
     #[arg(short, long)]
     template: Option<String>,
-    /// only sandboxes with this metadata; repeatable
-    #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
-    metadata: Vec<(String, String)>,
-    /// print JSON
-    #[arg(long)]
-    json: bool,
+    /// only sandboxes that started after this time, as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    started_after: Option<Timestamp>,
+    /// order of the start times
+    #[arg(short, long, value_enum, default_value = "desc")]
+    order: Order,
+    /// maximum number of sandboxes to list; 0 for all
+    #[arg(short, long, default_value_t = 0, value_name = "N")]
+    limit: usize,
+    #[command(flatten)]
+    format: Format,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+/// Sandboxes of a team, by what they are.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// only sandboxes in this state; several separated by commas
+    #[arg(short, long, value_enum, value_delimiter = ',')]
+    state: Vec<StateName>,
+    /// only sandboxes with this metadata; repeatable
+    #[arg(short, long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = variable)]
+    metadata: Vec<(String, String)>,
+}
+
+impl Which {
+    /// The filter that a list takes.
+    pub fn filter(self) -> ListFilter {
+        let [running, paused] =
+            [StateName::Running, StateName::Paused].map(|name| self.state.contains(&name));
+        let state = match (running, paused) {
+            (true, false) => Some(State::Running),
+            (false, true) => Some(State::Paused),
+            _ => None,
+        };
+        ListFilter { state, metadata: self.metadata.into_iter().collect() }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Order {
+    /// oldest first
+    Asc,
+    /// newest first
+    Desc,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StateName {
     Running,
     Paused,
 }
 
-/// Prints one line for each sandbox, newest first.
+/// Prints one line for each sandbox.
 pub async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
-    let state = args.state.map(|state| match state {
-        StateName::Running => State::Running,
-        StateName::Paused => State::Paused,
-    });
-    let filter = ListFilter { state, metadata: args.metadata.into_iter().collect() };
-    let mut sandboxes = client.list_where(&filter).await?;
+    let mut sandboxes = client.list_where(&args.which.filter()).await?;
     if let Some(template) = &args.template {
         sandboxes.retain(|sandbox| sandbox.alias == *template || sandbox.template_id == *template);
     }
-    if args.json {
+    if let Some(time) = args.started_after {
+        sandboxes.retain(|sandbox| sandbox.started_at > time);
+    }
+    if args.limit > 0 {
+        if sandboxes.len() > args.limit {
+            note!("showing {} of {}; --limit 0 lists all", args.limit, sandboxes.len());
+        }
+        sandboxes.truncate(args.limit);
+    }
+    if args.order == Order::Asc {
+        sandboxes.reverse();
+    }
+    if args.format.is_json() {
         out!("{}", json!(sandboxes));
         return Ok(ExitCode::SUCCESS);
     }

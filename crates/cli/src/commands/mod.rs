@@ -1,15 +1,21 @@
 //! One file for each command. A command resolves what it needs, does the work, and returns the exit code of the process.
 
+pub mod completions;
+pub mod config;
 pub mod copy;
 pub mod daemon;
 pub mod env;
 pub mod eval;
 pub mod exec;
+pub mod format;
 pub mod forward;
 pub mod keys;
 pub mod lifecycle;
 pub mod list;
+pub mod mcp;
 pub mod observe;
+pub mod operate;
+pub mod ports;
 pub mod purge;
 pub mod reach;
 pub mod redteam;
@@ -20,8 +26,11 @@ pub mod serve;
 pub mod snapshot;
 pub mod stored;
 pub mod template;
+pub mod top;
 pub mod trust;
 pub mod view;
+pub mod volume;
+pub mod webhook;
 
 /// Parses `NAME=VALUE`.
 pub fn variable(text: &str) -> Result<(String, String), String> {

@@ -34,6 +34,9 @@ pub struct LogsArgs {
     /// print each entry as JSON, one on a line
     #[arg(long)]
     json: bool,
+    /// `json` or `pretty`, as the E2B CLI takes it
+    #[arg(long, hide = true, conflicts_with = "json", value_parser = is_json)]
+    format: Option<bool>,
 }
 
 /// Severity of a log entry.
@@ -91,7 +94,7 @@ pub async fn logs(client: &Client, args: LogsArgs) -> Result<ExitCode> {
             bail!("sandbox {} is unknown, or nothing is in its log", args.id);
         }
         for entry in position.advance(entries) {
-            if print(&entry, args.json).is_err() {
+            if print(&entry, args.json || args.format == Some(true)).is_err() {
                 return Ok(ExitCode::SUCCESS);
             }
         }
@@ -125,6 +128,14 @@ fn print(entry: &LogEntry, is_json: bool) -> Result<(), Closed> {
     output::write(line.as_bytes())
 }
 
+fn is_json(format: &str) -> Result<bool, String> {
+    match format {
+        "json" => Ok(true),
+        "pretty" => Ok(false),
+        other => Err(format!("unknown format `{other}`; use json or pretty")),
+    }
+}
+
 /// Arguments of `metrics`.
 #[derive(Debug, Args)]
 pub struct MetricsArgs {
@@ -136,6 +147,9 @@ pub struct MetricsArgs {
     /// print each sample as JSON, one on a line
     #[arg(long)]
     json: bool,
+    /// `json` or `pretty`, as the E2B CLI takes it
+    #[arg(long, hide = true, conflicts_with = "json", value_parser = is_json)]
+    format: Option<bool>,
 }
 
 /// Prints the samples of a sandbox's resource usage.
@@ -149,7 +163,7 @@ pub async fn metrics(client: &Client, args: MetricsArgs) -> Result<ExitCode> {
                 continue;
             }
             last = Some(sample.timestamp);
-            let line = match args.json {
+            let line = match args.json || args.format == Some(true) {
                 true => json!(sample).to_string(),
                 false => shown(sample),
             };

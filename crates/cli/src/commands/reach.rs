@@ -1,13 +1,14 @@
-//! The server that a command uses: from flags, then the `E2B_*` variables, then the server of this machine.
+//! The server that a command uses: from flags, then the `E2B_*` variables, then the selected context, then the server of this machine.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use sandcove_client::Client;
+use sandcove_client::{Client, Operator};
 use sandcove_wire::secret::Secret;
 
 use super::serve::not_running;
+use crate::contexts::{Context as Named, Contexts};
 use crate::data_dir::ServerFile;
 
 /// The data directory of a command.
@@ -22,12 +23,23 @@ pub struct Place {
 /// Options of commands that need a server.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Reach {
-    /// address of the server [default: $E2B_API_URL, or the server of this machine]
+    /// address of the server [default: $E2B_API_URL, or that of the selected context, or the server of this machine]
     #[arg(long, global = true)]
     url: Option<String>,
-    /// file with an API key of the server [default: $E2B_API_KEY, or the key of this machine's server]
+    /// named server of `sandcove config` [default: $SANDCOVE_CONTEXT, or the selected one]
+    #[arg(long, value_name = "NAME", global = true, conflicts_with = "url")]
+    context: Option<String>,
+    /// file with an API key of the server [default: $E2B_API_KEY, or the key of the context or of this machine's server]
     #[arg(long, value_name = "FILE", global = true)]
     api_key_file: Option<PathBuf>,
+    /// API key of the server; other accounts of this machine can see it, so prefer --api-key-file or $E2B_API_KEY
+    #[arg(long, value_name = "KEY", global = true, conflicts_with = "api_key_file", value_parser = secret)]
+    api_key: Option<Secret>,
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "the form of a parser of arguments")]
+fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+    Ok(Secret::new(text))
 }
 
 /// A server and a key for it.
@@ -39,8 +51,10 @@ pub struct Target {
     pub api_key: Secret,
     /// Process of the server, if it is the server of the data directory.
     pub pid: Option<u32>,
-    /// Whether a flag or a variable named the server.
+    /// Whether a flag, a variable or a context named the server.
     pub is_named: bool,
+    /// Admin token of the context, if one named the server.
+    pub admin_token: Option<Secret>,
 }
 
 impl Target {
@@ -52,6 +66,7 @@ impl Target {
             api_key: file.api_key,
             pid: Some(file.pid),
             is_named: false,
+            admin_token: None,
         }))
     }
 
@@ -64,26 +79,46 @@ impl Target {
 impl Reach {
     /// Whether a flag names the server or the key.
     pub fn is_given(&self) -> bool {
-        self.url.is_some() || self.api_key_file.is_some()
+        self.url.is_some() || self.context.is_some() || self.api_key_file.is_some() || self.api_key.is_some()
     }
 
     /// The server; `None` when nothing names one and none has run with the data directory.
     pub fn target(&self, place: &Place) -> Result<Option<Target>> {
-        self.target_with(place, |name| std::env::var(name).ok())
+        self.target_with(place, |name| std::env::var(name).ok(), Contexts::load)
     }
 
     fn target_with(
         &self,
         place: &Place,
         variable: impl Fn(&str) -> Option<String>,
+        contexts: impl FnOnce() -> Result<Contexts>,
     ) -> Result<Option<Target>> {
-        let variable =
-            |name| Some(name).filter(|_| !place.explicit).and_then(&variable).filter(|text| !text.is_empty());
-        let given_key = match &self.api_key_file {
-            Some(path) => Some(read_key(path)?),
-            None => variable("E2B_API_KEY").map(Secret::new),
+        let variable = |name: &str| {
+            Some(name).filter(|_| !place.explicit).and_then(&variable).filter(|text| !text.is_empty())
         };
-        let Some(url) = self.url.clone().or_else(|| variable("E2B_API_URL")) else {
+        let url =
+            self.url.clone().or_else(|| self.context.is_none().then(|| address_in(&variable)).flatten());
+        let context = match (&self.context, &url) {
+            (Some(name), _) => Some(contexts()?.named(name)?),
+            (None, Some(_)) => None,
+            (None, None) if place.explicit => None,
+            (None, None) => match variable("SANDCOVE_CONTEXT") {
+                Some(name) => Some(contexts()?.named(&name)?),
+                None => contexts()?.selected()?,
+            },
+        };
+        let given_key = match (&self.api_key_file, &self.api_key) {
+            (Some(path), _) => Some(read_key(path)?),
+            (None, Some(key)) => Some(key.clone()),
+            // A flag that names a context names its key too.
+            (None, None) if self.context.is_some() => None,
+            (None, None) => variable("E2B_API_KEY").map(Secret::new),
+        };
+        let (url, key, admin_token) = match context {
+            Some(Named { url, credentials, .. }) => (Some(url), credentials.api_key, credentials.admin_token),
+            None => (url, None, None),
+        };
+        let Some(url) = url else {
             let Some(local) = Target::local(place)? else { return Ok(None) };
             let api_key = given_key.unwrap_or_else(|| local.api_key.clone());
             return Ok(Some(Target { api_key, ..local }));
@@ -92,10 +127,31 @@ impl Reach {
         // The key in the data directory is for its own server only. An account that cannot read it needs another key.
         let own = ServerFile::read(&place.data_dir).ok().flatten().filter(|file| file.url == url);
         let pid = own.as_ref().map(|file| file.pid);
-        match given_key.or_else(|| own.map(|file| file.api_key)) {
-            Some(api_key) => Ok(Some(Target { url, api_key, pid, is_named: true })),
+        match given_key.or(key).or_else(|| own.map(|file| file.api_key)) {
+            Some(api_key) => Ok(Some(Target { url, api_key, pid, is_named: true, admin_token })),
             None => bail!("no API key for {url}\nhint: set E2B_API_KEY, or pass --api-key-file"),
         }
+    }
+
+    /// A client with the rights of the server's operator. `local` is the admin token in this machine's configuration file, which is
+    /// for the server of this machine only.
+    pub fn operator(&self, place: &Place, file: Option<&Path>, local: Option<Secret>) -> Result<Operator> {
+        let Some(target) = self.target(place)? else { bail!(not_running(None)) };
+        let given = match file {
+            Some(path) => Some(read_key(path)?),
+            None => {
+                std::env::var("SANDCOVE_ADMIN_TOKEN").ok().filter(|text| !text.is_empty()).map(Secret::new)
+            }
+        };
+        let token = given.or(target.admin_token).or_else(|| local.filter(|_| target.pid.is_some()));
+        let Some(token) = token else {
+            bail!(
+                "no admin token for {}\nhint: start the server with SANDCOVE_ADMIN_TOKEN or `admin-token` in its configuration file, and \
+                 set the variable here too, or pass --admin-token-file",
+                target.url
+            );
+        };
+        Ok(Operator::new(&target.url, &token)?)
     }
 
     /// A client for the server; an error when there is none.
@@ -105,6 +161,14 @@ impl Reach {
             None => bail!(not_running(None)),
         }
     }
+}
+
+/// The address in the variables of the official clients, in their order.
+fn address_in(variable: &impl Fn(&str) -> Option<String>) -> Option<String> {
+    let debug = || variable("E2B_DEBUG").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    variable("E2B_API_URL")
+        .or_else(|| debug().then(|| "http://localhost:3000".to_owned()))
+        .or_else(|| variable("E2B_DOMAIN").map(|domain| format!("https://api.{domain}")))
 }
 
 fn read_key(path: &Path) -> Result<Secret> {
@@ -143,7 +207,8 @@ mod tests {
             let variable = |name: &str| {
                 self.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
             };
-            let target = self.reach.target_with(&place, variable)?.context("none")?;
+            let contexts = || Contexts::load_from(self.dir.path().join("contexts"));
+            let target = self.reach.target_with(&place, variable, contexts)?.context("none")?;
             Ok((target.url, target.api_key.expose().to_owned()))
         }
 
@@ -178,5 +243,41 @@ mod tests {
         let error = Case::new(&[("E2B_API_URL", "http://a:1")]).found().unwrap_err();
         assert!(error.to_string().starts_with("no API key for http://a:1\n"), "{error}");
         Case::new(&[("E2B_API_URL", LOCAL)]).finds(LOCAL, "local");
+    }
+
+    #[test]
+    fn a_domain_names_the_api_as_the_official_clients_do() {
+        let key = ("E2B_API_KEY", "mine");
+        Case::new(&[("E2B_DOMAIN", "example.com"), key]).finds("https://api.example.com", "mine");
+        Case::new(&[("E2B_DOMAIN", "example.com"), ("E2B_DEBUG", "true"), key])
+            .finds("http://localhost:3000", "mine");
+        Case::new(&[("E2B_DOMAIN", "example.com"), ("E2B_API_URL", "http://a:1"), key])
+            .finds("http://a:1", "mine");
+    }
+
+    #[test]
+    fn a_context_is_between_the_variables_and_the_server_of_this_machine() {
+        let mut case = Case::new(&[]);
+        let mut contexts = Contexts::load_from(case.dir.path().join("contexts")).unwrap();
+        for (name, url) in [("work", "http://work:1"), ("home", "http://home:1")] {
+            contexts.set_url(name, url).unwrap();
+            contexts.credentials(name).unwrap().api_key = Some(Secret::new(format!("key of {name}")));
+        }
+        contexts.select(Some("work")).unwrap();
+        contexts.save().unwrap();
+        case.finds("http://work:1", "key of work");
+        case.variables = vec![("SANDCOVE_CONTEXT", "home")];
+        case.finds("http://home:1", "key of home");
+        case.variables = vec![("E2B_API_KEY", "mine")];
+        case.finds("http://work:1", "mine");
+        case.variables = vec![("E2B_API_URL", "http://a:1"), ("E2B_API_KEY", "mine")];
+        case.finds("http://a:1", "mine");
+        case.reach.context = Some("home".to_owned());
+        case.finds("http://home:1", "key of home");
+        case.reach.context = Some("hme".to_owned());
+        assert_eq!(case.found().unwrap_err().to_string(), "unknown context `hme`; use home, work");
+        case.reach.context = None;
+        case.explicit = true;
+        case.finds(LOCAL, "local");
     }
 }

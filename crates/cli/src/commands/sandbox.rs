@@ -9,10 +9,12 @@ use sandcove_wire::id::SandboxId;
 
 use super::copy::{self, CatArgs, CopyArgs, FilesArgs};
 use super::exec::{self, ConnectArgs, ExecArgs};
+use super::format::Format;
 use super::forward::{PortPair, forward};
 use super::lifecycle::{self, CreateArgs, ForkArgs, ParkArgs, PauseArgs, ResumeArgs};
-use super::list::{self, ListArgs};
+use super::list::{self, ListArgs, Which};
 use super::observe::{self, LogsArgs, MetricsArgs};
+use super::ports::{self, OpenArgs, PortsArgs};
 use super::reach::{Place, Reach};
 use super::snapshot::{self, SnapshotCommand};
 use crate::output::{note, out};
@@ -35,11 +37,13 @@ pub enum SandboxCommand {
     /// list running and paused sandboxes
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// show the details of a sandbox, as JSON
+    /// show the details of a sandbox, as JSON or with `--format pretty` as lines
     #[command(alias = "in")]
     Info {
         /// id of the sandbox
         id: SandboxId,
+        #[command(flatten)]
+        format: Format,
     },
     /// pause sandboxes, and print the ids of those that were running
     #[command(alias = "ps")]
@@ -50,6 +54,7 @@ pub enum SandboxCommand {
     #[command(alias = "rs")]
     Resume(ResumeArgs),
     /// set the end of a sandbox
+    #[command(visible_alias = "set-timeout")]
     Timeout {
         /// id of the sandbox
         id: SandboxId,
@@ -74,9 +79,11 @@ pub enum SandboxCommand {
         /// ids of sandboxes
         #[arg(required_unless_present = "all")]
         ids: Vec<SandboxId>,
-        /// kill every sandbox of the key's team
-        #[arg(long, conflicts_with = "ids")]
+        /// kill every sandbox of the key's team, or those that --state and --metadata name
+        #[arg(short, long, conflicts_with = "ids")]
         all: bool,
+        #[command(flatten)]
+        which: Which,
     },
     /// copy files from or to a sandbox
     Cp(CopyArgs),
@@ -93,6 +100,10 @@ pub enum SandboxCommand {
     /// open an interactive shell in a sandbox
     #[command(alias = "cn")]
     Connect(ConnectArgs),
+    /// list the ports on which programs in a sandbox listen, with their URLs
+    Ports(PortsArgs),
+    /// print the URL of a sandbox in the dashboard, or of one of its ports, and open it in a browser
+    Open(OpenArgs),
     /// forward ports of a sandbox to this machine until interrupted; connections use your key
     Forward {
         /// id of the sandbox
@@ -120,17 +131,26 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
         SandboxCommand::Logs(args) => observe::logs(&client, args).await,
         SandboxCommand::Metrics(args) => observe::metrics(&client, args).await,
         SandboxCommand::List(args) => list::list(&client, args).await,
-        SandboxCommand::Info { id } => {
-            out!("{:#}", without_tokens(client.info(&id).await?));
+        SandboxCommand::Info { id, format } => {
+            let info = without_tokens(client.info(&id).await?);
+            match format.is_pretty() {
+                true => out!("{}", lines(&info).trim_end()),
+                false => out!("{info:#}"),
+            }
             Ok(ExitCode::SUCCESS)
         }
-        SandboxCommand::Kill { ids, all } => {
+        SandboxCommand::Kill { ids, all, which } => {
             let ids = match all {
-                true => client.list().await?.into_iter().map(|sandbox| sandbox.sandbox_id).collect(),
+                true => {
+                    let all = client.list_where(&which.filter()).await?;
+                    all.into_iter().map(|sandbox| sandbox.sandbox_id).collect()
+                }
                 false => ids,
             };
             kill(&client, &ids).await
         }
+        SandboxCommand::Ports(args) => ports::ports(&client, args).await,
+        SandboxCommand::Open(args) => ports::open(&client, args).await,
         SandboxCommand::Cp(args) => copy::copy(&client, args).await,
         SandboxCommand::Cat(args) => copy::cat(&client, args).await,
         SandboxCommand::Files(args) => copy::files(&client, args).await,
@@ -151,6 +171,17 @@ async fn kill(client: &Client, ids: &[SandboxId]) -> Result<ExitCode> {
         }
     }
     Ok(code)
+}
+
+/// The members of an object, one on a line.
+fn lines(info: &serde_json::Value) -> String {
+    let Some(members) = info.as_object() else { return String::new() };
+    let width = members.keys().map(|name| name.chars().count()).max().unwrap_or(0);
+    let line = |(name, value): (&String, &serde_json::Value)| match value.as_str() {
+        Some(text) => format!("{name:<width$}  {text}\n"),
+        None => format!("{name:<width$}  {value}\n"),
+    };
+    members.iter().map(line).collect()
 }
 
 /// Removes tokens: the output of `info` ends up in terminals and logs.

@@ -1,4 +1,4 @@
-//! `sandcove sandbox snapshot`.
+//! `sandcove snapshot`, which is also `sandcove sandbox snapshot`.
 
 use std::process::ExitCode;
 
@@ -8,6 +8,8 @@ use sandcove_client::Client;
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
+use super::format::Format;
+use super::reach::{Place, Reach};
 use crate::output::{self, note, out};
 use crate::table::table;
 
@@ -35,6 +37,20 @@ pub enum SnapshotCommand {
     },
 }
 
+/// Arguments of `sandcove snapshot`.
+#[derive(Debug, Args)]
+pub struct SnapshotArgs {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    command: SnapshotCommand,
+}
+
+/// Runs a subcommand of `sandcove snapshot`.
+pub async fn top_level(place: Place, args: SnapshotArgs) -> Result<ExitCode> {
+    snapshot(&args.reach.client(&place)?, args.command).await
+}
+
 /// Arguments of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
@@ -43,9 +59,8 @@ pub struct ListArgs {
     /// only snapshots with this name
     #[arg(short, long)]
     name: Option<String>,
-    /// print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Runs the subcommand.
@@ -62,7 +77,7 @@ pub async fn snapshot(client: &Client, command: SnapshotCommand) -> Result<ExitC
 
 async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
     let snapshots = client.snapshots(args.id.as_ref(), args.name.as_deref()).await?;
-    if args.json {
+    if args.format.is_json() {
         out!("{}", json!(snapshots));
         return Ok(ExitCode::SUCCESS);
     }

@@ -2,12 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use sandcove_viewer::Viewer;
 
+use super::ports::browse;
 use crate::output::out;
 
 #[derive(Debug, Args)]
@@ -53,7 +54,7 @@ pub async fn view(args: ViewArgs) -> Result<ExitCode> {
     };
     out!("{url}");
     if args.yes || !args.no {
-        open(&url);
+        browse(&url);
     }
     viewer
         .serve(async {
@@ -79,15 +80,6 @@ fn reachable(bound: IpAddr) -> IpAddr {
         (Ok(address), _) => address.ip(),
         (Err(_), IpAddr::V4(_)) => Ipv4Addr::LOCALHOST.into(),
         (Err(_), IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
-    }
-}
-
-/// Opens a browser, if there is a screen to show it on.
-fn open(url: &str) {
-    let screen = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
-    if screen {
-        let quiet = || Stdio::null();
-        let _ = Command::new("xdg-open").arg(url).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
     }
 }
 

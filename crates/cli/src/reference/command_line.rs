@@ -11,7 +11,8 @@ const INTRODUCTION: &str = "\
 Every command and option of `sandcove`. This page is generated from the program: `sandcove COMMAND --help` prints the same.
 
 Standard output is data, standard error is for people. Every command that uses a server finds it by one rule: flags (`--url`,
-`--api-key-file`, `--data-dir`) win over the variables `E2B_API_URL` and `E2B_API_KEY`, and these over the server of this machine.
+`--context`, `--api-key-file`, `--data-dir`) win over the variables `E2B_API_URL`, `E2B_DOMAIN` and `E2B_API_KEY`, these over the selected context, and that over
+the server of this machine. [The command line](../guides/command-line.md) has the details.
 
 ## Exit statuses
 

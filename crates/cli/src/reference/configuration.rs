@@ -43,14 +43,17 @@ const VARIABLES: &str = "
 | --- | --- |
 | `SANDCOVE_LOG` | what is logged: a level (`off`, `error`, `warn`, `info`, `debug`, `trace`) or `target=level`, separated by commas [default: warn] |
 | `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, … | where traces are sent, and which; see [Traces](../internals/tracing.md) |
-| `NO_COLOR` | no colours in the output of `run` |
+| `NO_COLOR` | no colours in any output |
 
 Commands that use a server:
 
 | variable | meaning |
 | --- | --- |
 | `E2B_API_URL` | address of the server |
+| `E2B_DOMAIN` | the same as `E2B_API_URL=https://api.<domain>`, which wins |
+| `E2B_DEBUG` | `true` is the same as `E2B_API_URL=http://localhost:3000` |
 | `E2B_API_KEY` | key for that server |
+| `SANDCOVE_CONTEXT` | context to use instead of the selected one |
 
 The official SDKs also read `E2B_SANDBOX_URL` and `E2B_VOLUME_API_URL`. `sandcove env` prints all four. The variables of `sandcove eval` are
 promptfoo's, such as `PROMPTFOO_CONFIG_DIR` and the keys of model providers.

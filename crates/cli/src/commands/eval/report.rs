@@ -13,7 +13,7 @@ use sandcove_eval::store::recording::{Recorded, Which};
 use super::args::{Format, RunArgs};
 use super::table::Table;
 use crate::commands::count;
-use crate::output::{note, write};
+use crate::output::{is_plain, note, write};
 
 /// Printed parts of a run, as the command line and the terminal allow.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ impl Shown {
             table: !args.no_table && terminal,
             cell_length: args.cell_length,
             format: args.format,
-            colour: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            colour: terminal && !is_plain(),
         }
     }
 

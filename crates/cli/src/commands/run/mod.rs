@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_client::{Client, Command, CommandEvent, Input, NewSandbox, ProcessEvent, Sandbox};
 use sandcove_dockerfile::quoted;
+use sandcove_wire::id::SandboxId;
 use sandcove_wire::interpreter::ExecutionRequest;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -54,6 +55,12 @@ pub struct RunArgs {
     /// template of the sandbox
     #[arg(short, long, default_value = "code-interpreter-v1")]
     template: String,
+    /// run in this sandbox instead of a new one, and leave it running
+    #[arg(short, long, value_name = "ID", conflicts_with_all = ["template", "envs", "keep"])]
+    sandbox: Option<SandboxId>,
+    /// leave the new sandbox running until --timeout, and print its id on standard error
+    #[arg(short, long)]
+    keep: bool,
     /// set an environment variable for the code; repeatable
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     envs: Vec<(String, String)>,
@@ -151,7 +158,10 @@ impl Run<'_> {
         let mut signals = Signals::catch()?;
         let started = Instant::now();
         // Not cancelled: the sandbox of a dropped request would keep running.
-        let sandbox = client.create(&new).await?;
+        let sandbox = match &self.args.sandbox {
+            Some(id) => client.attach(id).await?,
+            None => client.create(&new).await?,
+        };
         let mut printer = Printer::new(Style {
             name: self.source.name().to_owned(),
             values: self.source.shows_values(),
@@ -170,7 +180,11 @@ impl Run<'_> {
             () = tokio::time::sleep(limit.saturating_sub(started.elapsed())) => Ok(Ended::TimedOut),
             signal = signals.next() => Ok(Ended::Caught(signal)),
         };
-        client.kill(sandbox.id()).await?;
+        match (&self.args.sandbox, self.args.keep) {
+            (None, false) => drop(client.kill(sandbox.id()).await?),
+            (None, true) => note!("sandbox {} keeps running", sandbox.id()),
+            (Some(_), _) => {}
+        }
         let ended = outcome.map_err(|error| self.explain(error))?;
         match ended {
             Ended::TimedOut => note!("error: stopped after {} s", self.args.timeout),

@@ -49,7 +49,7 @@ pub struct Printer {
 impl Printer {
     /// A printer for one execution.
     pub fn new(style: Style) -> Self {
-        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let no_colour = output::is_plain();
         Self {
             style,
             colour: std::io::stderr().is_terminal() && !no_colour,

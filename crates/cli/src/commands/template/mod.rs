@@ -20,6 +20,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use sandcove_wire::api::build::RequestedBuild;
 
+use super::format::Format;
 use super::reach::{Place, Reach};
 use crate::output::note;
 use crate::signals::Signals;
@@ -57,9 +58,8 @@ pub enum TemplateCommand {
     /// list templates
     #[command(visible_alias = "ls")]
     List {
-        /// print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: Format,
     },
     /// show a template with its builds and tags, as JSON
     Inspect {
@@ -110,7 +110,7 @@ pub async fn template(place: Place, args: TemplateArgs) -> Result<ExitCode> {
     match args.command {
         TemplateCommand::Build(args) => build::build(&client, args).await,
         TemplateCommand::Create(args) => build::build(&client, args.into()).await,
-        TemplateCommand::List { json } => manage::list(&client, json).await,
+        TemplateCommand::List { format } => manage::list(&client, format.is_json()).await,
         TemplateCommand::Inspect { template } => manage::inspect(&client, &template).await,
         TemplateCommand::Logs(args) => manage::logs(&client, args).await,
         TemplateCommand::Delete(args) => manage::delete(&client, args).await,

@@ -8,7 +8,7 @@ use sandcove_wire::api::observe::LogLevel;
 use serde_json::json;
 
 use super::assemble::Lines;
-use crate::output::{note, out};
+use crate::output::{is_plain, note, out};
 
 /// Prints events of a build.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Failure<'f> {
 impl Printer {
     /// A printer for one command.
     pub fn new(is_json: bool) -> Self {
-        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let no_colour = is_plain();
         let colour = std::io::stderr().is_terminal() && !no_colour;
         Self { is_json, colour, started: Instant::now() }
     }

@@ -1,0 +1,198 @@
+//! `sandcove webhook`, and `sandcove events`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use sandcove_wire::api::event::{Attempt, NewWebhook, SandboxEvent, Webhook, WebhookUpdate};
+use sandcove_wire::id::SandboxId;
+use sandcove_wire::secret::Secret;
+use serde_json::json;
+
+use super::reach::{Place, Reach};
+use crate::output::{self, note, out};
+use crate::table::table;
+
+/// Arguments of `webhook`.
+#[derive(Debug, Args)]
+pub struct WebhookArgs {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    command: WebhookCommand,
+}
+
+/// Subcommands of `webhook`.
+#[derive(Debug, Subcommand)]
+pub enum WebhookCommand {
+    /// have events delivered to a URL, and print the id of the webhook
+    Create {
+        /// name of the webhook
+        name: String,
+        /// address that events are posted to
+        #[arg(value_name = "URL")]
+        receiver: String,
+        /// file with the secret that deliveries are signed with
+        #[arg(long, value_name = "FILE")]
+        secret_file: PathBuf,
+        /// type of events to deliver, as `sandbox.lifecycle.created`; repeatable [default: all]
+        #[arg(short, long = "event", value_name = "TYPE")]
+        events: Vec<String>,
+    },
+    /// list webhooks
+    #[command(visible_alias = "ls")]
+    List {
+        /// print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// deliver events again
+    Enable {
+        /// id of the webhook
+        id: String,
+    },
+    /// keep the webhook, but deliver no events
+    Disable {
+        /// id of the webhook
+        id: String,
+    },
+    /// show the newest deliveries of a webhook
+    Deliveries {
+        /// id of the webhook
+        id: String,
+        /// print JSON, with requests and responses
+        #[arg(long)]
+        json: bool,
+    },
+    /// delete webhooks, and print their ids
+    Delete {
+        /// ids of webhooks
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+}
+
+/// All types of events.
+const EVENTS: [&str; 6] = [
+    "sandbox.lifecycle.created",
+    "sandbox.lifecycle.paused",
+    "sandbox.lifecycle.resumed",
+    "sandbox.lifecycle.updated",
+    "sandbox.lifecycle.killed",
+    "sandbox.lifecycle.checkpointed",
+];
+
+/// Runs the subcommand.
+pub async fn webhook(place: Place, args: WebhookArgs) -> Result<ExitCode> {
+    let client = args.reach.client(&place)?;
+    let enable = |enabled| WebhookUpdate { enabled: Some(enabled), ..WebhookUpdate::default() };
+    match args.command {
+        WebhookCommand::Create { name, receiver, secret_file, events } => {
+            let secret = std::fs::read_to_string(&secret_file)
+                .with_context(|| format!("failed to read `{}`", secret_file.display()))?;
+            let events = if events.is_empty() { EVENTS.map(str::to_owned).to_vec() } else { events };
+            let signature_secret = Secret::new(secret.trim());
+            let new = NewWebhook { name, url: receiver, events, signature_secret, enabled: true };
+            out!("{}", client.create_webhook(&new).await?.id);
+        }
+        WebhookCommand::List { json } => {
+            let webhooks = client.webhooks().await?;
+            if json {
+                out!("{}", json!(webhooks));
+                return Ok(ExitCode::SUCCESS);
+            }
+            let rows: Vec<_> = webhooks.into_iter().map(row).collect();
+            let _ = output::write(table(["id", "name", "state", "url", "events"], &rows).as_bytes());
+        }
+        WebhookCommand::Enable { id } => drop(client.update_webhook(&id, &enable(true)).await?),
+        WebhookCommand::Disable { id } => drop(client.update_webhook(&id, &enable(false)).await?),
+        WebhookCommand::Deliveries { id, json } => {
+            let deliveries = client.deliveries(&id).await?.data;
+            if json {
+                out!("{}", json!(deliveries));
+                return Ok(ExitCode::SUCCESS);
+            }
+            let rows: Vec<_> =
+                deliveries.iter().flat_map(|delivery| delivery.attempts.iter().map(attempt)).collect();
+            let header = ["time", "event", "sandbox", "status", "answer", "duration"];
+            let _ = output::write(table(header, &rows).as_bytes());
+        }
+        WebhookCommand::Delete { ids } => {
+            let mut code = ExitCode::SUCCESS;
+            for id in &ids {
+                if client.delete_webhook(id).await? {
+                    out!("{id}");
+                } else {
+                    note!("unknown webhook {id}");
+                    code = ExitCode::FAILURE;
+                }
+            }
+            return Ok(code);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(webhook: Webhook) -> [String; 5] {
+    let events: Vec<&str> =
+        webhook.events.iter().map(|event| event.trim_start_matches("sandbox.lifecycle.")).collect();
+    let state = if webhook.enabled { "enabled" } else { "disabled" }.to_owned();
+    [webhook.id, webhook.name, state, webhook.url, events.join(" ")]
+}
+
+fn attempt(attempt: &Attempt) -> [String; 6] {
+    let answer = match (&attempt.response_http_status_code, &attempt.error_message) {
+        (Some(status), _) => status.to_string(),
+        (None, Some(error)) => error.clone(),
+        (None, None) => String::new(),
+    };
+    [
+        format!("{:.0}", attempt.timestamp),
+        attempt.event_type.clone(),
+        attempt.sandbox_id.clone(),
+        attempt.status.clone(),
+        answer,
+        format!("{} ms", attempt.duration_ms),
+    ]
+}
+
+/// Arguments of `events`.
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    #[command(flatten)]
+    reach: Reach,
+    /// id of a sandbox [default: all sandboxes of the team]
+    id: Option<SandboxId>,
+    /// maximum number of events
+    #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
+    limit: u32,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints what happened to sandboxes, newest first.
+pub async fn events(place: Place, args: EventsArgs) -> Result<ExitCode> {
+    let events = args.reach.client(&place)?.events(args.id.as_ref(), args.limit).await?;
+    if args.json {
+        out!("{}", json!(events));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if events.is_empty()
+        && let Some(id) = args.id
+    {
+        bail!("no event of sandbox {id} is kept");
+    }
+    let row = |event: &SandboxEvent| {
+        [
+            format!("{:.0}", event.timestamp),
+            event.kind.clone(),
+            event.sandbox_id.clone(),
+            event.sandbox_template_id.clone(),
+        ]
+    };
+    let rows: Vec<_> = events.iter().map(row).collect();
+    let _ = output::write(table(["time", "event", "sandbox", "template"], &rows).as_bytes());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,94 @@
+//! What an operator of a server may do: manage its teams and its node (contract: control-plane, section 13).
+
+use http::{HeaderName, Method};
+use sandcove_wire::api::admin::{
+    AdminTeam, Killed, NewTeam, Node, NodeStatus, NodeStatusChange, RunningCounts, TeamUpdate,
+};
+use sandcove_wire::api::team::{Named, NewApiKey};
+use sandcove_wire::secret::Secret;
+
+use crate::error::Result;
+use crate::server::{Client, segment};
+
+/// A client of a server, with the rights of its operator.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    client: Client,
+}
+
+impl Operator {
+    /// A client of the server at `url`, which accepts `token` as its admin token. Does not connect yet.
+    ///
+    /// # Errors
+    /// [`Error::Address`](crate::Error::Address) if the URL or the token is invalid.
+    pub fn new(url: &str, token: &Secret) -> Result<Self> {
+        Ok(Self { client: Client::with_credential(url, HeaderName::from_static("x-admin-token"), token)? })
+    }
+
+    /// All teams.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses the token.
+    pub async fn teams(&self) -> Result<Vec<AdminTeam>> {
+        self.client.json(Method::GET, "/admin/teams", None::<&()>).await
+    }
+
+    /// The number of running sandboxes by team id.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses the token.
+    pub async fn running_counts(&self) -> Result<RunningCounts> {
+        self.client.json(Method::GET, "/admin/sandboxes/running-counts", None::<&()>).await
+    }
+
+    /// Creates a team.
+    ///
+    /// # Errors
+    /// If the server refuses the name, the namespace or a limit.
+    pub async fn create_team(&self, new: &NewTeam) -> Result<AdminTeam> {
+        self.client.json(Method::POST, "/admin/teams", Some(new)).await
+    }
+
+    /// Changes a team.
+    ///
+    /// # Errors
+    /// If the server does not know the team, or refuses the change.
+    pub async fn update_team(&self, id: &str, update: &TeamUpdate) -> Result<AdminTeam> {
+        self.client.json(Method::PATCH, &format!("/admin/teams/{}", segment(id)), Some(update)).await
+    }
+
+    /// Creates an API key for a team.
+    ///
+    /// # Errors
+    /// If the server does not know the team, or refuses the name.
+    pub async fn create_key(&self, team: &str, name: &str) -> Result<NewApiKey> {
+        let body = Named { name: name.to_owned() };
+        self.client.json(Method::POST, &format!("/admin/teams/{}/api-keys", segment(team)), Some(&body)).await
+    }
+
+    /// Kills all sandboxes of a team.
+    ///
+    /// # Errors
+    /// If the server does not know the team.
+    pub async fn kill_sandboxes(&self, team: &str) -> Result<Killed> {
+        let path = format!("/admin/teams/{}/sandboxes/kill", segment(team));
+        self.client.json(Method::POST, &path, None::<&()>).await
+    }
+
+    /// The hosts of the server.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses the token.
+    pub async fn nodes(&self) -> Result<Vec<Node>> {
+        self.client.json(Method::GET, "/nodes", None::<&()>).await
+    }
+
+    /// Opens a host for new sandboxes, or closes it.
+    ///
+    /// # Errors
+    /// If the server does not know the host, or the status is not one that can be set.
+    pub async fn set_node_status(&self, node: &str, status: NodeStatus) -> Result<()> {
+        let body = NodeStatusChange { status };
+        self.client.call(Method::POST, &format!("/nodes/{}", segment(node)), Some(&body)).await.map(drop)
+    }
+}

@@ -1,0 +1,119 @@
+//! Contents of answers: text and pictures, of limited size.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+/// Characters of output that an answer may have: agents pay for each, and the end says most.
+pub(crate) const MAX_TEXT: usize = 50_000;
+
+/// The end of a text that may become long.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    text: String,
+    lost: usize,
+}
+
+impl Tail {
+    /// Adds text.
+    pub(crate) fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        // Seldom, so that not every piece moves all that came before.
+        if self.text.len() > 2 * MAX_TEXT {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        if let Some(excess) = self.text.len().checked_sub(MAX_TEXT) {
+            let at = self.text.ceil_char_boundary(excess);
+            self.text.drain(..at);
+            self.lost += at;
+        }
+    }
+
+    /// Whether nothing was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// The last line that is not blank.
+    pub(crate) fn last_line(&self) -> &str {
+        let line =
+            self.text.lines().rev().map(str::trim_end).find(|line| !line.is_empty()).unwrap_or_default();
+        &line[line.ceil_char_boundary(line.len().saturating_sub(200))..]
+    }
+
+    /// The text, with a note about what is missing at its start.
+    pub(crate) fn finish(mut self) -> String {
+        self.cut();
+        match self.lost {
+            0 => self.text,
+            lost => format!("[the first {lost} bytes are left out]\n{}", self.text),
+        }
+    }
+}
+
+/// Text as a part of an answer.
+pub(crate) fn text(text: impl Into<String>) -> Value {
+    json!({ "type": "text", "text": text.into() })
+}
+
+/// A picture as a part of an answer.
+pub(crate) fn picture(kind: &str, base64: &str) -> Value {
+    json!({ "type": "image", "mimeType": kind, "data": base64.split_whitespace().collect::<String>() })
+}
+
+/// A file as a part of an answer.
+///
+/// # Errors
+/// A reason, if the file is neither text nor a picture.
+pub(crate) fn file(bytes: &[u8]) -> Result<Value, String> {
+    let kind = match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        return Ok(picture(kind, &STANDARD.encode(bytes)));
+    }
+    let whole = std::str::from_utf8(bytes);
+    let whole =
+        whole.map_err(|_| format!("the file is neither text nor a picture ({} bytes)", bytes.len()))?;
+    if whole.len() <= MAX_TEXT {
+        return Ok(text(whole));
+    }
+    let shown = &whole[..whole.floor_char_boundary(MAX_TEXT)];
+    Ok(text(format!("{shown}\n[{} more bytes are left out]", whole.len() - shown.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_long_output_is_kept() {
+        let mut tail = Tail::default();
+        for number in 0..100_000 {
+            tail.push(&format!("ü{number}\n"));
+        }
+        assert_eq!(tail.last_line(), "ü99999");
+        let text = tail.finish();
+        assert!(text.len() < MAX_TEXT + 100 && text.starts_with("[the first ") && text.ends_with("ü99999\n"));
+    }
+
+    #[test]
+    fn files_are_what_they_hold() {
+        assert_eq!(file("ä".as_bytes()).unwrap(), text("ä"));
+        assert_eq!(file(b"\x89PNG\r\n").unwrap()["mimeType"], "image/png");
+        assert!(file(&[0xff, 0]).unwrap_err().contains("2 bytes"));
+        assert!(
+            file("ä".repeat(MAX_TEXT).as_bytes()).unwrap()["text"]
+                .as_str()
+                .unwrap()
+                .ends_with(" bytes are left out]")
+        );
+    }
+}

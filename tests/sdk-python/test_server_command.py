@@ -1,0 +1,294 @@
+"""`sandcove` for what is not a sandbox: contexts, volumes, webhooks, teams, the node, live views, and the texts of the command itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import stat
+import subprocess
+import uuid
+
+import pytest
+
+from harness.command_line import BINARY, Terminal, command_line, sandcove, without_a_word
+from harness.server import ADMIN_TOKEN, API_KEY, wait_until
+
+
+@pytest.fixture
+def home(tmp_path):
+    """Runs the command as a user with a home directory of their own, whom no variable leads to a server."""
+    variables = without_a_word(HOME=str(tmp_path), XDG_CONFIG_HOME="", SANDCOVE_DATA_DIR=str(tmp_path / "none"))
+
+    def run(*arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([BINARY, *arguments], input=stdin, capture_output=True, text=True, env={**variables, **more}, timeout=1200)
+
+    run.path, run.variables = tmp_path, variables
+    return run
+
+
+def operator(server, *arguments: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    return sandcove(server, *arguments, env={**os.environ, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN})
+
+
+def unique(name: str) -> str:
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+def test_a_context_is_a_server_with_a_name(server, home):
+    assert home("config", "set", "work.url", server.url).returncode == 0
+    assert home("config", "set", "work.api-key", stdin=API_KEY + "\n").returncode == 0
+    assert home("sandbox", "list", "--context", "work").returncode == 0
+    # Not selected yet: there is no server.
+    assert "sandcove up" in home("sandbox", "list").stderr
+    assert home("config", "set", "context", "work").returncode == 0
+    assert home("sandbox", "list").returncode == 0
+    assert json.loads(home("config", "get", "--json").stdout) == {
+        "work": {"url": server.url, "selected": True, "apiKey": True, "adminToken": False}
+    }
+    assert API_KEY not in home("config", "get").stdout and home("config", "get", "work.api-key").stdout == API_KEY + "\n"
+    # A key is no argument, which other accounts could see; nor is it in the file of addresses.
+    done = home("config", "set", "work.api-key", API_KEY)
+    assert done.returncode == 1 and "standard input" in done.stderr
+    path = home("config", "path").stdout.strip()
+    assert path == str(home.path / ".config/sandcove/config.toml")
+    keys = home.path / ".config/sandcove/keys.toml"
+    assert API_KEY in keys.read_text() and stat.S_IMODE(keys.stat().st_mode) == 0o600
+    assert API_KEY not in (home.path / ".config/sandcove/config.toml").read_text()
+    keys.chmod(0o644)
+    done = home("sandbox", "list")
+    assert done.returncode == 1 and f"chmod 600 {keys}" in done.stderr
+    keys.chmod(0o600)
+    done = home("sandbox", "list", "--context", "wrok")
+    assert done.returncode == 1 and "use work" in done.stderr
+    assert home("config", "unset", "work").returncode == 0
+    assert home("config", "get", "--json").stdout == "{}\n" and API_KEY not in keys.read_text()
+
+
+def test_logging_in_asks_for_a_key_that_is_not_shown(server, home):
+    login = ["auth", "login", server.url]
+    refused = home(*login, stdin="e2b_" + "0" * 40)
+    assert refused.returncode == 1 and "does not accept the API key" in refused.stderr
+    assert home("auth", "info").returncode == 1
+    terminal = Terminal(["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in home.variables.items()), BINARY, *login])
+    terminal.until("API key: ")
+    terminal.type(API_KEY + "\n")
+    shown = terminal.until("(context `default`)")
+    assert API_KEY not in shown and terminal.end() == 0
+    done = home("auth", "info")
+    assert (done.returncode, done.stdout) == (0, f"{server.url} accepts the key\n")
+    assert json.loads(home("auth", "info", "--json").stdout) == {"url": server.url, "accepted": True}
+    assert home("auth", "logout").returncode == 0
+    assert home("auth", "info").returncode == 1
+
+
+def test_the_variables_of_the_official_clients_are_understood(server, home):
+    assert home("sandbox", "list", E2B_API_URL=server.url, E2B_API_KEY=API_KEY).returncode == 0
+    done = home("sandbox", "list", E2B_DOMAIN="example.invalid", E2B_API_KEY=API_KEY)
+    assert done.returncode == 1 and "https://api.example.invalid" in done.stderr
+    assert home("sandbox", "list", "--url", server.url, "--api-key", API_KEY).returncode == 0
+
+
+def test_volumes_are_created_listed_and_deleted(server):
+    name = unique("of-the-command")
+    volume = sandcove(server, "volume", "create", name).stdout.strip()
+    assert {"volumeID": volume, "name": name} in json.loads(sandcove(server, "volume", "list", "--json").stdout)
+    assert re.search(rf"^{volume}  {name}$", sandcove(server, "volume", "ls").stdout, re.M)
+    done = sandcove(server, "volume", "delete", name, "no-such-volume")
+    assert (done.returncode, done.stdout) == (1, volume + "\n") and "unknown volume no-such-volume" in done.stderr
+    assert name not in sandcove(server, "volume", "list").stdout
+
+
+def test_webhooks_are_created_listed_changed_and_deleted(server, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 40 + "\n")
+    arguments = ["https://example.com/hook", "--secret-file", str(secret), "-e", "sandbox.lifecycle.killed"]
+    done = sandcove(server, "webhook", "create", unique("hook"), *arguments)
+    assert done.returncode == 0, done.stderr
+    webhook = done.stdout.strip()
+
+    def listed() -> dict:
+        return next(one for one in json.loads(sandcove(server, "webhook", "list", "--json").stdout) if one["id"] == webhook)
+
+    try:
+        assert listed()["enabled"] is True and listed()["events"] == ["sandbox.lifecycle.killed"]
+        assert sandcove(server, "webhook", "disable", webhook).returncode == 0
+        assert listed()["enabled"] is False
+        assert "disabled" in sandcove(server, "webhook", "list").stdout
+        assert sandcove(server, "webhook", "deliveries", webhook).stdout.split() == ["time", "event", "sandbox", "status", "answer", "duration"]
+    finally:
+        done = sandcove(server, "webhook", "delete", webhook)
+    assert (done.returncode, done.stdout) == (0, webhook + "\n")
+    assert sandcove(server, "webhook", "delete", webhook).returncode == 1
+
+
+def test_events_name_what_happened(server, sandbox):
+    def kinds() -> list[str]:
+        done = sandcove(server, "events", sandbox.sandbox_id, "--json")
+        return [event["type"] for event in json.loads(done.stdout)]
+
+    wait_until(lambda: "sandbox.lifecycle.created" in kinds(), what="the event of the start")
+    assert sandbox.sandbox_id in sandcove(server, "events", "-l", "100").stdout
+
+
+def test_teams_are_managed_with_the_admin_token(server, tmp_path):
+    name = unique("Team")
+    team = operator(server, "team", "create", name, "-l", "concurrentSandboxes=3").stdout.strip()
+    teams = {one["id"]: one for one in json.loads(operator(server, "team", "list", "--json").stdout)}
+    assert teams[team]["limits"]["concurrentSandboxes"] == 3
+    assert re.search(rf"^{team} .* good +0 of 3 +{name}$", operator(server, "team", "list").stdout, re.M)
+    key = tmp_path / "key"
+    key.write_text(operator(server, "team", "key", name, "laptop").stdout)
+    listing = ["sandbox", "list", "--json", "--api-key-file", str(key)]
+    assert sandcove(server, *listing).stdout == "[]\n"
+    assert operator(server, "team", "kill", name).stdout == "0\n"
+    assert operator(server, "team", "update", name, "--ban").returncode == 0
+    assert sandcove(server, *listing).returncode == 1
+    assert operator(server, "team", "update", team, "--restore", "-l", "volumes=1", "--name", name + "s").returncode == 0
+    assert sandcove(server, *listing).returncode == 0
+    done = operator(server, "team", "create", "x", "--limit", "concurrentSandboxs=3")
+    assert done.returncode == 2 and "concurrentSandboxes" in done.stderr
+    done = sandcove(server, "team", "list")
+    assert done.returncode == 1 and "SANDCOVE_ADMIN_TOKEN" in done.stderr
+    token = tmp_path / "token"
+    token.write_text("wrong")
+    assert sandcove(server, "team", "list", "--admin-token-file", str(token)).returncode == 1
+
+
+def test_the_node_is_shown_closed_and_opened(server):
+    (node,) = json.loads(operator(server, "node", "list", "--json").stdout)
+    assert json.loads(operator(server, "node", "info").stdout)["id"] == node["id"]
+    assert operator(server, "node", "list").stdout.splitlines()[1].split()[:2] == [node["id"], "ready"]
+    try:
+        assert operator(server, "node", "set", "draining").returncode == 0
+        assert "draining" in operator(server, "node", "list").stdout
+    finally:
+        assert operator(server, "node", "set", "ready", node["id"]).returncode == 0
+    assert "ready" in operator(server, "node", "list").stdout
+
+
+def test_top_is_live_on_a_terminal_and_a_table_elsewhere(server, sandbox):
+    done = sandcove(server, "top")
+    assert done.returncode == 1 and "--once" in done.stderr
+    assert sandbox.sandbox_id in sandcove(server, "top", "--once").stdout
+    found = json.loads(sandcove(server, "top", "--json").stdout)
+    assert sandbox.sandbox_id in [row["sandbox"]["sandboxID"] for row in found]
+    for key, status in (("q", 0), ("\x03", 0)):
+        terminal = Terminal(command_line(server, "top", "--interval", "1"), rows=10, columns=60)
+        assert terminal.until("running").startswith("\x1b[?1049h")
+        terminal.until(sandbox.sandbox_id)
+        # A key is acted upon without waiting for the next update, and no line is longer than the terminal is wide.
+        terminal.type("m")
+        screen = terminal.until("\x1b[J")
+        assert all(len(re.sub(r"\x1b\[\w", "", line)) <= 60 for line in screen.split("\r\n")), screen
+        terminal.type(key)
+        assert terminal.end() == status
+    ended = subprocess.Popen(command_line(server, "top", "--interval", "1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert ended.wait(60) == 1
+
+
+def test_ports_are_listed_with_their_urls(server, sandbox):
+    sandbox.commands.run("python3 -m http.server 8123 >/dev/null 2>&1", background=True)
+
+    def listed() -> dict[int, str]:
+        done = sandcove(server, "sandbox", "ports", sandbox.sandbox_id, "--json")
+        return {row["port"]: row["url"] for row in json.loads(done.stdout)}
+
+    wait_until(lambda: 8123 in listed(), what="a port that is listened on")
+    assert listed()[8123] == f"http://{sandbox.get_host(8123)}"
+    assert 49983 not in listed()
+    assert "49983" in sandcove(server, "sandbox", "ports", "--all", sandbox.sandbox_id).stdout
+    opened = sandcove(server, "sandbox", "open", sandbox.sandbox_id, "8123", "--print")
+    assert opened.stdout == f"http://{sandbox.get_host(8123)}\n"
+    page = sandcove(server, "sandbox", "open", sandbox.sandbox_id).stdout.strip()
+    assert page == f"{server.url}/dashboard/inspect/sandbox/{sandbox.sandbox_id}"
+    assert sandcove(server, "sandbox", "open", "i0000000000000000000").returncode == 1
+
+
+def test_the_options_of_the_official_lists_are_taken(server, sandbox):
+    def ids(*arguments: str) -> list[str]:
+        done = sandcove(server, "sandbox", "list", *arguments)
+        assert done.returncode == 0, done.stderr
+        return [row["sandboxID"] for row in json.loads(done.stdout)]
+
+    everyone = ids("-s", "running,paused", "-f", "json")
+    assert sandbox.sandbox_id in everyone and ids("-o", "asc", "--json") == everyone[::-1]
+    assert ids("-l", "1", "--json") == everyone[:1]
+    assert ids("--started-after", "2100-01-01T00:00:00Z", "--json") == []
+    assert "sandboxID " in sandcove(server, "sandbox", "info", sandbox.sandbox_id, "-f", "pretty").stdout
+    for verbs in (["template", "list"], ["sandbox", "snapshot", "list"], ["snapshot", "list"]):
+        assert isinstance(json.loads(sandcove(server, *verbs, "-f", "json").stdout), list)
+    assert json.loads(sandcove(server, "sandbox", "logs", sandbox.sandbox_id, "--format", "json").stdout.splitlines()[0])
+    assert sandcove(server, "sandbox", "set-timeout", sandbox.sandbox_id, "1800").returncode == 0
+    assert sandcove(server, "sandbox", "kill", "--all", "-m", "no-such=label").stdout == ""
+    assert sandbox.is_running()
+
+
+def test_code_runs_in_a_sandbox_that_stays(server):
+    from e2b_code_interpreter import Sandbox
+
+    sandbox = Sandbox.create(timeout=600)
+    try:
+        run = ["run", "--sandbox", sandbox.sandbox_id, "-c"]
+        assert sandcove(server, *run, "x = 6 * 7").returncode == 0
+        assert sandcove(server, *run, "print(x)").stdout == "42\n"
+        assert sandbox.is_running()
+    finally:
+        sandbox.kill()
+    done = sandcove(server, "run", "--keep", "-c", "print(1)")
+    kept = re.search(r"sandbox (\w+) keeps running", done.stderr)[1]
+    assert done.stdout == "1\n" and sandcove(server, "sandbox", "kill", kept).returncode == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions_are_for_the_shell(home, shell):
+    done = home("completions", shell)
+    assert done.returncode == 0 and "snapshot" in done.stdout and "__spawner" not in done.stdout
+    if shell == "bash":
+        script = home.path / "completions"
+        script.write_text(done.stdout)
+        # What the shell itself makes of `sandcove sandbox par<Tab>`.
+        line = f"source {script}; COMP_WORDS=(sandcove sandbox par); COMP_CWORD=2; _sandcove sandcove par sandbox; echo ${{COMPREPLY[@]}}"
+        completed = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+        assert completed.stdout == "park\n", completed.stderr
+
+
+def test_a_manual_page_for_every_command(home):
+    pages = home.path / "man1"
+    assert home("man", str(pages)).returncode == 0
+    names = {page.name for page in pages.iterdir()}
+    assert {"sandcove.1", "sandcove-sandbox.1", "sandcove-sandbox-create.1", "sandcove-mcp.1"} <= names
+    assert not [name for name in names if "__" in name]
+    text = (pages / "sandcove-sandbox-create.1").read_text()
+    assert text.splitlines()[2].startswith(".TH sandcove-sandbox-create") and r"\-\-detach" in text
+
+
+def test_a_wrong_word_is_answered_with_the_right_one(home):
+    for arguments, meant in ((["sandbx"], "sandbox"), (["sandbox", "creat"], "create"), (["sandbox", "list", "--jsn"], "--json")):
+        done = home(*arguments)
+        assert done.returncode == 2 and done.stdout == "" and f"'{meant}'" in done.stderr, done
+    assert "create" in home("help", "sandbox").stdout
+    assert home("help", "sandbox").stdout == home("sandbox", "--help").stdout
+
+
+def test_colours_are_for_terminals_that_want_them(home):
+    command = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in home.variables.items())]
+    terminal = Terminal([*command, BINARY, "sandbx"])
+    assert "\x1b[" in terminal.until("sandbox")
+    terminal.end()
+    terminal = Terminal([*command, "NO_COLOR=1", BINARY, "sandbx"])
+    assert "\x1b[" not in terminal.until("sandbox")
+    terminal.end()
+    assert "\x1b[" not in home("sandbx").stderr
+
+
+def test_a_signal_ends_the_live_view_and_gives_the_terminal_back(server):
+    import os
+
+    terminal = Terminal(command_line(server, "top"))
+    terminal.until("running")
+    os.kill(terminal.pid, signal.SIGTERM)
+    terminal.until("\x1b[?25h\x1b[?1049l")
+    assert terminal.end() == 128 + signal.SIGTERM
