@@ -49,12 +49,19 @@ criu:
 down:
 	@$(SANDCOVE) down
 
-# A program that runs is replaced, not overwritten.
+# A program that runs is replaced, not overwritten. Manual pages and completions are those of the program.
 install: build
 	@if ! cmp --silent $(SANDCOVE) $(DESTDIR)$(PREFIX)/bin/sandcove; then \
 	  install -D -m 0755 $(SANDCOVE) $(DESTDIR)$(PREFIX)/bin/sandcove; \
 	  echo "installed $(DESTDIR)$(PREFIX)/bin/sandcove" >&2; \
 	fi
+	@share=$(DESTDIR)$(PREFIX)/share; \
+	install -d $$share/man $$share/bash-completion/completions $$share/zsh/site-functions $$share/fish/vendor_completions.d; \
+	rm -f $$share/man/man1/sandcove.1 $$share/man/man1/sandcove-*.1; \
+	$(SANDCOVE) man $$share/man/man1; \
+	$(SANDCOVE) completions bash >$$share/bash-completion/completions/sandcove; \
+	$(SANDCOVE) completions zsh >$$share/zsh/site-functions/_sandcove; \
+	$(SANDCOVE) completions fish >$$share/fish/vendor_completions.d/sandcove.fish
 
 # On Debian and Ubuntu, as root, packages are installed; elsewhere what is missing is named.
 tools:

@@ -88,7 +88,7 @@ def test_the_variables_of_the_official_clients_are_understood(server, home):
     assert home("sandbox", "list", E2B_API_URL=server.url, E2B_API_KEY=API_KEY).returncode == 0
     done = home("sandbox", "list", E2B_DOMAIN="example.invalid", E2B_API_KEY=API_KEY)
     assert done.returncode == 1 and "https://api.example.invalid" in done.stderr
-    assert home("sandbox", "list", "--url", server.url, "--api-key", API_KEY).returncode == 0
+    assert home("sandbox", "list", "--url", server.url, E2B_API_KEY=API_KEY).returncode == 0
 
 
 def test_volumes_are_created_listed_and_deleted(server):

@@ -32,14 +32,6 @@ pub struct Reach {
     /// file with an API key of the server [default: $E2B_API_KEY, or the key of the context or of this machine's server]
     #[arg(long, value_name = "FILE", global = true)]
     api_key_file: Option<PathBuf>,
-    /// API key of the server; other accounts of this machine can see it, so prefer --api-key-file or $E2B_API_KEY
-    #[arg(long, value_name = "KEY", global = true, conflicts_with = "api_key_file", value_parser = secret)]
-    api_key: Option<Secret>,
-}
-
-#[allow(clippy::unnecessary_wraps, reason = "the form of a parser of arguments")]
-fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
-    Ok(Secret::new(text))
 }
 
 /// A server and a key for it.
@@ -79,7 +71,7 @@ impl Target {
 impl Reach {
     /// Whether a flag names the server or the key.
     pub fn is_given(&self) -> bool {
-        self.url.is_some() || self.context.is_some() || self.api_key_file.is_some() || self.api_key.is_some()
+        self.url.is_some() || self.context.is_some() || self.api_key_file.is_some()
     }
 
     /// The server; `None` when nothing names one and none has run with the data directory.
@@ -107,12 +99,11 @@ impl Reach {
                 None => contexts()?.selected()?,
             },
         };
-        let given_key = match (&self.api_key_file, &self.api_key) {
-            (Some(path), _) => Some(read_key(path)?),
-            (None, Some(key)) => Some(key.clone()),
+        let given_key = match &self.api_key_file {
+            Some(path) => Some(read_key(path)?),
             // A flag that names a context names its key too.
-            (None, None) if self.context.is_some() => None,
-            (None, None) => variable("E2B_API_KEY").map(Secret::new),
+            None if self.context.is_some() => None,
+            None => variable("E2B_API_KEY").map(Secret::new),
         };
         let (url, key, admin_token) = match context {
             Some(Named { url, credentials, .. }) => (Some(url), credentials.api_key, credentials.admin_token),
