@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -50,8 +51,14 @@ KINDS = [
 ]
 
 
-def kind(reason):
+# Types whose reasons tell what was found, in each program's words, whether they pass or fail.
+TELLING = re.compile(r"(not-)?(trace-|trajectory:)")
+
+
+def kind(reason, of_type=None):
     """What kind of reason a text is."""
+    if TELLING.match(of_type or ""):
+        return "found"
     text = (reason or "").strip()
     for name, pattern in KINDS:
         if re.search(pattern, text, re.IGNORECASE):
@@ -77,7 +84,7 @@ def row(raw):
                 "type": (part.get("assertion") or {}).get("type"),
                 "pass": part["pass"],
                 "score": number(part["score"]),
-                "reason": kind(part.get("reason")),
+                "reason": kind(part.get("reason"), (part.get("assertion") or {}).get("type")),
             }
             for part in grading.get("componentResults") or []
         ],
@@ -113,6 +120,13 @@ def directives(case):
     return says
 
 
+def free_port():
+    """A port that nothing listens on, for suites that receive traces."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
 def run(command, case):
     """The verdicts of `command` (an argument list) on a suite, or how it failed to give any."""
     says = directives(case)
@@ -120,7 +134,7 @@ def run(command, case):
         out = Path(home) / "out.json"
         arguments = [*command, "eval", "-c", case.name, "-o", str(out), "--no-cache", "--no-table", "--no-progress-bar"]
         arguments += says.get("args", "").split()
-        environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": home, **addresses(service.url)}
+        environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": home, **addresses(service.url), "OTLP_PORT": free_port()}
         environment |= dict(pair.split("=", 1) for pair in says.get("env", "").split())
         done = subprocess.run(
             arguments, cwd=case.parent, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL

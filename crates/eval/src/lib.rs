@@ -16,7 +16,7 @@
 //! | [`redteam`] | attacks on checks of code and on sandboxes |
 //! | [`code`] | assertions and providers that run code of models in sandboxes |
 //! | [`grading`] | the context of graders, and aggregating verdicts |
-//! | [`calling`], [`script`], [`sandboxes`], [`store`] | the provider trait and the cache of answers; code of the user; sandboxes for code of models; the database |
+//! | [`calling`], [`script`], [`sandboxes`], [`store`], [`traces`] | the provider trait and the cache of answers; code of the user; sandboxes for code of models; the database; spans of traced rows |
 //! | [`reading`], [`document`] | text with its location, and diagnostics; the result document |
 //! | [`template`] | nunjucks templates |
 //! | [`model`], [`expression`], [`javascript`], [`home`], [`scaffold`] | plain values; the arithmetic of derived metrics; the JavaScript engine; the directory of this program; example suites |
@@ -45,4 +45,5 @@ pub mod scaffold;
 pub mod script;
 pub mod store;
 pub mod template;
+pub mod traces;
 pub mod view;

@@ -55,6 +55,7 @@ async fn graded(parts: &Parts, kind: &str, value: Value, vars: Value, output: &s
         sandboxes: &parts.sandboxes,
         models: &parts.models,
         fallback: None,
+        trace: None,
     };
     match registry::grader(kind).unwrap() {
         Grader::Pure(grade) => grade(&context),

@@ -65,7 +65,7 @@ fn object_in(said: &Value) -> Option<Value> {
     }
 }
 
-fn rubric_verdict(cx: &GradingContext<'_>, said: &Value) -> Result<GradingResult> {
+pub(super) fn rubric_verdict(cx: &GradingContext<'_>, said: &Value) -> Result<GradingResult> {
     let parsed = object_in(said).ok_or_else(|| GraderError::NotJson(to_text(said)))?;
     let truth = |value: &Value| match value {
         Value::Bool(truth) => *truth,

@@ -1,8 +1,8 @@
 //! The assertion types.
 
 use super::{
-    attack, conversation, graded, html, labels, measure, overlap, refusal, retrieval, script, similarity,
-    skill, sql, structured, text, tools, webhook, xml,
+    attack, conversation, graded, html, labels, measure, meteor, overlap, refusal, retrieval, script,
+    similarity, skill, sql, structured, text, tools, trace, trajectory, webhook, xml,
 };
 use crate::grading::Grader;
 
@@ -15,6 +15,7 @@ const TABLES: &[&[(&str, Grader)]] = &[
     script::GRADERS,
     crate::code::GRADERS,
     overlap::GRADERS,
+    meteor::GRADERS,
     tools::GRADERS,
     html::GRADERS,
     graded::GRADERS,
@@ -25,6 +26,8 @@ const TABLES: &[&[(&str, Grader)]] = &[
     skill::GRADERS,
     sql::GRADERS,
     webhook::GRADERS,
+    trace::GRADERS,
+    trajectory::GRADERS,
 ];
 
 /// Types that are not decided one by one: sets, and comparisons of all answers to a test.
@@ -34,14 +37,8 @@ const OTHERS: &[&str] = &["assert-set", "human", "max-score", "select-best"];
 /// may be named by its beginning.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("agent-rubric", "write an `llm-rubric` and name the model that grades in `provider`"),
-    ("meteor", "use `rouge-n`, `bleu` or `gleu`, or `similar` with an embedding model"),
     ("pi", "write an `llm-rubric`, or ask the service from a `python` or `javascript` assertion"),
     ("search-rubric", "write an `llm-rubric` whose `provider` has a tool for searching"),
-    (
-        "trace-",
-        "have the provider return what it did in `metadata`, and check that with `javascript` or `python`",
-    ),
-    ("trajectory:", "check the calls with `tool-call-f1`, or with `javascript` or `python`"),
 ];
 
 /// Types that need a value.
@@ -73,6 +70,14 @@ const VALUED: &[&str] = &[
     "skill-used",
     "tool-call-f1",
     "webhook",
+    "meteor",
+    "trace-span-count",
+    "trace-span-duration",
+    "trajectory:tool-used",
+    "trajectory:tool-sequence",
+    "trajectory:tool-args-match",
+    "trajectory:step-count",
+    "trajectory:goal-success",
 ];
 
 /// Returns the grader of a type, without `not-`.

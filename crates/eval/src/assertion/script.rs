@@ -83,6 +83,9 @@ pub fn script_context(cx: &GradingContext<'_>) -> Value {
     if let Some(metadata) = &cx.response.metadata {
         context.insert("metadata".to_owned(), Value::Object(metadata.clone()));
     }
+    if let Some(trace) = cx.trace {
+        context.insert("trace".to_owned(), json!(trace));
+    }
     context.insert("testIdx".to_owned(), json!(cx.row.test));
     context.insert("promptIdx".to_owned(), json!(cx.row.prompt));
     context.insert("repeatIndex".to_owned(), json!(cx.row.repeat));

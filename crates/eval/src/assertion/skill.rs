@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::pattern;
 use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 
@@ -90,7 +91,7 @@ fn skill_used(cx: &GradingContext<'_>) -> GradingResult {
         ExpectedCalls::Count { name, pattern, min, max } => {
             let fits = |used: &str| {
                 name.as_deref().is_none_or(|name| name == used)
-                    && pattern.as_deref().is_none_or(|pattern| matches_glob(pattern, used))
+                    && pattern.as_deref().is_none_or(|wanted| pattern::matches(wanted, used))
             };
             let count = used.iter().filter(|used| fits(used)).count() as u64;
             let shown = pattern.as_deref().or(name.as_deref()).unwrap_or_default();
@@ -105,27 +106,5 @@ fn skill_used(cx: &GradingContext<'_>) -> GradingResult {
             let pass = count >= least && max.is_none_or(|max| count <= max);
             verdict(pass, format!("Skill `{shown}` was used {count} times (expected {bounds})"))
         }
-    }
-}
-
-/// `*` stands for anything, `?` for one character; upper and lower case are the same.
-fn matches_glob(pattern: &str, text: &str) -> bool {
-    let options = glob::MatchOptions { case_sensitive: false, ..glob::MatchOptions::default() };
-    // Other signs of patterns are plain text here.
-    let plain: String =
-        pattern.chars().map(|c| if "[]".contains(c) { format!("[{c}]") } else { c.to_string() }).collect();
-    glob::Pattern::new(&plain.replace("**", "*")).is_ok_and(|pattern| pattern.matches_with(text, options))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_are_globs() {
-        assert!(matches_glob("review-*", "Review-code"));
-        assert!(matches_glob("a?c", "abc"));
-        assert!(matches_glob("a[b]", "a[b]"));
-        assert!(!matches_glob("review", "review-code"));
     }
 }

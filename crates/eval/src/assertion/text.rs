@@ -45,7 +45,7 @@ fn equals(cx: &GradingContext<'_>) -> GradingResult {
 }
 
 /// Whether two values are the same, whatever the order of keys and the writing of numbers.
-fn same(a: &Value, b: &Value) -> bool {
+pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),

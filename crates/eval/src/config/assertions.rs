@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::assertion::registry;
+use crate::assertion::{meteor, registry};
 use crate::model::{Assertion, Object};
 use crate::reading::diagnostic::{Findings, Position, Severity, nearest};
 use crate::reading::files;
@@ -40,6 +40,12 @@ fn read_one(node: &Node, in_set: bool, base: &Path, findings: &mut Findings) -> 
     if known {
         check(node, &kind, negated, findings);
         check_file(node, &kind, base, findings);
+        if kind == "meteor"
+            && let Some(hint) = meteor::missing(base)
+        {
+            let message = "`meteor` needs the files of WordNet, which are not here";
+            findings.hint(Severity::Error, Some(&node.at), message, hint);
+        }
     }
     let children = match node.get("assert") {
         Some(_) if known && in_set && kind == "assert-set" => {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::options::LoadOptions;
 use super::suite::DerivedMetric;
-use super::test_cases;
+use super::{test_cases, tracing};
 use crate::model::Object;
 use crate::reading::diagnostic::{Findings, Position, Severity};
 use crate::reading::document::{self, Document};
@@ -78,8 +78,7 @@ impl Merged {
         }
         let given = |key: &str| root.get(key).filter(|node| !node.is_null());
         if let Some(node) = given("tracing") {
-            let message = "`tracing` is not supported yet; it has no effect";
-            findings.add(Severity::Warning, Some(&node.at), message);
+            tracing::check(node, findings);
         }
         // The section may also stand without its name.
         if let Some(node) = ["redteam", "plugins", "strategies"].into_iter().find_map(given) {

@@ -3,6 +3,7 @@
 pub mod assertions;
 pub mod attacks;
 pub mod csv;
+mod dataset;
 pub mod hooks;
 mod merged;
 mod options;
@@ -13,6 +14,7 @@ pub mod scenarios;
 mod standalone;
 pub mod suite;
 pub mod test_cases;
+mod tracing;
 mod xlsx;
 
 pub use options::LoadOptions;

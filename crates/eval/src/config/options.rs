@@ -17,6 +17,8 @@ pub struct LoadOptions {
     pub providers: Vec<String>,
     /// `-t`: tests instead of the configuration's.
     pub tests: Option<String>,
+    /// `--dataset`: a file of programming tasks instead of the configuration's tests.
+    pub dataset: Option<String>,
     /// `-a`: assertions for the outputs in `model_outputs`.
     pub assertions: Option<String>,
     /// `--model-outputs`: outputs given beforehand, which `assertions` are about.

@@ -9,18 +9,19 @@ use super::hooks::Hook;
 use super::merged::Merged;
 use super::options::LoadOptions;
 use super::prompts::{self, Prompt};
-use super::{program, providers, scenarios, standalone, test_cases};
+use super::{dataset, program, providers, scenarios, standalone, test_cases, tracing};
 use crate::calling::spec::ProviderSpec;
 use crate::model::Object;
 use crate::reading::diagnostic::{Findings, Position, Severity};
 use crate::reading::document::{self, Document};
-use crate::reading::node::Node;
+use crate::reading::node::{Kind, Node};
 use crate::reading::schema::wrong_shape;
 use crate::reading::{Env, ReadError, env, files};
 use crate::sandboxes::Sandboxes;
 use crate::script::Workers;
 use crate::template::Templates;
 use crate::template::value::to_text;
+use crate::traces;
 
 /// Reason why a suite was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +80,8 @@ pub struct Suite {
     pub sandboxes: Arc<Sandboxes>,
     /// The renderer of templates, with the environment of the configuration.
     pub templates: Templates,
+    /// How rows are traced.
+    pub tracing: traces::Settings,
 }
 
 impl Suite {
@@ -149,6 +152,7 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     merged.name(options);
     let description = merged.description();
     let run_options = merged.run_options();
+    let tracing = tracing::settings(&merged.raw);
     Ok(Suite {
         description,
         prompts,
@@ -163,6 +167,7 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
         workers: Arc::new(workers),
         sandboxes: Arc::new(sandboxes),
         templates,
+        tracing,
     })
 }
 
@@ -173,6 +178,14 @@ async fn read_tests(
     findings: &mut Findings,
 ) -> Vec<Object> {
     let mut all = Vec::new();
+    if let Some(path) = &options.dataset {
+        for node in dataset::read(path, &options.directory, findings) {
+            let at = node.at.clone();
+            let list = Node { kind: Kind::List(vec![node]), at };
+            all.extend(test_cases::read(list, &options.directory, workers, findings).await);
+        }
+        return all;
+    }
     match &options.tests {
         Some(path) => {
             let node = argument_node(path, "--tests");
@@ -206,7 +219,8 @@ async fn documents(
     } else {
         document::find(&options.directory).into_iter().collect()
     };
-    let complete = given.is_some() || !options.prompts.is_empty() && !options.providers.is_empty();
+    let has_prompts = !options.prompts.is_empty() || options.dataset.is_some();
+    let complete = given.is_some() || has_prompts && !options.providers.is_empty();
     if paths.is_empty() && !findings.failed() && !complete {
         let message = "there is no promptfooconfig.yaml here";
         findings.hint(
@@ -288,7 +302,7 @@ fn read_prompts(merged: &Merged, options: &LoadOptions, findings: &mut Findings)
         all.extend(new);
     }
     if all.is_empty() && merged.prompts.is_empty() {
-        let text = "{{prompt}}".to_owned();
+        let text = if options.dataset.is_some() { dataset::PROMPT } else { "{{prompt}}" }.to_owned();
         all.push(Prompt { raw: text.clone(), label: text, ..Prompt::default() });
     }
     all

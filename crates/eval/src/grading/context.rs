@@ -7,6 +7,7 @@ use crate::calling::Models;
 use crate::model::{Assertion, GradingResult, Object, ProviderResponse, TestCase};
 use crate::sandboxes::Sandboxes;
 use crate::script::Workers;
+use crate::traces::Trace;
 
 /// The function that decides an assertion type.
 #[derive(Clone, Copy)]
@@ -49,6 +50,8 @@ pub struct GradingContext<'a> {
     pub models: &'a Models,
     /// The provider of the default test, which grades where nothing names another.
     pub fallback: Option<&'a Value>,
+    /// The spans of the row, if it is traced.
+    pub trace: Option<&'a Trace>,
 }
 
 /// The position of a row.

@@ -115,6 +115,9 @@ pub struct Row {
     /// Tokens of the answer and of judging it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_usage: Option<TokenUsage>,
+    /// The id of the row's trace, if it is traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
 }
 
 impl Row {

@@ -8,6 +8,7 @@ use crate::reading::diagnostic::Diagnostic;
 use crate::script::ScriptError;
 use crate::store::StoreError;
 use crate::template::TemplateError;
+use crate::traces::ReceiverError;
 
 /// Reason why a run could not be made. What goes wrong within a row is part of the row.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,9 @@ pub enum RunError {
     /// Results could not be stored or read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The spans of rows cannot be received.
+    #[error(transparent)]
+    Receiver(#[from] ReceiverError),
 }
 
 /// Reason why a row, or one of its assertions, has no verdict. It is shown as the error of the row, so each message is complete.

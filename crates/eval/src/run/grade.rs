@@ -12,6 +12,20 @@ use crate::model::{Assertion, GradingResult, Object, ProviderResponse, Row};
 use crate::reading::files;
 use crate::reading::node::Node;
 use crate::script::transform;
+use crate::traces::Trace;
+
+/// The answer of a row, with what it answers.
+#[derive(Clone, Copy)]
+pub struct Answered<'a> {
+    /// The rendered prompt.
+    pub prompt: &'a str,
+    /// The variables after rendering.
+    pub vars: &'a Object,
+    /// The answer.
+    pub response: &'a ProviderResponse,
+    /// The spans of the provider, if the row is traced.
+    pub trace: Option<&'a Trace>,
+}
 
 /// The part of the context that all assertions of a row share.
 struct RowContext<'a> {
@@ -20,19 +34,14 @@ struct RowContext<'a> {
     prompt: &'a str,
     vars: &'a Object,
     response: &'a ProviderResponse,
+    trace: Option<&'a Trace>,
     latency_ms: f64,
     provider: Object,
 }
 
 /// The row's verdict.
-pub async fn grade(
-    run: &Run,
-    plan: &Plan,
-    row: &Row,
-    prompt: &str,
-    vars: &Object,
-    response: &ProviderResponse,
-) -> GradingResult {
+pub async fn grade(run: &Run, plan: &Plan, row: &Row, answered: &Answered<'_>) -> GradingResult {
+    let Answered { prompt, vars, response, trace } = *answered;
     let spec = &run.providers[run.columns[plan.prompt_idx].provider].0;
     let mut provider = Object::new();
     provider.insert("id".to_owned(), json!(spec.id));
@@ -40,7 +49,8 @@ pub async fn grade(
         provider.insert("label".to_owned(), json!(label));
     }
     provider.insert("config".to_owned(), Value::Object(spec.config.clone()));
-    let shared = RowContext { run, plan, prompt, vars, response, latency_ms: row.latency_ms, provider };
+    let shared =
+        RowContext { run, plan, prompt, vars, response, trace, latency_ms: row.latency_ms, provider };
     let assertions = &plan.case().assertions;
     let later =
         |assertion: &Assertion| matches!(assertion.kind.as_str(), "select-best" | "max-score" | "human");
@@ -156,6 +166,7 @@ impl RowContext<'_> {
             sandboxes: &self.run.sandboxes,
             models: &self.run.models,
             fallback: self.run.fallback.as_ref(),
+            trace: self.trace,
         };
         let mut result = match grader {
             Grader::Pure(decide) => decide(&cx),
@@ -201,7 +212,11 @@ impl RowContext<'_> {
     async fn file(&self, reference: &str) -> Result<Value, RowError> {
         let extension = files::extension(reference);
         if extension == "py" || files::is_javascript(&extension) {
-            let context = json!({"vars": self.vars, "prompt": self.prompt, "test": *self.plan.case().raw});
+            let mut context =
+                json!({"vars": self.vars, "prompt": self.prompt, "test": *self.plan.case().raw});
+            if let Some(trace) = self.trace {
+                context["trace"] = json!(trace);
+            }
             let arguments = vec![self.response.output.clone().unwrap_or_default(), context];
             let invoked = self.run.workers.invoke(reference, &["get_assert"], arguments).await;
             return match invoked? {

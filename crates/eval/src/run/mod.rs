@@ -35,6 +35,7 @@ use crate::store;
 use crate::store::recording::{Recorded, Recording, StoredRow, Which};
 use crate::template::Templates;
 use crate::template::prompt::Switches;
+use crate::traces::{self, Collector, Receiver};
 pub use error::RunError;
 use expand::{ColumnPlan, Plan};
 use hooks::Hooks;
@@ -113,9 +114,18 @@ pub struct Run {
     hooks: Hooks,
     /// The provider of the default test, which also grades.
     fallback: Option<Value>,
+    /// How rows are traced.
+    tracing: traces::Settings,
+    /// The spans of the rows in work.
+    traces: Arc<Collector>,
 }
 
 impl Run {
+    /// Whether the rows of a test are traced.
+    fn is_traced(&self, test: &TestCase) -> bool {
+        self.tracing.all || is_traced(test.metadata.get("tracingEnabled"), &self.workers)
+    }
+
     fn switches(&self, test: &TestCase) -> Switches {
         Switches {
             no_templates: self.workers.env().is_on("PROMPTFOO_DISABLE_TEMPLATING")
@@ -123,6 +133,11 @@ impl Run {
             no_json_escape: self.workers.env().is_on("PROMPTFOO_DISABLE_JSON_AUTOESCAPE"),
         }
     }
+}
+
+/// Whether a test or the environment asks for traces, where the suite does not.
+fn is_traced(metadata: Option<&Value>, workers: &Workers) -> bool {
+    metadata == Some(&json!(true)) || workers.env().is_on("PROMPTFOO_TRACING_ENABLED")
 }
 
 /// Runs a suite.
@@ -173,6 +188,13 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
     let memory = Memory::new(conversations);
     let Opened { recorded, plans, mut tallies } =
         open(&control.start, &mut evaluation, plans, &compared, &memory).await?;
+    let traces = Collector::new(&suite.tracing);
+    let is_one_traced =
+        plans.iter().any(|plan| is_traced(plan.case().metadata.get("tracingEnabled"), &suite.workers));
+    let _receiver = match suite.tracing.all || is_one_traced {
+        true => receive(&suite.tracing, &traces, &*control.observer).await?,
+        false => None,
+    };
     let deadline = options.run_limit.map(|limit| started + limit);
     let run = Arc::new(Run {
         id: evaluation.id.clone(),
@@ -188,6 +210,8 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
         deadline,
         hooks,
         fallback,
+        tracing: suite.tracing,
+        traces,
     });
     let observer = Arc::clone(&control.observer);
     observer.begun(plans.len(), run.options.concurrency, &run.id);
@@ -211,6 +235,21 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
     };
     observer.ended();
     Ok(Outcome { evaluation, rows, end, after })
+}
+
+/// Starts the receiver of spans. A suite may say that its run goes on without one.
+async fn receive(
+    settings: &traces::Settings,
+    traces: &Arc<Collector>,
+    observer: &dyn Observer,
+) -> Result<Option<Receiver>, RunError> {
+    match Receiver::start(settings, traces).await {
+        Err(error) if settings.optional => {
+            observer.warned(&error.to_string());
+            Ok(None)
+        }
+        started => Ok(started?),
+    }
 }
 
 /// The provider of the default test, unless it only asks others.

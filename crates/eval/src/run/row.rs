@@ -7,15 +7,19 @@ use serde_json::{Value, json};
 
 use super::error::RowError;
 use super::expand::{Plan, SharedTest};
+use super::grade::Answered;
 use super::{Run, grade, prompt as prompts, turns};
 use crate::calling::spec::ProviderSpec;
 use crate::calling::{Call, Provider, Role};
 use crate::grading::aggregate::{add_tokens, counted_usage, zero_usage};
 use crate::model::{
-    Failure, GradingResult, Object, PromptText, ProviderName, ProviderResponse, Row, TokenUsage, about,
+    Assertion, Failure, GradingResult, Object, PromptText, ProviderName, ProviderResponse, Row, TokenUsage,
+    about,
 };
 use crate::script::transform;
 use crate::template::prompt;
+use crate::template::value::to_text;
+use crate::traces::{Trace, Traced};
 
 const LATE: &str = "the run took longer than its limit";
 
@@ -149,12 +153,32 @@ async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
     compact(&mut row.prompt.raw);
     let (spec, provider) = &run.providers[run.columns[plan.prompt_idx].provider];
     let config = configuration(run, plan, (spec, &**provider), &vars, own)?;
-    let mut response = answer(run, plan, row, &rendered, &vars, &config).await?;
+    // A given answer has no trace.
+    let traced = plan.case().provider_output.is_none() && run.is_traced(plan.case());
+    let traced = traced.then(|| run.traces.begin());
+    row.trace_id = traced.as_ref().map(|traced| traced.id().to_owned());
+    let mut response = answer(
+        run,
+        plan,
+        row,
+        &Asked { rendered: &rendered, vars: &vars, config: &config, traced: traced.as_ref() },
+    )
+    .await?;
     transform_output(run, plan, &rendered, &vars, &mut response).await?;
     let column = run.columns[plan.prompt_idx];
     let (spec, text) = (&run.providers[column.provider].0, &run.prompts[column.prompt]);
     run.memory.keep(plan, spec.name(), &text.id(), &rendered, &response);
-    let verdict = grade::grade(run, plan, row, &rendered, &vars, &response).await;
+    let trace = match traced.filter(|_| plan.case().assertions.iter().any(uses_trace)) {
+        Some(traced) => Some(trace(run, plan, &traced).await),
+        None => None,
+    };
+    let verdict = grade::grade(
+        run,
+        plan,
+        row,
+        &Answered { prompt: &rendered, vars: &vars, response: &response, trace: trace.as_ref() },
+    )
+    .await;
     if response.provider_transformed_output == response.output {
         response.provider_transformed_output = None;
     }
@@ -235,14 +259,51 @@ pub fn configuration(
     Ok(config)
 }
 
+/// Whether an assertion may look at the trace of its row.
+fn uses_trace(assertion: &Assertion) -> bool {
+    let kind = assertion.kind.as_str();
+    kind.starts_with("trace-")
+        || kind.starts_with("trajectory:")
+        || matches!(kind, "javascript" | "python" | "ruby")
+        || assertion.value.as_ref().and_then(Value::as_str).is_some_and(|value| value.starts_with("file://"))
+        || assertion.children.iter().any(uses_trace)
+}
+
+/// The name of a row's test and column in its trace.
+fn test_case_id(plan: &Plan) -> String {
+    let own = plan.case().metadata.get("testCaseId").or_else(|| plan.test.raw().get("id"));
+    own.map_or_else(|| format!("{}-{}", plan.test_idx, plan.prompt_idx), to_text)
+}
+
+/// The trace of a row whose provider has answered.
+async fn trace(run: &Run, plan: &Plan, traced: &Traced) -> Trace {
+    let mut metadata = Object::new();
+    metadata.insert("testIdx".to_owned(), json!(plan.test_idx));
+    metadata.insert("promptIdx".to_owned(), json!(plan.prompt_idx));
+    metadata.insert("vars".to_owned(), Value::Object((*plan.vars).clone()));
+    if !run.tracing.command_tools.is_empty() {
+        metadata.insert("commandToolNames".to_owned(), json!(run.tracing.command_tools));
+    }
+    let spans = traced.collected(run.workers.env()).await;
+    traced.trace(spans, &run.id, test_case_id(plan), metadata)
+}
+
+/// The question of a row to its provider.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    rendered: &'a str,
+    vars: &'a Object,
+    config: &'a Object,
+    /// The trace that the provider adds to.
+    traced: Option<&'a Traced>,
+}
+
 /// The answer of the provider, or the one that the test has. What it cost is noted in the row, also when it is an error.
 async fn answer(
     run: &Run,
     plan: &Plan,
     row: &mut Row,
-    rendered: &str,
-    vars: &Object,
-    config: &Object,
+    asked: &Asked<'_>,
 ) -> Result<ProviderResponse, RowError> {
     let (spec, _) = &run.providers[run.columns[plan.prompt_idx].provider];
     let given = plan.case().provider_output.as_ref();
@@ -250,12 +311,13 @@ async fn answer(
         Some(output) => {
             (ProviderResponse { output: Some(output.clone()), ..ProviderResponse::default() }, 0.0)
         }
-        None => call(run, plan, rendered, vars, config).await,
+        None => call(run, plan, asked).await,
     };
     row.latency_ms = response.latency_ms.unwrap_or(latency);
     row.cost = response.charge();
     row.metadata.extend(response.metadata.clone().unwrap_or_default());
-    let session = response.session_id.clone().map(Value::String).or_else(|| vars.get("sessionId").cloned());
+    let session =
+        response.session_id.clone().map(Value::String).or_else(|| asked.vars.get("sessionId").cloned());
     if let Some(session) = session.filter(|_| !row.metadata.contains_key("sessionIds")) {
         row.metadata.entry("sessionId").or_insert(session);
     }
@@ -331,32 +393,30 @@ fn settle(row: &mut Row, verdict: GradingResult) -> Result<(), RowError> {
     row_error.map_or(Ok(()), |error| Err(RowError::Verdict(error)))
 }
 
-async fn call(
-    run: &Run,
-    plan: &Plan,
-    rendered: &str,
-    vars: &Object,
-    config: &Object,
-) -> (ProviderResponse, f64) {
+async fn call(run: &Run, plan: &Plan, asked: &Asked<'_>) -> (ProviderResponse, f64) {
     let column = run.columns[plan.prompt_idx];
     let provider = &*run.providers[column.provider].1;
     let other = plan.test.raw().get("provider").filter(|other| !other.is_null());
     let label = &run.prompts[column.prompt].label;
     let step = format!("test-{}-prompt-{}-repeat-{}", plan.test_idx, plan.prompt_idx, plan.repeat);
-    let mut vars = vars.clone();
+    let mut vars = asked.vars.clone();
     vars.insert("__evalId".to_owned(), json!(run.id));
     vars.insert("__evalStepId".to_owned(), json!(step));
     vars.insert("__repeatIndex".to_owned(), json!(plan.repeat));
-    let context = if provider.id() == "echo" && other.is_none() {
+    let mut context = if provider.id() == "echo" && other.is_none() {
         Value::Null
     } else {
         json!({
-            "vars": vars, "prompt": {"raw": rendered, "label": label, "config": prompt_config(run, plan)},
+            "vars": vars, "prompt": {"raw": asked.rendered, "label": label, "config": prompt_config(run, plan)},
             "test": *plan.test.raw(),
             "evaluationId": run.id, "testIdx": plan.test_idx, "promptIdx": plan.prompt_idx, "repeatIndex": plan.repeat,
         })
     };
-    let call = Call { prompt: rendered, vars: &vars, config, context: &context };
+    if let (Some(traced), Value::Object(context)) = (asked.traced, &mut context) {
+        context.insert("traceparent".to_owned(), json!(traced.parent()));
+        context.insert("testCaseId".to_owned(), json!(test_case_id(plan)));
+    }
+    let call = Call { prompt: asked.rendered, vars: &vars, config: asked.config, context: &context };
     let started = Instant::now();
     let other = other.and_then(|other| ProviderSpec::of_test(other, run.workers.base()));
     let response = match other {

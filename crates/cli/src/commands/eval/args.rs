@@ -123,6 +123,9 @@ pub struct LoadArgs {
     /// file of tests to use instead of the configuration's
     #[arg(short, long, short_alias = 'v', alias = "vars", value_name = "FILE")]
     pub tests: Option<String>,
+    /// tasks of HumanEval, EvalPlus, MBPP or SWE-bench to use instead of the configuration's tests
+    #[arg(long, value_name = "FILE", conflicts_with = "tests")]
+    pub dataset: Option<String>,
     /// file of assertions about --model-outputs, to use instead of prompts, providers and tests
     #[arg(short, long, value_name = "FILE")]
     pub assertions: Option<String>,
@@ -206,6 +209,7 @@ impl RunArgs {
             prompts: load.prompts,
             providers: load.providers,
             tests: load.tests,
+            dataset: load.dataset,
             assertions: load.assertions,
             model_outputs: load.model_outputs,
             env_files: load.env_files,

@@ -71,7 +71,13 @@ pub async fn evaluate(args: &RunArgs, task: &Task, server: &Fallback) -> ExitCod
 /// The files and directories that the command line names.
 fn sources(args: &RunArgs) -> Sources {
     let load = &args.load;
-    let texts = load.prompts.iter().chain(&load.providers).chain(&load.tests).chain(&load.assertions);
+    let texts = load
+        .prompts
+        .iter()
+        .chain(&load.providers)
+        .chain(&load.tests)
+        .chain(&load.dataset)
+        .chain(&load.assertions);
     let texts = texts.chain(&load.model_outputs).map(PathBuf::from);
     let paths = load.configs.iter().chain(&load.env_files).cloned();
     let mut sources = Sources::new(&load.directory, texts.chain(paths));

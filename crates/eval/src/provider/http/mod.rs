@@ -119,7 +119,10 @@ impl Http {
                 request
             }
         };
-        let request = authorized(request, config)?;
+        let mut request = authorized(request, config)?;
+        if let Some(parent) = call.context.get("traceparent").and_then(Value::as_str) {
+            request = request.header("traceparent", parent);
+        }
         let started = std::time::Instant::now();
         let reply = transport::send(&request).await?;
         let took = started.elapsed().as_millis() as f64;
