@@ -30,6 +30,11 @@ fn dns_answers_hold() {
 }
 
 #[test]
+fn dns_queries_hold() {
+    replay(env!("CARGO_BIN_EXE_dns_query"), "dns_query");
+}
+
+#[test]
 fn requested_hosts_hold() {
     replay(env!("CARGO_BIN_EXE_requested_host"), "requested_host");
 }

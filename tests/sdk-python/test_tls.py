@@ -20,7 +20,8 @@ import grpc
 import pytest
 from e2b import Sandbox
 from harness import debian, names, volatile
-from harness.server import ROOT, Server, free_port, wait_until
+from harness.internet import HOST, Internet
+from harness.server import API_KEY, ROOT, Server, free_port, wait_until
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import sync_playwright
 
@@ -325,6 +326,40 @@ def test_plain_http_is_sent_on_to_tls(secure):
     curl = ["curl", "-sS", "--cacert", ca, "--location", "--write-out", " %{url_effective}", url]
     done = subprocess.run(curl, capture_output=True, text=True, timeout=120)
     assert done.stdout == f"Health check successful https://api.sbx.localhost:{secure.port}/health?x=%2F", done.stdout + done.stderr
+
+
+def test_other_machines_need_tls(server):
+    ca = server.data_dir / "tls/ca.pem"
+    server.stop()
+    with Internet() as internet:
+        # The tests' server listens on loopback, where other machines cannot come.
+        everywhere = 'program=$0; shift 3; exec "$program" serve --listen 0.0.0.0:"$SANDCOVE_TEST_PORT" "$@"'
+        before = server.within, server.variables
+        server.within = [*internet.command, "sh", "-c", everywhere]
+        server.variables = {"SANDCOVE_TLS": "local", "SANDCOVE_TLS_ONLY": "1", "SANDCOVE_TEST_PORT": str(server.port)}
+        internet.forward(server.port)
+        try:
+            server.start()
+
+            def ask(url, *options):
+                there = ["--noproxy", "*", "--resolve", f"api.sbx.localhost:{server.port}:{HOST}", "--cacert", ca]
+                curl = ["curl", "-sS", "--max-time", "120", "-w", "\n%{http_code} %{redirect_url}", *there, *options, url]
+                done = subprocess.run([*internet.outside, *curl], capture_output=True, text=True, timeout=180)
+                assert done.returncode == 0, done.stderr
+                body, status = done.stdout.rsplit("\n", 1)
+                return body, status.strip()
+
+            plain, secured = (f"{scheme}://api.sbx.localhost:{server.port}/health" for scheme in ("http", "https"))
+            body, status = ask(plain, "-H", f"X-API-Key: {API_KEY}")
+            assert status == "403" and json.loads(body)["code"] == 403 and "takes TLS only" in json.loads(body)["message"], body
+            browser = ["-H", "User-Agent: Mozilla/5.0", "-H", "Accept: text/html"]
+            assert ask(plain, *browser) == ("", f"308 {secured}")
+            assert ask(secured) == ("Health check successful", "200")
+            assert server.healthy(), "programs on the machine itself"
+        finally:
+            server.stop()
+            server.within, server.variables = before
+    server.start()
 
 
 def test_a_grpc_client_calls_a_service(secure):

@@ -37,6 +37,7 @@ const NEVER: &[(&str, &[&str])] = &[
         ],
     ),
     ("sandcove-mcp", &["sandcove-server", "sandcove-isolate", "sandcove-host", "axum", "reqwest", "rustix"]),
+    ("sandcove-names", &["axum", "sqlx", "libc", "rustix", "sandcove-server", "sandcove-host"]),
     ("sandcove-viewer", &["sandcove-server", "sandcove-isolate", "sandcove-image", "sqlx", "rustix", "libc"]),
     (
         "sandcove-redteam",

@@ -35,6 +35,42 @@ pub struct Names {
     pub domain: String,
     /// Whether the certificate is of the server's own authority.
     pub is_local: bool,
+    /// Records that lead to the server, if it answers DNS for its domain.
+    #[serde(default, skip_serializing_if = "Records::is_empty")]
+    pub records: Records,
+}
+
+/// Records that an operator adds to the DNS, once.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Records {
+    /// Records that leave the domain to the server.
+    pub all: Vec<String>,
+    /// The one that is enough where the names lead to the server already.
+    pub challenge: String,
+}
+
+impl Records {
+    /// The records of a public name.
+    pub fn of(settings: &sandcove_names::Settings) -> Self {
+        let (all, challenge) = settings.records();
+        Self { all, challenge }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Lines that tell the operator of `domain` to add them.
+    pub fn lines(&self, domain: &str) -> Vec<String> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut lines = vec![format!("this server answers DNS for {domain}; add to the DNS, once:")];
+        lines.extend(self.all.iter().map(|record| format!("  {record}")));
+        lines.push(format!("or, if {domain} and the names below it lead here already, only:"));
+        lines.push(format!("  {}", self.challenge));
+        lines
+    }
 }
 
 /// The directory of the server's own certificate authority.

@@ -11,6 +11,7 @@ use sandcove_image::{
     Builder, ChrootRunner, HostCertificates, Languages, LayerStore, Sources, Template, templates,
 };
 use sandcove_isolate::Backend;
+use sandcove_names::{DnsSockets, Renewal, Zone};
 use sandcove_server::domain::template::TemplateRecord;
 use sandcove_server::tls::{Certificate, Certificates, Source};
 use sandcove_server::{App, Listeners};
@@ -66,6 +67,8 @@ pub struct Start {
     pub templates: Vec<TemplateRecord>,
     /// The certificate to begin with.
     pub certificate: Option<Certificate>,
+    /// Names that are answered for by DNS, and who issues their certificate.
+    pub names: Option<sandcove_names::Settings>,
     /// Where traces are sent.
     pub traces: Option<Secret>,
 }
@@ -155,13 +158,21 @@ async fn prepare_start(
         config.gc_interval = Duration::from_secs(seconds.max(1));
     }
     let certificate = listening.certificate.as_ref().map(|(certificate, _)| certificate.clone());
-    Ok((Start { config, templates, certificate, traces: settings.traces.clone() }, upgrade))
+    config.tls_only = settings.tls.only;
+    let names = listening.dns.as_ref().map(|(_, names)| names.clone());
+    Ok((Start { config, templates, certificate, names, traces: settings.traces.clone() }, upgrade))
 }
 
 /// Opens the database and recovers the sandboxes of an earlier run; returns the API key of the server too.
 pub async fn open_app(start: Start, host: &sandcove_host::Host) -> Result<(App, Secret)> {
     let mut config = start.config;
-    config.tls = start.certificate.as_ref().map(Certificates::new).transpose()?;
+    config.tls = match &start.certificate {
+        Some(certificate) => Some(Certificates::new(certificate)?),
+        None if start.names.as_ref().is_some_and(|names| names.acme.is_some()) => {
+            Some(Certificates::awaited()?)
+        }
+        None => None,
+    };
     let wanted = config.api_key.clone();
     let app = App::start(config, host.clone()).await?;
     for template in start.templates {
@@ -174,6 +185,25 @@ pub async fn open_app(start: Start, host: &sandcove_host::Host) -> Result<(App, 
     Ok((app, api_key))
 }
 
+/// Answers DNS, and has certificates issued and shown, for as long as the server of `app` lives.
+pub fn serve_names(app: &App, sockets: DnsSockets, names: &sandcove_names::Settings) -> Result<()> {
+    let zone = Zone::new(names);
+    let directory = app.data_dir().join("acme");
+    if let (Some(acme), Some(shown)) = (names.acme.clone(), app.certificates().cloned()) {
+        let renewal = Renewal::open(&directory, names, acme, zone.clone())?;
+        let show = move |pem: &[u8]| match Certificate::from_pem(pem) {
+            Ok(certificate) => shown.replace(&certificate),
+            Err(error) => tracing::error!(%error, "what the authority issued cannot be used"),
+        };
+        if let Some(kept) = renewal.certificate()? {
+            show(&kept);
+        }
+        tokio::spawn(renewal.run(show));
+    }
+    tokio::spawn(sandcove_names::serve(sockets, zone));
+    Ok(())
+}
+
 /// A server in this process alone that is ready to serve.
 pub struct Host {
     app: App,
@@ -182,6 +212,7 @@ pub struct Host {
     file: ServerFile,
     lock: Arc<Lock>,
     certificates: Option<Source>,
+    dns: Option<(DnsSockets, sandcove_names::Settings)>,
     upgrade: Option<Upgrade>,
     _occupied: Occupied,
 }
@@ -218,11 +249,11 @@ impl Host {
         let Machine { backend, start, listening, lock, upgrade, occupied, .. } = machine;
         let host = sandcove_host::Host::here(backend);
         let (app, api_key) = open_app(start, &host).await?;
-        let Listening { url, names, listeners, certificate, .. } = listening;
+        let Listening { url, names, listeners, certificate, dns, .. } = listening;
         let file = ServerFile { url, api_key, pid: std::process::id(), names };
         let certificates = certificate.map(|(_, source)| source);
         let lock = Arc::new(lock);
-        Ok(Self { app, host, listeners, file, lock, certificates, upgrade, _occupied: occupied })
+        Ok(Self { app, host, listeners, file, lock, certificates, dns, upgrade, _occupied: occupied })
     }
 
     /// The address and key of the server.
@@ -244,6 +275,9 @@ impl Host {
         }
         if let (Some(shown), Some(source)) = (self.app.certificates().cloned(), self.certificates) {
             tokio::spawn(stop.clone().run_until_cancelled_owned(shown.follow(source)));
+        }
+        if let Some((sockets, names)) = self.dns {
+            serve_names(&self.app, sockets, &names)?;
         }
         self.app.serve(self.listeners, stop).await?;
         Ok(())

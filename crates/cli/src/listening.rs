@@ -3,18 +3,21 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use sandcove_names::DnsSockets;
 use sandcove_server::Listeners;
 use sandcove_server::tls::{Certificate, LOCAL_DOMAIN, Source};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 
-use crate::data_dir::{Names, tls_dir};
+use crate::data_dir::{Names, Records, tls_dir};
 use crate::output::note;
 use crate::settings::Settings;
 use crate::tls::CertificateSource;
 
 /// The port of `https` addresses without one.
 const HTTPS: u16 = 443;
+/// The port that name servers are asked at.
+const DNS: u16 = 53;
 /// How long to wait for an address that is in use.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
@@ -24,6 +27,8 @@ pub struct Listening {
     pub listeners: Listeners,
     /// The certificate to begin with, and where those that replace it come from.
     pub certificate: Option<(Certificate, Source)>,
+    /// The sockets of DNS, and what is answered there.
+    pub dns: Option<(DnsSockets, sandcove_names::Settings)>,
     /// Address of the server for programs on this machine, `http://host:port`.
     pub url: String,
     /// Base of the host names of sandboxes.
@@ -48,6 +53,7 @@ impl Listening {
             Some(CertificateSource::Files { certificate, key }) => {
                 Some(Source::files(certificate.clone(), key.clone(), domain.as_deref()))
             }
+            Some(CertificateSource::Acme(_)) => None,
         };
         let certificate = match source {
             None => None,
@@ -62,18 +68,77 @@ impl Listening {
             Some(other) => TcpListener::bind(other).await.ok(),
             None => None,
         };
-        if let Some(concern) = concern(bound, domain.as_deref(), certificate.is_some()) {
+        let has_tls = settings.tls.source.is_some();
+        if let Some(concern) = concern(bound, domain.as_deref(), has_tls) {
             note!("warning: {concern}");
         }
-        let names = domain.clone().filter(|_| certificate.is_some());
+        let dns = public_name(settings, bound)?;
+        let records = dns.as_ref().map(|(_, dns)| Records::of(dns)).unwrap_or_default();
+        let dns = match dns {
+            Some((address, dns)) => {
+                records.lines(&dns.domain).iter().for_each(|line| note!("{line}"));
+                Some((dns_sockets(address).await?, dns))
+            }
+            None => None,
+        };
+        let names = domain.clone().filter(|_| has_tls);
         Ok(Self {
             listeners: Listeners { main, second, redirect },
             certificate,
+            dns,
             url: url(bound),
             domain,
-            names: names.map(|domain| Names { domain, is_local }),
+            names: names.map(|domain| Names { domain, is_local, records }),
         })
     }
+}
+
+/// The names that the server answers DNS for, and where it does.
+fn public_name(
+    settings: &Settings,
+    bound: SocketAddr,
+) -> Result<Option<(SocketAddr, sandcove_names::Settings)>> {
+    let acme = match &settings.tls.source {
+        Some(CertificateSource::Acme(acme)) => Some(acme.clone()),
+        _ => None,
+    };
+    if acme.is_none() && settings.tls.dns.is_none() {
+        return Ok(None);
+    }
+    let Some(domain) = &settings.domain else {
+        bail!("--tls acme and --dns-listen need --domain: the name below which clients find sandboxes");
+    };
+    let domain = domain.split(':').next().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
+    let is_label = |label: &str| {
+        (1..64).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    if !domain.contains('.') || !domain.split('.').all(is_label) || domain.len() > 180 {
+        bail!(
+            "an authority issues no certificate for `{domain}`: --domain has to be a name such as sandboxes.example.com"
+        );
+    }
+    let addresses = match &settings.tls.public[..] {
+        [] if bound.ip().is_unspecified() => bail!(
+            "clients do not reach a server at {}: say with --public-address which addresses lead to it",
+            bound.ip()
+        ),
+        [] => vec![bound.ip()],
+        given => given.to_vec(),
+    };
+    let listen = settings.tls.dns.unwrap_or_else(|| (bound.ip(), DNS).into());
+    Ok(Some((listen, sandcove_names::Settings { domain, addresses, acme })))
+}
+
+async fn dns_sockets(address: SocketAddr) -> Result<DnsSockets> {
+    let failed = || {
+        format!(
+            "failed to answer DNS at {address}; if another name server is there, choose an address with --dns-listen"
+        )
+    };
+    let tcp = listen(address).await.with_context(failed)?;
+    let udp = UdpSocket::bind(tcp.local_addr()?).await.with_context(failed)?;
+    Ok(DnsSockets { udp, tcp })
 }
 
 /// The domain of a server that only its own machine reaches.
@@ -88,8 +153,8 @@ fn local_domain(port: u16) -> String {
 fn concern(bound: SocketAddr, domain: Option<&str>, has_tls: bool) -> Option<String> {
     if !has_tls && !bound.ip().is_loopback() {
         return Some(format!(
-            "other machines reach {bound} without TLS: API keys, code and files are readable on the way; use --tls-cert and \
-             --tls-key, or listen on 127.0.0.1 behind a proxy with TLS"
+            "other machines reach {bound} without TLS: API keys, code and files are readable on the way; use --tls acme, or --tls-cert \
+             and --tls-key, or listen on 127.0.0.1 behind a proxy with TLS"
         ));
     }
     let domain = domain.filter(|domain| has_tls && !domain.contains(':'))?;

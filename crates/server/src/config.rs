@@ -22,6 +22,8 @@ pub struct Config {
     /// No part of what another process sends: the certificate is sent by itself.
     #[serde(skip)]
     pub tls: Option<Certificates>,
+    /// Whether other machines are refused plain HTTP.
+    pub tls_only: bool,
     /// The first API key (`SANDCOVE_API_KEY`); a new one is created when unset and there is none yet.
     pub api_key: Option<Secret>,
     /// A bearer token of the default team.
@@ -127,6 +129,7 @@ impl Config {
             data_dir: data_dir.into(),
             domain: None,
             tls: None,
+            tls_only: false,
             api_key: None,
             access_token: None,
             admin_token: None,

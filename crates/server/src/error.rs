@@ -299,6 +299,11 @@ pub enum Error {
     /// The request body could not be read to its end.
     #[error("failed to read the request body")]
     BodyAborted,
+    /// The request came without TLS, which the operator refuses.
+    #[error(
+        "this server takes TLS only, and everyone on the way has read what was sent; use https://, and replace the key"
+    )]
+    TlsOnly,
     /// The request took longer than its deadline.
     #[error("request took too long")]
     Deadline,

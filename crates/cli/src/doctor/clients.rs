@@ -19,7 +19,34 @@ const SANDBOX: &str = "49983-doctor";
 pub(super) async fn all(data_dir: &Path) -> Vec<Check> {
     let file = ServerFile::read(data_dir).ok().flatten().filter(|_| Lock::is_held(data_dir));
     let Some(names) = file.and_then(|file| file.names) else { return Vec::new() };
-    vec![resolution(&names).await, answers(&names).await]
+    let mut checks = vec![resolution(&names).await];
+    if !names.records.challenge.is_empty() {
+        checks.push(delegation(&names).await);
+    }
+    checks.push(answers(&names).await);
+    checks
+}
+
+/// Whether an authority that checks the domain by DNS comes to this server: a name that only it answers for has its address.
+async fn delegation(names: &Names) -> Check {
+    let host = names.domain.split(':').next().unwrap_or_default();
+    let probe = sandcove_names::probe_name(host);
+    let found = match tokio::time::timeout(TIMEOUT, lookup_host((probe.as_str(), 443))).await {
+        Ok(Ok(addresses)) => addresses.map(|address| address.ip()).collect(),
+        _ => Vec::new(),
+    };
+    let is_ours = found == [std::net::IpAddr::from(sandcove_names::PROBE_ADDRESS)];
+    let text = match is_ours {
+        true => format!("DNS questions about _acme-challenge.{host} come to this server"),
+        false => format!(
+            "DNS questions about _acme-challenge.{host} do not come to this server: the DNS lacks `{}`, or, if the names lead here already, \
+             only `{}`",
+            names.records.all.join("`, `"),
+            names.records.challenge
+        ),
+    };
+    let hint = "add the records to the DNS, and open port 53 for UDP and TCP";
+    Check::when(is_ours, "delegation", text, Status::Warn, hint)
 }
 
 async fn resolution(names: &Names) -> Check {

@@ -13,6 +13,7 @@ use std::process::{ExitCode, ExitStatus, Stdio};
 use anyhow::{Context, Result, anyhow, bail};
 use sandcove_channel::Channel;
 use sandcove_isolate::Backend;
+use sandcove_names::DnsSockets;
 use sandcove_server::Listeners;
 use sandcove_server::tls::{Certificate, Source};
 use sandcove_wire::secret::Secret;
@@ -90,8 +91,9 @@ impl Split {
         let Machine { backend, listening, lock, occupied, data_dir, start, upgrade } = machine;
         let directory = server_dir::path(&data_dir);
         let (mut process, requests) = ServerProcess::spawn(backend, account, &directory, log_refused_calls)?;
-        let Listening { url, names, listeners, certificate, .. } = listening;
-        let api_key = process.introduce(Given { requests, occupied, listeners, start }).await?;
+        let Listening { url, names, listeners, certificate, dns, .. } = listening;
+        let dns = dns.map(|(sockets, _)| sockets);
+        let api_key = process.introduce(Given { requests, occupied, listeners, dns, start }).await?;
         let file = ServerFile { url, api_key, pid: std::process::id(), names };
         let certificates = certificate.map(|(_, source)| source);
         Ok(Self { process, file, lock, certificates, upgrade })
@@ -187,7 +189,7 @@ impl ServerProcess {
 
     /// Sends what the server process needs, and waits until it is ready; returns the API key of the server.
     async fn introduce(&mut self, given: Given) -> Result<Secret> {
-        let Given { requests, occupied, listeners, start } = given;
+        let Given { requests, occupied, listeners, dns, start } = given;
         let Listeners { main, second, redirect } = listeners;
         let sent = async {
             self.channel.send(&ToServer::Requests, Some(requests.into_std()?.into())).await?;
@@ -197,6 +199,12 @@ impl ServerProcess {
             for (what, listener) in of_use {
                 let Some(listener) = listener else { continue };
                 self.channel.send(&ToServer::Listener(what), Some(listener.into_std()?.into())).await?;
+            }
+            if let Some(DnsSockets { udp, tcp }) = dns {
+                self.channel
+                    .send(&ToServer::Listener(Listens::DnsStream), Some(tcp.into_std()?.into()))
+                    .await?;
+                self.channel.send(&ToServer::Listener(Listens::Dns), Some(udp.into_std()?.into())).await?;
             }
             self.channel.send(&ToServer::Start(Box::new(start)), None).await
         };
@@ -216,6 +224,7 @@ struct Given {
     requests: UnixStream,
     occupied: Occupied,
     listeners: Listeners,
+    dns: Option<DnsSockets>,
     start: Start,
 }
 

@@ -63,6 +63,10 @@ enum Listens {
     Second,
     /// Plain HTTP, which is redirected.
     Redirect,
+    /// Questions of DNS in datagrams.
+    Dns,
+    /// Questions of DNS over connections.
+    DnsStream,
 }
 
 /// A message to the host process.

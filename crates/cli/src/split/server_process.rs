@@ -8,15 +8,16 @@ use anyhow::{Context, Result, bail};
 use sandcove_channel::Channel;
 use sandcove_host::Host;
 use sandcove_isolate::{Unprivileged, crash};
+use sandcove_names::DnsSockets;
 use sandcove_server::traces::Traces;
 use sandcove_server::{App, Listeners};
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::{TcpListener, UdpSocket, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Listens, ToHost, ToServer};
-use crate::host::{Start, Stop, open_app};
+use crate::host::{Start, Stop, open_app, serve_names};
 
 /// Gives up all rights but those of `account` to `directory`, and runs a server until the host process has it stop. `observe` sets up
 /// the log and the traces.
@@ -44,6 +45,7 @@ pub fn run(
 struct Given {
     host: Host,
     listeners: Listeners,
+    dns: Option<DnsSockets>,
     start: Start,
     _lock: OwnedFd,
 }
@@ -51,10 +53,11 @@ struct Given {
 async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>) -> Result<()>) -> Result<ExitCode> {
     let _ignored = ignore_signals()?;
     let mut channel = Channel::new(socket)?;
-    let Given { host, listeners, mut start, _lock } = receive(&mut channel).await?;
+    let Given { host, listeners, dns, mut start, _lock } = receive(&mut channel).await?;
     crash::point("server.introduced");
     let traces = start.traces.take().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
     observe(traces.as_ref())?;
+    let names = dns.zip(start.names.clone());
     let app = match open_app(start, &host).await {
         Ok((app, key)) => {
             crash::point("server.opened");
@@ -66,6 +69,9 @@ async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>) -> Result<()>) -> R
             return Ok(ExitCode::FAILURE);
         }
     };
+    if let Some((sockets, names)) = names {
+        serve_names(&app, sockets, &names)?;
+    }
     obey(&mut channel, app, host, listeners).await?;
     if let Some(traces) = traces {
         traces.stop().await;
@@ -116,17 +122,23 @@ async fn obey(channel: &mut Channel, app: App, host: Host, listeners: Listeners)
 async fn receive(channel: &mut Channel) -> Result<Given> {
     let (mut host, mut lock) = (None, None);
     let (mut main, mut second, mut redirect) = (None, None, None);
+    let (mut udp, mut tcp) = (None, None);
     loop {
         let Some((message, fd)) = channel.receive().await? else { bail!("the host process has ended") };
         match (message, fd) {
             (ToServer::Requests, Some(fd)) => host = Some(Host::there(unix_stream(fd)?)),
             (ToServer::Directory, Some(fd)) => lock = Some(fd),
+            (ToServer::Listener(Listens::Dns), Some(fd)) => {
+                udp = Some(UdpSocket::from_std(std::net::UdpSocket::from(fd))?);
+            }
             (ToServer::Listener(what), Some(fd)) => {
                 let listener = TcpListener::from_std(std::net::TcpListener::from(fd))?;
                 let place = match what {
                     Listens::Main => &mut main,
                     Listens::Second => &mut second,
                     Listens::Redirect => &mut redirect,
+                    Listens::DnsStream => &mut tcp,
+                    Listens::Dns => bail!(UNEXPECTED),
                 };
                 *place = Some(listener);
             }
@@ -135,7 +147,8 @@ async fn receive(channel: &mut Channel) -> Result<Given> {
                     bail!("the start came too early")
                 };
                 let listeners = Listeners { main, second, redirect };
-                return Ok(Given { host, listeners, start: *start, _lock: lock });
+                let dns = udp.zip(tcp).map(|(udp, tcp)| DnsSockets { udp, tcp });
+                return Ok(Given { host, listeners, dns, start: *start, _lock: lock });
             }
             _ => bail!(UNEXPECTED),
         }

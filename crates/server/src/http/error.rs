@@ -110,6 +110,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::UnknownAccessToken(_)
         | Error::UnknownAdminToken => StatusCode::UNAUTHORIZED,
         Error::FeatureOff(_)
+        | Error::TlsOnly
         | Error::TemplateForbidden(_)
         | Error::BuildForbidden
         | Error::InvalidUploadLink(_)
@@ -266,6 +267,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::BodyTooLarge(_)
         | Error::BodyAborted
         | Error::Deadline
+        | Error::TlsOnly
         | Error::PoolFull(_)
         | Error::StoreFull(_)
         | Error::Busy(..)

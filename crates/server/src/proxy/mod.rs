@@ -14,7 +14,7 @@ mod tls;
 mod upgrade;
 
 pub(crate) use forward::{local_uri, serve};
-pub(crate) use refusal::Refusal;
+pub(crate) use refusal::{Format, Refusal};
 pub(crate) use refused::refused;
 #[cfg(any(test, fuzzing))]
 pub(crate) use signature::SignedUrl;

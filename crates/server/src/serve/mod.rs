@@ -31,7 +31,7 @@ use crate::http::{Requested, deadline, router};
 use crate::proxy::body::Answer;
 use crate::proxy::error_page::format_for;
 use crate::proxy::host_route::{Prefixes, Target, requested_host, route};
-use crate::proxy::{self, refused};
+use crate::proxy::{self, Format, refused};
 use crate::sandboxes::Upload;
 use crate::state::App;
 use crate::tls::Certificates;
@@ -170,6 +170,7 @@ impl Server {
             let in_progress = watched.begin(is_framed);
             async move {
                 let answer = match door {
+                    Door::Main if server.is_refused(peer, is_tls) => server.insist(&request).map(Answer::Api),
                     Door::Main => server.answer(Upload::of(request), is_tls).await,
                     Door::Redirect => server.redirect(&request).map(Answer::Api),
                 };
@@ -226,6 +227,19 @@ impl Server {
         let host = requested_host(request.uri().authority().map(Authority::as_str), request.headers());
         let port = self.app.local_addr().map_or(443, |address| address.port());
         listeners::redirect(request, host.ok().flatten(), port)
+    }
+
+    /// Whether a client has to come back with TLS. Programs on this machine need not.
+    fn is_refused(&self, peer: IpAddr, is_tls: bool) -> bool {
+        !is_tls && self.app.config().tls_only && !peer.to_canonical().is_loopback()
+    }
+
+    /// Sends browsers on to TLS, and refuses other clients: a program that is sent on would go on sending its key in clear.
+    fn insist(&self, request: &Request<Incoming>) -> Response<axum::body::Body> {
+        match format_for(request.headers()) {
+            Format::Html => self.redirect(request),
+            Format::Json => Error::TlsOnly.into_response(),
+        }
     }
 
     async fn answer(&self, request: Request<Upload>, is_tls: bool) -> Response<Answer> {

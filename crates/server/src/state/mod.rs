@@ -5,6 +5,7 @@ mod limiter;
 mod upload_links;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -173,6 +174,11 @@ impl App {
     /// The volumes.
     pub fn volumes(&self) -> &Volumes {
         &self.inner.volumes
+    }
+
+    /// The directory of everything that the server writes.
+    pub fn data_dir(&self) -> &Path {
+        &self.config().data_dir
     }
 
     /// The certificate that the listener shows; `None` without TLS.

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::sign::CertifiedKey;
+
+use super::Error;
 
 /// A certificate with its key, as another process may send it. `Debug` shows neither.
 #[derive(Clone, Serialize, Deserialize)]
@@ -64,6 +67,18 @@ impl Certificate {
     /// A certificate for all clients, or one for those that name a host and another one for those that name none.
     pub(super) fn new(named: Pair, unnamed: Option<Pair>) -> Self {
         Self { named, unnamed }
+    }
+
+    /// Reads a certificate, those that lead to its authority, and its key from one PEM text. It may have expired.
+    ///
+    /// # Errors
+    /// When a part is missing or damaged, or the key is that of another certificate.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
+        let damaged = |error: pem::Error| rustls::Error::General(error.to_string());
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let key = PrivateKeyDer::from_pem_slice(pem).map_err(damaged).map_err(Error::Rustls)?;
+        let chain = chain.map_err(damaged).map_err(Error::Rustls)?;
+        Ok(Self::new(Pair::new(&chain, &key).map_err(Error::Rustls)?, None))
     }
 
     /// Prepares the certificate for handshakes.

@@ -1,5 +1,6 @@
 //! Certificates of the listener. A [`Source`] has them: files that the operator renews, or an authority of this server's own. The listener
-//! shows what it is given ([`Certificates`]), from a source in the same process or in another one.
+//! shows what it is given ([`Certificates`]), from a source in the same process or in another one, or from an authority that issues it while
+//! the server runs.
 //!
 //! A certificate is replaced while the server runs: handshakes from then on use the new one, and no connection notices.
 
@@ -35,8 +36,8 @@ pub struct Certificates {
     config: Arc<ServerConfig>,
 }
 
-/// The certificate that handshakes use.
-struct Current(RwLock<Served>);
+/// The certificate that handshakes use. Without one, they fail.
+struct Current(RwLock<Option<Served>>);
 
 impl Certificates {
     /// Begins with the certificate `first`.
@@ -44,7 +45,19 @@ impl Certificates {
     /// # Errors
     /// When the certificate and its key are not usable.
     pub fn new(first: &Certificate) -> Result<Self, Error> {
-        let current = Arc::new(Current(RwLock::new(first.served().map_err(Error::Rustls)?)));
+        Self::with(Some(first.served().map_err(Error::Rustls)?))
+    }
+
+    /// Has no certificate yet: clients of TLS are refused until there is one.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn awaited() -> Result<Self, Error> {
+        Self::with(None)
+    }
+
+    fn with(first: Option<Served>) -> Result<Self, Error> {
+        let current = Arc::new(Current(RwLock::new(first)));
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(Error::Rustls)?
@@ -60,7 +73,7 @@ impl Certificates {
     pub fn replace(&self, next: &Certificate) {
         match next.served() {
             Ok(next) => {
-                *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = next;
+                *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = Some(next);
                 tracing::info!("new connections have a new certificate");
             }
             Err(error) => {
@@ -85,6 +98,7 @@ impl ResolvesServerCert for Current {
     /// Chooses the same certificate for every name: requests are routed by their host alone.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let served = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let served = served.as_ref()?;
         Some(if hello.server_name().is_some() { &served.named } else { &served.unnamed }.clone())
     }
 }
@@ -126,6 +140,7 @@ mod tests {
         let received: Certificate = serde_json::from_slice(&message).unwrap();
         let certificates = Certificates::new(&received).unwrap();
         let served = certificates.current.0.read().unwrap();
+        let served = served.as_ref().unwrap();
         assert_eq!(served.named.cert[0], sent.pairs().0.leaf());
         assert_eq!(served.unnamed.cert[0], sent.pairs().1.leaf());
     }
@@ -133,12 +148,13 @@ mod tests {
     #[test]
     fn halves_of_two_pairs_change_nothing() {
         let certificates = Certificates::new(&local()).unwrap();
-        let before = certificates.current.0.read().unwrap().named.clone();
+        let shown = || certificates.current.0.read().unwrap().as_ref().unwrap().named.clone();
+        let before = shown();
         let (mut one, two) = (serde_json::to_value(local()).unwrap(), serde_json::to_value(local()).unwrap());
         one["named"]["key"] = two["named"]["key"].clone();
         certificates.replace(&serde_json::from_value(one).unwrap());
-        assert!(Arc::ptr_eq(&before, &certificates.current.0.read().unwrap().named));
+        assert!(Arc::ptr_eq(&before, &shown()));
         certificates.replace(&serde_json::from_value(two).unwrap());
-        assert!(!Arc::ptr_eq(&before, &certificates.current.0.read().unwrap().named));
+        assert!(!Arc::ptr_eq(&before, &shown()));
     }
 }

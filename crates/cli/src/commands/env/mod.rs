@@ -14,7 +14,7 @@ use sandcove_dockerfile::quoted;
 use super::reach::{Place, Reach};
 use super::serve::not_running;
 use super::trust::Trusted;
-use crate::data_dir::{Names, ServerFile};
+use crate::data_dir::{Names, Records, ServerFile};
 use crate::output;
 pub use generation::Language;
 use generation::{Generation, by_name};
@@ -76,6 +76,7 @@ pub fn env(args: &EnvArgs, place: &Place) -> Result<ExitCode> {
     let variables = match (args.sdk, names) {
         (None, _) => Variables::of_addresses(&target.url, key),
         (Some(generation), Some(names)) => {
+            names.records.lines(&names.domain).iter().for_each(|line| output::note!("{line}"));
             let trusted = names.is_local.then(|| Trusted::find(&place.data_dir));
             by_name(&names.domain, key, generation, args.lang, trusted.as_ref())
         }
@@ -97,7 +98,11 @@ pub fn env(args: &EnvArgs, place: &Place) -> Result<ExitCode> {
 /// The names of a server that is reached at `https://api.<domain>`.
 fn names_in(url: &str) -> Option<Names> {
     let domain = url.strip_prefix("https://api.")?;
-    (!domain.contains('/')).then(|| Names { domain: domain.to_owned(), is_local: false })
+    (!domain.contains('/')).then(|| Names {
+        domain: domain.to_owned(),
+        is_local: false,
+        records: Records::default(),
+    })
 }
 
 /// Prints the variables after a start. When the output may end in a log, a command that prints the key takes the place of

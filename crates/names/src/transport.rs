@@ -1,0 +1,75 @@
+//! Requests to the authority: HTTPS to certificates that are trusted, with answers of a bounded size in a bounded time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// Time for a request and the whole of its answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum size of an answer, bytes. Chains of certificates are the largest.
+const MAX_ANSWER: usize = 256 << 10;
+
+/// A client of authorities.
+pub(crate) struct Transport(Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>);
+
+impl Transport {
+    /// Trusts the certificates of `roots`, or what this host trusts. The error is in words.
+    pub(crate) fn new(roots: Option<&str>) -> Result<Self, String> {
+        let mut trusted = RootCertStore::empty();
+        match roots {
+            Some(pem) => {
+                let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+                let all = all.map_err(|error| format!("the file of --acme-ca is no PEM file: {error}"))?;
+                trusted.add_parsable_certificates(all);
+            }
+            None => {
+                trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        if trusted.is_empty() {
+            return Err("there is no certificate that it could be trusted by".to_owned());
+        }
+        let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(trusted)
+            .with_no_client_auth();
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
+        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
+    }
+}
+
+impl HttpClient for Transport {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let answer = self.0.request(request);
+        Box::pin(async move {
+            let exchange = async {
+                let (parts, body) = answer.await.map_err(other)?.into_parts();
+                let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(Error::Other)?.to_bytes();
+                Ok(Response::from_parts(parts, Full::new(body)).into())
+            };
+            tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or_else(|late| Err(other(late)))
+        })
+    }
+}
+
+fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Other(Box::new(error))
+}
