@@ -310,8 +310,9 @@ def twice(request, context):
     return request * 2
 def each(requests, context):
     for request in requests: yield request.upper()
+def take(requests, context): return b"%d" % sum(len(request) for request in requests)
 def fail(request, context): context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not today")
-methods = {"Twice": grpc.unary_unary_rpc_method_handler(twice), "Each": grpc.stream_stream_rpc_method_handler(each), "Fail": grpc.unary_unary_rpc_method_handler(fail)}
+methods = {"Twice": grpc.unary_unary_rpc_method_handler(twice), "Each": grpc.stream_stream_rpc_method_handler(each), "Take": grpc.stream_unary_rpc_method_handler(take), "Fail": grpc.unary_unary_rpc_method_handler(fail)}
 server = grpc.server(futures.ThreadPoolExecutor())
 server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("Echo", methods)])
 server.add_insecure_port("0.0.0.0:50051")
@@ -386,6 +387,8 @@ def test_a_grpc_client_calls_a_service(secure):
                 assert next(answers) == word.upper()
             asked.put(None)
             assert list(answers) == []
+            # While a client sends, a service answers with nothing but windows, and with very many of them.
+            assert channel.stream_unary("/Echo/Take")((bytes(1 << 20) for _ in range(300)), timeout=600) == b"%d" % (300 << 20)
             with pytest.raises(grpc.RpcError) as failed:
                 channel.unary_unary("/Echo/Fail")(b"", timeout=120)
             assert failed.value.code() == grpc.StatusCode.FAILED_PRECONDITION and failed.value.details() == "not today"

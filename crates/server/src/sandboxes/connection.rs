@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Upload;
 
 /// Limit on what is read before the head of an answer is complete, interim answers and the head itself, bytes. A head alone may have 400 KiB.
+/// As much again as is sent is read besides: over HTTP/2 a service says time and again how much more of a request it takes.
 const MAX_BEFORE_HEAD: usize = 512 << 10;
 
 /// Limit on the head of an answer over HTTP/2, bytes.
@@ -54,6 +55,8 @@ struct AwaitedHead {
     is_awaited: AtomicBool,
     /// Number of bytes read since.
     read: AtomicUsize,
+    /// Number of bytes written since.
+    written: AtomicUsize,
 }
 
 impl SandboxConnection {
@@ -117,6 +120,7 @@ impl SandboxConnection {
         request: Request<Upload>,
     ) -> Result<Response<Incoming>, TrySendError<Request<Upload>>> {
         self.awaited.read.store(0, Ordering::Relaxed);
+        self.awaited.written.store(0, Ordering::Relaxed);
         self.awaited.is_awaited.store(true, Ordering::Relaxed);
         let answer = match &mut self.sender {
             Sender::Http1(sender) => sender.try_send_request(request).await,
@@ -155,6 +159,15 @@ struct Limited<S> {
     awaited: Arc<AwaitedHead>,
 }
 
+impl<S> Limited<S> {
+    fn note(&self, written: io::Result<usize>) -> Poll<io::Result<usize>> {
+        if let Ok(count) = written {
+            self.awaited.written.fetch_add(count, Ordering::Relaxed);
+        }
+        Poll::Ready(written)
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -165,8 +178,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         if self.awaited.is_awaited.load(Ordering::Relaxed) {
             let count = buffer.filled().len() - before;
+            let limit = MAX_BEFORE_HEAD.saturating_add(self.awaited.written.load(Ordering::Relaxed));
             // What arrives with the head may be of the body, so only the reads before count.
-            if self.awaited.read.fetch_add(count, Ordering::Relaxed) > MAX_BEFORE_HEAD {
+            if self.awaited.read.fetch_add(count, Ordering::Relaxed) > limit {
                 return Poll::Ready(Err(io::Error::other("too much before the head of an answer")));
             }
         }
@@ -176,7 +190,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        self.note(written)
     }
 
     fn poll_write_vectored(
@@ -184,7 +199,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts));
+        self.note(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -367,6 +367,40 @@ async fn what_grpc_answers_at_once_may_be_long() {
     }
 }
 
+/// While a client sends, a service says nothing but how much more it takes. If that is little each time, it says so very often.
+#[tokio::test]
+async fn a_long_upload_of_grpc_is_not_taken_for_an_answer_without_a_head() {
+    /// Bytes that the service takes at once, and bytes that are sent: more than 512 KiB of windows are sent back.
+    const TAKEN: u32 = 256;
+    const SENT: usize = 13 << 20;
+    let secure = Secure::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    secure.server.fake.listen(50051, listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let serve = service_fn(|request: Request<Incoming>| async move {
+                let length = request.into_body().collect().await?.to_bytes().len();
+                Ok::<_, hyper::Error>(Response::new(Full::<Bytes>::from(length.to_string())))
+            });
+            let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
+            builder.http2().initial_stream_window_size(TAKEN);
+            tokio::spawn(async move {
+                let _ = builder.serve_connection(TokioIo::new(stream), serve).await;
+            });
+        }
+    });
+    let id = secure.server.id(json!({})).await;
+    let host = format!("50051-{id}.sbx.localhost");
+    let request = Request::post(format!("https://{host}/pkg.Service/Take"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Full::from(vec![b'x'; SENT]))
+        .unwrap();
+    let answer = secure.h2(&host).await.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), SENT.to_string());
+}
+
 #[tokio::test]
 async fn http_2_becomes_http_1_with_host_and_one_cookie_header() {
     let secure = Secure::start().await;
