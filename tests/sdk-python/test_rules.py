@@ -256,6 +256,19 @@ def test_rules_outlive_the_server(arrivals, server):
         assert arrivals.one()["headers"]["x-key"] == f"Bearer {VALUE}"
 
 
+def test_rules_outlive_rotations_of_the_key(arrivals, server):
+    """A rotation keeps one former key, and a sandbox may outlive several."""
+    with sandbox() as box:
+        first = (server.data_dir / "secrets.key").read_text().splitlines()[0]
+        for _ in range(3):
+            subprocess.run([server.binary, "--data-dir", str(server.data_dir), "secret", "rotate-key"], check=True)
+            server.kill9()
+            server.start()
+            assert fetch(box, "https://api.example.com/") == "HTTP/2.0"
+            assert arrivals.one()["headers"]["x-key"] == f"Bearer {VALUE}"
+        assert first not in (server.data_dir / "secrets.key").read_text()
+
+
 def memory_has(pid: int, text: bytes) -> bool:
     """Whether the memory of a process has a text."""
     try:

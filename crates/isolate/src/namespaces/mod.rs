@@ -138,7 +138,9 @@ impl Namespaces {
         let egress =
             EgressSetup::new(&config.program, config.egress_account, config.log_refused_calls, vault.clone())
                 .map_err(|source| Error::Path { action: "open", path: config.program.clone(), source })?;
-        let records = record::all(&run);
+        let mut records = record::all(&run);
+        // Before the egress proxies get the rules.
+        record::renew_secrets(&run, &mut records, &vault)?;
         let firewall =
             Firewall::install(number, addresses, config.dns.clone(), slots, egress, &records).await?;
         let dialer =

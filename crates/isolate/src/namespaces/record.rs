@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::secrets::Vault;
 use crate::{Error, Record, Result};
 
 const NAME: &str = "jail.json";
@@ -19,6 +20,33 @@ pub(super) fn read(run_dir: &Path) -> Result<Record> {
 pub(super) fn all(run: &Path) -> Vec<Record> {
     let entries = std::fs::read_dir(run).into_iter().flatten();
     entries.filter_map(|entry| read(&entry.ok()?.path()).ok()).collect()
+}
+
+/// Seals values of secrets in `records` anew that were sealed with a former key: sandboxes outlive the keys. A value that cannot be opened stays
+/// as it is.
+pub(super) fn renew_secrets(run: &Path, records: &mut [Record], vault: &Vault) -> Result<()> {
+    for record in records {
+        let mut is_changed = false;
+        for (name, secret) in &mut record.network.secrets {
+            match vault.renew(&secret.context, &secret.sealed) {
+                Ok(None) => {}
+                Ok(Some(sealed)) => {
+                    secret.sealed = sealed;
+                    is_changed = true;
+                }
+                Err(error) => tracing::error!(
+                    sandbox_id = %record.id,
+                    secret = name,
+                    error = &error as &dyn std::error::Error,
+                    "the value of a secret in a sandbox's rules cannot be opened: set the rules again"
+                ),
+            }
+        }
+        if is_changed {
+            write(&run.join(record.id.as_str()), record)?;
+        }
+    }
+    Ok(())
 }
 
 /// Replaces the record atomically. The record is not synced: it describes processes, which do not survive a power failure.
