@@ -9,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::pin::pin;
 use std::process::{ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use sandcove_channel::Channel;
@@ -20,6 +21,7 @@ use sandcove_wire::secret::Secret;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Listens, ToHost, ToServer};
@@ -53,6 +55,26 @@ const PASSED_ON: [&str; 17] = [
     "https_proxy",
     "no_proxy",
 ];
+
+/// Time that a server process is given: one that was taken over may read nothing, and not stop.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Time until a message is taken.
+    message: Duration,
+    /// Time until the process has stopped.
+    stop: Duration,
+    /// Time until it has stopped when it is to kill all sandboxes before.
+    end: Duration,
+}
+
+impl Patience {
+    /// Many times what a server on a busy host takes.
+    const USUAL: Self = Self {
+        message: Duration::from_secs(30),
+        stop: Duration::from_secs(90),
+        end: Duration::from_secs(600),
+    };
+}
 
 /// A server in this process and another one that is ready to serve.
 pub struct Split {
@@ -107,6 +129,10 @@ impl Split {
     /// Serves until `stop` says how to end, or the server process ends by itself. Meanwhile, builds the remaining template layer, and has
     /// the server process use new certificates. Returns the exit status of the server process.
     pub async fn serve(self, stop: impl Future<Output = Stop>) -> Result<ExitCode> {
+        self.serve_with(stop, Patience::USUAL).await
+    }
+
+    async fn serve_with(self, stop: impl Future<Output = Stop>, patience: Patience) -> Result<ExitCode> {
         let Self { process, lock, certificates, upgrade, .. } = self;
         let ServerProcess { mut child, mut channel, mut requests } = process;
         let (renewals, mut renewal) = mpsc::channel(1);
@@ -115,23 +141,29 @@ impl Split {
         let (switches, mut switch) = mpsc::channel::<Asked>(1);
         let _building = upgrade.map(|upgrade| AbortOnDropHandle::new(tokio::spawn(build(upgrade, switches))));
         let mut stop = pin!(stop);
-        let (mut stopping, mut answers, mut listening) = (false, true, true);
+        // When the process has to have stopped.
+        let mut deadline = None;
+        let (mut answers, mut listening) = (true, true);
         let mut asked = None;
         loop {
             tokio::select! {
                 status = child.wait() => return exit_code(status?),
-                how = &mut stop, if !stopping => {
-                    stopping = true;
+                how = &mut stop, if deadline.is_none() => {
+                    let time = match how {
+                        Stop::KeepingSandboxes => patience.stop,
+                        Stop::EndingSandboxes => patience.end,
+                    };
+                    deadline = Some(Instant::now() + time);
                     lock.leave_or_warn();
-                    // If it fails, the process has ended.
-                    let _ = channel.send(&ToServer::Stop(how), None).await;
+                    tell(&channel, &ToServer::Stop(how), patience).await?;
                 }
+                () = reached(deadline) => bail!("the server process has not stopped in time, and was killed"),
                 Some((change, answer)) = switch.recv() => {
                     asked = Some(answer);
-                    let _ = channel.send(&ToServer::Switch(Box::new(change)), None).await;
+                    tell(&channel, &ToServer::Switch(Box::new(change)), patience).await?;
                 }
                 Some(next) = renewal.recv() => {
-                    let _ = channel.send(&ToServer::Certificate(Box::new(next)), None).await;
+                    tell(&channel, &ToServer::Certificate(Box::new(next)), patience).await?;
                 }
                 message = channel.receive(), if listening => match message {
                     Ok(Some((ToHost::Switched(made), _))) => {
@@ -154,6 +186,22 @@ impl Split {
                 }
             }
         }
+    }
+}
+
+/// Sends a message to the server process. If it has ended, nothing is sent, and its end is noticed elsewhere.
+async fn tell(channel: &Channel, message: &ToServer, patience: Patience) -> Result<()> {
+    let sent = timeout(patience.message, channel.send(message, None)).await;
+    // Dropping the process kills it.
+    let _ = sent.map_err(|_| anyhow!("the server process takes no messages, and was killed"))?;
+    Ok(())
+}
+
+/// Waits for a time, or without one for ever.
+async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -262,6 +310,64 @@ fn exit_code(status: ExitStatus) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A server process that does nothing, and the other end of its channel.
+    fn idle(directory: &Path) -> (Split, StdUnixStream) {
+        let (near, far) = StdUnixStream::pair().unwrap();
+        let child = Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();
+        let channel = Channel::to_server(near.into()).unwrap();
+        let requests = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
+        let file =
+            ServerFile { url: String::new(), api_key: Secret::new("k"), pid: 1, names: Default::default() };
+        let process = ServerProcess { child, channel, requests };
+        let lock = Lock::take(directory).unwrap();
+        (Split { process, file, lock, certificates: None, upgrade: None }, far)
+    }
+
+    #[tokio::test]
+    async fn a_server_process_that_does_not_stop_is_killed() {
+        for how in [Stop::KeepingSandboxes, Stop::EndingSandboxes] {
+            let directory = tempfile::tempdir().unwrap();
+            let (split, _unread) = idle(directory.path());
+            let number = split.process.child.id().unwrap();
+            let (never, soon) = (Duration::from_secs(3600), Duration::from_millis(50));
+            let patience = match how {
+                Stop::KeepingSandboxes => Patience { message: never, stop: soon, end: never },
+                Stop::EndingSandboxes => Patience { message: never, stop: never, end: soon },
+            };
+            let error = split.serve_with(std::future::ready(how), patience).await.unwrap_err();
+            assert!(error.to_string().contains("has not stopped in time"), "{error}");
+            is_killed(number);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_process_that_takes_no_messages_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (split, _unread) = idle(directory.path());
+        let number = split.process.child.id().unwrap();
+        // Whatever is not read fills the socket.
+        let full = async {
+            loop {
+                split.process.channel.send(&ToServer::Stop(Stop::KeepingSandboxes), None).await.unwrap();
+            }
+        };
+        timeout(Duration::from_millis(200), full).await.unwrap_err();
+        let never = Duration::from_secs(3600);
+        let patience = Patience { message: Duration::from_millis(50), stop: never, end: never };
+        let stop = std::future::ready(Stop::KeepingSandboxes);
+        let error = split.serve_with(stop, patience).await.unwrap_err();
+        assert!(error.to_string().contains("takes no messages"), "{error}");
+        is_killed(number);
+    }
+
+    /// Waits for the end of a process.
+    fn is_killed(number: u32) {
+        let state = || std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+        while !state().is_empty() && !state().contains(") Z ") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 
     #[test]
     fn the_server_process_gets_no_keys_of_others() {
