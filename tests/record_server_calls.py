@@ -1,7 +1,8 @@
 """Records the system calls of the processes without privileges, in `crates/isolate/src/jail/seccomp`: those of the server process in
-`recorded-server.txt`, those of the egress proxies in `recorded-egress.txt`.
+`recorded-server.txt`, those of the egress proxies in `recorded-egress.txt`, those of the processes that unpack images in
+`recorded-unpacker.txt`.
 
-    python3 tests/record_server_calls.py server|egress TRACES
+    python3 tests/record_server_calls.py server|egress|unpacker TRACES
 
 TRACES is a directory with the files of `strace -ff -o TRACES/t`, from suites that were run on a server that strace starts:
 
@@ -14,8 +15,9 @@ from pathlib import Path
 
 RECORDED = Path(__file__).resolve().parents[1] / "crates/isolate/src/jail/seccomp"
 # The last call before the filter, the process, and what its file says.
-LAST = {"server": "PR_SET_PDEATHSIG", "egress": "PR_SET_DUMPABLE"}
-NAMES = {"server": "the server process", "egress": "the process of the egress proxies"}
+LAST = {"server": "PR_SET_PDEATHSIG", "egress": "PR_SET_DUMPABLE", "unpacker": "PR_SET_PDEATHSIG"}
+VERBS = {"server": "__server", "egress": "__egress", "unpacker": "__unpack"}
+NAMES = {"server": "the server process", "egress": "the process of the egress proxies", "unpacker": "a process that unpacks an image"}
 CALL = re.compile(r"^([a-z_0-9]+)\(")
 
 
@@ -39,7 +41,7 @@ def traced(which: str, directory: Path) -> dict[str, str]:
 
     for path in files.values():
         with path.open(errors="replace") as lines:
-            if any(f'"__{which}"' in line for line in lines if line.startswith("execve(")):
+            if any(f'"{VERBS[which]}"' in line for line in lines if line.startswith("execve(")):
                 read(path, False)
     return found
 

@@ -36,6 +36,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use sandcove_image::oci;
 use sandcove_isolate::Unprivileged;
 use sandcove_server::traces::Traces;
 use sandcove_wire::secret::Secret;
@@ -170,6 +171,13 @@ enum Command {
         #[arg(long)]
         log_refused_calls: bool,
     },
+    /// unpacks the layers of an image; started by the server
+    #[command(name = "__unpack", hide = true)]
+    UnpackProcess {
+        tree: PathBuf,
+        #[arg(long)]
+        log_refused_calls: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -208,7 +216,12 @@ fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
     if let Command::ServerProcess { account, directory, log_refused_calls } = &cli.command {
         return split::run(*account, directory, *log_refused_calls, observe);
     }
-    // As does this.
+    // As do these.
+    if let Command::UnpackProcess { tree, log_refused_calls } = &cli.command {
+        oci::unpack_as_asked(sandcove_isolate::enter_tree(tree, *log_refused_calls))
+            .context("failed to unpack an image")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let keys = match &cli.command {
         Command::Keys(_) => Some(Keys::prepare(&cli.place.path()?)?),
         _ => None,
@@ -335,6 +348,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
         Command::Spawner { .. }
         | Command::ServerProcess { .. }
         | Command::EgressProcess { .. }
+        | Command::UnpackProcess { .. }
         | Command::Serve(_) => {
             unreachable!("handled above")
         }

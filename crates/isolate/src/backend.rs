@@ -12,7 +12,7 @@ use crate::namespaces::{self, Namespaces, RunningSandbox};
 use crate::secrets::Vault;
 use crate::{
     Blueprint, ExitReason, Few, Files, Known, Mounted, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
-    SnapshotReport, StartPhase, SweepReport, Usage, WarmState, net, sys,
+    SnapshotReport, StartPhase, SweepReport, Unpackers, Usage, WarmState, net, sys,
 };
 
 /// An isolation backend, which runs sandboxes. Clones share the same host resources.
@@ -288,6 +288,14 @@ impl Backend {
         match self {
             Self::Namespaces(backend) => backend.volume_dir(),
             Self::Fake(backend) => backend.volume_dir(),
+        }
+    }
+
+    /// Starts processes that unpack images; `None` where images are unpacked by this process, as without root.
+    pub fn unpackers(&self) -> Option<Unpackers> {
+        match self {
+            Self::Namespaces(backend) => Some(backend.unpackers()),
+            Self::Fake(_) => None,
         }
     }
 

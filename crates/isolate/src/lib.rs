@@ -22,6 +22,7 @@ mod secrets;
 mod spawner;
 mod spec;
 mod sys;
+mod unpackers;
 mod unprivileged;
 
 pub use backend::{Backend, Handle, Prepared};
@@ -39,4 +40,5 @@ pub use spec::{
     Blueprint, ExitReason, Few, Files, Known, Limits, Mount, Mounted, NetworkPolicy, PoolState, Record,
     SandboxSpec, SnapshotMemory, SnapshotReport, StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
 };
+pub use unpackers::{Unpackers, enter_tree};
 pub use unprivileged::{Objection, Unprivileged, cannot_become, pass_on_no_descriptors, renounce};

@@ -27,6 +27,12 @@ pub(crate) fn prioritize_spawner() {
     prioritize(Children::Reset);
 }
 
+/// Gives up the precedence on the processors that the calling thread has inherited.
+pub(crate) fn give_up_precedence() -> io::Result<()> {
+    // The slice 0 stands for the kernel's default.
+    sys::set_schedule(0, Duration::ZERO, Children::Inherit)
+}
+
 fn prioritize(children: Children) {
     if let Err(error) = sys::set_schedule(NICENESS, SLICE, children) {
         tracing::debug!(%error, "failed to take precedence over sandboxes");

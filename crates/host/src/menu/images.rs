@@ -18,7 +18,12 @@ const MAX_ENTRIES: u64 = 4_000_000;
 impl Menu {
     pub(super) async fn begin_image(&self, config: Sha256Digest, limits: Limits) -> Result {
         let limits = Limits { entries: limits.entries.min(MAX_ENTRIES), ..limits };
-        Ok(match self.layer_store().await?.begin(config, limits).await? {
+        let store = self.layer_store().await?;
+        let begun = match self.backend.unpackers() {
+            Some(unpackers) => store.begin_apart(config, limits, move |tree| unpackers.start(tree)).await?,
+            None => store.begin(config, limits).await?,
+        };
+        Ok(match begun {
             Begun::Exists { size_bytes, lease } => {
                 self.hold(Answer::ImageExists(size_bytes), Object::Lease { _lease: lease })?
             }

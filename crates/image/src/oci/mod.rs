@@ -7,6 +7,8 @@
 //!                   '-- download: blobs, in parallel, resumed --> unpack: compression -> tar -> tree
 //! ```
 //!
+//! Layers are unpacked by a process of their own for each import (`process.rs`), which the caller starts without rights.
+//!
 //! Everything that a registry sends is hostile: digests and sizes of manifests, configurations, compressed and uncompressed layers are
 //! verified, and the kernel resolves every path of a layer with the tree as root (`tree.rs`), so no link leads out of it.
 //!
@@ -36,6 +38,7 @@ mod manifest;
 mod network;
 mod pax;
 mod platform;
+mod process;
 mod reference;
 mod registry;
 mod settings;
@@ -57,6 +60,7 @@ pub use error::{Error, Result};
 pub use export::{Exported, export};
 pub use layer::{LayerError, Limits};
 pub use platform::Platform;
+pub use process::unpack_as_asked;
 pub use settings::{CreatedSocket, Credentials, Guard, Mirror, Progress, Settings};
 pub use target::{Begun, ImportJob, Sha256Digest, StoreImport, Target, TargetError, TargetImport};
 

@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::path::Path;
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +15,7 @@ use tokio::task::spawn_blocking;
 use super::blob::Blob;
 use super::digest::Digest;
 use super::layer::{LayerError, Limits, Unpacker};
+use super::process::{Killer, UnpackProcess};
 use crate::store::{Importing, Turn};
 use crate::{LayerId, LayerStore, Lease};
 
@@ -90,18 +93,50 @@ pub struct ImportJob(Arc<Job>);
 
 #[derive(Debug)]
 struct Job {
-    importing: Importing,
-    unpacker: Mutex<Unpacker>,
+    /// There until it is published or dropped.
+    parts: Mutex<Option<Parts>>,
     id: LayerId,
 }
 
+#[derive(Debug)]
+struct Parts {
+    unpacker: Unpacking,
+    importing: Importing,
+}
+
+/// Where layers are unpacked.
+#[derive(Debug)]
+enum Unpacking {
+    /// In this process.
+    Here(Box<Unpacker>),
+    /// In a process of its own.
+    There(UnpackProcess),
+}
+
 /// Cancels the work on other threads when it is dropped.
-#[derive(Debug, Default)]
-struct Cancel(Arc<AtomicBool>);
+#[derive(Debug)]
+enum Cancel {
+    Here(Arc<AtomicBool>),
+    There(Arc<Killer>),
+}
 
 impl Drop for Cancel {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        match self {
+            Self::Here(is_cancelled) => is_cancelled.store(true, Ordering::Relaxed),
+            Self::There(killer) => killer.kill(),
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let Ok(Some(parts)) = self.parts.get_mut().map(Option::take) else { return };
+        if let Unpacking::There(_) = parts.unpacker {
+            // It takes a moment until a process has ended, and the drop may be on a thread that serves requests. If no thread can be
+            // started, the parts are dropped here.
+            let _ = std::thread::Builder::new().name("end-import".to_owned()).spawn(move || drop(parts));
+        }
     }
 }
 
@@ -109,7 +144,45 @@ impl Target for LayerStore {
     type Lease = Lease;
     type Import = StoreImport;
 
+    /// Unpacks in this process.
     async fn begin(&self, config: Sha256Digest, limits: Limits) -> Result<Begun<StoreImport, Lease>> {
+        self.begin_with(config, move |tree| {
+            let is_cancelled = Arc::<AtomicBool>::default();
+            let unpacker = Unpacker::new(tree, limits, is_cancelled.clone()).map_err(TargetError::Layer)?;
+            Ok((Unpacking::Here(Box::new(unpacker)), Cancel::Here(is_cancelled)))
+        })
+        .await
+    }
+
+    async fn scratch(&self) -> Result<File> {
+        let store = self.clone();
+        blocking(move || store.unnamed_file().map_err(TargetError::Host)).await
+    }
+}
+
+impl LayerStore {
+    /// Like [`Target::begin`], but unpacks in the process that `start` starts for a tree: its standard input and output are pipes, and it
+    /// runs [`super::unpack_as_asked`].
+    pub async fn begin_apart(
+        &self,
+        config: Sha256Digest,
+        limits: Limits,
+        start: impl FnOnce(&Path) -> io::Result<Child> + Send + 'static,
+    ) -> Result<Begun<StoreImport, Lease>> {
+        self.begin_with(config, move |tree| {
+            let process = start(tree).and_then(|child| UnpackProcess::new(child, limits));
+            let process = process.map_err(TargetError::Host)?;
+            let cancel = Cancel::There(process.killer());
+            Ok((Unpacking::There(process), cancel))
+        })
+        .await
+    }
+
+    async fn begin_with(
+        &self,
+        config: Sha256Digest,
+        start: impl FnOnce(&Path) -> Result<(Unpacking, Cancel)> + Send + 'static,
+    ) -> Result<Begun<StoreImport, Lease>> {
         let id = LayerId::of_image(&config);
         let importing = match self.turn(&id).await.map_err(host)? {
             Turn::Exists(lease) => {
@@ -117,16 +190,12 @@ impl Target for LayerStore {
             }
             Turn::Import(importing) => importing,
         };
-        let cancel = Cancel::default();
-        let unpacker =
-            Unpacker::new(&importing.tree, limits, cancel.0.clone()).map_err(TargetError::Layer)?;
-        let job = Job { importing, unpacker: Mutex::new(unpacker), id };
-        Ok(Begun::Import(StoreImport { job: ImportJob(Arc::new(job)), cancel }))
-    }
-
-    async fn scratch(&self) -> Result<File> {
-        let store = self.clone();
-        blocking(move || store.unnamed_file().map_err(TargetError::Host)).await
+        blocking(move || {
+            let (unpacker, cancel) = start(&importing.tree)?;
+            let parts = Mutex::new(Some(Parts { unpacker, importing }));
+            Ok(Begun::Import(StoreImport { job: ImportJob(Arc::new(Job { parts, id })), cancel }))
+        })
+        .await
     }
 }
 
@@ -142,13 +211,19 @@ impl StoreImport {
     /// When the tree cannot be written, or other work is in progress.
     pub fn finish(self) -> Result<(u64, Lease)> {
         let Self { job: ImportJob(job), cancel } = self;
-        let Job { importing, unpacker, id } = Arc::into_inner(job).ok_or_else(cancelled)?;
-        let mut unpacker = unpacker.into_inner().map_err(|_| cancelled())?;
-        unpacker.finish().map_err(TargetError::Layer)?;
-        let size = unpacker.bytes();
+        let mut job = Arc::into_inner(job).ok_or_else(cancelled)?;
+        let parts = job.parts.get_mut().map_err(|_| cancelled())?.take();
+        let Parts { unpacker, importing } = parts.ok_or_else(cancelled)?;
+        let size = match unpacker {
+            Unpacking::Here(mut unpacker) => {
+                unpacker.finish().map_err(TargetError::Layer)?;
+                unpacker.bytes()
+            }
+            Unpacking::There(process) => process.finish()?,
+        };
         // Where the attribute is not supported, the size is unknown when the image is imported again.
         let _ = setxattr(&importing.tree, SIZE, size.to_string().as_bytes(), XattrFlags::empty());
-        let lease = importing.publish(&id).map_err(host)?;
+        let lease = importing.publish(&job.id).map_err(host)?;
         drop(cancel);
         Ok((size, lease))
     }
@@ -160,8 +235,14 @@ impl ImportJob {
     /// # Errors
     /// When the layer is not usable, or its uncompressed digest is not `expected`.
     pub fn unpack(&self, layer: &Blob, expected: Sha256Digest) -> Result<()> {
-        let mut unpacker = self.0.unpacker.lock().map_err(|_| cancelled())?;
-        unpacker.unpack(layer.reader(), Some(&Digest::from_bytes(expected))).map_err(TargetError::Layer)
+        let mut parts = self.0.parts.lock().map_err(|_| cancelled())?;
+        match &mut parts.as_mut().ok_or_else(cancelled)?.unpacker {
+            Unpacking::Here(unpacker) => {
+                let digest = Digest::from_bytes(expected);
+                unpacker.unpack(layer.reader(), Some(&digest)).map_err(TargetError::Layer)
+            }
+            Unpacking::There(process) => process.unpack(layer, expected),
+        }
     }
 }
 
@@ -178,7 +259,7 @@ impl TargetImport for StoreImport {
     }
 }
 
-fn stored_size(layer: &std::path::Path) -> u64 {
+fn stored_size(layer: &Path) -> u64 {
     let mut buffer = [0; 32];
     let length = getxattr(layer, SIZE, &mut buffer).unwrap_or(0);
     std::str::from_utf8(&buffer[..length]).ok().and_then(|text| text.parse().ok()).unwrap_or(0)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::fs::{
-    chmodat, chownat, fstat, futimens, linkat, mkdirat, mknodat, open, openat, openat2, statat, symlinkat,
+    CWD, chmodat, chownat, fstat, futimens, linkat, mkdirat, mknodat, openat, openat2, statat, symlinkat,
     unlinkat, utimensat,
 };
 use rustix::io::Errno;
@@ -55,7 +55,7 @@ struct Place {
 impl Tree {
     /// Opens the directory `root`, which is empty.
     pub(super) fn open(root: &Path) -> Result<Self> {
-        let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let root = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let root_inode = fstat(&root)?.st_ino;
         Ok(Self {
             root: Arc::new(root),

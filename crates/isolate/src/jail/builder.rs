@@ -77,7 +77,8 @@ pub(super) fn mount_volumes(launch: &Launch, pid: u32) -> Result<Vec<OwnedFd>, F
     mounted.map_err(Failure::at("mount volumes"))
 }
 
-pub(super) fn user_namespace(pid: u32) -> Result<OwnedFd, Failure> {
+/// Opens the user namespace of a process.
+pub(crate) fn user_namespace(pid: u32) -> Result<OwnedFd, Failure> {
     open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(Failure::at("open user namespace"))
 }

@@ -9,7 +9,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use super::counters;
 use super::handover::{BuildRequest, Failure, ID_COUNT, JailKind};
 use super::{anchor, capabilities};
-use crate::packet::{pair, receive, send};
+use crate::packet::{pair, receive, receive_bytes, send};
 use crate::precedence;
 use crate::sys::{self, CloneFlags, Forked};
 
@@ -160,4 +160,21 @@ pub(super) fn write_id_maps(pid: u32, request: &BuildRequest) -> Result<(), Fail
         std::fs::write(format!("/proc/{pid}/{file}"), &map).map_err(Failure::at(file))?;
     }
     Ok(())
+}
+
+/// Starts a process in a user namespace with the ids of `request`, which mounts are mapped by. It ends with the returned descriptor.
+pub(crate) fn hold_user_namespace(request: &BuildRequest) -> Result<(u32, OwnedFd), Failure> {
+    let (lifeline, theirs) = pair().map_err(Failure::at("socketpair"))?;
+    match sys::clone_child(CloneFlags::USER).map_err(Failure::at("clone"))? {
+        Forked::Child => {
+            drop(lifeline);
+            let _ = receive_bytes(&theirs);
+            sys::exit_now(0);
+        }
+        Forked::Parent { child } => {
+            let pid = child_pid(&child)?;
+            write_id_maps(pid, request)?;
+            Ok((pid, lifeline))
+        }
+    }
 }

@@ -17,12 +17,15 @@ mod network;
 mod restore;
 mod seccomp;
 
+pub(crate) use builder::user_namespace;
 pub(crate) use capabilities::{drop_bounding_set, kept_mask};
-pub(crate) use clone::Parent;
+pub(crate) use clone::{Parent, hold_user_namespace};
 pub(crate) use counters::{INOTIFY_INSTANCES, INOTIFY_WATCHES};
 pub(crate) use handover::{
     BuildRequest, CRIU, EMPTY, FOREIGN, Failure, GIVEN, ID_COUNT, JailKind, LAYERS, Launch, MAX_LAYERS,
     NEW_ROOT, PROGRAMS, Proceed, Reply, Restore, UPPER, USED, VolumeMount,
 };
 pub(crate) use mounts::TERMINALS;
-pub(crate) use seccomp::{load_for_egress, load_for_server, prepare as prepare_filters, refusals};
+pub(crate) use seccomp::{
+    load_for_egress, load_for_server, load_for_unpacker, prepare as prepare_filters, refusals,
+};

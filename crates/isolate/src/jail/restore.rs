@@ -27,7 +27,7 @@ use super::{capabilities, clone, counters, devices, file_systems, masks, network
 use crate::criu::{Message, Program, RestoreOptions, first_error, reply, restore_request};
 use crate::packet::{pair, receive, receive_bytes, send, send_bytes};
 use crate::precedence;
-use crate::sys::{self, CloneFlags, Forked};
+use crate::sys::{self, Forked};
 
 /// Names below [`GIVEN`], beside one for each volume.
 const ROOT: &str = "root";
@@ -86,7 +86,7 @@ pub(super) fn run(request: &BuildRequest, restore: &Restore, server: &OwnedFd) -
 /// Makes the mounts of the sandbox, except those that belong to its network namespace.
 fn make(request: &BuildRequest, restore: &Restore) -> Result<Given, Failure> {
     let launch = &restore.launch;
-    let (holder, lifeline) = hold_user_namespace(request)?;
+    let (holder, lifeline) = clone::hold_user_namespace(request)?;
     capabilities::own_files_as(request.id_base).map_err(Failure::at("take file identity"))?;
     let volumes = mount_volumes(launch, holder)?;
     let stand_ins = masks::create_stand_ins(request.id_base)?;
@@ -135,23 +135,6 @@ fn make(request: &BuildRequest, restore: &Restore) -> Result<Given, Failure> {
     };
     let (images, work) = (directory(&restore.images)?, directory(&Path::new(GIVEN).join(WORK))?);
     Ok(Given { mounts, foreign, images, work })
-}
-
-/// Starts a process in a user namespace with the ids of the sandbox, which the mounts are mapped by. It ends with the returned descriptor.
-fn hold_user_namespace(request: &BuildRequest) -> Result<(u32, OwnedFd), Failure> {
-    let (lifeline, theirs) = pair().map_err(Failure::at("socketpair"))?;
-    match sys::clone_child(CloneFlags::USER).map_err(Failure::at("clone"))? {
-        Forked::Child => {
-            drop(lifeline);
-            let _ = receive_bytes(&theirs);
-            sys::exit_now(0);
-        }
-        Forked::Parent { child } => {
-            let pid = clone::child_pid(&child)?;
-            clone::write_id_maps(pid, request)?;
-            Ok((pid, lifeline))
-        }
-    }
 }
 
 /// Opens the files that processes have mapped from the mounts of a warm process. They are those of the layers, whatever the sandbox has

@@ -23,7 +23,7 @@ use crate::net::{Addresses, Dialer, Firewall, Links};
 use crate::pool::Pool;
 use crate::secrets::Vault;
 use crate::spawner::Spawner;
-use crate::{Error, Files, NetworkPolicy, Result};
+use crate::{Error, Files, NetworkPolicy, Result, Unpackers};
 
 /// Configuration of the backend.
 #[derive(Debug, Clone)]
@@ -66,6 +66,7 @@ pub(crate) struct Host {
     pub(super) links: Links,
     pub(super) dialer: Dialer,
     pub(super) spawner: Spawner,
+    pub(super) unpackers: Unpackers,
     pub(super) slots: Slots,
     pub(super) burners: Burners,
     pub(super) warm_processes: WarmProcesses,

@@ -51,8 +51,8 @@ use crate::pool::Pool;
 use crate::secrets::Vault;
 use crate::spawner::{Spawner, SpawnerConfig};
 use crate::{
-    Blueprint, Error, Few, Files, Known, PoolState, Result, SandboxSpec, StartPhase, SweepReport, WarmState,
-    crash, precedence,
+    Blueprint, Error, Few, Files, Known, PoolState, Result, SandboxSpec, StartPhase, SweepReport, Unpackers,
+    WarmState, crash, precedence,
 };
 
 use burners::Burners;
@@ -159,6 +159,8 @@ impl Namespaces {
             log_refused_calls: config.log_refused_calls,
         })?;
         tracing::debug!(instance = number, spawner = spawner.pid(), network = %addresses.range(), "backend ready");
+        let unpackers = Unpackers::new(&config.program, config.log_refused_calls)
+            .map_err(|source| Error::Kernel { action: "prepare to unpack images".into(), source })?;
         raise_descriptor_limit();
         let slots = Slots::new(slots);
         let pool_bytes = memory_bytes / 100 * u64::from(config.pool_memory_percent);
@@ -173,6 +175,7 @@ impl Namespaces {
             links,
             dialer,
             spawner,
+            unpackers,
             slots,
             burners: Burners::default(),
             warm_processes: WarmProcesses::default(),
@@ -188,6 +191,10 @@ impl Namespaces {
         let this = Self { host: Arc::new(host) };
         this.spawn(burners::watch(Arc::downgrade(&this.host)));
         Ok(this)
+    }
+
+    pub(crate) fn unpackers(&self) -> Unpackers {
+        self.host.unpackers.clone()
     }
 
     pub(crate) fn vault(&self) -> &Vault {

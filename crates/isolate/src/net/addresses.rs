@@ -11,6 +11,9 @@ pub(crate) const INSTANCES: u32 = 8;
 /// The first id of sandboxes' users on the host; all of them follow.
 pub(crate) const FIRST_ID: u32 = 1_000_000_000;
 
+/// The first id of processes that unpack images, after those of sandboxes and warm processes. They share 65,536 ids.
+pub(crate) const UNPACKING_ID: u32 = FIRST_ID + 2 * INSTANCES * SLOTS_PER_INSTANCE * crate::jail::ID_COUNT;
+
 /// The networks of one instance's sandboxes: four addresses per slot, of which the second is the host's end and the
 /// third the sandbox's end.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +88,8 @@ mod tests {
         let last = SLOTS_PER_INSTANCE - 1;
         assert_eq!(addresses.guest(last), Ipv4Addr::new(10, 213, 255, 254));
         assert!(addresses.link(last).len() <= 15, "interface names have at most 15 characters");
-        assert!(addresses.warm_id_base(last).checked_add(crate::jail::ID_COUNT).is_some());
+        assert_eq!(addresses.warm_id_base(last) + crate::jail::ID_COUNT, UNPACKING_ID);
+        assert!(UNPACKING_ID.checked_add(crate::jail::ID_COUNT).is_some());
         assert_eq!(addresses.range(), "10.213.224.0/19");
     }
 

@@ -11,7 +11,7 @@ mod reserved;
 mod sockets;
 mod tracking;
 
-pub(crate) use addresses::{Addresses, FIRST_ID, INSTANCES, SLOTS_PER_INSTANCE, link_prefix};
+pub(crate) use addresses::{Addresses, FIRST_ID, INSTANCES, SLOTS_PER_INSTANCE, UNPACKING_ID, link_prefix};
 pub(crate) use dialer::Dialer;
 pub(crate) use egress::EgressSetup;
 pub(crate) use firewall::Firewall;

@@ -22,6 +22,8 @@ pub(crate) enum MountRights {
     Programs,
     /// Reading and writing; set-user-id bits are ignored.
     Data,
+    /// Like `Data`, and no program is executed.
+    Unpacking,
 }
 
 /// Maps the ids of the detached mount `tree` through `user_namespace` and limits it to `rights`.
@@ -35,6 +37,7 @@ pub(crate) fn idmap_mount(
         MountRights::ReadOnly => set |= libc::MOUNT_ATTR_RDONLY,
         MountRights::Programs => {}
         MountRights::Data => set |= libc::MOUNT_ATTR_NOSUID,
+        MountRights::Unpacking => set |= libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
     }
     let attr = MountAttr {
         attr_set: set,

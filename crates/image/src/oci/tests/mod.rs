@@ -6,5 +6,5 @@ mod entries;
 mod errors;
 mod hostile;
 mod registry;
-mod support;
+pub(super) mod support;
 mod transfers;

@@ -1,4 +1,4 @@
-//! The system calls of a jail. [`sandbox`], [`warm`], [`server`] and [`egress`] are the profiles: tables of calls and of rules on their arguments,
+//! The system calls of a jail. [`sandbox`], [`warm`], [`server`], [`egress`] and [`unpacker`] are the profiles: tables of calls and of rules on their arguments,
 //! each with its reason. [`profile`] compiles them.
 //!
 //! A process has three filters. The first is an allow-list: other calls return "not implemented", so that programs fall
@@ -14,6 +14,7 @@ mod sandbox;
 mod server;
 #[cfg(test)]
 mod tests;
+mod unpacker;
 mod warm;
 
 use std::sync::OnceLock;
@@ -26,6 +27,7 @@ use egress::EGRESS;
 use profile::{Profile, Rule};
 use sandbox::SANDBOX;
 use server::SERVER;
+use unpacker::UNPACKER;
 use warm::ENTERING;
 
 /// The filters of both kinds of jails. The spawner compiles them once; the processes it forks find them in their memory.
@@ -87,6 +89,11 @@ pub(crate) fn load_for_server(refused_calls: RefusedCalls) -> std::io::Result<()
 /// Loads the filter of the process of the egress proxies, likewise.
 pub(crate) fn load_for_egress(refused_calls: RefusedCalls) -> std::io::Result<()> {
     load_one(&EGRESS, refused_calls)
+}
+
+/// Loads the filter of a process that unpacks layers of images, likewise.
+pub(crate) fn load_for_unpacker(refused_calls: RefusedCalls) -> std::io::Result<()> {
+    load_one(&UNPACKER, refused_calls)
 }
 
 fn load_one(profile: &Profile, refused_calls: RefusedCalls) -> std::io::Result<()> {

@@ -343,8 +343,11 @@ fn the_limit_of_core_files_stays_when_a_program_sets_it() {
 }
 
 /// The processes without privileges: their profiles, and the calls that they were seen to make.
-const PROCESSES: [(&Profile, &str); 2] =
-    [(&SERVER, include_str!("recorded-server.txt")), (&EGRESS, include_str!("recorded-egress.txt"))];
+const PROCESSES: [(&Profile, &str); 3] = [
+    (&SERVER, include_str!("recorded-server.txt")),
+    (&EGRESS, include_str!("recorded-egress.txt")),
+    (&UNPACKER, include_str!("recorded-unpacker.txt")),
+];
 
 #[test]
 fn processes_without_privileges_may_make_the_calls_that_they_need_and_few_others() {
@@ -417,12 +420,11 @@ fn cannot_leave_its_place(profile: &Profile) {
         SYS_personality,
         SYS_init_module,
         SYS_memfd_create,
-        SYS_symlinkat,
-        SYS_linkat,
-        SYS_mknodat,
     ] {
         assert_ne!(answer(call.number, &[]), ALLOW, "{}", call.name);
     }
+    let device = [0, 0, u64::from(libc::S_IFCHR), 0];
+    assert_ne!(answer(libc::SYS_mknodat, &device), ALLOW);
     let thread = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
     assert_eq!(answer(libc::SYS_clone, &[thread]), ALLOW);
     for process in [libc::SIGCHLD, libc::CLONE_NEWUSER, libc::CLONE_VFORK | libc::CLONE_VM] {
@@ -437,6 +439,54 @@ fn cannot_leave_its_place(profile: &Profile) {
         (libc::AF_ALG, libc::SOCK_SEQPACKET),
     ] {
         assert_ne!(answer(libc::SYS_socket, &[family as u64, kind as u64, 0]), ALLOW, "{family}");
+    }
+}
+
+#[test]
+fn only_what_unpacks_images_makes_links() {
+    for (profile, _) in PROCESSES {
+        let program = profile.allows(&[]).unwrap();
+        for call in calls![SYS_symlinkat, SYS_linkat, SYS_mkdirat, SYS_fchownat, SYS_fsetxattr] {
+            let may = run(&program, call.number, &[]) == 0x7fff_0000;
+            let expected = std::ptr::eq(profile, &UNPACKER)
+                || (std::ptr::eq(profile, &SERVER) && call.name == "SYS_mkdirat");
+            assert_eq!(may, expected, "{}", call.name);
+        }
+    }
+}
+
+#[test]
+fn what_unpacks_images_makes_pipes_and_speaks_to_nobody() {
+    let program = UNPACKER.allows(&[]).unwrap();
+    const ALLOW: u32 = 0x7fff_0000;
+    for (kind, expected) in [
+        (libc::S_IFIFO, true),
+        (libc::S_IFCHR, false),
+        (libc::S_IFBLK, false),
+        (libc::S_IFSOCK, false),
+        (libc::S_IFREG, false),
+        (0, false),
+    ] {
+        let mode = u64::from(kind | 0o644);
+        assert_eq!(run(&program, libc::SYS_mknodat, &[0, 0, mode, 0]) == ALLOW, expected, "{kind:o}");
+    }
+    for call in calls![
+        SYS_socket,
+        SYS_socketpair,
+        SYS_connect,
+        SYS_sendmsg,
+        SYS_recvmsg,
+        SYS_bind,
+        SYS_ioctl,
+        SYS_tgkill,
+        SYS_tkill,
+        SYS_pidfd_open,
+        SYS_pidfd_send_signal,
+        SYS_prlimit64,
+        SYS_getxattr,
+        SYS_renameat2
+    ] {
+        assert_ne!(run(&program, call.number, &[]), ALLOW, "{}", call.name);
     }
 }
 
