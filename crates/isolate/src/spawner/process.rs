@@ -11,7 +11,7 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change,
     mount_remount, move_mount, open_tree, unmount,
 };
-use rustix::process::{WaitOptions, chdir, pivot_root, set_child_subreaper, setsid, wait};
+use rustix::process::{WaitOptions, chdir, pivot_root, set_child_subreaper, setsid, umask, wait};
 use rustix::thread::UnshareFlags;
 
 use super::greeting::Greeting;
@@ -52,6 +52,8 @@ fn prepare(
     criu: Option<&Path>,
     refused_calls: RefusedCalls,
 ) -> Result<(), Failure> {
+    // Users of sandboxes pass through directories that are made here. Services are often started with a strict mask.
+    umask(Mode::WGRP | Mode::WOTH);
     // Ctrl-C in the server's terminal must not reach sandboxes.
     let _ = setsid();
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::at("adopt orphans"))?;
