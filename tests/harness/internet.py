@@ -29,6 +29,8 @@ EXAMPLE, WWW, ORG, ELSEWHERE, PRIVATE = "93.184.216.34", "93.184.216.35", "93.18
 # A host with the services of `echo.mjs`, and one that pretends to be it.
 API, IMPOSTOR = "93.184.216.50", "93.184.216.51"
 ECHO_PORTS = {80: 8180, 443: 8143}
+# A host with the proxy of `socks.py`.
+PROXY, PROXY_PORT, PROXY_TLS_PORT = "93.184.216.60", 1080, 1443
 # One service in every range that sandboxes must not reach, the clouds' metadata among them; and addresses of the host's own.
 METADATA = "169.254.169.254"
 PRIVATE_RANGES = (
@@ -44,6 +46,7 @@ NAMES = {
         "example.org": ORG,
         "api.example.com": API,
         "elsewhere.example.com": API,
+        "proxy.example.com": PROXY,
         "private.example.com": PRIVATE,
         "host.example.com": HOST,
         "loop.example.com": "127.0.0.1",
@@ -80,7 +83,7 @@ class Internet:
             ip("-n", self._inner, "route", "add", "default", "via", INNER_GATEWAY)
             # A neighbour who tries.
             ip("-n", self._world, "route", "add", INNER_NETWORK, "via", HOST)
-            for address in (RESOLVER, OTHER_RESOLVER, EXAMPLE, WWW, ORG, ELSEWHERE, API, IMPOSTOR, *PRIVATE_RANGES):
+            for address in (RESOLVER, OTHER_RESOLVER, EXAMPLE, WWW, ORG, ELSEWHERE, API, IMPOSTOR, PROXY, *PRIVATE_RANGES):
                 ip("-n", self._world, "address", "add", f"{address}/32", "dev", "lo")
             for address in HOST_ADDRESSES:
                 ip("-n", self._host, "address", "add", f"{address}/32", "dev", "lo")
@@ -118,13 +121,24 @@ class Internet:
     def serve_echo(self, certificate: Path, key: Path, log: Path) -> None:
         """Has the services of `echo.mjs` answer at the address `API`."""
         rules = "\n".join(f"  ip daddr {API} tcp dport {port} redirect to :{own}" for port, own in ECHO_PORTS.items())
-        chain = f"chain c {{\n  type nat hook prerouting priority dstnat;\n{rules}\n}}"
-        subprocess.run([*self.outside, "nft", "-f", "-"], input=f"table ip echo {{\n{chain}\n}}\n", text=True, check=True)
+        # From sandboxes, and from a proxy that is in the same place.
+        hooks = [("c", "prerouting", "dstnat"), ("o", "output", "-100")]
+        chains = "\n".join(f"chain {name} {{\n  type nat hook {hook} priority {priority};\n{rules}\n}}" for name, hook, priority in hooks)
+        subprocess.run([*self.outside, "nft", "-f", "-"], input=f"table ip echo {{\n{chains}\n}}\n", text=True, check=True)
         script = Path(__file__).with_name("echo.mjs")
         command = [*self.outside, "node", str(script), str(certificate), str(key), str(log), *map(str, ECHO_PORTS.values())]
         program = subprocess.Popen(command, stdout=subprocess.PIPE)
         self._programs.append(program)
         assert program.stdout.readline() == b"ready\n", "the services of the test host did not start"
+
+    def serve_proxy(self, certificate: Path, key: Path, log: Path, user: str, password: str) -> subprocess.Popen[bytes]:
+        """Runs the proxy of `socks.py` in the rest of the world."""
+        ports = [str(PROXY_PORT), str(PROXY_TLS_PORT)]
+        command = [*self.outside, sys.executable, "-m", "harness.socks", str(log), user, password, *ports, str(certificate), str(key)]
+        program = subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE)
+        self._programs.append(program)
+        assert program.stdout.readline() == b"ready\n", "the proxy did not start"
+        return program
 
     def _start(self, namespace: str, arguments: list[str], **options: object) -> subprocess.Popen[bytes]:
         command = ["nsenter", f"--net=/run/netns/{namespace}", "--", sys.executable, "-m", "harness.internet", *arguments]

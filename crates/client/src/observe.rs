@@ -2,7 +2,9 @@
 
 use http::Method;
 use jiff::Timestamp;
-use sandcove_wire::api::observe::{LatestMetrics, LogEntry, LogLevel, SandboxLogsV2, SandboxMetric};
+use sandcove_wire::api::observe::{
+    EgressConnection, EgressLog, LatestMetrics, LogEntry, LogLevel, SandboxLogsV2, SandboxMetric,
+};
 use sandcove_wire::id::SandboxId;
 
 use crate::error::Result;
@@ -23,6 +25,15 @@ impl Client {
         let from = from.as_millisecond();
         let path = format!("/v2/sandboxes/{id}/logs?direction=forward&cursor={from}&level={level}");
         Ok(self.json::<SandboxLogsV2>(Method::GET, &path, None::<&()>).await?.logs)
+    }
+
+    /// The last connections of a sandbox through its egress proxy, oldest first.
+    ///
+    /// # Errors
+    /// If the server does not answer, or does not know the sandbox.
+    pub async fn egress(&self, id: &SandboxId) -> Result<Vec<EgressConnection>> {
+        let path = format!("/sandboxes/{id}/egress");
+        Ok(self.json::<EgressLog>(Method::GET, &path, None::<&()>).await?.connections)
     }
 
     /// Samples of the resource usage of a sandbox from a time on, oldest first.

@@ -15,7 +15,6 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -24,6 +23,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
 use crate::authority::Issuing;
+use crate::outside::Outside;
 use crate::prefixed::Prefixed;
 use crate::requested_host::host_name;
 
@@ -49,12 +49,12 @@ pub(crate) struct Interception {
     roots: Arc<RootCertStore>,
 }
 
-/// Headers for requests to one host, or why there are none.
+/// Headers for requests to one host.
 pub(crate) struct Transform {
     /// Name of the host.
     pub(crate) host: String,
-    /// The headers; without them, requests are refused.
-    pub(crate) headers: Result<HeaderMap, String>,
+    /// Makes the headers of a request; without them, it is refused.
+    pub(crate) headers: Box<dyn Fn() -> io::Result<HeaderMap> + Send + Sync>,
 }
 
 impl Interception {
@@ -62,15 +62,23 @@ impl Interception {
         Self { issuing, roots }
     }
 
+    /// The certificate authorities that the server trusts.
+    pub(crate) fn roots(&self) -> &Arc<RootCertStore> {
+        &self.roots
+    }
+
     /// Passes on the requests of a connection to `transform.host`, of which `read` has been read already.
-    pub(crate) async fn pass(
+    pub(crate) async fn pass<I>(
         &self,
-        inside: TcpStream,
+        inside: I,
         read: Vec<u8>,
-        outside: TcpStream,
+        outside: Outside,
         is_tls: bool,
         transform: Transform,
-    ) -> io::Result<()> {
+    ) -> io::Result<()>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let inside = Prefixed::new(read, inside);
         if !is_tls {
             return pass_http(inside, outside, false, transform).await;
@@ -243,7 +251,7 @@ impl Transform {
             let text = format!("this connection is for {} only\n", self.host);
             return Err(Refusal(StatusCode::MISDIRECTED_REQUEST, text));
         }
-        let headers = match &self.headers {
+        let headers = match (self.headers)() {
             Ok(headers) => headers,
             Err(reason) => {
                 let text =
@@ -251,7 +259,7 @@ impl Transform {
                 return Err(Refusal(StatusCode::BAD_GATEWAY, text));
             }
         };
-        for (name, value) in headers {
+        for (name, value) in &headers {
             request.headers_mut().insert(name, value.clone());
         }
         Ok(request)

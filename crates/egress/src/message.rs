@@ -6,6 +6,7 @@ use sandcove_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 
 use crate::authority::Authority;
+use crate::log::Connection;
 use crate::rules::Rules;
 
 /// A message to the egress process. It answers each [`Setup`](Self::Setup), [`Open`](Self::Open), [`Set`](Self::Set) and [`Close`](Self::Close) with
@@ -18,6 +19,8 @@ pub enum ToEgress {
         keys: Secret,
         /// The authority that sandboxes with rules trust.
         authority: Authority,
+        /// Keys that tokens of sandboxes are signed with.
+        signing: Secret,
     },
     /// A sandbox gets a proxy, or another one. Its listener comes along.
     Open {
@@ -44,6 +47,34 @@ pub enum ToEgress {
     Socket,
     /// The socket that was asked for cannot be made; the number of the kernel's error.
     NoSocket(i32),
+    /// A question with a number of its own. It is answered with [`FromEgress::Answer`], in any order.
+    Ask(u64, Question),
+}
+
+/// A question to the egress process.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Question {
+    /// The addresses of a name, as name servers of the operator have it.
+    Addresses {
+        /// The name.
+        name: String,
+        /// The name servers.
+        servers: Vec<Ipv4Addr>,
+    },
+    /// The egress log of the sandbox in a slot.
+    Log {
+        /// Slot of the sandbox.
+        slot: u32,
+    },
+}
+
+/// An answer of the egress process.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// Addresses of the name; none if it cannot be resolved.
+    Addresses(Vec<Ipv4Addr>),
+    /// Connections of the sandbox, the oldest first.
+    Log(Vec<Connection>),
 }
 
 /// A message of the egress process.
@@ -53,6 +84,8 @@ pub enum FromEgress {
     Done,
     /// The process needs a socket.
     Socket(SocketKind),
+    /// The answer to the question with this number.
+    Answer(u64, Reply),
 }
 
 /// Kinds of sockets that the egress process may have. The firewall decides where each leads.

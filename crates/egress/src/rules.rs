@@ -7,11 +7,18 @@ use serde::{Deserialize, Serialize};
 
 /// Beginning of the placeholder for a secret; its name and [`PLACEHOLDER_END`] follow.
 pub const SECRET_PLACEHOLDER: &str = "${e2b.secrets.";
+/// Beginning of the placeholder for a token of the sandbox's identity; likewise.
+pub const TOKEN_PLACEHOLDER: &str = "${e2b.identity.tokens.";
 /// End of a placeholder.
 pub const PLACEHOLDER_END: char = '}';
 
+/// The network of all addresses.
+const EVERYTHING: &str = "0.0.0.0/0";
+/// Ports of web servers. On these, a client speaks first and names the host.
+const WEB: [u16; 2] = [80, 443];
+
 /// Rules of an egress proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     /// Allowed host names, in lowercase: `name`, `*.name` for its subdomains, `*` for all.
     pub names: Vec<String>,
@@ -23,6 +30,20 @@ pub struct Rules {
     pub hosts: Vec<HostRule>,
     /// Secrets that these headers name.
     pub secrets: BTreeMap<String, SealedSecret>,
+    /// Identity whose tokens these headers name.
+    pub identity: Option<Identity>,
+    /// Proxy that allowed connections go through.
+    pub upstream: Option<Upstream>,
+    /// Name servers of the operator, which resolve the name of that proxy.
+    pub resolvers: Vec<Ipv4Addr>,
+    /// Networks that no sandbox reaches, whatever the other rules say.
+    pub walls: Vec<String>,
+}
+
+impl Default for NameServers {
+    fn default() -> Self {
+        Self::Trusted(Vec::new())
+    }
 }
 
 /// Name servers.
@@ -54,6 +75,43 @@ pub struct HostRule {
     pub headers: Vec<(String, String)>,
 }
 
+/// A proxy of the user's, which speaks SOCKS5. All TCP that the rules allow goes through it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upstream {
+    /// Name or IPv4 address of the proxy.
+    pub host: String,
+    /// Port of the proxy.
+    pub port: u16,
+    /// User name for the proxy.
+    pub username: Option<String>,
+    /// Password of this user.
+    pub password: Option<SealedSecret>,
+    /// Settings of TLS to the proxy; without it, the proxy is spoken to in the clear.
+    pub tls: Option<UpstreamTls>,
+}
+
+/// Settings of TLS to a proxy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpstreamTls {
+    /// Name in the certificate of the proxy; its host if unset.
+    pub server_name: Option<String>,
+    /// Authorities that sign this certificate, PEM; those that the server trusts if unset.
+    pub ca_cert: Option<String>,
+}
+
+/// The identity of a sandbox: what its tokens say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The server that vouches for the sandbox, a URL.
+    pub issuer: String,
+    /// The sandbox, a SPIFFE ID.
+    pub subject: String,
+    /// Further claims, by name.
+    pub claims: BTreeMap<String, String>,
+    /// Audiences of the tokens, by name of the token.
+    pub audiences: BTreeMap<String, String>,
+}
+
 /// A sealed value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedSecret {
@@ -64,9 +122,20 @@ pub struct SealedSecret {
 }
 
 impl Rules {
-    /// Whether connections to `host`, a name in lowercase, are allowed whatever its address.
-    pub(crate) fn allow_name(&self, host: &str) -> bool {
-        self.names.iter().any(|pattern| pattern == "*" || matches(pattern, host))
+    /// The entry that allows connections to `host`, a name in lowercase, whatever its address.
+    pub(crate) fn name_entry(&self, host: &str) -> Option<&str> {
+        self.names.iter().map(String::as_str).find(|pattern| *pattern == "*" || matches(pattern, host))
+    }
+
+    /// Whether no sandbox may reach `address`.
+    pub(crate) fn is_walled_off(&self, address: Ipv4Addr) -> bool {
+        self.walls.iter().any(|network| covers(network, address))
+    }
+
+    /// Whether it takes the name of a host to decide about connections to `port`, and where to send them.
+    pub(crate) fn reads_names(&self, port: u16) -> bool {
+        // Without names among the rules, all that is redirected beside the web goes to a proxy, whoever speaks first.
+        !self.names.is_empty() || WEB.contains(&port)
     }
 
     /// The rule for requests to `host`: that of exactly this name, or else the one of the closest domain.
@@ -79,8 +148,20 @@ impl Rules {
 impl AddressRules {
     /// Whether connections to `address` are allowed, whatever the host.
     pub(crate) fn allow_address(&self, address: Ipv4Addr) -> bool {
-        let is_in = |networks: &[String]| networks.iter().any(|network| covers(network, address));
-        is_in(&self.allow) || !(self.deny_all || is_in(&self.deny))
+        self.decide(address).is_ok()
+    }
+
+    /// The entry that allows connections to `address`, if it takes one, or the entry that denies them.
+    pub(crate) fn decide<'a>(&'a self, address: Ipv4Addr) -> Result<Option<&'a str>, &'a str> {
+        let entry = |networks: &'a [String]| networks.iter().find(|network| covers(network, address));
+        if let Some(allowed) = entry(&self.allow) {
+            return Ok(Some(allowed));
+        }
+        match entry(&self.deny) {
+            Some(denied) => Err(denied),
+            None if self.deny_all => Err(EVERYTHING),
+            None => Ok(None),
+        }
     }
 }
 
@@ -106,16 +187,14 @@ mod tests {
     fn rules(names: &[&str], hosts: &[&str]) -> Rules {
         Rules {
             names: names.iter().map(|&name| name.to_owned()).collect(),
-            servers: NameServers::Trusted(vec![]),
-            addresses: AddressRules::default(),
             hosts: hosts.iter().map(|&host| HostRule { host: host.to_owned(), headers: vec![] }).collect(),
-            secrets: BTreeMap::new(),
+            ..Rules::default()
         }
     }
 
     #[test]
     fn names_mean_what_they_say() {
-        let allow = |names: &[&str], host: &str| rules(names, &[]).allow_name(host);
+        let allow = |names: &[&str], host: &str| rules(names, &[]).name_entry(host).is_some();
         assert!(allow(&["example.com"], "example.com"));
         assert!(!allow(&["example.com"], "www.example.com"));
         assert!(!allow(&["example.com"], "badexample.com"));

@@ -13,11 +13,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_rustls::rustls::RootCertStore;
 
 use crate::authority::{Authority, Issuing};
+use crate::headers::Keys;
+use crate::identity::SigningKeys;
 use crate::intercept::Interception;
 use crate::keyring::Keyring;
-use crate::message::{FromEgress, ToEgress};
+use crate::message::{FromEgress, Question, Reply, ToEgress};
 use crate::proxy::{ConnectionLimits, Context, Proxy};
-use crate::rules::Rules;
+use crate::resolver::resolve;
+use crate::rules::{NameServers, Rules};
 use crate::sockets::Sockets;
 
 /// Maximum number of threads that copy bytes of sandboxes.
@@ -80,10 +83,10 @@ impl Proxies {
         Self { by_slot: HashMap::new(), limits, sockets, roots, context: None, outgoing }
     }
 
-    fn set_up(&mut self, keys: &str, authority: &Authority) -> io::Result<()> {
+    fn set_up(&mut self, keys: Keys, authority: &Authority) -> io::Result<()> {
         self.context = Some(Arc::new(Context {
             sockets: self.sockets.clone(),
-            keys: Keyring::parse(keys)?,
+            keys,
             interception: Interception::new(Issuing::new(authority)?, self.roots.clone()),
         }));
         Ok(())
@@ -91,7 +94,11 @@ impl Proxies {
 
     fn obey(&mut self, message: ToEgress, fd: Option<OwnedFd>) -> io::Result<()> {
         match message {
-            ToEgress::Setup { keys, authority } => self.set_up(keys.expose(), &authority)?,
+            ToEgress::Setup { keys, authority, signing } => {
+                let (secrets, signing) =
+                    (Keyring::parse(keys.expose())?, SigningKeys::parse(signing.expose())?);
+                self.set_up(Keys { secrets, signing }, &authority)?;
+            }
             ToEgress::Open { slot, guest, rules } => {
                 let listener = fd.ok_or(ErrorKind::InvalidData)?;
                 // The former one is closed first.
@@ -103,11 +110,33 @@ impl Proxies {
             }
             ToEgress::Close { slot } => drop(self.by_slot.remove(&slot)),
             ToEgress::Socket => return self.sockets.answer(Ok(fd.ok_or(ErrorKind::InvalidData)?)),
+            ToEgress::Ask(number, question) => return self.answer(number, question),
             ToEgress::NoSocket(number) => {
                 return self.sockets.answer(Err(io::Error::from_raw_os_error(number)));
             }
         }
         self.outgoing.send(Outgoing::new(&FromEgress::Done, None, Vec::new())?)
+    }
+
+    fn answer(&self, number: u64, question: Question) -> io::Result<()> {
+        let send = move |outgoing: &Sender, reply| {
+            outgoing.send(Outgoing::new(&FromEgress::Answer(number, reply), None, Vec::new())?)
+        };
+        match question {
+            Question::Log { slot } => {
+                let log = self.by_slot.get(&slot).map(Proxy::connections).unwrap_or_default();
+                send(&self.outgoing, Reply::Log(log))
+            }
+            Question::Addresses { name, servers } => {
+                let (sockets, outgoing) = (self.sockets.clone(), self.outgoing.clone());
+                tokio::spawn(async move {
+                    let addresses = resolve(&name, &NameServers::Trusted(servers), &sockets).await;
+                    // Without the other side, this process ends.
+                    let _ = send(&outgoing, Reply::Addresses(addresses.unwrap_or_default()));
+                });
+                Ok(())
+            }
+        }
     }
 
     fn open(&self, listener: OwnedFd, guest: Ipv4Addr, rules: Rules) -> io::Result<Proxy> {

@@ -36,6 +36,7 @@ impl Effort {
     fn of(request: &Request) -> Self {
         match request {
             Request::Sandbox(_, SandboxRequest::Wait) => Self::Wait,
+            Request::Sandbox(_, SandboxRequest::EgressLog) => Self::List,
             Request::Volume(_, VolumeRequest::List(..) | VolumeRequest::Clean)
             | Request::CollectLayers(_)
             | Request::LayerNames

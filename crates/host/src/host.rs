@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sandcove_isolate::{
-    Backend, Blueprint, DiskSpace, Few, Files, Known, PoolState, Result, SandboxSpec, SweepReport, WarmState,
+    Backend, Blueprint, DiskSpace, Few, Files, Known, PoolState, PublicKey, Result, SandboxSpec, SweepReport,
+    WarmState,
 };
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
@@ -270,6 +271,19 @@ impl Host {
             Answer::Nothing => Ok(None),
             _ => Err(Failure::unexpected().into()),
         }
+    }
+
+    /// The public keys that tokens of sandboxes are checked with, the current one first.
+    pub async fn identity_keys(&self) -> Result<Vec<PublicKey>> {
+        match self.ask(Request::IdentityKeys).await?.answer {
+            Answer::PublicKeys(keys) => Ok(keys),
+            _ => Err(Failure::unexpected().into()),
+        }
+    }
+
+    /// Whether `host`, a name or an IPv4 address, is one that sandboxes may reach.
+    pub async fn is_reachable(&self, host: &str) -> Result<bool> {
+        Ok(self.ask(Request::IsReachable(host.to_owned())).await?.flag()?)
     }
 
     /// Releases what no sandbox needs, before this server ends: pooled sandboxes, warm processes, and, when no sandbox

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use sandcove_image::files::{Attributes, Entry, Removal};
 use sandcove_image::oci::{Exported, Limits, Sha256Digest};
 use sandcove_isolate::{
-    Blueprint, DiskSpace, Few, Files, Known, Mounted, NetworkPolicy, PoolState, Record, SandboxSpec,
-    SnapshotReport, StartPhase, SweepReport, Usage, WarmState,
+    Blueprint, Connection, DiskSpace, Few, Files, Known, Mounted, NetworkPolicy, PoolState, PublicKey, Record,
+    SandboxSpec, SnapshotReport, StartPhase, SweepReport, Usage, WarmState,
 };
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
@@ -54,6 +54,10 @@ pub(crate) enum Request {
     Seal(String, Secret),
     /// Seals a value anew, if it was not sealed with the current key, in the context of before.
     RenewSealed(String, String),
+    /// Public keys that tokens of sandboxes are checked with.
+    IdentityKeys,
+    /// Whether a host is one that sandboxes may reach.
+    IsReachable(String),
     /// Disk space that an account is charged for.
     Charged(u64),
     /// Deletes a snapshot.
@@ -138,8 +142,10 @@ pub(crate) enum SandboxRequest {
     HasEnded,
     /// Samples the resource usage.
     Usage,
+    /// Last connections through the egress proxy.
+    EgressLog,
     /// Replaces the network policy.
-    SetNetwork(NetworkPolicy),
+    SetNetwork(Box<NetworkPolicy>),
     /// Freezes the processes and writes files to disk.
     Pause,
     /// Freezes the processes.
@@ -235,6 +241,10 @@ pub(crate) enum Answer {
     SnapshotTaken(SnapshotReport),
     /// A sealed value.
     Sealed(String),
+    /// Public keys.
+    PublicKeys(Vec<PublicKey>),
+    /// Connections of a sandbox.
+    Connections(Vec<Connection>),
     /// Number of bytes.
     Bytes(u64),
     /// Number of bytes, if there is what was asked for.

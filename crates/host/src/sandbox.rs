@@ -5,7 +5,7 @@ use std::net::TcpStream as StdTcpStream;
 use std::sync::Arc;
 
 use sandcove_isolate::{
-    ExitReason, Mounted, NetworkPolicy, Record, Result, SnapshotReport, StartPhase, Usage,
+    Connection, ExitReason, Mounted, NetworkPolicy, Record, Result, SnapshotReport, StartPhase, Usage,
 };
 use sandcove_wire::id::SandboxId;
 use tokio::net::TcpStream;
@@ -99,9 +99,17 @@ impl Handle {
         }
     }
 
+    /// The sandbox's last connections through its egress proxy, the oldest first; none without one.
+    pub async fn egress_log(&self) -> Result<Vec<Connection>> {
+        match self.ask(SandboxRequest::EgressLog).await?.answer {
+            Answer::Connections(connections) => Ok(connections),
+            _ => Err(Failure::unexpected().into()),
+        }
+    }
+
     /// Replaces the sandbox's network policy.
     pub async fn set_network(&self, policy: NetworkPolicy) -> Result<()> {
-        Ok(self.ask(SandboxRequest::SetNetwork(policy)).await?.done()?)
+        Ok(self.ask(SandboxRequest::SetNetwork(Box::new(policy))).await?.done()?)
     }
 
     /// Freezes every process and writes its files to disk; a second call changes nothing. On an error the processes run.

@@ -11,8 +11,8 @@ use crate::fake::{Fake, FakeSandbox};
 use crate::namespaces::{self, Namespaces, RunningSandbox};
 use crate::secrets::Vault;
 use crate::{
-    Blueprint, ExitReason, Few, Files, Known, Mounted, NetworkPolicy, PoolState, Record, Result, SandboxSpec,
-    SnapshotReport, StartPhase, SweepReport, Unpackers, Usage, WarmState, net, sys,
+    Blueprint, Connection, Error, ExitReason, Few, Files, Known, Mounted, NetworkPolicy, PoolState, PublicKey,
+    Record, Result, SandboxSpec, SnapshotReport, StartPhase, SweepReport, Unpackers, Usage, WarmState, net, sys,
 };
 
 /// An isolation backend, which runs sandboxes. Clones share the same host resources.
@@ -315,6 +315,29 @@ impl Backend {
         self.vault().renew(context, sealed)
     }
 
+    /// The public keys that tokens of sandboxes are checked with, the current one first.
+    ///
+    /// # Errors
+    /// When the file of keys cannot be read or written.
+    pub fn identity_keys(&self) -> Result<Vec<PublicKey>> {
+        let failed = |source| Error::Kernel { action: "read the signing keys".into(), source };
+        self.vault().signing()?.public().map_err(failed)
+    }
+
+    /// Whether `host`, a name or an IPv4 address, is one that sandboxes may reach.
+    ///
+    /// # Errors
+    /// When the process that asks name servers cannot be started.
+    pub async fn is_reachable(&self, host: &str) -> Result<bool> {
+        match self {
+            Self::Namespaces(backend) => backend.is_reachable(host).await,
+            Self::Fake(_) => {
+                let address = host.parse().map(std::net::IpAddr::V4);
+                Ok(address.map_or(!host.ends_with(".invalid"), net::is_public))
+            }
+        }
+    }
+
     fn vault(&self) -> &Vault {
         match self {
             Self::Namespaces(backend) => backend.vault(),
@@ -404,6 +427,14 @@ impl Handle {
         match self {
             Self::Namespaces(handle) => handle.usage().await,
             Self::Fake(handle) => handle.usage().await,
+        }
+    }
+
+    /// The sandbox's last connections through its egress proxy, the oldest first; none without one.
+    pub async fn egress_log(&self) -> Result<Vec<Connection>> {
+        match self {
+            Self::Namespaces(handle) => handle.egress_log().await,
+            Self::Fake(_) => Ok(Vec::new()),
         }
     }
 

@@ -33,11 +33,14 @@ pub use namespaces::{Config, purge};
 pub use net::{descriptor_limit, is_public, notice_lost_peer};
 pub use packet::passed_socket;
 pub use precedence::take_precedence;
-pub use sandcove_egress::{HostRule, PLACEHOLDER_END, SECRET_PLACEHOLDER, SealedSecret};
-pub use secrets::rotate_secret_keys;
+pub use sandcove_egress::{
+    Connection, HostRule, Identity, PLACEHOLDER_END, PublicKey, SECRET_PLACEHOLDER, SealedSecret,
+    TOKEN_PLACEHOLDER, Upstream, UpstreamTls, authorities,
+};
+pub use secrets::{rotate_identity_keys, rotate_secret_keys};
 pub use spawner::spawner_main;
 pub use spec::{
-    Blueprint, ExitReason, Few, Files, Known, Limits, Mount, Mounted, NetworkPolicy, PoolState, Record,
+    Blueprint, ExitReason, Few, Files, Known, Limits, Mount, Mounted, NetworkPolicy, PoolState, Rates, Record,
     SandboxSpec, SnapshotMemory, SnapshotReport, StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
 };
 pub use unpackers::{Unpackers, enter_tree};

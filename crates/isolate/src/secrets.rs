@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sandcove_egress::{Authority, Keyring};
+use sandcove_egress::{Authority, Keyring, SigningKeys};
 use sandcove_wire::secret::Secret;
 
 use crate::{Error, Result};
@@ -16,6 +16,8 @@ use crate::{Error, Result};
 const FILE: &str = "secrets.key";
 /// Name of the file with the authority.
 const AUTHORITY: &str = "egress-authority.json";
+/// Name of the file with the keys that tokens of sandboxes are signed with.
+const SIGNING: &str = "identity.key";
 
 /// Seals values of secrets. Clones share the keys.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +26,7 @@ pub(crate) struct Vault {
     path: Option<PathBuf>,
     keys: Arc<Mutex<Option<Keyring>>>,
     authority: Arc<Mutex<Option<Authority>>>,
+    signing: Arc<Mutex<Option<SigningKeys>>>,
 }
 
 impl Vault {
@@ -73,6 +76,28 @@ impl Vault {
         Ok(authority.insert(found).clone())
     }
 
+    /// The keys that tokens of sandboxes are signed with, read or made at first use.
+    pub(crate) fn signing(&self) -> Result<SigningKeys> {
+        let mut signing = self.signing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(signing) = &*signing {
+            return Ok(signing.clone());
+        }
+        let path = self.path.as_deref().map(|path| path.with_file_name(SIGNING));
+        let read = match &path {
+            Some(path) => read(path, SigningKeys::parse)?,
+            None => None,
+        };
+        let found = match read {
+            Some(found) => found,
+            None => {
+                let made = SigningKeys::generate().map_err(failed("make a signing key"))?;
+                path.as_deref().map_or(Ok(()), |path| write(path, made.text().expose()))?;
+                made
+            }
+        };
+        Ok(signing.insert(found).clone())
+    }
+
     /// The keys, read or made at first use.
     pub(crate) fn keys(&self) -> Result<Keyring> {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,6 +134,20 @@ pub fn rotate_secret_keys(data_dir: &Path) -> Result<()> {
     write(&path, ring.map_err(failed("make a key"))?.text().expose())
 }
 
+/// Gives the data directory another current key for tokens of sandboxes, and keeps publishing the one before. A running server goes on with
+/// what it has read.
+///
+/// # Errors
+/// When the file of keys cannot be read or written.
+pub fn rotate_identity_keys(data_dir: &Path) -> Result<()> {
+    let path = data_dir.join(SIGNING);
+    let keys = match read(&path, SigningKeys::parse)? {
+        Some(keys) => keys.rotated(),
+        None => SigningKeys::generate(),
+    };
+    write(&path, keys.map_err(failed("make a signing key"))?.text().expose())
+}
+
 fn read<T>(path: &Path, parse: impl Fn(&str) -> io::Result<T>) -> Result<Option<T>> {
     let problem = |source| Error::Path { action: "read", path: path.to_owned(), source };
     match std::fs::read_to_string(path) {
@@ -140,6 +179,18 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn signing_keys_outlive_the_server_and_one_rotation() {
+        let directory = tempfile::tempdir().unwrap();
+        let public = || Vault::of(directory.path()).signing().unwrap().public().unwrap();
+        let before = public();
+        assert_eq!(public(), before);
+        let file = directory.path().join(SIGNING);
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        rotate_identity_keys(directory.path()).unwrap();
+        assert_eq!((public().len(), &public()[1]), (2, &before[0]));
+    }
 
     #[test]
     fn the_file_is_of_its_owner_and_outlives_the_server() {

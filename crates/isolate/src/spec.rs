@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use sandcove_egress::{HostRule, SealedSecret};
+use sandcove_egress::{HostRule, Identity, SealedSecret, Upstream};
 use sandcove_wire::boot::{Boot, ENV_WARM_SOURCES, Service, Settings, WARM_SOURCES};
 use sandcove_wire::id::SandboxId;
 use serde::{Deserialize, Serialize};
@@ -213,6 +213,31 @@ pub struct NetworkPolicy {
     /// Secrets that these headers name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SealedSecret>,
+    /// Identity of the sandbox, whose tokens these headers name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Box<Identity>>,
+    /// Proxy of the user's that all TCP goes through, as far as it is allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<Box<Upstream>>,
+    /// Limits on the traffic of the sandbox.
+    #[serde(default, skip_serializing_if = "Rates::is_unlimited")]
+    pub rates: Rates,
+}
+
+/// Limits on the traffic of one sandbox with everything outside of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Bytes per second in each direction.
+    pub bytes: Option<u64>,
+    /// New connections per second.
+    pub connections: Option<u32>,
+}
+
+impl Rates {
+    /// Whether there is no limit.
+    pub fn is_unlimited(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Record of a running sandbox, by which a restarted server adopts it; written to `run/<id>/jail.json`.

@@ -4,6 +4,7 @@ pub mod completions;
 pub mod config;
 pub mod copy;
 pub mod daemon;
+mod egress;
 pub mod env;
 pub mod eval;
 pub mod exec;

@@ -8,6 +8,7 @@ use sandcove_client::Client;
 use sandcove_wire::id::SandboxId;
 
 use super::copy::{self, CatArgs, CopyArgs, FilesArgs};
+use super::egress::{self, EgressArgs};
 use super::exec::{self, ConnectArgs, ExecArgs};
 use super::format::Format;
 use super::forward::{PortPair, forward};
@@ -73,6 +74,8 @@ pub enum SandboxCommand {
     /// print samples of the processors, memory and disk that a sandbox uses
     #[command(alias = "mt")]
     Metrics(MetricsArgs),
+    /// print the last connections of a sandbox with rules for host names, headers or a proxy, oldest first
+    Egress(EgressArgs),
     /// kill sandboxes
     #[command(alias = "kl")]
     Kill {
@@ -130,6 +133,7 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
         SandboxCommand::Snapshot(command) => snapshot::snapshot(&client, command).await,
         SandboxCommand::Logs(args) => observe::logs(&client, args).await,
         SandboxCommand::Metrics(args) => observe::metrics(&client, args).await,
+        SandboxCommand::Egress(args) => egress::egress(&client, args).await,
         SandboxCommand::List(args) => list::list(&client, args).await,
         SandboxCommand::Info { id, format } => {
             let info = without_tokens(client.info(&id).await?);

@@ -50,6 +50,8 @@ pub enum SecretCommand {
     },
     /// have this machine's server seal all values with a new key, from its next start on
     RotateKey,
+    /// have this machine's server sign tokens of sandboxes with a new key, from its next start on
+    RotateSigningKey,
 }
 
 /// Runs the subcommand.
@@ -57,6 +59,13 @@ pub async fn secret(place: Place, args: SecretArgs) -> Result<ExitCode> {
     if matches!(args.command, SecretCommand::RotateKey) {
         sandcove_isolate::rotate_secret_keys(&place.data_dir)?;
         note!("the next start of the server seals all values with the new key");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if matches!(args.command, SecretCommand::RotateSigningKey) {
+        sandcove_isolate::rotate_identity_keys(&place.data_dir)?;
+        note!(
+            "the next start of the server signs tokens with the new key, and still publishes the one before"
+        );
         return Ok(ExitCode::SUCCESS);
     }
     let client = args.reach.client(&place)?;
@@ -95,7 +104,7 @@ pub async fn secret(place: Place, args: SecretArgs) -> Result<ExitCode> {
                 }
             }
         }
-        SecretCommand::RotateKey => {}
+        SecretCommand::RotateKey | SecretCommand::RotateSigningKey => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -25,6 +25,14 @@ pub(super) fn plain(name: &str) -> Result<&str> {
     Ok(name)
 }
 
+/// Checks that `name` is as short as the name of a host.
+pub(super) fn host(name: &str) -> Result<&str> {
+    if name.is_empty() || name.len() > MAX_RULE {
+        return Err(Failure::refused("the name of a host in a request is too long"));
+    }
+    Ok(name)
+}
+
 /// Checks that `path` leads to the files of a layer. Below a layer that is an image, everything is of strangers, links as well.
 pub(super) fn layer(path: &Path) -> Result<()> {
     let names: Option<Vec<&str>> = path
@@ -51,12 +59,28 @@ pub(super) fn files(files: &Files) -> Result<()> {
 
 /// Checks that a policy is as short as the API's: it is kept as long as its sandbox lives.
 pub(super) fn network(policy: &NetworkPolicy) -> Result<()> {
-    let NetworkPolicy { deny_all: _, allow_out, deny_out, allow_names, dns, hosts, secrets } = policy;
+    let NetworkPolicy { deny_all: _, allow_out, deny_out, allow_names, dns, hosts, secrets, .. } = policy;
+    // Everything else is short, or a text beside the lists.
+    let NetworkPolicy { identity, upstream, rates: _, .. } = policy;
     let lists = [allow_out, deny_out, allow_names];
     let is_short =
         |list: &Vec<String>| list.len() <= MAX_RULES && list.iter().all(|rule| rule.len() <= MAX_RULE);
     let headers = hosts.iter().flat_map(|rule| &rule.headers);
-    let added = hosts.iter().map(|rule| rule.host.len()).sum::<usize>()
+    let identity = identity.as_ref().map_or(0, |identity| {
+        let texts = identity.claims.iter().chain(&identity.audiences);
+        texts.map(|(name, value)| name.len() + value.len()).sum::<usize>()
+            + identity.issuer.len()
+            + identity.subject.len()
+    });
+    let upstream = upstream.as_ref().map_or(0, |proxy| {
+        let tls = proxy.tls.as_ref().map(|tls| [&tls.server_name, &tls.ca_cert]);
+        let texts = tls.into_iter().flatten().chain([&proxy.username]).flatten().map(String::len);
+        let password = proxy.password.as_ref().map_or(0, |one| one.context.len() + one.sealed.len());
+        texts.sum::<usize>() + proxy.host.len() + password
+    });
+    let added = identity
+        + upstream
+        + hosts.iter().map(|rule| rule.host.len()).sum::<usize>()
         + headers.map(|(name, value)| name.len() + value.len()).sum::<usize>()
         + secrets.iter().map(|(name, one)| name.len() + one.context.len() + one.sealed.len()).sum::<usize>();
     if added > MAX_ADDED {

@@ -95,6 +95,10 @@ impl Menu {
             Request::RenewSealed(context, sealed) => {
                 backend.renew_sealed(&context, &sealed)?.map_or(Answer::Nothing, Answer::Sealed).into()
             }
+            Request::IdentityKeys => Answer::PublicKeys(backend.identity_keys()?).into(),
+            Request::IsReachable(host) => {
+                Answer::Flag(backend.is_reachable(checks::host(&host)?).await?).into()
+            }
             Request::Export(number, image) => self.export(number, image, fd).await?,
             Request::FinishUpload(number) => self.finish_upload(number).await?,
             Request::Volume(name, request) => self.in_volume(name, request).await?,
@@ -146,9 +150,10 @@ impl Menu {
             },
             SandboxRequest::HasEnded => Answer::Flag(handle.wait().now_or_never().is_some()).into(),
             SandboxRequest::Usage => Answer::Usage(handle.usage().await?).into(),
+            SandboxRequest::EgressLog => Answer::Connections(handle.egress_log().await?).into(),
             SandboxRequest::SetNetwork(policy) => {
                 checks::network(&policy)?;
-                handle.set_network(policy).await.map(done)?
+                handle.set_network(*policy).await.map(done)?
             }
             SandboxRequest::Pause => handle.pause().await.map(done)?,
             SandboxRequest::Freeze => handle.freeze().await.map(done)?,

@@ -197,6 +197,10 @@ impl Namespaces {
         self.host.unpackers.clone()
     }
 
+    pub(crate) async fn is_reachable(&self, host: &str) -> Result<bool> {
+        self.host.firewall.is_reachable(host).await
+    }
+
     pub(crate) fn vault(&self) -> &Vault {
         &self.host.vault
     }

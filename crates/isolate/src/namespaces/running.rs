@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use super::host::{Host, Keep, blocking};
 use super::{control, process, record};
-use crate::{Error, ExitReason, NetworkPolicy, Record, Result, Usage};
+use crate::{Connection, Error, ExitReason, NetworkPolicy, Record, Result, Usage};
 
 /// Timeout for killed processes to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -98,6 +98,10 @@ impl RunningSandbox {
             Ok(usage)
         })
         .await
+    }
+
+    pub(crate) async fn egress_log(&self) -> Result<Vec<Connection>> {
+        self.inner.host.firewall.egress_log(self.inner.record.slot).await
     }
 
     pub(crate) async fn set_network(&self, policy: NetworkPolicy) -> Result<()> {

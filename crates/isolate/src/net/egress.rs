@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sandcove_channel::Channel;
-use sandcove_egress::{FromEgress, Rules, SocketKind, ToEgress};
+use sandcove_egress::{Connection, FromEgress, Question, Reply, Rules, SocketKind, ToEgress};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
@@ -71,6 +71,7 @@ enum Change {
     Open(u32, Box<Held>, Done),
     Set(u32, Box<Rules>, Done),
     Close(u32),
+    Ask(Question, oneshot::Sender<Reply>),
     /// The process did not answer in time.
     Restart,
 }
@@ -116,13 +117,41 @@ impl Egress {
         }
     }
 
-    async fn change(&self, change: impl FnOnce(Done) -> Change) -> io::Result<()> {
-        let (done, answer) = oneshot::channel();
-        let changes = self.changes.get_or_init(|| {
+    /// The addresses of `name`, as `servers` have it; none if it cannot be resolved.
+    pub(super) async fn addresses(&self, name: &str, servers: &[Ipv4Addr]) -> io::Result<Vec<Ipv4Addr>> {
+        let question = Question::Addresses { name: name.to_owned(), servers: servers.to_vec() };
+        match self.ask(question).await? {
+            Reply::Addresses(addresses) => Ok(addresses),
+            Reply::Log(_) => Err(ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// The last connections through the proxy of a slot.
+    pub(super) async fn log(&self, slot: u32) -> io::Result<Vec<Connection>> {
+        match self.ask(Question::Log { slot }).await? {
+            Reply::Log(connections) => Ok(connections),
+            Reply::Addresses(_) => Err(ErrorKind::InvalidData.into()),
+        }
+    }
+
+    async fn ask(&self, question: Question) -> io::Result<Reply> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || io::Error::other("the process of the egress proxies has ended");
+        self.changes().send(Change::Ask(question, reply)).map_err(|_| gone())?;
+        timeout(TIMEOUT, answer).await?.map_err(|_| gone())
+    }
+
+    fn changes(&self) -> &mpsc::UnboundedSender<Change> {
+        self.changes.get_or_init(|| {
             let (sender, changes) = mpsc::unbounded_channel();
             tokio::spawn(Keeper::new(self.setup.clone(), self.resolver_mark).run(changes));
             sender
-        });
+        })
+    }
+
+    async fn change(&self, change: impl FnOnce(Done) -> Change) -> io::Result<()> {
+        let (done, answer) = oneshot::channel();
+        let changes = self.changes();
         let gone = || io::Error::other("the process of the egress proxies has ended");
         changes.send(change(done)).map_err(|_| gone())?;
         match timeout(TIMEOUT, answer).await {
@@ -149,6 +178,9 @@ struct Process {
     channel: Channel,
     /// Callers of the changes that the process has not acknowledged, oldest first.
     waiting: VecDeque<Option<Done>>,
+    /// Callers of the questions that it has not answered.
+    asked: HashMap<u64, oneshot::Sender<Reply>>,
+    next: u64,
 }
 
 impl Keeper {
@@ -204,6 +236,20 @@ impl Keeper {
                     self.send(&ToEgress::Close { slot }, None, None).await;
                 }
             }
+            Change::Ask(question, reply) => {
+                if let Err(error) = self.start().await {
+                    return tracing::error!(%error, "failed to start the process of the egress proxies");
+                }
+                let Some(process) = &mut self.process else { return };
+                // Nobody waits any more for some of them.
+                process.asked.retain(|_, reply| !reply.is_closed());
+                let number = process.next;
+                process.next += 1;
+                process.asked.insert(number, reply);
+                if let Err(error) = process.send(&ToEgress::Ask(number, question), None).await {
+                    self.lose(&error.to_string());
+                }
+            }
             Change::Restart => self.lose("it does not answer"),
         }
     }
@@ -217,7 +263,8 @@ impl Keeper {
         let (keys, authority) = (self.setup.vault.keys(), self.setup.vault.authority());
         let (keys, authority) =
             (keys.map_err(io::Error::other)?.text(), authority.map_err(io::Error::other)?);
-        process.send(&ToEgress::Setup { keys, authority }, None).await?;
+        let signing = self.setup.vault.signing().map_err(io::Error::other)?.text();
+        process.send(&ToEgress::Setup { keys, authority, signing }, None).await?;
         process.waiting.push_back(None);
         for (&slot, held) in &self.held {
             let message = ToEgress::Open { slot, guest: held.guest, rules: held.rules.clone() };
@@ -244,6 +291,12 @@ impl Keeper {
                 Some(done) => drop(done.map(|done| done.send(Ok(())))),
                 None => self.lose("it has acknowledged what was not asked for"),
             },
+            FromEgress::Answer(number, reply) => {
+                // One without a caller is of a caller that has given up.
+                if let Some(asked) = process.asked.remove(&number) {
+                    let _ = asked.send(reply);
+                }
+            }
             FromEgress::Socket(kind) => {
                 let (message, fd) = match socket(kind, self.resolver_mark) {
                     Ok(socket) => (ToEgress::Socket, Some(socket)),
@@ -289,7 +342,13 @@ impl Process {
             .stdout(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
-        Ok(Self { _child: child, channel: Channel::new(near.into())?, waiting: VecDeque::new() })
+        Ok(Self {
+            _child: child,
+            channel: Channel::new(near.into())?,
+            waiting: VecDeque::new(),
+            asked: HashMap::new(),
+            next: 0,
+        })
     }
 
     async fn send(&self, message: &ToEgress, fd: Option<OwnedFd>) -> io::Result<()> {

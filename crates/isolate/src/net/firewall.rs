@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sandcove_egress::{AddressRules, NameServers, Rules};
+use sandcove_egress::{AddressRules, Connection, NameServers, Rules};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -141,6 +141,8 @@ table inet {table} {{
   map policies {{ type ifname : verdict; }}
   map translations {{ type ifname : verdict; }}
   map proxies {{ type ifname : verdict; }}
+  map uploads {{ type ifname : verdict; }}
+  map downloads {{ type ifname : verdict; }}
   set connections {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
   set answers {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
   chain deny {{
@@ -151,6 +153,7 @@ table inet {table} {{
   chain arrival {{
     type filter hook prerouting priority dstnat + 10; policy accept;
     iifname {mine} fib saddr . iif oif missing drop
+    iifname vmap @uploads
     iifname {mine} meta nfproto ipv4 meta l4proto != tcp fib daddr type local goto deny
   }}
   chain input {{
@@ -183,6 +186,10 @@ table inet {table} {{
   chain postrouting {{
     type nat hook postrouting priority srcnat; policy accept;
     ip saddr {range} oifname != \"scv*\" masquerade
+  }}
+  chain departure {{
+    type filter hook postrouting priority 300; policy accept;
+    oifname vmap @downloads
   }}
   chain output {{
     type filter hook output priority -10; policy accept;
@@ -237,7 +244,7 @@ table inet {table} {{
         }
     }
 
-    /// Rules of a sandbox's egress proxy; `None` for a policy without host names and headers.
+    /// Rules of a sandbox's egress proxy; `None` for a policy without host names, headers and a proxy of the user's.
     fn egress_rules(&self, policy: &NetworkPolicy) -> Option<Rules> {
         let servers = match &policy.dns {
             Some(list) if !list.is_empty() => NameServers::Guarded(list.clone()),
@@ -249,9 +256,45 @@ table inet {table} {{
             allow: policy.allow_out.clone(),
             deny: policy.deny_out.clone(),
         };
-        let (hosts, secrets) = (policy.hosts.clone(), policy.secrets.clone());
-        let is_needed = !names.is_empty() || !hosts.is_empty();
-        is_needed.then_some(Rules { names, servers, addresses, hosts, secrets })
+        let is_needed = !names.is_empty() || !policy.hosts.is_empty() || policy.upstream.is_some();
+        is_needed.then(|| Rules {
+            names,
+            servers,
+            addresses,
+            hosts: policy.hosts.clone(),
+            secrets: policy.secrets.clone(),
+            identity: policy.identity.as_deref().cloned(),
+            upstream: policy.upstream.as_deref().cloned(),
+            resolvers: self.resolvers.clone(),
+            walls: self.walls(),
+        })
+    }
+
+    /// Networks that no sandbox reaches: what a proxy of the user's is asked for does not pass the firewall.
+    fn walls(&self) -> Vec<String> {
+        let reserved = reserved::v4_elements(self.is_laboratory);
+        reserved.split(", ").map(str::to_owned).chain([self.addresses.range()]).collect()
+    }
+
+    /// Whether `host`, a name or an IPv4 address, is one that sandboxes may reach. A name is, if it can be resolved and all its addresses
+    /// are.
+    pub(crate) async fn is_reachable(&self, host: &str) -> Result<bool> {
+        let failed = |source| Error::Kernel { action: format!("resolve `{host}`"), source };
+        let addresses = match host.parse() {
+            Ok(address) => vec![address],
+            Err(_) => self.egress.addresses(host, &self.resolvers).await.map_err(failed)?,
+        };
+        let is_open = |address: &Ipv4Addr| reserved::is_open(*address, self.is_laboratory);
+        Ok(!addresses.is_empty() && addresses.iter().all(is_open))
+    }
+
+    /// The last connections of a slot's egress proxy; none if it has no proxy.
+    pub(crate) async fn egress_log(&self, slot: u32) -> Result<Vec<Connection>> {
+        if !self.ports().contains_key(&slot) {
+            return Ok(Vec::new());
+        }
+        let failed = |source| Error::Kernel { action: "read an egress log".into(), source };
+        self.egress.log(slot).await.map_err(failed)
     }
 
     fn ports(&self) -> MutexGuard<'_, HashMap<u32, u16>> {

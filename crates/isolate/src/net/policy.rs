@@ -4,10 +4,15 @@
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
-use crate::{Error, NetworkPolicy, Result};
+use crate::{Error, NetworkPolicy, Rates, Result};
 
 /// Maps of the table, and the prefixes of the chains they lead to; the slot's number follows.
-const CHAINS: [(&str, &str); 3] = [("policies", "p"), ("translations", "n"), ("proxies", "e")];
+const CHAINS: [(&str, &str); 5] =
+    [("policies", "p"), ("translations", "n"), ("proxies", "e"), ("uploads", "u"), ("downloads", "d")];
+/// Minimum number of bytes that may pass at once, beside those of one second, which nftables adds: a few of the largest packets.
+const MIN_BURST: u64 = 256 << 10;
+/// Maximum of it.
+const MAX_BURST: u64 = 64 << 20;
 /// Connections whose requests may get headers although no name is allowed: those of the usual ports.
 const WEB: &str = "tcp dport { 80, 443 }";
 const DNS: &str = "meta l4proto { tcp, udp } th dport 53";
@@ -30,7 +35,9 @@ impl RuleTarget<'_> {
     /// egress proxy.
     pub(super) fn script(&self, policy: &NetworkPolicy, proxy: Option<u16>) -> Result<String> {
         let mut script = String::new();
-        let rules = [self.policy(policy)?, self.translations(policy, proxy)?, self.egress(proxy)];
+        let [uploads, downloads] = rates(policy.rates);
+        let rules =
+            [self.policy(policy)?, self.translations(policy, proxy)?, self.egress(proxy), uploads, downloads];
         for ((map, prefix), rules) in CHAINS.iter().zip(rules) {
             let Self { table, slot, link, .. } = self;
             let (chain, element) = (format!("{prefix}{slot}"), format!("\"{link}\" : jump {prefix}{slot}"));
@@ -57,6 +64,10 @@ impl RuleTarget<'_> {
     /// Rules for outgoing packets.
     fn policy(&self, policy: &NetworkPolicy) -> Result<Vec<String>> {
         let mut rules = self.name_servers(policy);
+        if policy.upstream.is_some() {
+            // Nothing is sent past the proxy, even while no listener takes connections to it. Queries are translated.
+            rules.push("meta l4proto tcp ct status & dnat == 0 goto deny".into());
+        }
         for (networks, verdict) in [(&policy.allow_out, "return"), (&policy.deny_out, "goto deny")] {
             for network in networks {
                 rules.push(format!("ip daddr {} {verdict}", checked(network)?));
@@ -90,7 +101,11 @@ impl RuleTarget<'_> {
         rules.push(format!("ip daddr {gateway} return"));
         rules.push("ip daddr @blocked return".into());
         rules.extend(self.name_servers(policy));
-        let web = (!policy.hosts.is_empty()).then(|| format!("{WEB} redirect to :{port}"));
+        let taken = match policy {
+            NetworkPolicy { upstream: Some(_), .. } => Some("meta l4proto tcp"),
+            NetworkPolicy { hosts, .. } => (!hosts.is_empty()).then_some(WEB),
+        };
+        let web = taken.map(|taken| format!("{taken} redirect to :{port}"));
         for network in &policy.allow_out {
             let network = checked(network)?;
             rules.extend(web.iter().map(|web| format!("ip daddr {network} {web}")));
@@ -112,7 +127,11 @@ impl RuleTarget<'_> {
     fn name_servers(&self, policy: &NetworkPolicy) -> Vec<String> {
         match &policy.dns {
             _ if policy.allow_names.is_empty() => Vec::new(),
-            Some(list) => list.iter().map(|server| format!("ip daddr {server} return")).collect(),
+            Some(list) => {
+                // Beside queries, connections to them go through a proxy as all others do.
+                let queries = if policy.upstream.is_some() { format!(" {DNS}") } else { String::new() };
+                list.iter().map(|server| format!("ip daddr {server}{queries} return")).collect()
+            }
             // Only the resolver that the table's own rule forwards to.
             None => self
                 .resolvers
@@ -134,6 +153,19 @@ impl RuleTarget<'_> {
     }
 }
 
+/// Rules that drop what a sandbox sends and receives beyond its limits.
+fn rates(rates: Rates) -> [Vec<String>; 2] {
+    let bytes = rates.bytes.map(|rate| {
+        let burst = (rate / 4).clamp(MIN_BURST, MAX_BURST);
+        format!("limit rate over {rate} bytes/second burst {burst} bytes drop")
+    });
+    let connections = rates.connections.map(|rate| {
+        let burst = rate.saturating_mul(2);
+        format!("ct state new limit rate over {rate}/second burst {burst} packets drop")
+    });
+    [connections.into_iter().chain(bytes.clone()).collect(), bytes.into_iter().collect()]
+}
+
 /// Checks that `network` is an address or a network, because nothing else may get into the script.
 fn checked(network: &str) -> Result<&str> {
     let (address, length) = network.split_once('/').unwrap_or((network, "32"));
@@ -150,7 +182,7 @@ fn checked(network: &str) -> Result<&str> {
 
 #[cfg(test)]
 mod tests {
-    use sandcove_egress::HostRule;
+    use sandcove_egress::{HostRule, Upstream};
 
     use super::*;
 
@@ -211,6 +243,63 @@ mod tests {
             rules(closed),
             ["ip daddr 8.8.8.0/24 tcp dport { 80, 443 } redirect to :4000", "ip daddr 8.8.8.0/24 return"]
         );
+    }
+
+    fn upstream() -> Upstream {
+        Upstream { host: "proxy.example.com".into(), port: 1080, username: None, password: None, tls: None }
+    }
+
+    fn rules_of(chain: &str, policy: &NetworkPolicy, proxy: Option<u16>) -> Vec<String> {
+        let script = target(&[Ipv4Addr::new(9, 9, 9, 9)]).script(policy, proxy).unwrap();
+        let begin = format!("add rule inet t {chain} ");
+        script.lines().filter_map(|line| line.strip_prefix(&begin)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn with_a_proxy_no_tcp_is_sent_past_it() {
+        let open = NetworkPolicy {
+            upstream: Some(Box::new(upstream())),
+            deny_out: vec!["9.0.0.0/8".into()],
+            ..NetworkPolicy::default()
+        };
+        let all = "meta nfproto ipv4 meta l4proto tcp redirect to :4000";
+        assert_eq!(rules_of("n7", &open, Some(4000))[2..], ["ip daddr 9.0.0.0/8 return", all]);
+        // While there is no listener, too.
+        let past = "meta l4proto tcp ct status & dnat == 0 goto deny";
+        assert_eq!(rules_of("p7", &open, None)[0], past);
+        let narrow = NetworkPolicy {
+            upstream: Some(Box::new(upstream())),
+            deny_all: true,
+            allow_out: vec!["8.8.8.0/24".into()],
+            allow_names: vec!["example.com".into()],
+            dns: Some(vec![Ipv4Addr::new(1, 1, 1, 1)]),
+            ..NetworkPolicy::default()
+        };
+        let query = "ip daddr 1.1.1.1 meta l4proto { tcp, udp } th dport 53 return";
+        let allowed = "ip daddr 8.8.8.0/24";
+        assert_eq!(
+            rules_of("n7", &narrow, Some(4000))[3..],
+            [
+                query,
+                &format!("{allowed} meta l4proto tcp redirect to :4000"),
+                &format!("{allowed} return"),
+                all
+            ]
+        );
+        assert_eq!(
+            rules_of("p7", &narrow, Some(4000)),
+            [query, past, &format!("{allowed} return"), "goto deny"]
+        );
+    }
+
+    #[test]
+    fn traffic_is_limited_in_both_directions() {
+        let rates = Rates { bytes: Some(1_000_000), connections: Some(50) };
+        let policy = NetworkPolicy { rates, ..NetworkPolicy::default() };
+        let bytes = "limit rate over 1000000 bytes/second burst 262144 bytes drop";
+        let connections = "ct state new limit rate over 50/second burst 100 packets drop";
+        assert_eq!(rules_of("u7", &policy, None), [connections, bytes]);
+        assert_eq!(rules_of("d7", &policy, None), [bytes]);
     }
 
     #[test]

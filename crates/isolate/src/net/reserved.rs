@@ -76,6 +76,11 @@ fn is_in(address: Ipv4Addr, networks: &[(Ipv4Addr, u8)]) -> bool {
         .any(|(network, length)| (u32::from(address) ^ u32::from(*network)) >> (32 - u32::from(*length)) == 0)
 }
 
+/// Whether sandboxes may reach an address, as far as its form shows.
+pub(super) fn is_open(address: Ipv4Addr, is_laboratory: bool) -> bool {
+    !is_in(address, &V4) && (is_laboratory || !is_in(address, &DOCUMENTATION))
+}
+
 /// The IPv4 networks that sandboxes do not reach, as elements of a set of nftables.
 pub(super) fn v4_elements(is_laboratory: bool) -> String {
     let documentation = if is_laboratory { &[][..] } else { &DOCUMENTATION };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sandcove_isolate::{HostRule, PLACEHOLDER_END, SECRET_PLACEHOLDER};
+use sandcove_isolate::{HostRule, PLACEHOLDER_END, SECRET_PLACEHOLDER, TOKEN_PLACEHOLDER};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -102,7 +102,7 @@ fn headers(host: &str, given: Map<String, Value>) -> Result<Vec<(String, String)
         if !is_value || !has_known_placeholders(&value) {
             return refused(format!(
                 "the header '{name}' of '{host}' is not valid: at most {MAX_VALUE} bytes, no control characters, and no \
-                 placeholders but ${{e2b.secrets.NAME}}"
+                 placeholders but ${{e2b.secrets.NAME}} and ${{e2b.identity.tokens.NAME}}"
             ));
         }
         headers.push((name, value));
@@ -110,9 +110,13 @@ fn headers(host: &str, given: Map<String, Value>) -> Result<Vec<(String, String)
     Ok(headers)
 }
 
-/// Whether all placeholders are those of secrets.
+/// Whether all placeholders are those of secrets and tokens.
 fn has_known_placeholders(value: &str) -> bool {
-    value.matches(PLACEHOLDER).count() == names(value).count()
+    let is_token = |part: &&str| {
+        part.split_once(PLACEHOLDER_END).is_some_and(|(name, _)| !name.is_empty() && !name.contains('{'))
+    };
+    let tokens = value.split(TOKEN_PLACEHOLDER).skip(1).filter(is_token).count();
+    value.matches(PLACEHOLDER).count() == names(value).count() + tokens
 }
 
 /// Names of the secrets in a value, as far as they are names.
@@ -152,7 +156,8 @@ mod tests {
     fn rules_of_every_form() {
         let rules = check(json!({
             "API.Example.com": [{ "transform": { "headers": { "Authorization": "Bearer ${e2b.secrets.Key-1}", "X-A": "b" } } }],
-            "*.example.org": [{ "transform": { "headers": { "X-Key": "${e2b.secrets.a}${e2b.secrets.b}" } } }],
+            "*.example.org": [{ "transform": { "headers": { "X-Key": "${e2b.secrets.a}${e2b.secrets.b}",
+                "X-Token": "${e2b.identity.tokens.my token} ${e2b.secrets.a}" } } }],
             "nothing.example": [],
             "empty.example": [{ "transform": {} }],
         }))
@@ -175,7 +180,9 @@ mod tests {
             ("Host", "b"),
             ("content-length", "1"),
             ("a", "b\r\nc: d"),
-            ("a", "${e2b.identity.tokens.aws}"),
+            ("a", "${e2b.identity.tokens.}"),
+            ("a", "${e2b.identity.tokens.a{b}"),
+            ("a", "${e2b.identity.aws}"),
             ("a", "${e2b.secrets.}"),
             ("a", "${e2b.secrets.a b}"),
             ("a", "${e2b.secrets.a"),

@@ -3,9 +3,11 @@
 
 pub mod build;
 pub mod context;
+pub(crate) mod egress_proxy;
 pub mod event;
 pub(crate) mod frozen;
 pub(crate) mod header_rules;
+pub mod identity;
 pub mod lifecycle;
 pub(crate) mod limits;
 pub mod network;

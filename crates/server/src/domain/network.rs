@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use sandcove_isolate::NetworkPolicy;
+use sandcove_isolate::{NetworkPolicy, Rates, Upstream};
 use sandcove_wire::api::network::{Network, NetworkUpdate};
 use serde::{Deserialize, Serialize};
 
-use super::header_rules;
 use super::limits::{MASK_BYTES, NETWORK_ENTRIES, NETWORK_ENTRY_BYTES};
+use super::{egress_proxy, header_rules};
 use crate::Error;
 
 /// The range of all addresses; in `denyOut` it denies everything that is not allowed.
@@ -23,6 +23,18 @@ pub struct NetworkRules {
     pub given: Option<Network>,
     /// The flag as the client gave it, for answers.
     pub allow_internet_access: Option<bool>,
+    /// The proxy that connections go through, with its password sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<Upstream>,
+}
+
+/// A replacement of the rules for outgoing traffic.
+#[derive(Debug, Clone, Default)]
+pub struct NetworkChange {
+    /// The rules as the client gave them.
+    pub update: NetworkUpdate,
+    /// The proxy that they name, with its password sealed.
+    pub proxy: Option<Upstream>,
 }
 
 /// The reason for which network rules are refused.
@@ -66,17 +78,14 @@ pub enum InvalidNetwork {
     /// A rule for headers is not valid, for this reason.
     #[error("invalid network rules: {0}")]
     Rules(String),
-    /// The egress proxy is not available on this server; a 403, unlike the others.
-    #[error("egress proxy is not enabled on this server")]
-    EgressProxyOff,
+    /// The egress proxy is not valid, for this reason.
+    #[error("invalid egress proxy: {0}")]
+    EgressProxy(String),
 }
 
 impl From<InvalidNetwork> for Error {
     fn from(invalid: InvalidNetwork) -> Self {
-        match invalid {
-            InvalidNetwork::EgressProxyOff => Self::FeatureOff("egress proxy is not enabled on this server"),
-            other => Self::Refused(other.to_string()),
-        }
+        Self::Refused(invalid.to_string())
     }
 }
 
@@ -86,24 +95,33 @@ impl NetworkRules {
         if let Some(network) = &given {
             check(network)?;
         }
-        Ok(Self { given, allow_internet_access })
+        Ok(Self { given, allow_internet_access, proxy: None })
+    }
+
+    /// Sets the proxy. What clients gave of it is not kept: it has a password in it.
+    pub fn with_proxy(mut self, proxy: Option<Upstream>) -> Self {
+        if let Some(given) = &mut self.given {
+            given.egress_proxy = proxy.as_ref().map(egress_proxy::shown);
+        }
+        Self { proxy, ..self }
     }
 
     /// The rules after an update, which replaces those for outgoing traffic as a whole and keeps those for incoming.
-    pub fn replaced(&self, update: NetworkUpdate) -> Result<Self, InvalidNetwork> {
+    pub fn replaced(&self, change: NetworkChange) -> Result<Self, InvalidNetwork> {
+        let NetworkChange { update, proxy } = change;
         let kept = self.given.clone().unwrap_or_default();
         let network = Network {
             allow_out: update.allow_out,
             deny_out: update.deny_out,
             dns_servers: update.dns_servers,
-            egress_proxy: update.egress_proxy,
+            egress_proxy: None,
             rules: update.rules,
             ..kept
         };
-        Self::new(Some(network), update.allow_internet_access)
+        Ok(Self::new(Some(network), update.allow_internet_access)?.with_proxy(proxy))
     }
 
-    /// The policy that `isolate` enforces, without secrets.
+    /// The policy that `isolate` enforces, without secrets and without what belongs to the sandbox.
     pub fn policy(&self) -> NetworkPolicy {
         let network = self.given.as_ref();
         let deny: &[String] = network.and_then(|n| n.deny_out.as_deref()).unwrap_or_default();
@@ -125,6 +143,9 @@ impl NetworkRules {
                 .and_then(|rules| header_rules::checked(rules).ok())
                 .unwrap_or_default(),
             secrets: BTreeMap::new(),
+            identity: None,
+            upstream: self.proxy.clone().map(Box::new),
+            rates: Rates::default(),
         }
     }
 
@@ -146,9 +167,6 @@ impl NetworkRules {
 }
 
 fn check(network: &Network) -> Result<(), InvalidNetwork> {
-    if network.egress_proxy.as_ref().is_some_and(|proxy| !proxy.is_null()) {
-        return Err(InvalidNetwork::EgressProxyOff);
-    }
     network.rules.as_ref().map_or(Ok(Vec::new()), header_rules::checked)?;
     check_sizes(network)?;
     let deny: &[String] = network.deny_out.as_deref().unwrap_or_default();
@@ -300,7 +318,7 @@ mod tests {
     fn internet_access_false_denies_all_and_is_cleared_by_an_update() {
         let closed = NetworkRules::new(None, Some(false)).unwrap();
         assert!(closed.policy().deny_all);
-        assert!(!closed.replaced(NetworkUpdate::default()).unwrap().policy().deny_all);
+        assert!(!closed.replaced(NetworkChange::default()).unwrap().policy().deny_all);
     }
 
     #[test]
@@ -312,7 +330,7 @@ mod tests {
             ..Network::default()
         };
         let rules = NetworkRules::new(Some(given), None).unwrap();
-        let rules = rules.replaced(NetworkUpdate::default()).unwrap();
+        let rules = rules.replaced(NetworkChange::default()).unwrap();
         assert!(rules.is_private());
         assert_eq!(rules.masked_host(8080).as_deref(), Some("localhost:8080"));
         assert!(!rules.policy().deny_all);

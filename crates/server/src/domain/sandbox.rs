@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sandcove_isolate::{Limits, Mount};
+use sandcove_isolate::{Limits, Mount, Rates};
 use sandcove_wire::id::{SandboxId, TemplateId};
 use sandcove_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::identity::Tokens;
 use super::lifecycle::{Keep, OnExpiry, Session};
 use super::network::NetworkRules;
 use super::template::TemplateRecord;
@@ -52,6 +53,12 @@ pub struct Details {
     /// Mounted volumes.
     #[serde(default)]
     pub mounts: Vec<VolumeMount>,
+    /// Tokens of the sandbox's identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Tokens>,
+    /// Limits on the sandbox's traffic.
+    #[serde(default, skip_serializing_if = "Rates::is_unlimited")]
+    pub rates: Rates,
 }
 
 /// Whether a service refuses requests without the token. Every sandbox has a token: the requests of some clients identify

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use sandcove_isolate::Limits;
+use sandcove_isolate::{Limits, Rates};
 use uuid::Uuid;
+
+/// Bytes of a megabit.
+const BYTES_PER_MEGABIT: u64 = 125_000;
 
 /// A team: the owner of sandboxes and templates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +49,16 @@ pub struct Caps {
     pub memory_mib: u64,
     /// Disk, MiB; also the size of one volume.
     pub disk_mib: u64,
+    /// Traffic with everything outside.
+    pub rates: Rates,
 }
 
 impl Caps {
+    /// Maximum of traffic in each direction, megabits per second; 0 if there is none.
+    pub fn bandwidth_mbps(&self) -> u32 {
+        u32::try_from(self.rates.bytes.unwrap_or_default() / BYTES_PER_MEGABIT).unwrap_or(u32::MAX)
+    }
+
     /// The resources of a sandbox whose template asks for `limits`.
     pub fn applied(&self, limits: Limits) -> Limits {
         Limits {
@@ -60,9 +70,15 @@ impl Caps {
     }
 }
 
+/// The limits on traffic of megabits and new connections per second; 0 is no limit.
+pub fn rates(bandwidth_mbps: u32, connections: u32) -> Rates {
+    let bytes = (bandwidth_mbps > 0).then_some(u64::from(bandwidth_mbps) * BYTES_PER_MEGABIT);
+    Rates { bytes, connections: (connections > 0).then_some(connections) }
+}
+
 impl Default for Caps {
     fn default() -> Self {
-        Self { cpus: 32, memory_mib: 256 << 10, disk_mib: 1 << 20 }
+        Self { cpus: 32, memory_mib: 256 << 10, disk_mib: 1 << 20, rates: Rates::default() }
     }
 }
 

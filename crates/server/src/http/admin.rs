@@ -15,7 +15,7 @@ use super::auth::{Operator, may_act};
 use super::body::{self, Required};
 use super::keys;
 use super::params::Id;
-use crate::domain::team::{Caps, Quota, Standing, Team};
+use crate::domain::team::{Caps, Quota, Standing, Team, rates};
 use crate::state::App;
 use crate::{Error, Result};
 
@@ -183,6 +183,10 @@ fn limit(team: &mut Team, limits: &wire::LimitsUpdate) -> Result<()> {
     if let Some(mib) = limits.disk_mb {
         team.caps.disk_mib = positive("diskMb", mib)?;
     }
+    team.caps.rates = rates(
+        limits.bandwidth_mbps.unwrap_or(team.caps.bandwidth_mbps()),
+        limits.connections_per_second.or(team.caps.rates.connections).unwrap_or_default(),
+    );
     if let Some(days) = limits.events_ttl_days {
         if !(1..=MAX_TTL_DAYS).contains(&days) {
             return Err(Error::InvalidRequest(format!(
@@ -246,6 +250,8 @@ fn shown(team: Team) -> wire::AdminTeam {
             snapshots: team.quota.snapshots,
             snapshots_mb: team.quota.snapshots_mib,
             volumes: team.quota.volumes,
+            bandwidth_mbps: team.caps.bandwidth_mbps(),
+            connections_per_second: team.caps.rates.connections.unwrap_or_default(),
         },
     }
 }

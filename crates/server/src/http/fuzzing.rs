@@ -11,7 +11,8 @@ use super::body::parse;
 use super::paging::{PageRequest, Position};
 use super::params::Query;
 use super::webhooks;
-use crate::domain::network::NetworkRules;
+use crate::domain::egress_proxy::EgressProxy;
+use crate::domain::network::{NetworkChange, NetworkRules};
 use crate::domain::reference::Reference;
 
 /// Checks a query string.
@@ -61,7 +62,10 @@ pub fn body(input: &[u8]) {
         }
         1 => {
             let Some(body) = comes_back::<network::NetworkUpdate>(json) else { return };
-            if let Ok(rules) = NetworkRules::default().replaced(body) {
+            let given = body.egress_proxy.clone().unwrap_or_default();
+            let proxy = EgressProxy::new(given).ok().flatten().map(|proxy| proxy.sealed(None));
+            let change = NetworkChange { update: body, proxy };
+            if let Ok(rules) = NetworkRules::default().replaced(change) {
                 check_policy(&rules);
             }
         }

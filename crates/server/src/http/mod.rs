@@ -6,11 +6,13 @@ mod archives;
 mod auth;
 mod body;
 mod builds;
+mod egress;
 mod error;
 mod events;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod health;
+mod identity;
 mod keys;
 mod lists;
 mod logs;

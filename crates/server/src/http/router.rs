@@ -12,9 +12,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
 
 use super::{
-    admin, archives, builds, error, events, health, keys, lists, logs, measure, metrics, operators,
-    sandboxes, secrets, snapshots, tags, team_metrics, teams, templates, uploads, volume_content, volumes,
-    webhooks,
+    admin, archives, builds, egress, error, events, health, identity, keys, lists, logs, measure, metrics,
+    operators, sandboxes, secrets, snapshots, tags, team_metrics, teams, templates, uploads, volume_content,
+    volumes, webhooks,
 };
 use crate::Error;
 use crate::state::App;
@@ -63,6 +63,8 @@ fn table() -> Table {
     Table::default()
         .get("/health", health::health)
         .get("/openapi.json", openapi)
+        .get(identity::KEYS, identity::keys)
+        .get("/.well-known/openid-configuration", identity::configuration)
         .get("/metrics", operators::metrics)
         .get("/sandboxes", lists::running)
         .post("/sandboxes", sandboxes::create_v1)
@@ -82,6 +84,7 @@ fn table() -> Table {
         .post("/sandboxes/{id}/snapshots", snapshots::create)
         .get("/snapshots", snapshots::list)
         .post("/sandboxes/{id}/fork", snapshots::fork)
+        .get("/sandboxes/{id}/egress", egress::log)
         .get("/sandboxes/{id}/metrics", metrics::of_one)
         .get("/sandboxes/{id}/logs", logs::v1)
         .get("/v2/sandboxes/{id}/logs", logs::v2)

@@ -13,11 +13,13 @@ use sha2::{Digest, Sha256};
 
 use super::auth::{Caller, Reader};
 use super::body::{self, Optional, Required};
+use super::identity;
 use super::params::Sandbox;
 use crate::domain::event::KillReason;
+use crate::domain::identity::Tokens;
 use crate::domain::lifecycle::{Command, Keep, OnExpiry, Phase};
 use crate::domain::limits;
-use crate::domain::network::NetworkRules;
+use crate::domain::network::{NetworkChange, NetworkRules};
 use crate::domain::reference::Reference;
 use crate::domain::sandbox::{TokenPolicy, VolumeMount};
 use crate::domain::team::Team;
@@ -247,7 +249,10 @@ pub(super) async fn set_network(
     Caller(team): Caller,
     Optional(body): Optional<NetworkUpdate>,
 ) -> Result<StatusCode> {
-    app.sandboxes().execute(&team, &id, Command::SetNetwork(Some(Box::new(body)))).await?;
+    let mut update = body;
+    let proxy = app.secrets().proxy(&team, update.egress_proxy.take()).await?;
+    let change = NetworkChange { update, proxy };
+    app.sandboxes().execute(&team, &id, Command::SetNetwork(Some(Box::new(change)))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -276,13 +281,14 @@ async fn plan(
             (true, false) => {}
         }
     }
-    if body.iam.as_ref().and_then(|iam| iam["tokens"].as_object()).is_some_and(|tokens| !tokens.is_empty()) {
-        return Err(Error::Refused("workload identities are not enabled on this server".into()));
-    }
+    let tokens = Tokens::new(body.iam, identity::issuer(app), &app.domain().unwrap_or_default())?;
     let asked = body.volume_mounts.unwrap_or_default();
     let asked: Vec<_> = asked.into_iter().map(|mount| (mount.name, mount.path)).collect();
     let mounts = app.volumes().mounts(&team, &asked).await?;
-    let network = NetworkRules::new(body.network, body.allow_internet_access)?;
+    let mut given = body.network;
+    let proxy = given.as_mut().and_then(|network| network.egress_proxy.take());
+    let network = NetworkRules::new(given, body.allow_internet_access)?;
+    let network = network.with_proxy(app.secrets().proxy(&team, proxy).await?);
     let token_policy = match (version, body.secure) {
         (Version::V2, _) | (Version::Legacy | Version::V1, Some(true)) => TokenPolicy::Required,
         (Version::Legacy | Version::V1, Some(false) | None) => TokenPolicy::Optional,
@@ -325,6 +331,7 @@ async fn plan(
         env_vars: body.env_vars.unwrap_or_default(),
         mcp: body.mcp,
         mounts,
+        tokens,
     })
 }
 

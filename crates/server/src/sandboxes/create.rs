@@ -17,6 +17,7 @@ use super::memory;
 use super::shared::Shared;
 use super::spec::spec;
 use crate::domain::event::LifecycleEvent;
+use crate::domain::identity::Tokens;
 use crate::domain::lifecycle::{OnExpiry, Session};
 use crate::domain::network::NetworkRules;
 use crate::domain::sandbox::{Build, Details, Settings, Stored, StoredState, TokenPolicy, VolumeMount};
@@ -62,6 +63,8 @@ pub struct CreatePlan {
     pub mcp: Option<serde_json::Value>,
     /// Volumes to mount.
     pub mounts: Vec<VolumeMount>,
+    /// Tokens of the sandbox's identity.
+    pub tokens: Option<Tokens>,
 }
 
 /// A planned sandbox that counts against the team's limit.
@@ -140,7 +143,7 @@ fn reserve(shared: &Shared, plan: CreatePlan) -> Result<Reserved> {
 impl Reserved {
     async fn launch(self, shared: &Shared, start: &StartPermit) -> Result<Launched> {
         let Reserved { plan, details, .. } = &self;
-        let network = shared.policy(plan.team.id, &plan.network).await?;
+        let network = shared.policy(details, &plan.network).await?;
         let mut spec =
             SandboxSpec { memory: plan.memory, ..spec(details, &plan.build, network, plan.files.clone()) };
         let mut lost_memory = None;
@@ -231,5 +234,7 @@ fn details(id: SandboxId, plan: &CreatePlan) -> Details {
         auto_resume: plan.auto_resume,
         mcp: plan.mcp.clone(),
         mounts: plan.mounts.clone(),
+        tokens: plan.tokens.clone(),
+        rates: plan.team.caps.rates,
     }
 }

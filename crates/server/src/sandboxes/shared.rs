@@ -102,11 +102,15 @@ impl Entry {
 }
 
 impl Shared {
-    /// The policy of network rules, with the secrets that they need, as far as the team has them.
-    pub(super) async fn policy(&self, team: Uuid, network: &NetworkRules) -> Result<NetworkPolicy> {
-        let mut policy = network.policy();
+    /// The policy of a sandbox with these network rules, with the secrets that they need, as far as the team has them.
+    pub(super) async fn policy(&self, details: &Details, network: &NetworkRules) -> Result<NetworkPolicy> {
+        let identity = details.tokens.as_ref().map(|tokens| tokens.of(details));
+        let mut policy = NetworkPolicy { rates: details.rates, ..network.policy() };
+        if !policy.hosts.is_empty() {
+            policy.identity = identity.map(Box::new);
+        }
         for name in header_rules::secrets(&policy.hosts) {
-            if let Some(secret) = self.store.secret(team, &name.to_ascii_lowercase()).await? {
+            if let Some(secret) = self.store.secret(details.team, &name.to_ascii_lowercase()).await? {
                 let context = secret.context();
                 policy.secrets.insert(name, SealedSecret { context, sealed: secret.sealed });
             }

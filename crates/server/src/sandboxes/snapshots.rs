@@ -125,6 +125,7 @@ impl Registry {
                 env_vars: view.details.env_vars.clone(),
                 mcp: view.details.mcp.clone(),
                 mounts: view.details.mounts.clone(),
+                tokens: view.details.tokens.clone(),
             };
             let forks = join_all((0..count).map(|_| this.create(plan.clone()))).await;
             drop_files(&this.shared, [name]).await;

@@ -109,7 +109,7 @@ impl TransitionContext {
                 Keep::Memory => {
                     let handle = self.processes()?;
                     let View { details, settings, .. } = &self.view;
-                    let policy = self.shared.policy(details.team, &settings.network).await?;
+                    let policy = self.shared.policy(details, &settings.network).await?;
                     handle.resume().await.map_err(self.failed("resume"))?;
                     if !policy.secrets.is_empty() {
                         // They may have other values by now.
@@ -230,7 +230,7 @@ impl TransitionContext {
     /// Starts the sandbox, from its memory on disk or only from its files.
     async fn start(&self, memory: bool) -> Result<Handle> {
         let details = &self.view.details;
-        let network = self.shared.policy(details.team, &self.view.settings.network).await?;
+        let network = self.shared.policy(details, &self.view.settings.network).await?;
         let spec = spec(details, self.build()?, network, Files::Own);
         let spec = SandboxSpec { memory, ..spec };
         let started = loop {

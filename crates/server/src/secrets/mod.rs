@@ -4,10 +4,14 @@
 use std::collections::BTreeMap;
 
 use sandcove_host::Host;
+use sandcove_isolate::{PublicKey, SealedSecret, Upstream};
 use sandcove_wire::api::secret::{NewSecret, SecretUpdate};
 use sandcove_wire::secret::Secret;
+use serde_json::Value;
 
+use crate::domain::egress_proxy::EgressProxy;
 use crate::domain::limits::{self, SECRET_NAME, SECRET_VALUE, SECRETS};
+use crate::domain::network::InvalidNetwork;
 use crate::domain::secret::{SecretRecord, context};
 use crate::domain::team::Team;
 use crate::store::Store;
@@ -100,6 +104,29 @@ impl Secrets {
     pub(crate) async fn delete(&self, team: &Team, reference: &str) -> Result<()> {
         let is_deleted = self.store.delete_secret(team, &reference.to_ascii_lowercase()).await?;
         if is_deleted { Ok(()) } else { Err(Error::SecretNotFound) }
+    }
+
+    /// The proxy of a sandbox's connections that a client names, with its password sealed for the team.
+    pub(crate) async fn proxy(&self, team: &Team, given: Option<Value>) -> Result<Option<Upstream>> {
+        let Some(proxy) = EgressProxy::new(given.unwrap_or_default())? else { return Ok(None) };
+        if !self.host.is_reachable(proxy.host()).await.map_err(Error::Seal)? {
+            let reason = format!("'{}' does not resolve to public addresses", proxy.host());
+            return Err(InvalidNetwork::EgressProxy(reason).into());
+        }
+        let password = match proxy.password() {
+            Some(password) => {
+                let context = context(team.id, "egress-proxy");
+                let sealed = self.host.seal(&context, password).await.map_err(Error::Seal)?;
+                Some(SealedSecret { context, sealed })
+            }
+            None => None,
+        };
+        Ok(Some(proxy.sealed(password)))
+    }
+
+    /// The public keys that tokens of sandboxes are checked with, the current one first.
+    pub(crate) async fn identity_keys(&self) -> Result<Vec<PublicKey>> {
+        self.host.identity_keys().await.map_err(Error::Seal)
     }
 
     async fn seal(&self, context: &str, value: &Secret) -> Result<String> {

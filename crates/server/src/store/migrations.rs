@@ -17,6 +17,7 @@ const STEPS: &[(i64, &str, &str)] = &[
     (17, "builds", include_str!("../../migrations/0017_builds.sql")),
     (18, "step cache", include_str!("../../migrations/0018_step_cache.sql")),
     (22, "secrets", include_str!("../../migrations/0022_secrets.sql")),
+    (36, "rates", include_str!("../../migrations/0036_rates.sql")),
 ];
 
 /// The migrator that brings a database up to date.

@@ -103,9 +103,24 @@ async fn refusals_say_why() {
             "-https://abcd",
         ),
         (
-            json!({ "templateID": "base", "network": { "egressProxy": { "address": "a:1" } } }),
-            403,
-            "egress proxy",
+            json!({ "templateID": "base", "network": { "egressProxy": { "address": "10.0.0.1:1080" } } }),
+            400,
+            "invalid egress proxy: '10.0.0.1' does not resolve to public addresses",
+        ),
+        (
+            json!({ "templateID": "base", "network": { "egressProxy": { "address": "p.invalid:1080" } } }),
+            400,
+            "does not resolve",
+        ),
+        (
+            json!({ "templateID": "base", "network": { "egressProxy": { "address": "a:1", "password": "b" } } }),
+            400,
+            "'password' needs 'username'",
+        ),
+        (
+            json!({ "templateID": "base", "iam": { "tokens": { "a": { "audience": "b", "tokenType": "x" } } } }),
+            400,
+            "invalid iam: the type of the token 'a' must be JWT-SVID",
         ),
         (
             json!({ "templateID": "base", "secure": false, "network": { "allowPublicTraffic": false } }),

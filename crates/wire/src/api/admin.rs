@@ -79,6 +79,10 @@ pub struct TeamLimits {
     pub snapshots_mb: u64,
     /// Maximum of volumes.
     pub volumes: u32,
+    /// Maximum of traffic of a sandbox in each direction, in megabits per second; 0 is no limit.
+    pub bandwidth_mbps: u32,
+    /// Maximum of new connections of a sandbox per second; 0 is no limit.
+    pub connections_per_second: u32,
 }
 
 /// Body of `POST /admin/teams`. Unlike in calls that clients make, a misspelled member is refused: a limit that is not set
@@ -156,6 +160,12 @@ pub struct LimitsUpdate {
     /// Maximum of volumes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volumes: Option<u32>,
+    /// Maximum of traffic of a sandbox in each direction, in megabits per second; 0 is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth_mbps: Option<u32>,
+    /// Maximum of new connections of a sandbox per second; 0 is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_per_second: Option<u32>,
 }
 
 /// The status of a node, which says whether it takes new sandboxes.

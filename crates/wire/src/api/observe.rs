@@ -114,3 +114,51 @@ pub struct TeamMetricMax {
     /// Value of the metric.
     pub value: f64,
 }
+
+/// Answer of `GET /sandboxes/{id}/egress`, a call of this server's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressLog {
+    /// Last connections through the egress proxy, the oldest first.
+    pub connections: Vec<EgressConnection>,
+}
+
+/// A connection of a sandbox through its egress proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EgressConnection {
+    /// Number of the connection; later ones have higher numbers.
+    pub number: u64,
+    /// Time of the connection.
+    pub began_at: Timestamp,
+    /// Time of its end; none while it is open.
+    pub ended_at: Option<Timestamp>,
+    /// Name of the host, if the connection names one.
+    pub host: Option<String>,
+    /// Address that the sandbox dialled.
+    pub address: String,
+    /// Port that the sandbox dialled.
+    pub port: u16,
+    /// Whether the rules allow the connection.
+    pub allowed: bool,
+    /// Entry of the network rules that decided, if one speaks of the connection.
+    pub rule: Option<EgressRule>,
+    /// Whether the connection goes through the sandbox's `egressProxy`.
+    pub proxied: bool,
+    /// Whether a header rule is for the host.
+    pub transformed: bool,
+    /// The reason for which the connection was refused, failed or cut.
+    pub error: Option<String>,
+    /// Bytes that the sandbox has sent.
+    pub sent_bytes: u64,
+    /// Bytes that the sandbox has received.
+    pub received_bytes: u64,
+}
+
+/// An entry of network rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressRule {
+    /// List of the entry, `allowOut` or `denyOut`.
+    pub list: String,
+    /// The entry.
+    pub entry: String,
+}

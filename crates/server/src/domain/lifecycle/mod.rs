@@ -23,9 +23,8 @@ mod session;
 
 use std::time::Duration;
 
-use sandcove_wire::api::network::NetworkUpdate;
-
 use super::event::KillReason;
+use super::network::NetworkChange;
 
 pub use session::{BeyondMaxSession, OnExpiry, Session};
 
@@ -93,7 +92,7 @@ pub enum Command {
     /// Moves the end of the session later.
     Refresh(Duration),
     /// Replaces the rules for outgoing traffic; none for the same rules with the present values of secrets.
-    SetNetwork(Option<Box<NetworkUpdate>>),
+    SetNetwork(Option<Box<NetworkChange>>),
     /// Takes a snapshot.
     Snapshot(SnapshotOrder),
     /// Takes a snapshot for forks that start from it at once.

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandcove_wire::api::network::NetworkUpdate;
-
 use super::Driver;
 use crate::domain::event::LifecycleEvent;
 use crate::domain::lifecycle::Command;
+use crate::domain::network::NetworkChange;
 use crate::domain::sandbox::{Settings, StoredState};
 use crate::events::describe;
 use crate::sandboxes::command::Outcome;
@@ -45,7 +44,7 @@ impl Driver {
         Ok(Outcome::WasRunning)
     }
 
-    async fn set_network(&mut self, update: Option<NetworkUpdate>) -> Result<Outcome> {
+    async fn set_network(&mut self, update: Option<NetworkChange>) -> Result<Outcome> {
         let settings = self.view.borrow().settings.clone();
         let is_changed = update.is_some();
         let network = match update {
@@ -55,7 +54,8 @@ impl Driver {
         let Some(handle) = &self.handle else {
             return Err(Error::Internal("a running sandbox has no processes"));
         };
-        let policy = self.shared.policy(self.team.id, &network).await?;
+        let details = self.view.borrow().details.clone();
+        let policy = self.shared.policy(&details, &network).await?;
         handle.set_network(policy).await.map_err(|source| Error::Backend {
             action: "change the network of",
             id: self.view.borrow().details.id.clone(),
