@@ -11,6 +11,14 @@ use crate::build_calls::{begin_of, finish};
 use crate::proxy::echo;
 use crate::support::{Reply, Server, own_ids};
 
+/// Paths that anybody may call. Links for uploads are tested with them.
+const OPEN: [&str; 5] = [
+    "/health",
+    "/openapi.json",
+    "/upload/{team}/{hash}",
+    "/.well-known/jwks.json",
+    "/.well-known/openid-configuration",
+];
 const UNKNOWN_SANDBOX: &str = "iaaaaaaaaaaaaaaaaaaaa";
 const UNKNOWN_TEMPLATE: &str = "aaaaaaaaaaaaaaaaaaaa";
 const UNKNOWN_UUID: &str = "00000000-0000-4000-8000-000000000000";
@@ -161,7 +169,7 @@ fn scheme(route: &Route) -> Scheme {
     let first = route.path.split('/').nth(1).unwrap();
     match first {
         // A link for an upload is its own credential.
-        "health" | "metrics" | "nodes" | "admin" | "openapi.json" | "upload" => Scheme::Other,
+        "health" | "metrics" | "nodes" | "admin" | "openapi.json" | "upload" | ".well-known" => Scheme::Other,
         "teams" if route.path == "/teams" => Scheme::Person,
         "api-keys" | "access-tokens" => Scheme::Person,
         "volumecontent" => Scheme::Volume,
@@ -319,8 +327,7 @@ async fn operators_calls_are_open_to_no_team() {
 async fn no_call_is_open_without_credentials() {
     let server = Server::start().await;
     for route in routes() {
-        // Links for uploads are tested with them.
-        if ["/health", "/openapi.json", "/upload/{team}/{hash}"].contains(&route.path) {
+        if OPEN.contains(&route.path) {
             continue;
         }
         let path = call(&route, None).path.replace("{id}", UNKNOWN_UUID).replace("{key}", UNKNOWN_UUID);
