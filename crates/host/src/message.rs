@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use sandcove_image::files::{Attributes, Entry, Removal};
 use sandcove_image::oci::{Exported, Limits, Sha256Digest};
 use sandcove_isolate::{
-    Blueprint, Connection, DiskSpace, Few, Files, Known, Mounted, NetworkPolicy, PoolState, PublicKey, Record,
-    SandboxSpec, SnapshotReport, StartPhase, SweepReport, Usage, WarmState,
+    Blueprint, Connection, DiskSpace, Few, Files, Known, Mounted, NetworkPolicy, PoolState, PublicKey,
+    Record, SandboxSpec, SnapshotReport, StartPhase, SweepReport, Usage, WarmState,
 };
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;

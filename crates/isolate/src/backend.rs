@@ -11,8 +11,9 @@ use crate::fake::{Fake, FakeSandbox};
 use crate::namespaces::{self, Namespaces, RunningSandbox};
 use crate::secrets::Vault;
 use crate::{
-    Blueprint, Connection, Error, ExitReason, Few, Files, Known, Mounted, NetworkPolicy, PoolState, PublicKey,
-    Record, Result, SandboxSpec, SnapshotReport, StartPhase, SweepReport, Unpackers, Usage, WarmState, net, sys,
+    Blueprint, Connection, Error, ExitReason, Few, Files, Known, Mounted, NetworkPolicy, PoolState,
+    PublicKey, Record, Result, SandboxSpec, SnapshotReport, StartPhase, SweepReport, Unpackers, Usage,
+    WarmState, net, sys,
 };
 
 /// An isolation backend, which runs sandboxes. Clones share the same host resources.

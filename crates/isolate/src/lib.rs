@@ -40,8 +40,9 @@ pub use sandcove_egress::{
 pub use secrets::{rotate_identity_keys, rotate_secret_keys};
 pub use spawner::spawner_main;
 pub use spec::{
-    Blueprint, ExitReason, Few, Files, Known, Limits, Mount, Mounted, NetworkPolicy, PoolState, Rates, Record,
-    SandboxSpec, SnapshotMemory, SnapshotReport, StartPhase, StartPhaseKind, SweepReport, Usage, WarmState,
+    Blueprint, ExitReason, Few, Files, Known, Limits, Mount, Mounted, NetworkPolicy, PoolState, Rates,
+    Record, SandboxSpec, SnapshotMemory, SnapshotReport, StartPhase, StartPhaseKind, SweepReport, Usage,
+    WarmState,
 };
 pub use unpackers::{Unpackers, enter_tree};
 pub use unprivileged::{Objection, Unprivileged, cannot_become, pass_on_no_descriptors, renounce};
