@@ -58,7 +58,7 @@ impl SigningKeys {
         Self { keys: Vec::new() }.rotated()
     }
 
-    /// The same keys with another current one; the one before stays, older ones go.
+    /// Returns keys with a new current one; the one before stays, older ones go.
     ///
     /// # Errors
     /// An error if the kernel has no random numbers.

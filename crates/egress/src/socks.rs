@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// What a client sends to a proxy that answers with `answers`, and what it makes of that.
+    /// Returns the bytes that a client sends to a proxy that answers with `answers`, and its outcome.
     async fn talk(
         user: Option<(&str, &str)>,
         target: Target<'_>,
