@@ -54,7 +54,10 @@ class Terminal:
 
     def until(self, text: str) -> str:
         while text.encode() not in self.seen:
-            ready, _, _ = select.select([self.descriptor], [], [], 300)
+            # `select` takes no descriptor from 1,024 on, and a long run of tests may have as many.
+            poll = select.poll()
+            poll.register(self.descriptor, select.POLLIN)
+            ready = poll.poll(300_000)
             assert ready, f"`{text}` does not come: {self.seen!r}"
             self.seen += os.read(self.descriptor, 4096)
         before, _, self.seen = self.seen.partition(text.encode())

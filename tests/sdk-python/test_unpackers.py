@@ -59,6 +59,8 @@ def held(builds, registry):  # noqa: F811
     repository = f"tests/{mark()}"
     reference = registry.push(repository, image)
     going_on = threading.Event()
+    # An import that an earlier test interrupted may go on for a while.
+    wait_until(lambda: unpackers(builds.server) == [] and trees(builds.server) == [], what="the end of earlier imports")
 
     def late(answer, data):
         going_on.wait(600)
