@@ -156,6 +156,18 @@ def test_the_password_is_nowhere_and_outlives_pauses_and_the_server(server, aske
         assert get(box, "http://example.com") == EXAMPLE and asked.new() == []
 
 
+def test_the_password_outlives_rotations_of_the_key(server, asked):
+    with sandbox() as box, sandbox() as paused:
+        paused.pause(mode="filesystem")
+        for _ in range(3):
+            subprocess.run([server.binary, "--data-dir", str(server.data_dir), "secret", "rotate-key"], check=True)
+            server.kill9()
+            server.start()
+            assert get(box, "http://example.com") == EXAMPLE
+        assert get(Sandbox.connect(paused.sandbox_id), "http://example.com") == EXAMPLE
+        assert asked.new() == [("example.com", 80)] * 4
+
+
 def test_what_is_no_proxy_is_refused(asked):
     for proxy, reason in [
         ({"address": f"{PRIVATE}:1080"}, "does not resolve to public addresses"),

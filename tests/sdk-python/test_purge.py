@@ -124,6 +124,8 @@ def test_everything_ends(server, directory, monkeypatch, database):
     secret = {"name": "kept", "value": "text"}
     assert requests.post(f"{other.url}/secrets", json=secret, headers={"X-API-KEY": other.env["E2B_API_KEY"]}).ok
     assert (directory / "secrets.key").exists()
+    # And so is that of tokens, once somebody asks for the keys.
+    assert requests.get(f"{other.url}/.well-known/jwks.json").ok and (directory / "identity.key").exists()
     instance = instance_of(directory)
     assert new_traces(before, directory).keys() >= {"tables", "groups", "mounts", "loops", "claims"}
     if database == "gone":

@@ -12,7 +12,7 @@ use crate::data_dir::Lock;
 use crate::output::note;
 
 /// Files and directories of a server. Nothing else in the data directory is deleted.
-const OWN: [&str; 26] = [
+const OWN: [&str; 28] = [
     "server",
     // Of versions that had no directory of the server.
     "builds",
@@ -30,6 +30,8 @@ const OWN: [&str; 26] = [
     "secrets.new",
     "egress-authority.json",
     "egress-authority.new",
+    "identity.key",
+    "identity.new",
     "criu",
     "run",
     "libexec",

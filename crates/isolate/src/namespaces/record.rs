@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::secrets::Vault;
-use crate::{Error, Record, Result};
+use crate::{Error, NetworkPolicy, Record, Result};
 
 const NAME: &str = "jail.json";
 
@@ -22,12 +22,16 @@ pub(super) fn all(run: &Path) -> Vec<Record> {
     entries.filter_map(|entry| read(&entry.ok()?.path()).ok()).collect()
 }
 
-/// Seals values of secrets in `records` anew that were sealed with a former key: sandboxes outlive the keys. A value that cannot be opened stays
+/// Seals values of secrets and passwords of proxies in `records` anew that were sealed with a former key: sandboxes outlive the keys. A value that cannot be opened stays
 /// as it is.
 pub(super) fn renew_secrets(run: &Path, records: &mut [Record], vault: &Vault) -> Result<()> {
     for record in records {
         let mut is_changed = false;
-        for (name, secret) in &mut record.network.secrets {
+        let NetworkPolicy { secrets, upstream, .. } = &mut record.network;
+        let password = upstream.as_mut().and_then(|proxy| proxy.password.as_mut());
+        let secrets = secrets.iter_mut().map(|(name, secret)| (name.as_str(), secret));
+        for (name, secret) in secrets.chain(password.map(|password| ("the password of its proxy", password)))
+        {
             match vault.renew(&secret.context, &secret.sealed) {
                 Ok(None) => {}
                 Ok(Some(sealed)) => {

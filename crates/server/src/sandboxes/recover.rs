@@ -34,7 +34,7 @@ pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result
     let mut quotas: HashMap<Uuid, Quota> = HashMap::new();
     let found = find_all(shared).await?;
     crash::point("recover.found");
-    for (stored, survivor) in found {
+    for (mut stored, survivor) in found {
         let id = stored.details.id.clone();
         let team = match teams.get(&stored.details.team) {
             Some(team) => team.clone(),
@@ -57,6 +57,7 @@ pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result
             Survivor::Memory(_) => known.parked.insert(id.clone()) && known.stored.insert(id),
             Survivor::Files => known.stored.insert(id),
         };
+        renew_password(shared, &mut stored).await?;
         quotas.insert(team.id, team.quota);
         let driver = readopt(shared, stored, team, survivor).await?;
         tasks.spawn(driver.run());
@@ -71,6 +72,28 @@ pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result
     let settle = async move { memory::settle(&shared, &quotas).await };
     tasks.spawn(async move { stopping.run_until_cancelled(settle).await });
     Ok(())
+}
+
+/// Seals the password of the sandbox's proxy anew if it was sealed with a former key: sandboxes outlive the keys.
+async fn renew_password(shared: &Shared, stored: &mut Stored) -> Result<()> {
+    let Stored { details, settings, state, session } = stored;
+    let proxy = settings.network.proxy.as_mut();
+    let Some(password) = proxy.and_then(|proxy| proxy.password.as_mut()) else { return Ok(()) };
+    match shared.host.renew_sealed(&password.context, &password.sealed).await {
+        Ok(None) => Ok(()),
+        Ok(Some(sealed)) => {
+            password.sealed = sealed;
+            shared.store.update_sandbox(&details.id, *state, session, settings, None).await
+        }
+        Err(error) => {
+            tracing::error!(
+                sandbox_id = %details.id,
+                error = &error as &dyn std::error::Error,
+                "the password of a sandbox's proxy cannot be opened: set its network again"
+            );
+            Ok(())
+        }
+    }
 }
 
 /// The part of a sandbox that has survived.
