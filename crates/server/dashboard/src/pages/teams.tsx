@@ -20,6 +20,8 @@ const LIMITS: Record<keyof Limits, string> = {
   snapshotsMb: "Disk of snapshots, MiB",
   volumes: "Volumes",
   eventsTtlDays: "Days that events are kept",
+  bandwidthMbps: "Traffic of a sandbox in each direction, Mbit/s (0: no limit)",
+  connectionsPerSecond: "New connections of a sandbox a second (0: no limit)",
 };
 
 /** All teams of the server, and their limits. */
