@@ -11,7 +11,8 @@ use sandcove_wire::secret::Secret;
 
 /// Length of a key, bytes.
 const KEY: usize = 32;
-/// Number of keys that are kept: the current one, and the one before for what was sealed with it.
+/// Number of keys that are kept once all values are sealed with the current one. The one before is for a backup of the database that is younger
+/// than its file of keys.
 const KEPT: usize = 2;
 /// Form of a sealed value: this, the name of the key, and the nonce and the sealed bytes.
 const FORM: &str = "s1";
@@ -31,7 +32,7 @@ impl Keyring {
         Self { keys: Vec::new() }.rotated()
     }
 
-    /// A ring with another current key; the one before stays, older ones go.
+    /// A ring with another current key. Those before stay until all values are sealed with it.
     ///
     /// # Errors
     /// An error if the kernel has no random numbers.
@@ -41,8 +42,19 @@ impl Keyring {
             SystemRandom::new().fill(bytes).map_err(|_| io::Error::other("no random numbers"))?;
         }
         self.keys.insert(0, (BASE64.encode(name), Secret::new(BASE64.encode(key))));
-        self.keys.truncate(KEPT);
         Ok(self)
+    }
+
+    /// The ring of after all values were sealed with its current key: only the one before stays beside it. `None` if no more are there.
+    pub fn settled(mut self) -> Option<Self> {
+        let has_more = self.keys.len() > KEPT;
+        self.keys.truncate(KEPT);
+        has_more.then_some(self)
+    }
+
+    /// Whether both have the same current key.
+    pub fn has_current_key_of(&self, other: &Self) -> bool {
+        self.keys.first().map(|(name, _)| name) == other.keys.first().map(|(name, _)| name)
     }
 
     /// Reads the text of a key file: a line for each key, its name and the key.
@@ -141,14 +153,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_stays_for_one_rotation() {
+    fn a_key_stays_until_all_is_sealed_with_a_later_one() {
         let first = Keyring::generate().unwrap();
         let sealed = first.seal("c", &Secret::new("value")).unwrap();
         assert!(first.is_current(&sealed));
-        let second = first.rotated().unwrap();
-        assert!(!second.is_current(&sealed));
-        assert_eq!(second.open("c", &sealed).unwrap().expose(), "value");
-        assert!(second.rotated().unwrap().open("c", &sealed).is_err());
+        let third = first.rotated().unwrap().rotated().unwrap();
+        assert!(!third.is_current(&sealed));
+        assert_eq!(third.open("c", &sealed).unwrap().expose(), "value");
+        let before = third.seal("c", &Secret::new("value")).unwrap();
+        let settled = third.rotated().unwrap().settled().unwrap();
+        assert!(settled.open("c", &sealed).is_err() && settled.open("c", &before).is_ok());
+        assert!(settled.settled().is_none());
     }
 
     #[test]

@@ -273,6 +273,14 @@ impl Host {
         }
     }
 
+    /// Drops the keys that no value is sealed with any more, all values being sealed with the current key.
+    pub async fn settle_keys(&self) -> Result<()> {
+        match self.ask(Request::SettleKeys).await?.answer {
+            Answer::Done => Ok(()),
+            _ => Err(Failure::unexpected().into()),
+        }
+    }
+
     /// The public keys that tokens of sandboxes are checked with, the current one first.
     pub async fn identity_keys(&self) -> Result<Vec<PublicKey>> {
         match self.ask(Request::IdentityKeys).await?.answer {

@@ -54,6 +54,8 @@ pub(crate) enum Request {
     Seal(String, Secret),
     /// Seals a value anew, if it was not sealed with the current key, in the context of before.
     RenewSealed(String, String),
+    /// Drops the keys that no value is sealed with any more.
+    SettleKeys,
     /// Public keys that tokens of sandboxes are checked with.
     IdentityKeys,
     /// Whether a host is one that sandboxes may reach.

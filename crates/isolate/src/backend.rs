@@ -316,6 +316,14 @@ impl Backend {
         self.vault().renew(context, sealed)
     }
 
+    /// Drops the keys that no value is sealed with any more, all values being sealed with the current key.
+    ///
+    /// # Errors
+    /// When the file of keys cannot be read or written.
+    pub fn settle_keys(&self) -> Result<()> {
+        self.vault().settle()
+    }
+
     /// The public keys that tokens of sandboxes are checked with, the current one first.
     ///
     /// # Errors

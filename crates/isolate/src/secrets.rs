@@ -50,6 +50,16 @@ impl Vault {
         keys.seal(context, &value).map(Some).map_err(failed("seal a value"))
     }
 
+    /// Drops the keys that no value is sealed with any more, all values being sealed with the current key. A rotation that has happened since
+    /// the keys were read is left alone: its keys are still needed.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let _one = locked(path)?;
+        let Some(ring) = read(path, Keyring::parse)? else { return Ok(()) };
+        let settled = if ring.has_current_key_of(&self.keys()?) { ring.settled() } else { None };
+        settled.map_or(Ok(()), |ring| write(path, ring.text().expose()))
+    }
+
     /// The authority that sandboxes trust whose requests get headers, read or made at first use.
     pub(crate) fn authority(&self) -> Result<Authority> {
         let mut authority = self.authority.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,13 +130,14 @@ impl Vault {
     }
 }
 
-/// Gives the data directory another current key for values of secrets, and keeps the one before. A running server goes on with what it has
-/// read; the next start seals all values anew.
+/// Gives the data directory another current key for values of secrets, and keeps those before. A running server goes on with what it has
+/// read; the next start seals all values anew, and drops all but the last two.
 ///
 /// # Errors
 /// When the file of keys cannot be read or written.
 pub fn rotate_secret_keys(data_dir: &Path) -> Result<()> {
     let path = data_dir.join(FILE);
+    let _one = locked(&path)?;
     let ring = match read(&path, Keyring::parse)? {
         Some(ring) => ring.rotated(),
         None => Keyring::generate(),
@@ -146,6 +157,17 @@ pub fn rotate_identity_keys(data_dir: &Path) -> Result<()> {
         None => SigningKeys::generate(),
     };
     write(&path, keys.map_err(failed("make a signing key"))?.text().expose())
+}
+
+/// Keeps other processes from changing a file of the directory of `path` until the end of the value.
+fn locked(path: &Path) -> Result<File> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let lock = || {
+        let directory = File::open(directory)?;
+        directory.lock()?;
+        Ok(directory)
+    };
+    lock().map_err(|source| Error::Path { action: "lock", path: directory.to_owned(), source })
 }
 
 fn read<T>(path: &Path, parse: impl Fn(&str) -> io::Result<T>) -> Result<Option<T>> {
@@ -207,6 +229,14 @@ mod tests {
         let renewed = next.renew("c", &sealed).unwrap().unwrap();
         assert_eq!(next.keys().unwrap().open("c", &renewed).unwrap().expose(), "value");
         assert!(next.renew("other", &sealed).is_err());
+
+        // A rotation beside the server: its start has not sealed anything with the newest key.
+        rotate_secret_keys(directory.path()).unwrap();
+        next.settle().unwrap();
+        assert_eq!(Vault::of(directory.path()).keys().unwrap().open("c", &sealed).unwrap().expose(), "value");
+        Vault::of(directory.path()).settle().unwrap();
+        let last = Vault::of(directory.path()).keys().unwrap();
+        assert!(last.open("c", &sealed).is_err() && last.open("c", &renewed).is_ok());
 
         std::fs::write(&file, "rubbish").unwrap();
         assert!(Vault::of(directory.path()).keys().is_err(), "a file that cannot be read is not replaced");

@@ -95,6 +95,10 @@ impl Menu {
             Request::RenewSealed(context, sealed) => {
                 backend.renew_sealed(&context, &sealed)?.map_or(Answer::Nothing, Answer::Sealed).into()
             }
+            Request::SettleKeys => {
+                backend.settle_keys()?;
+                Answer::Done.into()
+            }
             Request::IdentityKeys => Answer::PublicKeys(backend.identity_keys()?).into(),
             Request::IsReachable(host) => {
                 Answer::Flag(backend.is_reachable(checks::host(&host)?).await?).into()

@@ -29,7 +29,8 @@ impl Secrets {
         Self { store, host }
     }
 
-    /// Seals values anew that were sealed with a former key.
+    /// Seals values anew that were sealed with a former key, which is needed no longer then: those of sandboxes were sealed when these were
+    /// recovered.
     pub(crate) async fn renew(&self) -> Result<()> {
         for secret in self.store.all_secrets().await? {
             match self.host.renew_sealed(&secret.context(), &secret.sealed).await {
@@ -44,7 +45,7 @@ impl Secrets {
                 }
             }
         }
-        Ok(())
+        self.host.settle_keys().await.map_err(Error::Seal)
     }
 
     /// The secrets of a team.
