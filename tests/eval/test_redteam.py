@@ -246,10 +246,10 @@ def weak(redteam):
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("needs root and unshare")
 
-    def attack(holes, plugins, pattern):
+    def attack(holes, plugins, pattern, **section):
         server = WeakServer(holes)
         try:
-            document = {"targets": ["sandbox"], "redteam": {"plugins": plugins}}
+            document = {"targets": ["sandbox"], "redteam": {"plugins": plugins, **section}}
             (redteam.directory / "promptfooconfig.yaml").write_text(json.dumps(document))
             variables = {"E2B_API_URL": server.url, "E2B_SANDBOX_URL": server.url, "E2B_API_KEY": KEY}
             status, out, said = redteam("run", "--format", "json", "--filter-pattern", pattern, **variables)
@@ -278,6 +278,20 @@ def test_each_hole_of_a_weak_server_is_found_and_named(weak):
     beside = [found for found in report["findings"] if "cross-sandbox-observed" in found["kinds"]]
     assert any("the secret of the sandbox beside it" in found["evidence"] for found in beside)
     assert not [found for found in report["findings"] if found["verdict"] == "inconclusive" and found["probe"] != "egress-beacon"]
+
+
+def test_what_nobody_read_proves_nothing(weak, redteam):
+    """More than is read of an attack's output, in one piece or in many: neither contained nor broken."""
+    probes = "".join(
+        f"[[probe]]\nid = 'flood-{mib}'\ncategory = 'cross-sandbox'\nabout = 'prints'\nlayers = ['wall']\ncode = '''\nprint('x' * ({mib} << 20))\n'''\n"
+        for mib in (9, 40)
+    )
+    (redteam.directory / "mine.toml").write_text(probes)
+    status, report = weak(Holes(), ["sandbox:cross-sandbox"], "^flood-", probes=["mine.toml"])
+    assert {(found["probe"], found["verdict"], found["evidence"]) for found in report["findings"]} == {
+        (probe, "inconclusive", "the attack printed more than the 8192 KiB that are read") for probe in ("flood-9", "flood-40")
+    }
+    assert status == 3
 
 
 @pytest.mark.parametrize("hole", PLANTED)

@@ -46,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def read(self):
-        return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def do_GET(self):
         sandbox = self.path.removeprefix("/sandboxes/")
@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.sandboxes[sandbox] = []
             return self.answer(201, {"sandboxID": sandbox, "templateID": "base", "clientID": "c", "envdVersion": "0.1.0"})
         if self.path == "/execute":
-            return self.execute(body)
+            return self.execute(json.loads(body))
         return self.answer(404, {"message": "no such call"})
 
     def do_DELETE(self):

@@ -40,7 +40,7 @@ impl Pieces {
             }
             searched = self.buffer.len();
             if searched > MAX_LINE {
-                return Err(self.malformed("a line is too long"));
+                return Err(Error::LongLine { url: self.url.clone(), limit: MAX_LINE });
             }
             if !self.fill().await? {
                 return Ok((searched > 0).then(|| self.buffer.split().freeze()));

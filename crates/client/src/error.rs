@@ -56,6 +56,14 @@ pub enum Error {
         /// Reason why it is unreadable.
         reason: String,
     },
+    /// A line of an answer is longer than is read.
+    #[error("unreadable answer from {url}: a line is longer than {} MiB", limit >> 20)]
+    LongLine {
+        /// URL of the request.
+        url: String,
+        /// Maximum length of a line, bytes.
+        limit: usize,
+    },
 }
 
 impl Error {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use sandcove_client::{Command, CommandEvent, Sandbox, traceback};
 use sandcove_wire::interpreter::{Event, ExecutionError, ExecutionRequest};
 use serde_json::{Value, json};
@@ -176,7 +177,11 @@ async fn within<T>(
 ) -> Result<T, Stop> {
     tokio::select! {
         ended = tokio::time::timeout(limits.time, run) => match ended {
+            // The end may arrive together with what is too much.
+            Ok(Ok(_)) if flood.notified().now_or_never().is_some() => Err(Stop::Output(limits.output)),
             Ok(Ok(value)) => Ok(value),
+            // What is printed may arrive as one line, whatever its length.
+            Ok(Err(sandcove_client::Error::LongLine { .. })) => Err(Stop::Output(limits.output)),
             Ok(Err(error)) => Err(Stop::Lost(chain(&error))),
             Err(_) => Err(Stop::Time(limits.time)),
         },

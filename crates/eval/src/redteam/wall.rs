@@ -266,6 +266,11 @@ fn ruling(execution: &Execution, output: &str, attack: &Attack<'_>) -> Ruling {
         Some(Stop::Lost(why)) if !attack.is_heavy => {
             Ruling::new(Verdict::Inconclusive, format!("the attack did not run to its end: {why}"))
         }
+        // What it found may be in what nobody read.
+        Some(Stop::Output(limit)) if !attack.is_heavy => Ruling::new(
+            Verdict::Inconclusive,
+            format!("the attack printed more than the {} KiB that are read", limit / 1024),
+        ),
         _ => {
             let last = output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
             let last: String = last.trim().chars().take(200).collect();
