@@ -274,7 +274,7 @@ pub struct Usage {
     pub cpu_us: u64,
     /// Memory charged to the sandbox, bytes.
     pub memory_bytes: u64,
-    /// Page cache among the charged memory, bytes.
+    /// Page cache among the charged memory, without files in memory (`/dev/shm`), bytes.
     pub cache_bytes: u64,
     /// Disk space used on the pool, bytes.
     pub disk_bytes: u64,

@@ -28,7 +28,11 @@ async fn main() -> ExitCode {
 async fn build(data_dir: &Path) -> Result<()> {
     let certificates = HostCertificates::read(Path::new(HostCertificates::DIRECTORY))?;
     let store = LayerStore::open(&data_dir.join(LayerStore::AHEAD))?;
-    let sources = Sources { mirror: std::env::var("SANDCOVE_DEBIAN_MIRROR").ok(), ..Sources::default() };
+    let sources = Sources {
+        mirror: std::env::var("SANDCOVE_DEBIAN_MIRROR").ok(),
+        cache: std::env::var_os("SANDCOVE_TEMPLATE_CACHE").map(PathBuf::from),
+        ahead: None,
+    };
     let builder = Builder::new(store, ChrootRunner::default(), sources);
     let mut progress = |event: Event<'_>| match event {
         Event::Building(layer) => eprintln!("building template layer {layer}"),

@@ -304,6 +304,12 @@ fn read_key(path: &Path, key: &str) -> u64 {
         .unwrap_or_default()
 }
 
+/// Reads from `memory.stat` how much memory holds pages of files on disks. The kernel counts files in memory (`shmem`) to the cache, but
+/// cannot give them back.
+fn cached(path: &Path, key: &str) -> u64 {
+    read_key(path, key).saturating_sub(read_key(path, "shmem"))
+}
+
 fn make_directory(path: &Path) -> Result<()> {
     match std::fs::create_dir(path) {
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {

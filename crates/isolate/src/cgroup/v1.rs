@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::mounts::CgroupMounts;
 use super::reserve::Capacity;
-use super::{CPU_PERIOD_US, make_directory, read_key, read_number, wait_for, write, write_if_present};
+use super::{CPU_PERIOD_US, cached, make_directory, read_number, wait_for, write, write_if_present};
 use crate::{Limits, Result, Usage};
 
 /// Share of a sandbox's memory that buffers of its sockets may take beside it: one part in so many. The kernel counts those of
@@ -115,7 +115,7 @@ impl Hierarchies {
             Some(group) => read_number(&group.join(file)),
             None => Ok(0),
         };
-        let cache = self.group("memory", slot).map(|group| read_key(&group.join("memory.stat"), "cache"));
+        let cache = self.group("memory", slot).map(|group| cached(&group.join("memory.stat"), "cache"));
         Ok(Usage {
             cpu_us: number("cpuacct", "cpuacct.usage")? / 1000,
             memory_bytes: number("memory", "memory.usage_in_bytes")?,

@@ -3,12 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use super::reserve::Capacity;
-use super::{CPU_PERIOD_US, make_directory, read_key, read_number, wait_for, write, write_if_present};
+use super::{
+    CPU_PERIOD_US, cached, make_directory, read_key, read_number, wait_for, write, write_if_present,
+};
 use crate::{Limits, Result, Usage};
 
 /// Controllers to enable. With `io` beside `memory`, unwritten data is limited for each group and written back on its behalf: one
 /// sandbox that writes faster than the disk waits by itself.
 const CONTROLLERS: [&str; 4] = ["memory", "cpu", "pids", "io"];
+
+/// Swap that a group may use beside its memory. None while its processes run: version 2 counts it apart, so with swap the limit of a
+/// sandbox's memory would be no limit.
+const SWAP: &str = "memory.swap.max";
 
 /// Group for the processes of a container that the server runs in.
 const MEMBERS: &str = "sandcove-container";
@@ -100,13 +106,16 @@ impl Hierarchy {
         let group = self.path(slot);
         let set = |file: &str, value: String| write_if_present(&group.join(file), &value);
         set("memory.max", (limits.memory_mib << 20).to_string())?;
+        set(SWAP, "0".into())?;
         set("memory.oom.group", "0".into())?;
         set("pids.max", limits.pids.to_string())?;
         set("cpu.max", format!("{} {CPU_PERIOD_US}", u64::from(limits.cpus) * CPU_PERIOD_US))
     }
 
+    /// Freezes or thaws; memory of frozen processes may be swapped.
     pub(super) fn freeze(&self, slot: u32, frozen: bool) -> Result<()> {
         let group = self.path(slot);
+        write_if_present(&group.join(SWAP), if frozen { "max" } else { "0" })?;
         write(&group.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
         let wanted = if frozen { "frozen 1" } else { "frozen 0" };
         wait_for(&group.join("cgroup.events"), |events| events.lines().any(|line| line == wanted))
@@ -122,7 +131,7 @@ impl Hierarchy {
         Ok(Usage {
             cpu_us: read_key(&group.join("cpu.stat"), "usage_usec"),
             memory_bytes: read_number(&group.join("memory.current")).unwrap_or_default(),
-            cache_bytes: read_key(&group.join("memory.stat"), "file"),
+            cache_bytes: cached(&group.join("memory.stat"), "file"),
             disk_bytes: 0,
         })
     }
@@ -175,6 +184,36 @@ mod tests {
         group(mount.path(), &[("cgroup.procs", "17\n"), ("cgroup.controllers", "cpu memory pids\n")]);
         Hierarchy::at(mount.path().to_owned(), "sandcove7").make().unwrap();
         assert!(!mount.path().join(MEMBERS).exists());
+    }
+
+    #[test]
+    fn only_frozen_processes_are_swapped() {
+        let mount = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy::at(mount.path().to_owned(), "sandcove7");
+        let events = |frozen: u8| format!("populated 1\nfrozen {frozen}\n");
+        group(&hierarchy.path(0), &[(SWAP, "max\n"), ("cgroup.events", &events(1))]);
+        let allowed = || std::fs::read_to_string(hierarchy.path(0).join(SWAP)).unwrap();
+        hierarchy.limit(0, &Limits { memory_mib: 512, cpus: 2, pids: 10, disk_mib: 1 }).unwrap();
+        assert_eq!(allowed(), "0");
+        hierarchy.freeze(0, true).unwrap();
+        assert_eq!(allowed(), "max");
+        group(&hierarchy.path(0), &[("cgroup.events", &events(0))]);
+        hierarchy.freeze(0, false).unwrap();
+        assert_eq!(allowed(), "0");
+    }
+
+    #[test]
+    fn files_in_memory_are_memory_and_no_cache() {
+        let mount = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy::at(mount.path().to_owned(), "sandcove7");
+        let files = [
+            ("cpu.stat", "usage_usec 1234\nuser_usec 1000\n"),
+            ("memory.current", "9000\n"),
+            ("memory.stat", "anon 3000\nfile 5000\nfile_mapped 70\nshmem 4000\n"),
+        ];
+        group(&hierarchy.path(0), &files);
+        let wanted = Usage { cpu_us: 1234, memory_bytes: 9000, cache_bytes: 1000, disk_bytes: 0 };
+        assert_eq!(hierarchy.usage(0).unwrap(), wanted);
     }
 
     #[test]
