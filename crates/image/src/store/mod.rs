@@ -6,8 +6,10 @@ mod importing;
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File, TryLockError};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::{Error, LayerId, Result};
 use held::Held;
@@ -71,7 +73,7 @@ impl LayerStore {
         };
         for name in self.names()?.iter().filter(|name| is_leftover(name)) {
             let path = self.directory.join(name);
-            std::fs::remove_dir_all(&path).map_err(Error::path("remove", &path))?;
+            remove_leftover(&path).map_err(Error::path("remove", &path))?;
         }
         self.sweep_imports()?;
         Ok(StoreLock { _held: held })
@@ -180,6 +182,19 @@ impl LayerStore {
 
 fn is_leftover(name: &str) -> bool {
     name.starts_with(STAGING_PREFIX) || name.starts_with(REMOVING_PREFIX)
+}
+
+/// Removes a directory of an earlier process. The kernel may still be ending a program of that process, which writes into the directory meanwhile.
+fn remove_leftover(path: &Path) -> std::io::Result<()> {
+    for _ in 0..100 {
+        match std::fs::remove_dir_all(path) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                std::thread::sleep(Duration::from_millis(100))
+            }
+            other => return other,
+        }
+    }
+    std::fs::remove_dir_all(path)
 }
 
 /// Lock of the store, held while layers are written.
