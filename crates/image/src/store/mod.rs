@@ -189,7 +189,7 @@ fn remove_leftover(path: &Path) -> std::io::Result<()> {
     for _ in 0..100 {
         match std::fs::remove_dir_all(path) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
-                std::thread::sleep(Duration::from_millis(100))
+                std::thread::sleep(Duration::from_millis(100));
             }
             other => return other,
         }
