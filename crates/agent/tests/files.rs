@@ -160,6 +160,7 @@ async fn uploads_that_cannot_be_say_why() {
     let daemon = Daemon::start();
     fs::write(daemon.at("file"), "").unwrap();
     assert_eq!(upload(&daemon, &daemon.at(""), &[], "x").await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(upload(&daemon, &daemon.at("new/"), &[], "x").await.status, StatusCode::BAD_REQUEST);
     assert_eq!(
         upload(&daemon, &daemon.at("file/x"), &[], "x").await.status,
         StatusCode::INTERNAL_SERVER_ERROR

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::error::{Error, Result};
 use super::spool::random;
-use super::upload::{Written, blocking};
+use super::upload::{Written, blocking, refuse_directory};
 use crate::filesystem::directories::{self, Owner};
 use crate::filesystem::metadata::Metadata;
 use crate::path;
@@ -65,9 +65,7 @@ async fn compose(context: RequestContext, body: &[u8]) -> Result<Written> {
 /// Writes the content of `sources`, one after the other, to `destination`, and removes them once it is there.
 fn join(sources: &[String], destination: &Path, owner: Owner) -> Result<()> {
     let files = sources.iter().map(|source| open_source(Path::new(source))).collect::<Result<Vec<File>>>()?;
-    if fs::metadata(destination).is_ok_and(|found| found.is_dir()) {
-        return Err(Error::bad_request(format!("path '{}' is a directory", destination.display())));
-    }
+    refuse_directory(destination)?;
     let failed =
         |error: io::Error| Error::io(format_args!("failed to write '{}'", destination.display()), &error);
     let parent = destination.parent().unwrap_or(Path::new("/"));

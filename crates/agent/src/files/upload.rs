@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use axum::Json;
@@ -152,13 +153,19 @@ impl Uploads {
 /// Checks `target` before anything is received, and creates the directories above it. Returns the parent directory.
 fn prepare(target: &Path, owner: Owner) -> Result<std::path::PathBuf> {
     let target = follow_links(target).map_err(|e| failed(target, &e))?;
-    if fs::metadata(&target).is_ok_and(|found| found.is_dir()) {
-        return Err(Error::bad_request(format!("path '{}' is a directory", target.display())));
-    }
+    refuse_directory(&target)?;
     let parent = target.parent().unwrap_or(Path::new("/"));
     directories::create_all(parent, owner)
         .map_err(|e| Error::io(format_args!("failed to create directory '{}'", parent.display()), &e))?;
     Ok(parent.to_owned())
+}
+
+/// Refuses a target that is a directory, or that names one by a slash at its end, whether it is there or not.
+pub(super) fn refuse_directory(target: &Path) -> Result<()> {
+    if target.as_os_str().as_bytes().ends_with(b"/") || fs::metadata(target).is_ok_and(|found| found.is_dir()) {
+        return Err(Error::bad_request(format!("path '{}' is a directory", target.display())));
+    }
+    Ok(())
 }
 
 fn failed(target: &Path, error: &io::Error) -> Error {
