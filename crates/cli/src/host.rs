@@ -383,6 +383,7 @@ fn record(template: &Template) -> Result<TemplateRecord> {
         ready_cmd: None,
         snapshot_of: None,
         memory_bytes: None,
+        started: None,
     })
 }
 

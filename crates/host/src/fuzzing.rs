@@ -4,7 +4,7 @@
 use std::path::{Component, PathBuf};
 
 use sandcove_channel::Received;
-use sandcove_isolate::{Backend, Files};
+use sandcove_isolate::{Backend, Blueprint, Files};
 
 use crate::envelope::ToHost;
 use crate::menu::Menu;
@@ -25,15 +25,20 @@ pub fn requests(input: &[u8]) {
                     check_name(name);
                 }
             }
-            ToHost::Ask(_, Request::Prepare(blueprint)) | ToHost::Order(Order::KeepReady(blueprint)) => {
-                menu.resolved(blueprint).iter().for_each(|blueprint| check_layers(&blueprint.layers));
-            }
+            ToHost::Ask(_, Request::Prepare(blueprint)) => check_blueprint(menu.resolved(*blueprint)),
+            ToHost::Order(Order::KeepReady(blueprint)) => check_blueprint(menu.resolved(blueprint)),
             ToHost::Order(Order::StopKeeping(layers)) => {
                 menu.layers(layers).iter().for_each(|layers| check_layers(layers));
             }
             ToHost::Ask(..) | ToHost::Order(_) => {}
         }
     }
+}
+
+fn check_blueprint<E>(resolved: Result<Blueprint, E>) {
+    let Ok(blueprint) = resolved else { return };
+    check_layers(&blueprint.layers);
+    blueprint.started.iter().for_each(|snapshot| check_name(snapshot));
 }
 
 fn check_layers(layers: &[PathBuf]) {

@@ -61,7 +61,7 @@ impl Host {
     /// Creates a sandbox for the pool and waits until it is ready; on an error everything is cleaned up. Cancelling the call does
     /// not cancel the start.
     pub async fn prepare(&self, blueprint: Blueprint) -> Result<Prepared> {
-        Ok(Prepared { held: self.ask(Request::Prepare(blueprint)).await?.held()? })
+        Ok(Prepared { held: self.ask(Request::Prepare(Box::new(blueprint))).await?.held()? })
     }
 
     /// Keeps at most `few` pooled sandboxes and memory of `blueprint` from now on, `first` among them; otherwise like
@@ -92,7 +92,7 @@ impl Host {
 
     /// Whether a pooled sandbox of `blueprint`, and its warm interpreter, are ready.
     pub async fn is_ready(&self, blueprint: &Blueprint) -> Result<bool> {
-        Ok(self.ask(Request::IsReady(blueprint.clone())).await?.flag()?)
+        Ok(self.ask(Request::IsReady(Box::new(blueprint.clone()))).await?.flag()?)
     }
 
     /// Stops keeping pooled sandboxes of these layers and ends their warm interpreter. Running sandboxes of these

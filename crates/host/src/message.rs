@@ -23,7 +23,7 @@ pub(crate) enum Request {
     /// Starts a sandbox.
     Create(Box<SandboxSpec>),
     /// Creates a sandbox for the pool.
-    Prepare(Blueprint),
+    Prepare(Box<Blueprint>),
     /// Adopts a sandbox of an earlier server.
     Adopt(SandboxId),
     /// Whether sandboxes, snapshots or volumes exist.
@@ -39,7 +39,7 @@ pub(crate) enum Request {
     /// Deletes the files of a sandbox without processes.
     Discard(SandboxId),
     /// Whether a pooled sandbox is ready.
-    IsReady(Blueprint),
+    IsReady(Box<Blueprint>),
     /// States of the warm interpreters of several stacks of layers.
     WarmStates(Vec<Vec<PathBuf>>),
     /// Numbers of pooled sandboxes.

@@ -52,6 +52,7 @@ fn blueprint(layers: &[&str]) -> Blueprint {
             warm_up: true,
             env: [("A".to_owned(), "é\"\n".to_owned())].into(),
         },
+        started: Some("t-0f".into()),
     }
 }
 

@@ -40,6 +40,9 @@ pub struct Blueprint {
     pub limits: Limits,
     /// Message that the agent gets at boot.
     pub boot: Boot,
+    /// Name of a snapshot with memory that sandboxes without files of their own continue from, if it can be restored; otherwise they boot.
+    #[serde(default)]
+    pub started: Option<String>,
 }
 
 /// Origin of the files on top of a sandbox's layers.

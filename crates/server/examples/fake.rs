@@ -40,6 +40,7 @@ async fn main() -> anyhow::Result<()> {
             ready_cmd: None,
             snapshot_of: None,
             memory_bytes: None,
+            started: None,
         })
         .await?;
     if let Some(key) = app.new_key() {

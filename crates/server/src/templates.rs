@@ -104,8 +104,7 @@ impl Templates {
 
     /// The blueprint of sandboxes that `team` creates from a build.
     pub(crate) fn blueprint(&self, team: &Team, record: &TemplateRecord) -> Blueprint {
-        let limits = team.caps.applied(record.limits());
-        Blueprint { limits, ..record.blueprint() }
+        record.blueprint_with(team.caps.applied(record.limits()))
     }
 
     /// The pooled sandboxes of each template that has any.
@@ -385,7 +384,7 @@ mod tests {
         let limits = Limits { memory_mib: 512, cpus: 1, pids: 1, disk_mib: 1 };
         let boot = boot(&"rki5dems9wqfm4r03t7g".parse().unwrap());
         Pooled {
-            blueprint: Blueprint { layers: vec![layer.into()], limits, boot },
+            blueprint: Blueprint { layers: vec![layer.into()], limits, boot, started: None },
             used: START.checked_sub(Duration::from_secs(age)).unwrap(),
             team: Uuid::from_u128(team),
         }

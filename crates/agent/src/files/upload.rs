@@ -162,7 +162,8 @@ fn prepare(target: &Path, owner: Owner) -> Result<std::path::PathBuf> {
 
 /// Refuses a target that is a directory, or that names one by a slash at its end, whether it is there or not.
 pub(super) fn refuse_directory(target: &Path) -> Result<()> {
-    if target.as_os_str().as_bytes().ends_with(b"/") || fs::metadata(target).is_ok_and(|found| found.is_dir()) {
+    if target.as_os_str().as_bytes().ends_with(b"/") || fs::metadata(target).is_ok_and(|found| found.is_dir())
+    {
         return Err(Error::bad_request(format!("path '{}' is a directory", target.display())));
     }
     Ok(())

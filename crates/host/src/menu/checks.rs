@@ -107,6 +107,9 @@ impl Menu {
 
     /// A blueprint with the paths of its layers on this host.
     pub(crate) fn resolved(&self, blueprint: Blueprint) -> Result<Blueprint> {
+        if let Some(snapshot) = &blueprint.started {
+            plain(snapshot)?;
+        }
         Ok(Blueprint { layers: self.layers(blueprint.layers)?, ..blueprint })
     }
 

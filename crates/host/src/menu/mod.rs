@@ -69,7 +69,7 @@ impl Menu {
                 self.sandbox(handle, phases)?
             }
             Request::Prepare(blueprint) => {
-                let prepared = backend.prepare(self.resolved(blueprint)?).await?;
+                let prepared = backend.prepare(self.resolved(*blueprint)?).await?;
                 self.hold(Answer::Done, Object::Prepared(prepared))?
             }
             Request::Adopt(id) => match backend.adopt(&id).await? {
@@ -82,7 +82,7 @@ impl Menu {
             Request::CanPark => Answer::Flag(backend.can_park()).into(),
             Request::StoredMemory(id) => Answer::StoredBytes(backend.stored_memory(&id)).into(),
             Request::Discard(id) => backend.discard(&id).await.map(done)?,
-            Request::IsReady(blueprint) => Answer::Flag(backend.is_ready(&self.resolved(blueprint)?)).into(),
+            Request::IsReady(blueprint) => Answer::Flag(backend.is_ready(&self.resolved(*blueprint)?)).into(),
             Request::WarmStates(stacks) => {
                 let state = |layers| Ok::<_, Failure>(backend.warm_state(&self.layers(layers)?));
                 Answer::WarmStates(stacks.into_iter().map(state).collect::<Result<_>>()?).into()

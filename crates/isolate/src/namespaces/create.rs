@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sandcove_wire::boot::Assignment;
+use sandcove_wire::id::SandboxId;
 use tracing::Instrument;
 
 use super::host::{Host, blocking};
@@ -40,6 +41,14 @@ pub(super) async fn create(
         }
     }
     let _pause = host.sandbox_pool.pause_refill();
+    if can_be_pooled && let Some(snapshot) = &spec.blueprint.started {
+        let continued =
+            SandboxSpec { files: Files::Snapshot(snapshot.clone()), memory: true, ..spec.clone() };
+        match StartPhase::timed(phases, StartPhaseKind::Prepare, restore(&host, &continued)).await {
+            Err(Error::NotStored { reason }) => note_boot(&spec.id, &reason),
+            other => return other,
+        }
+    }
     let span = tracing::info_span!("prepare", sandbox_id = %spec.id);
     let fresh = async {
         loop {
@@ -54,6 +63,11 @@ pub(super) async fn create(
     };
     let fresh = StartPhase::timed(phases, StartPhaseKind::Prepare, fresh.instrument(span)).await?;
     assign(&host, &spec, fresh, phases).await
+}
+
+/// Notes that a sandbox boots, and runs its start command, though the state after that is kept.
+pub(super) fn note_boot(name: &SandboxId, reason: &str) {
+    tracing::warn!(%name, reason, "the state after a start command was not restored; the sandbox boots");
 }
 
 async fn assign(
@@ -124,9 +138,9 @@ async fn try_assign(
         settings.ca_bundle = Some(host.vault.authority()?.certificate);
     }
     let assignment = Assignment { sandbox_id: spec.id.clone(), settings };
-    let (files, acknowledged) = tokio::join!(files, sandbox.send(&assignment));
+    let (files, assigned) = tokio::join!(files, sandbox.assign(host, assignment));
     files?;
-    acknowledged?;
+    assigned?;
     crash::point("create.ready");
     let running = RunningSandbox::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
     tracing::debug!(sandbox_id = %spec.id, took = ?started.elapsed(), pooled = sandbox.pooled, "sandbox assigned");

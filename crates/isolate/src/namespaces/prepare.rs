@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 
 use super::host::{Host, blocking};
 use super::process;
-use super::unassigned::{POOLED_PREFIX, UnassignedSandbox, send};
+use super::unassigned::{Agent, POOLED_PREFIX, UnassignedSandbox, send};
 use super::warm::{WarmProcess, nonblocking_pair};
 use crate::jail::{BuildRequest, JailKind, Launch, VolumeMount};
 use crate::spawner::Launcher;
@@ -96,7 +96,7 @@ pub(super) async fn prepare(host: &Arc<Host>, purpose: Purpose<'_>) -> Result<Un
 }
 
 /// Creates a name in the form of a sandbox id, so that a later server sweeps these directories like those of a sandbox.
-fn new_name(slot: u32) -> Result<SandboxId> {
+pub(super) fn new_name(slot: u32) -> Result<SandboxId> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("{POOLED_PREFIX}{}x{slot}x{number}", std::process::id());
@@ -182,7 +182,7 @@ async fn build(
     }
     let ready = started.elapsed();
     tracing::debug!(%name, pooled, warm = boot.zygote, ?cloned, ?launched, ?ready, "unassigned sandbox ready");
-    Ok(UnassignedSandbox { name, slot, pid, pooled, agent })
+    Ok(UnassignedSandbox { name, slot, pid, pooled, agent: Agent::Booted(agent) })
 }
 
 /// Waits for an agent that has closed its socket to end: the last line of its log says why. An agent that goes on all the same is

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::prepare::{Purpose, prepare};
+use super::restore::restore_pooled;
 use super::unassigned::UnassignedSandbox;
-use crate::{Blueprint, Result, WarmState};
+use crate::{Blueprint, Error, Result, WarmState};
 
 /// Interval at which a waiting refill looks again, and its pause after each round.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -57,7 +58,7 @@ pub(super) async fn keep_own_filled(host: Weak<Host>, blueprint: Blueprint) {
             tokio::time::sleep(OWN_CHECK_INTERVAL).await;
             continue;
         }
-        match prepare(&host, Purpose::Pool(&blueprint)).await {
+        match pooled(&host, &blueprint).await {
             Ok(sandbox) => {
                 failures = 0;
                 put(&host, &blueprint, sandbox).await;
@@ -85,7 +86,7 @@ async fn fill(host: &Arc<Host>) -> Result<()> {
         while host.sandbox_pool.should_wait() {
             tokio::time::sleep(PAUSE).await;
         }
-        let sandbox = prepare(host, Purpose::Pool(&blueprint)).await?;
+        let sandbox = pooled(host, &blueprint).await?;
         put(host, &blueprint, sandbox).await;
     }
     while !host.sandbox_pool.should_wait()
@@ -94,6 +95,17 @@ async fn fill(host: &Arc<Host>) -> Result<()> {
         host.discard(surplus).await;
     }
     Ok(())
+}
+
+/// Creates a sandbox for the pool: one that continues after the start command of its template, where that is kept, or one that boots.
+async fn pooled(host: &Arc<Host>, blueprint: &Blueprint) -> Result<UnassignedSandbox> {
+    if let Some(snapshot) = &blueprint.started {
+        match restore_pooled(host, blueprint, snapshot).await {
+            Err(Error::NotStored { reason }) => tracing::debug!(snapshot, reason, "a pooled sandbox boots"),
+            other => return other,
+        }
+    }
+    prepare(host, Purpose::Pool(blueprint)).await
 }
 
 /// Whether there are slots for more pooled sandboxes than are configured, beside those that clients may ask for next.

@@ -8,17 +8,18 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sandcove_wire::boot::{Assignment, Renewal};
+use sandcove_wire::boot::{Assignment, Renewal, Settings};
 
 use super::host::{Host, blocking};
 use super::park::Parking;
 use super::prepare;
 use super::running::RunningSandbox;
+use super::unassigned::{Agent, UnassignedSandbox};
 use super::{control, log, process, record};
 use crate::checkpoint::{Generations, Manifest, refused};
 use crate::jail::{BuildRequest, JailKind, Restore};
 use crate::spawner::Launcher;
-use crate::{Error, Files, Limits, NetworkPolicy, Record, Result, SandboxSpec, crash};
+use crate::{Blueprint, Error, Files, Limits, NetworkPolicy, Record, Result, SandboxSpec, crash};
 
 /// Timeout for the processes to be restored. Memory is read at the speed of the disk.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -61,15 +62,75 @@ impl Source {
 /// Starts a sandbox with the memory that was stored; on an error, what it was to be made from is as before, and all else is cleaned up.
 pub(super) async fn restore(host: &Arc<Host>, spec: &SandboxSpec) -> Result<RunningSandbox> {
     let slot = host.slots.take()?;
+    let whole = async {
+        let running = revive(host, spec, slot, false).await?;
+        with(host, move |host, _| {
+            host.burners.add(&host.cgroups, slot);
+            Ok(())
+        })
+        .await?;
+        if let Files::Snapshot(_) = spec.files {
+            renew(host, spec, &running).await?;
+        }
+        Ok(running)
+    };
+    or_clean_up(host, spec, slot, whole).await
+}
+
+/// Creates a pooled sandbox of `blueprint` from the memory of `snapshot`. Its agent has the identity that it had until it is assigned another.
+///
+/// # Errors
+/// [`Error::NotStored`] also for memory of an earlier version of this program: sandboxes of a template have the present agent.
+pub(super) async fn restore_pooled(
+    host: &Arc<Host>,
+    blueprint: &Blueprint,
+    snapshot: &str,
+) -> Result<UnassignedSandbox> {
+    let slot = host.slots.take()?;
+    let spec = SandboxSpec {
+        id: prepare::new_name(slot)?,
+        blueprint: blueprint.clone(),
+        files: Files::Snapshot(snapshot.to_owned()),
+        memory: true,
+        mounts: Vec::new(),
+        network: NetworkPolicy::default(),
+        settings: Settings::default(),
+    };
+    let whole = async {
+        let running = revive(host, &spec, slot, true).await?;
+        Ok(UnassignedSandbox {
+            name: spec.id.clone(),
+            slot,
+            pid: running.record().pid,
+            pooled: true,
+            agent: Agent::Restored {
+                namespace: running
+                    .network()
+                    .try_clone()
+                    .map_err(|source| Error::Kernel { action: "duplicate a descriptor".into(), source })?,
+                template_id: blueprint.boot.template_id.clone(),
+            },
+        })
+    };
+    or_clean_up(host, &spec, slot, whole).await
+}
+
+/// Waits for a restore for so long; on an error everything is cleaned up.
+async fn or_clean_up<T>(
+    host: &Arc<Host>,
+    spec: &SandboxSpec,
+    slot: u32,
+    restore: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let began = Instant::now();
-    let restored = match tokio::time::timeout(TIMEOUT, try_restore(host, spec, slot)).await {
+    let restored = match tokio::time::timeout(TIMEOUT, restore).await {
         Ok(restored) => restored,
         Err(_) => Err(refused(format!("CRIU did not end within {} s", TIMEOUT.as_secs()))),
     };
     match restored {
-        Ok(sandbox) => {
+        Ok(restored) => {
             tracing::debug!(sandbox_id = %spec.id, took = ?began.elapsed(), "sandbox restored from disk");
-            Ok(sandbox)
+            Ok(restored)
         }
         Err(error) => {
             if let Err(left) = host.release(&[&spec.id], slot, spec.files.kept_on_failure()).await {
@@ -90,7 +151,8 @@ pub(super) async fn restore(host: &Arc<Host>, spec: &SandboxSpec) -> Result<Runn
     }
 }
 
-async fn try_restore(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<RunningSandbox> {
+/// Has the processes run again, with the limits of the sandbox. One for the pool has the lowest CPU priority.
+async fn revive(host: &Arc<Host>, spec: &SandboxSpec, slot: u32, is_pooled: bool) -> Result<RunningSandbox> {
     let source = Source::of(spec)?;
     let (manifest, images) = {
         let (source, spec) = (source.clone(), spec.clone());
@@ -110,7 +172,7 @@ async fn try_restore(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<
         with(host, move |_, parking| source.generations(parking).check_pages(&manifest))
     };
     let restored = async {
-        let (launcher, record) = begin(host, spec, slot, &manifest, &source, images).await?;
+        let (launcher, record) = begin(host, spec, slot, &manifest, &source, images, is_pooled).await?;
         launcher.finish_restore().await?;
         Ok((launcher, record))
     };
@@ -129,15 +191,7 @@ async fn try_restore(host: &Arc<Host>, spec: &SandboxSpec, slot: u32) -> Result<
     crash::point("restore.runs");
     let running = RunningSandbox::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
     let limits = spec.blueprint.limits;
-    with(host, move |host, _| {
-        host.cgroups.limit(slot, &limits)?;
-        host.burners.add(&host.cgroups, slot);
-        Ok(())
-    })
-    .await?;
-    if let Source::Snapshot(_) = source {
-        renew(host, spec, &running).await?;
-    }
+    with(host, move |host, _| host.cgroups.limit(slot, &limits)).await?;
     let id = spec.id.clone();
     // Nobody waits for it.
     host.tasks.spawn({
@@ -165,6 +219,12 @@ fn require_fit(host: &Host, spec: &SandboxSpec, manifest: &Manifest) -> Result<(
     }
     if !host.programs.has(&manifest.host.programs) {
         return Err(refused("the version of the guest programs that it was stored with is not there".into()));
+    }
+    let is_started = |snapshot| Some(snapshot) == spec.blueprint.started.as_ref();
+    if matches!(&spec.files, Files::Snapshot(snapshot) if is_started(snapshot))
+        && manifest.host.programs != host.programs.current()
+    {
+        return Err(refused("it was stored with another version of the guest programs".into()));
     }
     if manifest.layers != spec.blueprint.layers {
         return Err(refused("its template has other layers".into()));
@@ -195,6 +255,7 @@ async fn begin(
     manifest: &Manifest,
     source: &Source,
     images: std::path::PathBuf,
+    is_pooled: bool,
 ) -> Result<(Launcher, Record)> {
     let limits = spec.blueprint.limits;
     let run_dir = host.run_dir(&spec.id);
@@ -207,7 +268,8 @@ async fn begin(
                 host.pool.create_from(&name, &id, limits.disk_mib)?;
             }
             host.cgroups.create(slot)?;
-            host.cgroups.limit(slot, &during_restore(limits))
+            host.cgroups.limit(slot, &during_restore(limits))?;
+            if is_pooled { host.cgroups.set_low_priority(slot, true) } else { Ok(()) }
         })
         .await?;
     }

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use sandcove_wire::boot::READY;
+use std::os::fd::OwnedFd;
+
+use sandcove_wire::boot::{Assignment, READY, Renewal};
 use sandcove_wire::id::SandboxId;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use super::control;
+use super::host::Host;
 use crate::{Error, Result};
 
 /// Prefix of the directory names of unassigned sandboxes. Earlier versions used it too, so it stays.
@@ -15,8 +19,7 @@ pub(super) const POOLED_PREFIX: &str = "spare";
 /// Timeout for a ready agent to acknowledge a message.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A sandbox without an id. Dropping it ends its processes; its slot and directories must be released with
-/// `Host::discard`.
+/// A sandbox without an id. Its processes, slot and directories must be released with `Host::discard`.
 pub(super) struct UnassignedSandbox {
     /// Name of its directories until it gets an id.
     pub(super) name: SandboxId,
@@ -26,15 +29,29 @@ pub(super) struct UnassignedSandbox {
     pub(super) pid: u32,
     /// Whether the sandbox was created for the pool.
     pub(super) pooled: bool,
-    /// Boot socket of the agent.
-    pub(super) agent: UnixStream,
+    /// Way to its agent.
+    pub(super) agent: Agent,
+}
+
+/// Way to the agent of an unassigned sandbox.
+pub(super) enum Agent {
+    /// Boot socket of an agent that has booted. The agent ends with it.
+    Booted(UnixStream),
+    /// Network namespace of an agent that was restored, with the identity that it had, and its template.
+    Restored { namespace: OwnedFd, template_id: String },
 }
 
 impl UnassignedSandbox {
-    /// Sends one message to the agent and waits for the agent to acknowledge it. [`Error::SpawnerGone`] when the agent
-    /// is dead.
-    pub(super) async fn send<T: Serialize>(&mut self, message: &T) -> Result<()> {
-        send(&mut self.agent, message, ACKNOWLEDGE_TIMEOUT).await.map_err(|_| Error::SpawnerGone)
+    /// Gives the agent its id and settings, and waits for it to take them. [`Error::SpawnerGone`] when the agent is dead.
+    pub(super) async fn assign(&mut self, host: &Host, assignment: Assignment) -> Result<()> {
+        let assigned = match &mut self.agent {
+            Agent::Booted(socket) => send(socket, &assignment, ACKNOWLEDGE_TIMEOUT).await,
+            Agent::Restored { namespace, template_id } => {
+                let renewal = Renewal { template_id: template_id.clone(), assignment };
+                control::renew(&host.dialer, namespace, &renewal).await
+            }
+        };
+        assigned.map_err(|_| Error::SpawnerGone)
     }
 }
 

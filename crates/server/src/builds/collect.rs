@@ -54,6 +54,7 @@ async fn collect(shared: &Arc<Shared>) -> Result<()> {
     drop(deleting);
     // No row names them any more, so that no build can look them up.
     delete_snapshots(shared, snapshots).await;
+    delete_unused_started(shared).await?;
     for build in log::builds(&shared.logs) {
         if shared.store.build_row(build).await?.is_none() {
             // Deleted meanwhile, or tried again later.
@@ -103,6 +104,7 @@ async fn by_hand(shared: &Arc<Shared>, team: Uuid, is_dry: bool) -> Result<Garba
     }
     let expired = shared.store.expire_steps(Some(team), clock::now(), &HashSet::new()).await?;
     delete_snapshots(shared, expired).await;
+    delete_unused_started(shared).await?;
     if unused.is_empty() {
         return Ok(garbage);
     }
@@ -136,6 +138,15 @@ async fn is_large(shared: &Shared, team: Uuid) -> Result<bool> {
     let Some(team) = shared.store.team(team).await? else { return Ok(false) };
     let charged = shared.host.charged_bytes(team.account()).await.unwrap_or_default();
     Ok(charged >= team.quota.snapshots_mib.saturating_mul(1 << 20) / 2)
+}
+
+/// Deletes the states after start commands whose builds are gone. A sandbox that is being made from one boots instead.
+async fn delete_unused_started(shared: &Shared) -> Result<()> {
+    for snapshot in shared.store.unused_started().await? {
+        delete_snapshots(shared, [snapshot.clone()]).await;
+        shared.store.forget_started(&snapshot).await?;
+    }
+    Ok(())
 }
 
 /// Deletes snapshots that no row names; those that cannot be deleted are swept at the next start.

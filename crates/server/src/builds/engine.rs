@@ -288,6 +288,7 @@ impl<'a> Engine<'a> {
                 layers: state.layers.iter().map(PathBuf::from).collect(),
                 limits: self.limits(),
                 boot: template::boot(&self.job.template),
+                started: None,
             },
             files: state.files.clone(),
             mounts: Vec::new(),

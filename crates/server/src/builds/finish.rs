@@ -43,10 +43,10 @@ impl Engine<'_> {
             self.publish(&layer, &state).await?;
         }
         self.end_guest().await;
-        let record = self.record(&base, state, &layer);
+        let mut record = self.record(&base, state, &layer);
         let has_start = record.services.iter().any(|service| service.once);
-        let first = match has_start && !self.is_proven(&record).await? {
-            true => Some(self.verify(&record).await?),
+        let first = match has_start {
+            true => self.prove(&mut record).await?,
             false => None,
         };
         Ok(Finished { record, first })
@@ -107,40 +107,46 @@ impl Engine<'_> {
             ready_cmd,
             snapshot_of: None,
             memory_bytes: None,
+            started: None,
         }
     }
 
-    /// Starts a sandbox of the finished template: its agent is ready when the ready command has succeeded.
-    async fn verify(&self, record: &TemplateRecord) -> Result<Prepared, Failure> {
+    /// Shows that the start command gets ready, unless an earlier build has shown it, and keeps the state after it. Where that cannot be
+    /// kept, the sandbox that has shown it is the first for the pool.
+    async fn prove(&self, record: &mut TemplateRecord) -> Result<Option<Prepared>, Failure> {
+        if let Some(earlier) = self.proof(record).await? {
+            record.started = earlier.started;
+            self.note("CACHED ", "Template is ready");
+            return Ok(None);
+        }
         if let Some(command) = &record.start_cmd {
             self.note("", &format!("Running start command: {command}"));
         }
         let ready = record.ready_cmd.as_deref().unwrap_or("sleep 20");
         self.note("", &format!("Waiting for template to be ready: {ready}"));
+        if self.keeps_started(record).await? {
+            record.started = self.started(record).await?;
+            return Ok(None);
+        }
         let blueprint = self.shared.templates.blueprint(&self.job.order.team, record);
         let first = self.shared.host.prepare(blueprint).await.map_err(why)?;
         self.note("", "Template is ready");
-        Ok(first)
+        Ok(Some(first))
     }
 
-    /// Whether an earlier build of the template has shown that the same start command gets ready on the same files.
-    async fn is_proven(&self, record: &TemplateRecord) -> Result<bool, Failure> {
+    /// An earlier build of the template in which the same start command got ready on the same files.
+    async fn proof(&self, record: &TemplateRecord) -> Result<Option<TemplateRecord>, Failure> {
         if self.job.order.spec.force {
-            return Ok(false);
+            return Ok(None);
         }
         let earlier = self.shared.store.ready_records(&self.job.template).await?;
-        let is_same = |other: &TemplateRecord| {
+        Ok(earlier.into_iter().find(|other| {
             (&other.layers, &other.services, other.limits())
                 == (&record.layers, &record.services, record.limits())
-        };
-        let is_proven = earlier.iter().any(is_same);
-        if is_proven {
-            self.note("CACHED ", "Template is ready");
-        }
-        Ok(is_proven)
+        }))
     }
 
-    fn note(&self, cached: &str, text: &str) {
+    pub(super) fn note(&self, cached: &str, text: &str) {
         self.job.log.write(LogLevel::Info, Some(FINALIZE), format!("{cached}[finalize] {text}"));
     }
 }
@@ -151,7 +157,7 @@ fn path(layer: &str) -> String {
 }
 
 /// The failure of a sandbox that did not become ready.
-fn why(error: IsolateError) -> Failure {
+pub(super) fn why(error: IsolateError) -> Failure {
     let log = match &error {
         IsolateError::AgentEnded { log, .. } | IsolateError::AgentSlow { log, .. } => log,
         _ => return error.into(),

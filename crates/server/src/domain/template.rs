@@ -65,6 +65,18 @@ pub struct TemplateRecord {
     /// Size of the memory that this build keeps, bytes, when it is a snapshot with memory.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
+    /// State after the start command, if it is kept.
+    #[serde(default)]
+    pub started: Option<Started>,
+}
+
+/// State after a start command: files and memory that sandboxes of a build continue from. Builds with the same files and commands share it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// Name of the snapshot that has it.
+    pub snapshot: String,
+    /// Size of its memory, bytes.
+    pub memory_bytes: u64,
 }
 
 impl TemplateRecord {
@@ -85,10 +97,17 @@ impl TemplateRecord {
 
     /// The blueprint that sandboxes made from this build share; its layers are paths below the directory of layers.
     pub fn blueprint(&self) -> Blueprint {
+        self.blueprint_with(self.limits())
+    }
+
+    /// The blueprint of sandboxes with other limits. Memory was stored under those of the build, and fits no others.
+    pub fn blueprint_with(&self, limits: Limits) -> Blueprint {
+        let started = self.started.as_ref().filter(|_| limits == self.limits());
         Blueprint {
             layers: self.layers.iter().map(PathBuf::from).collect(),
-            limits: self.limits(),
+            limits,
             boot: Boot { services: self.services.clone(), env: self.env.clone(), ..boot(&self.template_id) },
+            started: started.map(|started| started.snapshot.clone()),
         }
     }
 }

@@ -64,6 +64,7 @@ pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result
     }
     known.snapshots = shared.store.snapshot_builds().await?.iter().map(Uuid::to_string).collect();
     known.snapshots.extend(shared.store.step_snapshots().await?);
+    known.snapshots.extend(shared.store.started_snapshots().await?);
     let report = shared.host.sweep(known).await.map_err(Error::Leftovers)?;
     if !report.removed.is_empty() || !report.failed.is_empty() {
         tracing::info!(removed = ?report.removed, failed = ?report.failed, "swept what belonged to no sandbox");

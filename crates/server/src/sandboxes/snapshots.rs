@@ -53,6 +53,7 @@ impl Registry {
             build_id: Uuid::new_v4(),
             name: name.as_ref().map(|name| name.alias().to_owned()).unwrap_or_default(),
             snapshot_of: Some(id.clone()),
+            started: None,
             ..build(&view)?
         };
         let tag = name.as_ref().map_or(Reference::DEFAULT_TAG, Reference::tag).to_owned();

@@ -1,6 +1,6 @@
 //! The specification that the host side starts a sandbox from, a new one or one that is resumed from its files.
 
-use sandcove_isolate::{Blueprint, Files, NetworkPolicy, SandboxSpec};
+use sandcove_isolate::{Files, NetworkPolicy, SandboxSpec};
 use sandcove_wire::boot::Settings as AgentSettings;
 
 use crate::domain::sandbox::Details;
@@ -17,7 +17,7 @@ pub(super) fn spec(
     env.extend(details.env_vars.clone());
     SandboxSpec {
         id: details.id.clone(),
-        blueprint: Blueprint { limits: details.limits, ..build.blueprint() },
+        blueprint: build.blueprint_with(details.limits),
         files,
         memory: false,
         mounts: details.mounts.iter().map(|mount| mount.mount.clone()).collect(),

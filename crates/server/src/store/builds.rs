@@ -384,6 +384,7 @@ fn unfinished_record(template: &TemplateId, build: Uuid, new: &NewBuild) -> Temp
         ready_cmd: None,
         snapshot_of: None,
         memory_bytes: None,
+        started: None,
     }
 }
 

@@ -18,6 +18,7 @@ const STEPS: &[(i64, &str, &str)] = &[
     (18, "step cache", include_str!("../../migrations/0018_step_cache.sql")),
     (22, "secrets", include_str!("../../migrations/0022_secrets.sql")),
     (36, "rates", include_str!("../../migrations/0036_rates.sql")),
+    (38, "started", include_str!("../../migrations/0038_started.sql")),
 ];
 
 /// The migrator that brings a database up to date.

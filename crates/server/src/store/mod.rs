@@ -11,6 +11,7 @@ mod observed;
 mod sandboxes;
 mod secrets;
 mod snapshots;
+mod started;
 mod step_cache;
 mod tags;
 mod team_metrics;

@@ -94,11 +94,14 @@ impl Store {
         Ok(row.try_get("n")?)
     }
 
-    /// Size of the memory that a team's snapshots keep, bytes.
+    /// Size of the memory that a team's snapshots and templates keep, bytes.
     pub(crate) async fn snapshot_memory(&self, team: &Team) -> Result<u64> {
         let row = sqlx::query(
-            "SELECT COALESCE(SUM(json_extract(b.record, '$.memory_bytes')), 0) AS bytes FROM templates t \
-             JOIN template_builds b ON b.template_id = t.id WHERE t.team_id = $1",
+            "WITH records AS (SELECT b.record FROM templates t JOIN template_builds b ON b.template_id = t.id WHERE t.team_id = $1), \
+             started AS (SELECT DISTINCT json_extract(record, '$.started.snapshot'), \
+             json_extract(record, '$.started.memory_bytes') AS bytes FROM records) \
+             SELECT (SELECT COALESCE(SUM(json_extract(record, '$.memory_bytes')), 0) FROM records) \
+             + (SELECT COALESCE(SUM(bytes), 0) FROM started) AS bytes",
         )
         .bind(team.id.to_string())
         .fetch_one(&self.read)

@@ -289,6 +289,7 @@ pub fn base() -> TemplateRecord {
         ready_cmd: None,
         snapshot_of: None,
         memory_bytes: None,
+        started: None,
     }
 }
 
