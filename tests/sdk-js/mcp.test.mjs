@@ -1,61 +1,82 @@
-// `sandcove mcp`, by the official TypeScript client of the Model Context Protocol.
+// The tools of agents, by the official TypeScript client of the Model Context Protocol: of `sandcove mcp`, and over HTTP.
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { after, before, describe, test } from 'node:test'
 
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
 
-const client = new Client({ name: 'tests', version: '1.0.0' })
-let sandbox_id
-
-const call = async (name, args = {}, options = undefined) => {
-  const result = await client.callTool({ name, arguments: args }, undefined, options)
-  return { ...result, text: result.content.map((part) => part.text ?? '').join('\n') }
+const overHttp = (key) => {
+  const requestInit = { headers: { 'X-API-Key': key } }
+  return new StreamableHTTPClientTransport(new URL('/mcp', process.env.E2B_API_URL), { requestInit })
 }
 
-before(async () => {
+const transports = {
   // Address and key are those of the environment, as in any client's configuration.
-  await client.connect(new StdioClientTransport({ command: process.env.SANDCOVE_BIN, args: ['mcp'], env: process.env }))
-  sandbox_id = JSON.parse((await call('sandbox_create', { template: 'base', timeout_seconds: 900 })).text).sandbox_id
-})
-after(async () => {
-  await call('sandbox_kill', { sandbox_id })
-  await client.close()
-})
+  stdio: () => new StdioClientTransport({ command: process.env.SANDCOVE_BIN, args: ['mcp'], env: process.env }),
+  http: () => overHttp(process.env.E2B_API_KEY),
+}
 
-test('tools are listed with schemas that the client accepts', async () => {
-  const { tools } = await client.listTools()
-  assert.ok(tools.length >= 13)
-  assert.ok(tools.every((tool) => tool.description && tool.inputSchema.type === 'object'))
-  assert.deepEqual(client.getServerVersion().name, 'sandcove')
-})
+for (const [name, transport] of Object.entries(transports)) {
+  describe(name, () => {
+    const client = new Client({ name: 'tests', version: '1.0.0' })
+    let sandbox_id
 
-test('commands and files of a sandbox are used', async () => {
-  await call('write_file', { sandbox_id, path: '/tmp/a', content: 'b' })
-  assert.equal((await call('run_command', { sandbox_id, command: 'cat /tmp/a' })).text, 'stdout:\nb\nexit status 0')
-  const failed = await call('run_command', { sandbox_id, command: 'exit 3' })
-  assert.ok(failed.isError)
-  assert.equal(failed.text, 'exit status 3')
-})
+    const call = async (name, args = {}, options = undefined) => {
+      const result = await client.callTool({ name, arguments: args }, undefined, options)
+      return { ...result, text: result.content.map((part) => part.text ?? '').join('\n') }
+    }
 
-test('progress comes while a command runs', async () => {
-  const messages = []
-  let begun
-  const first = new Promise((resolve) => (begun = resolve))
-  const onprogress = ({ message }) => (messages.push(message), begun())
-  const command = 'echo begun; until [ -e /tmp/go ]; do sleep 0.1; done'
-  const running = call('run_command', { sandbox_id, command }, { onprogress, resetTimeoutOnProgress: true })
-  await first
-  assert.equal(messages[0], 'begun')
-  await call('write_file', { sandbox_id, path: '/tmp/go', content: '' })
-  assert.ok(!(await running).isError)
-})
+    before(async () => {
+      await client.connect(transport())
+      sandbox_id = JSON.parse((await call('sandbox_create', { template: 'base', timeout_seconds: 900 })).text).sandbox_id
+    })
+    after(async () => {
+      await call('sandbox_kill', { sandbox_id })
+      await client.transport.terminateSession?.()
+      await client.close()
+    })
 
-test('a cancelled command is killed', async () => {
-  const abort = new AbortController()
-  const command = 'echo $$ > /tmp/pid; echo begun; sleep 7656'
-  const running = call('run_command', { sandbox_id, command }, { signal: abort.signal, onprogress: () => abort.abort() })
-  await assert.rejects(running)
-  const ended = 'while kill -0 $(cat /tmp/pid) 2>/dev/null; do sleep 0.1; done; echo ended'
-  assert.match((await call('run_command', { sandbox_id, command: ended })).text, /ended/)
+    test('tools are listed with schemas that the client accepts', async () => {
+      const { tools } = await client.listTools()
+      assert.ok(tools.length >= 13)
+      assert.ok(tools.every((tool) => tool.description && tool.inputSchema.type === 'object'))
+      assert.deepEqual(client.getServerVersion().name, 'sandcove')
+    })
+
+    test('commands and files of a sandbox are used', async () => {
+      await call('write_file', { sandbox_id, path: '/tmp/a', content: 'b' })
+      assert.equal((await call('run_command', { sandbox_id, command: 'cat /tmp/a' })).text, 'stdout:\nb\nexit status 0')
+      const failed = await call('run_command', { sandbox_id, command: 'exit 3' })
+      assert.ok(failed.isError)
+      assert.equal(failed.text, 'exit status 3')
+    })
+
+    test('progress comes while a command runs', async () => {
+      const messages = []
+      let begun
+      const first = new Promise((resolve) => (begun = resolve))
+      const onprogress = ({ message }) => (messages.push(message), begun())
+      const command = 'echo begun; until [ -e /tmp/go ]; do sleep 0.1; done'
+      const running = call('run_command', { sandbox_id, command }, { onprogress, resetTimeoutOnProgress: true })
+      await first
+      assert.equal(messages[0], 'begun')
+      await call('write_file', { sandbox_id, path: '/tmp/go', content: '' })
+      assert.ok(!(await running).isError)
+    })
+
+    test('a cancelled command is killed', async () => {
+      const abort = new AbortController()
+      const command = 'echo $$ > /tmp/pid; echo begun; sleep 7656'
+      const running = call('run_command', { sandbox_id, command }, { signal: abort.signal, onprogress: () => abort.abort() })
+      await assert.rejects(running)
+      const ended = 'while kill -0 $(cat /tmp/pid) 2>/dev/null; do sleep 0.1; done; echo ended'
+      assert.match((await call('run_command', { sandbox_id, command: ended })).text, /ended/)
+    })
+  })
+}
+
+test('a wrong key is refused', async () => {
+  const client = new Client({ name: 'tests', version: '1.0.0' })
+  await assert.rejects(client.connect(overHttp(`e2b_${'0'.repeat(40)}`)), /401|Unauthorized|API key/)
 })

@@ -1,4 +1,4 @@
-"""`sandcove mcp`, by the official Python client of the Model Context Protocol."""
+"""The tools of agents, by the official Python client of the Model Context Protocol: of `sandcove mcp`, and over HTTP."""
 
 from __future__ import annotations
 
@@ -10,22 +10,39 @@ import signal
 import subprocess
 from contextlib import asynccontextmanager
 
+import httpx2
 import pytest
-from mcp import ClientSession, StdioServerParameters, stdio_client
+from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 from harness.command_line import command_line, sandcove
-from harness.server import wait_until
+from harness.server import API_KEY, wait_until
+from harness.teams import Team
 
 pytestmark = pytest.mark.asyncio
 
 
 @asynccontextmanager
-async def session(server):
+async def over_stdio(server):
     command, *arguments = command_line(server, "mcp")
     parameters = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))
     async with stdio_client(parameters) as (reader, writer), ClientSession(reader, writer) as client:
         await client.initialize()
         yield client
+
+
+@asynccontextmanager
+async def over_http(server, key: str = API_KEY):
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=300) as http:
+        transport = streamable_http_client(f"{server.url}/mcp", http_client=http)
+        async with transport as (reader, writer), ClientSession(reader, writer) as client:
+            await client.initialize()
+            yield client
+
+
+@pytest.fixture(params=[over_stdio, over_http])
+def session(request):
+    return request.param
 
 
 def words(result) -> str:
@@ -42,7 +59,7 @@ async def done(client, tool: str, **arguments) -> str:
     return words(result)
 
 
-async def test_every_tool_is_listed_and_works(server):
+async def test_every_tool_is_listed_and_works(session, server):
     async with session(server) as client:
         tools = {tool.name: tool.model_dump(by_alias=True) for tool in (await client.list_tools()).tools}
         assert all(tool["description"] and tool["inputSchema"]["type"] == "object" for tool in tools.values())
@@ -85,7 +102,7 @@ def interpreter(server):
     sandbox.kill()
 
 
-async def test_pictures_are_pictures_and_errors_are_results(server, interpreter):
+async def test_pictures_are_pictures_and_errors_are_results(session, server, interpreter):
     of = {"sandbox_id": interpreter.sandbox_id}
     async with session(server) as client:
         plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show()"
@@ -113,7 +130,7 @@ async def test_pictures_are_pictures_and_errors_are_results(server, interpreter)
         assert len(long) < 60_000
 
 
-async def test_a_long_command_reports_progress(server, interpreter):
+async def test_a_long_command_reports_progress(session, server, interpreter):
     reports: asyncio.Queue = asyncio.Queue()
 
     async def report(progress: float, total: float | None, message: str | None) -> None:
@@ -136,7 +153,7 @@ def is_running(sandbox, name: str) -> bool:
     return any(name in " ".join([process.cmd, *process.args]) for process in sandbox.commands.list())
 
 
-async def test_a_cancelled_command_is_killed(server, interpreter):
+async def test_a_cancelled_command_is_killed(session, server, interpreter):
     of = {"sandbox_id": interpreter.sandbox_id}
     begun = asyncio.Event()
 
@@ -154,6 +171,57 @@ async def test_a_cancelled_command_is_killed(server, interpreter):
         await asyncio.to_thread(wait_until, lambda: not is_running(interpreter, "sleep 7654"), what="the end of the command")
         # The session goes on.
         assert await done(client, "run_command", **of, command="echo still here") == "stdout:\nstill here\n\nexit status 0"
+
+
+async def test_a_session_that_ends_ends_its_commands(server, interpreter):
+    begun = asyncio.Event()
+
+    async def report(*_) -> None:
+        begun.set()
+
+    command = {"sandbox_id": interpreter.sandbox_id, "command": "echo begun; sleep 7657"}
+    async with over_http(server) as client:
+        running = asyncio.create_task(client.call_tool("run_command", command, progress_callback=report))
+        await asyncio.wait_for(begun.wait(), 300)
+    # The client has sent DELETE.
+    with pytest.raises(MCPError):
+        await running
+    await asyncio.to_thread(wait_until, lambda: not is_running(interpreter, "sleep 7657"), what="the end of the command")
+
+
+async def test_a_connection_that_breaks_costs_nothing(server, interpreter):
+    """By hand, as the client cannot be made to lose its connection."""
+    command = "echo begun; until [ -e /tmp/go ]; do sleep 0.1; done; echo done"
+    call = {"name": "run_command", "arguments": {"sandbox_id": interpreter.sandbox_id, "command": command}, "_meta": {"progressToken": 1}}
+    headers = {"X-API-Key": API_KEY, "Accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=300) as http:
+        begin = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        answer = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin})
+        http.headers["Mcp-Session-Id"] = answer.headers["Mcp-Session-Id"]
+        async with http.stream("POST", "/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}) as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("id: "):
+                    seen = line.removeprefix("id: ")
+                if line.startswith("data: "):
+                    assert json.loads(line.removeprefix("data: "))["params"]["message"] == "begun"
+                    break
+        interpreter.files.write("/tmp/go", "")
+        rest = await http.get("/mcp", headers={"Last-Event-ID": seen})
+        *_, answer = [json.loads(line.removeprefix("data: ")) for line in rest.text.splitlines() if line.startswith("data: ")]
+        assert answer["id"] == 2 and answer["result"]["content"][0]["text"] == "stdout:\nbegun\ndone\n"
+
+
+async def test_keys_and_teams_are_kept_apart(server, interpreter):
+    with pytest.raises(ExceptionGroup) as refused:
+        async with over_http(server, "e2b_" + "00" * 20):
+            pass
+    # The client shows the server's words.
+    assert refused.group_contains(Exception, match="API key")
+    other = Team(server.url, concurrentSandboxes=1)
+    async with over_http(server, other.key) as client:
+        assert json.loads(await done(client, "sandbox_list")) == []
+        result = await client.call_tool("run_command", {"sandbox_id": interpreter.sandbox_id, "command": "true"})
+        assert failed(result) and "doesn't exist" in words(result)
 
 
 async def test_an_agent_that_goes_away_ends_its_commands(server, interpreter):

@@ -9,22 +9,23 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
+use tokio::io::DuplexStream;
 use tokio::net::TcpStream;
 use tower::Service;
+
+use crate::stream::Stream;
 
 /// Limit on the time to connect to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection, with TLS or without.
-type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 type Connecting<E> = Pin<Box<dyn Future<Output = Result<Stream, E>> + Send>>;
 type Opened = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens connections, in one of three ways.
+/// Opens connections, in one of four ways.
 #[derive(Clone)]
 pub(crate) enum Connector {
     /// To the host and port of the URL.
@@ -33,6 +34,8 @@ pub(crate) enum Connector {
     Secure(HttpsConnector<HttpConnector>),
     /// To the port of the URL, inside a sandbox.
     Inside(Arc<dyn Fn(u16) -> Opened + Send + Sync>),
+    /// To a server in this process, whatever the URL.
+    Here(Arc<dyn Fn() -> DuplexStream + Send + Sync>),
 }
 
 impl Connector {
@@ -73,6 +76,10 @@ impl Connector {
     {
         Self::Inside(Arc::new(move |port| Box::pin(connect(port))))
     }
+
+    pub(crate) fn here(connect: impl Fn() -> DuplexStream + Send + Sync + 'static) -> Self {
+        Self::Here(Arc::new(connect))
+    }
 }
 
 impl Service<Uri> for Connector {
@@ -84,7 +91,7 @@ impl Service<Uri> for Connector {
         match self {
             Self::Network(connector) => connector.poll_ready(context).map_err(Into::into),
             Self::Secure(connector) => connector.poll_ready(context),
-            Self::Inside(_) => Poll::Ready(Ok(())),
+            Self::Inside(_) | Self::Here(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -92,16 +99,23 @@ impl Service<Uri> for Connector {
         match self {
             Self::Network(connector) => {
                 let connecting = connector.call(uri);
-                Box::pin(async move { Ok(Stream::Http(connecting.await?)) })
+                Box::pin(async move { Ok(Stream::Plain(connecting.await?)) })
             }
-            Self::Secure(connector) => connector.call(uri),
+            Self::Secure(connector) => {
+                let connecting = connector.call(uri);
+                Box::pin(async move { Ok(Stream::Secure(Box::new(connecting.await?))) })
+            }
             Self::Inside(connect) => {
                 let opening = connect(uri.port_u16().unwrap_or_default());
                 Box::pin(async move {
                     let stream = opening.await?;
                     stream.set_nodelay(true)?;
-                    Ok(Stream::Http(TokioIo::new(stream)))
+                    Ok(Stream::Plain(TokioIo::new(stream)))
                 })
+            }
+            Self::Here(connect) => {
+                let stream = Stream::Here(TokioIo::new(connect()));
+                Box::pin(async move { Ok(stream) })
             }
         }
     }
@@ -113,6 +127,7 @@ impl fmt::Debug for Connector {
             Self::Network(_) => "Network",
             Self::Secure(_) => "Secure",
             Self::Inside(_) => "Inside",
+            Self::Here(_) => "Here",
         })
     }
 }

@@ -19,6 +19,7 @@ mod process;
 mod sandbox;
 mod secrets;
 mod server;
+mod stream;
 mod templates;
 pub mod traceback;
 mod transport;

@@ -10,7 +10,9 @@ use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::DuplexStream;
 
+use crate::connector::Connector;
 use crate::error::{Error, Result};
 use crate::files::percent_encoded;
 use crate::sandbox::Sandbox;
@@ -103,11 +105,23 @@ impl Client {
         Self::with_credential(url, HeaderName::from_static("x-api-key"), key)
     }
 
+    /// A client of a server in this process, which serves the other end of every pipe that `connect` makes. `url` is the address by which
+    /// others know the server.
+    ///
+    /// # Errors
+    /// [`Error::Address`] if the key is invalid.
+    pub fn here(
+        url: &str,
+        key: &Secret,
+        connect: impl Fn() -> DuplexStream + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let credential = (HeaderName::from_static("x-api-key"), sensitive(url, key)?);
+        Ok(Self { transport: Transport::over(Connector::here(connect), url.to_owned()), credential })
+    }
+
     /// A client whose requests carry `secret` in the header `name`.
     pub(crate) fn with_credential(url: &str, name: HeaderName, secret: &Secret) -> Result<Self> {
-        let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| Error::Address(url.to_owned()))?;
-        value.set_sensitive(true);
-        Ok(Self { transport: Transport::new(url)?, credential: (name, value) })
+        Ok(Self { transport: Transport::new(url)?, credential: (name, sensitive(url, secret)?) })
     }
 
     /// The address of the server.
@@ -286,6 +300,13 @@ impl Client {
     fn malformed(&self, path: &str, error: &serde_json::Error) -> Error {
         Error::Malformed { url: self.transport.url(path), reason: error.to_string() }
     }
+}
+
+/// Makes a header value that `Debug` does not show.
+fn sensitive(url: &str, secret: &Secret) -> Result<HeaderValue> {
+    let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| Error::Address(url.to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Percent-encodes a segment of a path, slashes too.

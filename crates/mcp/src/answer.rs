@@ -13,6 +13,11 @@ use crate::tools;
 /// Versions of the protocol, newest first. They differ in nothing that is used here.
 const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
+/// Whether the server speaks a version of the protocol.
+pub fn is_version(version: &str) -> bool {
+    VERSIONS.contains(&version)
+}
+
 const INSTRUCTIONS: &str = "Sandboxes are isolated Linux machines. Create one with sandbox_create, use its id in the other tools, and kill it \
                             when the work is done. Results of one sandbox are not visible in another.";
 

@@ -4,9 +4,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The text is no JSON.
-pub const PARSE_ERROR: i32 = -32700;
+pub(crate) const PARSE_ERROR: i32 = -32700;
 /// The JSON is no message of the protocol.
 pub const INVALID_REQUEST: i32 = -32600;
+/// The client has cancelled the request.
+pub const CANCELLED: i32 = -32800;
 /// The method is unknown.
 pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 /// The parameters of a method are wrong.

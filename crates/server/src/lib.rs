@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  serve                                the listener; API or sandbox traffic
-//!  dashboard                            pages for browsers, whose requests go on to the API and to sandboxes
+//!  dashboard       mcp                  pages for browsers, whose requests go on to the API and to sandboxes; tools of agents
 //!  http            proxy                API calls; sandbox traffic
 //!  state                                what requests share: the App
 //!  activity                             how busy teams are, over time
@@ -62,6 +62,7 @@ pub mod events;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod http;
+mod mcp;
 mod node;
 mod outbound;
 mod proxy;

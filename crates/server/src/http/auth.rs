@@ -209,6 +209,6 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// The bearer token of a request.
-pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     text(headers, "authorization")?.strip_prefix("Bearer ").map(str::trim)
 }

@@ -35,6 +35,6 @@ mod volumes;
 mod webhooks;
 
 pub(crate) use address::Requested;
-pub(crate) use auth::{operator_of, team_of};
+pub(crate) use auth::{bearer, operator_of, team_of};
 pub use router::{Route, routes};
 pub(crate) use router::{deadline, router};

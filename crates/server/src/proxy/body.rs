@@ -17,6 +17,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The body of an answer.
 pub(crate) enum Answer {
     Api(axum::body::Body),
+    /// A stream of this server's own, which may be silent for long.
+    Stream(axum::body::Body),
     Sandbox(SandboxStream),
 }
 
@@ -128,7 +130,7 @@ impl Body for Answer {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.get_mut() {
-            Self::Api(body) => {
+            Self::Api(body) | Self::Stream(body) => {
                 Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
             }
             Self::Sandbox(stream) => Pin::new(stream).poll_frame(context),
@@ -137,14 +139,14 @@ impl Body for Answer {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Api(body) => body.is_end_stream(),
+            Self::Api(body) | Self::Stream(body) => body.is_end_stream(),
             Self::Sandbox(stream) => stream.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Api(body) => body.size_hint(),
+            Self::Api(body) | Self::Stream(body) => body.size_hint(),
             Self::Sandbox(stream) => stream.size_hint(),
         }
     }

@@ -14,10 +14,12 @@ use futures_util::future::BoxFuture;
 use http::uri::Authority;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use sandcove_isolate::{descriptor_limit, notice_lost_peer};
+use tokio::io::DuplexStream;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +30,7 @@ use tracing::field::Empty;
 
 use crate::dashboard::{self, Course, Dashboard};
 use crate::http::{Requested, deadline, router};
+use crate::mcp::{self, Mcp};
 use crate::proxy::body::Answer;
 use crate::proxy::error_page::format_for;
 use crate::proxy::host_route::{Prefixes, Target, requested_host, route};
@@ -56,6 +59,8 @@ const WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
 /// Requests over HTTP/2 that a client may take back before they were looked at, and those that the server may have to refuse, until
 /// the connection is closed.
 const MAX_RESETS: (usize, usize) = (20, 256);
+/// Bytes on their way between a client in this process and the server.
+const PIPE: usize = 64 << 10;
 /// The first byte of a TLS connection: the type of a handshake record. No request of HTTP begins with it.
 const TLS_HANDSHAKE: u8 = 0x16;
 
@@ -95,6 +100,7 @@ impl App {
         }
         drop(listeners);
         self.set_draining();
+        server.mcp.close();
         closing.cancel();
         connections.close();
         self.sandboxes().cut_streams();
@@ -114,6 +120,7 @@ struct Server {
     clients: Clients,
     tls: Option<TlsAcceptor>,
     dashboard: Option<Dashboard>,
+    mcp: Mcp,
 }
 
 impl Server {
@@ -123,7 +130,7 @@ impl Server {
         let clients = Clients::new(descriptor_limit(), config.header_timeout);
         let tls = config.tls.as_ref().map(Certificates::acceptor);
         let dashboard = config.dashboard.then(Dashboard::default);
-        Self { router: router(app.clone()), prefixes, clients, tls, dashboard, app }
+        Self { router: router(app.clone()), prefixes, clients, tls, dashboard, mcp: Mcp::default(), app }
     }
 
     async fn connection(
@@ -174,8 +181,8 @@ impl Server {
                     Door::Main => server.answer(Upload::of(request), is_tls).await,
                     Door::Redirect => server.redirect(&request).map(Answer::Api),
                 };
-                // An answer of the API has to be read at last; a sandbox's may take for ever.
-                let request = Some(in_progress).filter(|_| matches!(answer.body(), Answer::Sandbox(_)));
+                // An answer of the API has to be read at last; a stream may take for ever.
+                let request = Some(in_progress).filter(|_| !matches!(answer.body(), Answer::Api(_)));
                 Ok::<_, std::convert::Infallible>(answer.map(|body| Resetting::new(body, reset, request)))
             }
         });
@@ -242,10 +249,15 @@ impl Server {
         }
     }
 
-    async fn answer(&self, request: Request<Upload>, is_tls: bool) -> Response<Answer> {
+    async fn answer(self: &Arc<Self>, request: Request<Upload>, is_tls: bool) -> Response<Answer> {
         let (uri, headers) = (request.uri(), request.headers());
         let host = requested_host(uri.authority().map(Authority::as_str), headers);
         match host.and_then(|host| route(host, headers, uri.path(), &self.prefixes)) {
+            Ok((Target::Api, cut)) if uri.path().get(cut..) == Some(mcp::PATH) => {
+                let is_secure = Requested::of(&request, cut, is_tls).is_secure(&self.app, headers);
+                let server = self.clone();
+                self.mcp.answer(&self.app, request, is_secure, move || server.inside()).await
+            }
             Ok((Target::Api, 0)) => match &self.dashboard {
                 Some(dashboard) => self.page(dashboard, request, is_tls).await,
                 None => self.api(request, 0, is_tls).await.map(Answer::Api),
@@ -254,6 +266,21 @@ impl Server {
             Ok((target, cut)) => self.traffic(request, target, cut).await,
             Err(refusal) => refused(&refusal, format_for(request.headers())).map(Answer::Api),
         }
+    }
+
+    /// Opens a connection of a client in this process.
+    fn inside(self: &Arc<Self>) -> DuplexStream {
+        let (client, end) = tokio::io::duplex(PIPE);
+        let server = self.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request: Request<Incoming>| {
+                let server = server.clone();
+                async move { Ok::<_, std::convert::Infallible>(server.answer(Upload::of(request), true).await) }
+            });
+            // It ends with its client, whose errors say why.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(end), service).await;
+        });
+        client
     }
 
     async fn traffic(&self, request: Request<Upload>, target: Target, cut: usize) -> Response<Answer> {

@@ -16,6 +16,7 @@ mod keys;
 mod layers;
 mod lifecycle;
 mod lists;
+mod mcp;
 mod observe;
 mod old_clients;
 mod openapi;
