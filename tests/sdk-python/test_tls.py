@@ -110,6 +110,14 @@ def test_releases_find_the_server_by_its_domain_alone(secure, language, release,
     assert done.stdout.startswith("ok: create command background files watch connect"), done.stdout
 
 
+def test_a_package_on_top_of_an_old_release_finds_it_too(secure, monkeypatch):
+    """The smallest of them; `table.py --tls --packages all` runs all."""
+    monkeypatch.setenv("SANDCOVE_DATA_DIR", str(secure.data_dir))
+    monkeypatch.setattr(table, "BIN", str(secure.binary))
+    fine, text = table.package_smoke(table.PACKAGES[0])
+    assert fine, text
+
+
 @pytest.mark.parametrize("release", LAST_OF_THE_FIRST_GENERATION, ids=lambda release: release.place)
 def test_the_first_generation_finds_it_too(secure, release, monkeypatch):
     monkeypatch.setenv("SANDCOVE_DATA_DIR", str(secure.data_dir))

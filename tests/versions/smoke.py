@@ -24,6 +24,9 @@ try:
 except ImportError:  # those that cannot build
     Template = None
 
+# These never upload what they copy, to no server: they compare the name of a step with a member of an enumeration.
+UPLOADS = not version("e2b").startswith("2.1.")
+
 steps = []
 
 
@@ -34,7 +37,9 @@ def build() -> None:
         Path(context, "a.txt").write_text(name)
 
         def template():
-            return Template(file_context_path=context).from_template("base").copy("a.txt", "/opt/").run_cmd("cat /opt/a.txt > note")
+            begun = Template(file_context_path=context).from_template("base")
+            begun = begun.copy("a.txt", "/opt/") if UPLOADS else begun.run_cmd(f"printf {name} > /opt/a.txt", user="root")
+            return begun.run_cmd("cat /opt/a.txt > note")
 
         try:
             for _ in range(2):

@@ -1,6 +1,6 @@
 """Runs the smoke of every chosen client release against a running server and prints a table.
 
-    table.py [--python 2.7.0,2.20.0,…|minors] [--js …|minors] [--legacy yes|no] [--workers N] [--tls]
+    table.py [--python 2.7.0,2.20.0,…|minors] [--js …|minors] [--legacy yes|no] [--packages NAME,…|all] [--workers N] [--tls]
     with E2B_API_URL, E2B_SANDBOX_URL and E2B_API_KEY set
 
 `minors` means one release, the last, of every minor series. Those before 2.7 do not know E2B_SANDBOX_URL: what they send to
@@ -8,7 +8,7 @@ names is led to the server, and some also run in their debug mode, against a san
 (SANDCOVE_BIN) makes local ones. Those before 1.0 have a table of their own, in `legacy`.
 
 With --tls, every release finds a server with `--tls local` by its name, with nothing but what `sandcove env --sdk` prints
-(SANDCOVE_DATA_DIR has to be the server's).
+(SANDCOVE_DATA_DIR has to be the server's). `--packages` are those of `packages`, which find it in no other way.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from legacy import releases
+from packages import PACKAGES, Package
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -204,6 +205,16 @@ def legacy_smoke(release: releases.Release, front: dict[str, str] | None) -> tup
     return within(lambda: run(by("tls", command), env=env, timeout=600))
 
 
+def package_smoke(package: Package) -> tuple[bool, str]:
+    """Runs the program of a package, which finds the server by its name."""
+    place = CACHE / f"package-{package.name}-{package.release}"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--retries=5", "--upgrade", "--target", str(place)]
+    if failed := install(place, [*pip, f"{package.name}=={package.release}", *package.beside]):
+        return outcome(failed)
+    variables = {**environment("python", "1.x", "tls"), "PYTHONPATH": str(place)}
+    return within(lambda: run(by("tls", [sys.executable, str(package.program)]), env=variables, timeout=600))
+
+
 def result(job: tuple[str, str, str]) -> tuple[bool, str]:
     language, version, way = job
     return within(lambda: SMOKES[language](version, way))
@@ -231,9 +242,13 @@ def main() -> int:
     parser.add_argument("--python", default=SHORT["python"])
     parser.add_argument("--js", default=SHORT["js"])
     parser.add_argument("--legacy", choices=["yes", "no"], default="yes")
+    parser.add_argument("--packages", default="")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--tls", action="store_true")
     wishes = parser.parse_args()
+    packages = [one for one in PACKAGES if wishes.packages == "all" or one.name in wishes.packages.split(",")]
+    if packages and not wishes.tls:
+        parser.error("--packages needs --tls: these packages find a server by its name only")
     jobs = [
         (language, version, way)
         for language in SMOKES
@@ -258,7 +273,10 @@ def main() -> int:
             failed += not fine
             name = "e2b" if release.package == "e2b" else "code"
             print(f"{release.language:<8} {release.version:<9} {f'{name} TLS':<8} {text}", flush=True)
-    jobs += legacy
+        for package, (fine, text) in zip(packages, workers.map(package_smoke, packages)):
+            failed += not fine
+            print(f"{package.name:<18} {package.release:<8} {text}", flush=True)
+    jobs += legacy + packages
     print(f"{len(jobs) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
