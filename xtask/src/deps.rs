@@ -20,6 +20,7 @@ const NEVER: &[(&str, &[&str])] = &[
     ("sandcove-isolate", &["axum", "reqwest", "sqlx", "sandcove-server", "sandcove-image"]),
     ("sandcove-image", &["axum", "sqlx", "sandcove-server", "sandcove-isolate"]),
     ("sandcove-host", &["axum", "reqwest", "hyper", "sqlx", "sandcove-server", "sandcove-client"]),
+    ("sandcove-backup", &["tokio", "sqlx", "libc", "sandcove-server", "sandcove-isolate", "sandcove-host"]),
     ("sandcove-dockerfile", &["tokio", "reqwest", "sandcove-server", "sandcove-client", "sandcove-image"]),
     ("sandcove-server", &["rustix", "nix", "libc"]),
     ("sandcove-client", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum"]),

@@ -14,6 +14,7 @@ mod host;
 mod languages;
 mod listening;
 mod log_filter;
+mod notify;
 mod output;
 mod progress;
 #[cfg(test)]
@@ -70,10 +71,17 @@ enum Command {
     },
     /// kill all sandboxes and delete everything that this data directory has on this host
     Purge {
+        /// keep the data directory, with what is paused in it: end what is running, and remove everything else
+        #[arg(long)]
+        keep_data: bool,
         /// do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
+    /// write everything that a data directory keeps to a file, beside a server that runs or without one
+    Backup(commands::backup::BackupArgs),
+    /// fill an empty data directory from a backup
+    Restore(commands::restore::RestoreArgs),
     /// show whether a server is running; the exit status is 3 if not
     Status {
         #[command(flatten)]
@@ -164,6 +172,9 @@ enum Command {
         #[arg(long)]
         log_refused_calls: bool,
     },
+    /// reads the database for a backup, without privileges; started by `backup`
+    #[command(name = "__database", hide = true)]
+    Database { account: u32, directory: PathBuf, task: commands::backup::Task },
     /// the egress proxies of sandboxes; started by the server
     #[command(name = "__egress", hide = true)]
     EgressProcess {
@@ -221,6 +232,9 @@ fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         oci::unpack_as_asked(sandcove_isolate::enter_tree(tree, *log_refused_calls))
             .context("failed to unpack an image")?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Command::Database { account, directory, .. } = &cli.command {
+        server_dir::become_account(directory, *account)?;
     }
     let keys = match &cli.command {
         Command::Keys(_) => Some(Keys::prepare(&cli.place.path()?)?),
@@ -313,7 +327,14 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
             commands::daemon::up(&Settings::resolve(place, &args)?, &options_after("up")).await
         }
         Command::Down { all } => commands::daemon::down(&place.path()?, all).await,
-        Command::Purge { yes } => commands::purge::purge(&place.path()?, yes).await,
+        Command::Purge { yes, keep_data } => commands::purge::purge(&place.path()?, yes, keep_data).await,
+        Command::Backup(args) => {
+            commands::backup::backup(&Settings::resolve(place, &ServerArgs::default())?, place, args).await
+        }
+        Command::Restore(args) => {
+            commands::restore::restore(&Settings::resolve(place, &ServerArgs::default())?, args).await
+        }
+        Command::Database { directory, task, .. } => commands::backup::run_task(&directory, task).await,
         Command::Status { reach, json } => commands::daemon::status(&reach, &at()?, json).await,
         Command::Env(args) => commands::env::env(&args, &at()?),
         Command::Trust(args) => commands::trust::trust(&place.path()?, &args),

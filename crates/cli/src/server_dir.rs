@@ -15,7 +15,7 @@ use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown, fstat, openat, statat,
 };
 
-use sandcove_isolate::crash;
+use sandcove_isolate::{Unprivileged, crash};
 
 use crate::data_dir::Lock;
 
@@ -49,7 +49,12 @@ pub fn path(data_dir: &Path) -> PathBuf {
 
 /// The path of the database, whether it exists or not.
 pub fn database(data_dir: &Path) -> PathBuf {
-    path(data_dir).join(DATABASE)
+    database_in(&path(data_dir))
+}
+
+/// The path of the database in a server's directory.
+pub fn database_in(directory: &Path) -> PathBuf {
+    directory.join(DATABASE)
 }
 
 /// Creates the directory if needed, moves what an earlier version has left in the data directory there, waits for an earlier server
@@ -112,6 +117,23 @@ pub fn claim(data_dir: &Path) -> Result<Option<u32>> {
         prepare(data_dir, owner, &lock)?;
     }
     Ok(Some(owner))
+}
+
+/// Gives up all rights but those of `account` to the server's directory, for a command that opens the database. The process must have one
+/// thread.
+///
+/// # Errors
+/// An error if this process cannot become that account.
+pub fn become_account(directory: &Path, account: u32) -> Result<()> {
+    if account == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let failed = || format!("failed to become {account}, the account of `{}`", directory.display());
+    if let Some(objection) = sandcove_isolate::cannot_become(account) {
+        return Err(objection).with_context(failed);
+    }
+    let purpose = Unprivileged::Server { directory, ends_with_parent: false };
+    sandcove_isolate::renounce(account, purpose, false).with_context(failed)
 }
 
 fn adopt_files(data_dir: &Path, directory: &Path) -> io::Result<()> {

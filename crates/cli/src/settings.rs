@@ -39,6 +39,13 @@ pub struct DataDir {
     pub config: Option<PathBuf>,
 }
 
+impl DataDir {
+    /// The configuration file that is used; `None` if there is none.
+    pub fn config_file(&self) -> Option<PathBuf> {
+        self.config.clone().or_else(|| Some(DEFAULT_CONFIG.into()).filter(|path: &PathBuf| path.exists()))
+    }
+}
+
 /// The languages of the code interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]

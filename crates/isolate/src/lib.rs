@@ -29,9 +29,10 @@ pub use backend::{Backend, Handle, Prepared};
 pub use criu::probe_criu;
 pub use disk::{DiskSpace, disk_space};
 pub use error::{Error, Result};
-pub use namespaces::{Config, purge};
+pub use namespaces::{Config, Extent, purge};
 pub use net::{descriptor_limit, is_public, notice_lost_peer};
 pub use packet::passed_socket;
+pub use pool::backup::{Copies, Kept, Refill, Shelf};
 pub use precedence::take_precedence;
 pub use sandcove_egress::{
     Connection, HostRule, Identity, PLACEHOLDER_END, PublicKey, SECRET_PLACEHOLDER, SealedSecret,

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use sandcove_isolate::Unprivileged;
 use sandcove_server::domain::team::Team;
 use sandcove_server::store::{ApiKey, Store};
 use sandcove_wire::secret::Secret;
@@ -63,15 +62,7 @@ impl Keys {
         let data_dir = &std::path::absolute(data_dir)?;
         let Some(account) = server_dir::claim(data_dir)? else { bail!(not_running(None)) };
         let own = ServerFile::read(data_dir)?.map(|file| file.api_key);
-        if account != rustix::process::geteuid().as_raw() {
-            let directory = &server_dir::path(data_dir);
-            let failed = || format!("failed to become {account}, the account of `{}`", directory.display());
-            if let Some(objection) = sandcove_isolate::cannot_become(account) {
-                return Err(objection).with_context(failed);
-            }
-            let purpose = Unprivileged::Server { directory, ends_with_parent: false };
-            sandcove_isolate::renounce(account, purpose, false).with_context(failed)?;
-        }
+        server_dir::become_account(&server_dir::path(data_dir), account)?;
         Ok(Self { database: server_dir::database(data_dir), own })
     }
 

@@ -1,5 +1,6 @@
 //! One file for each command. A command resolves what it needs, does the work, and returns the exit code of the process.
 
+pub mod backup;
 pub mod completions;
 pub mod config;
 pub mod copy;
@@ -20,6 +21,7 @@ pub mod ports;
 pub mod purge;
 pub mod reach;
 pub mod redteam;
+pub mod restore;
 pub mod run;
 pub mod sandbox;
 pub mod secret;

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use sandcove_image::LayerStore;
+use sandcove_isolate::Extent;
 
 use super::daemon;
 use crate::data_dir::Lock;
 use crate::output::note;
 
 /// Files and directories of a server. Nothing else in the data directory is deleted.
-const OWN: [&str; 28] = [
+const OWN: [&str; 29] = [
     "server",
     // Of versions that had no directory of the server.
     "builds",
@@ -39,6 +40,7 @@ const OWN: [&str; 28] = [
     "sandcove.db-wal",
     "sandcove.db-shm",
     "server.json",
+    "sandcove.toml",
     "tls",
     "server.log",
     "server.log.1",
@@ -46,8 +48,8 @@ const OWN: [&str; 28] = [
 /// Marks a data directory, and is deleted last.
 const LOCK: &str = "server.lock";
 
-/// Kills all sandboxes and deletes `data_dir`, after confirmation.
-pub async fn purge(data_dir: &Path, yes: bool) -> Result<ExitCode> {
+/// Kills all sandboxes and deletes `data_dir`, after confirmation. With `keep_data`, ends what is running and deletes no files.
+pub async fn purge(data_dir: &Path, yes: bool, keep_data: bool) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         bail!("purge needs root: it kills sandboxes and unmounts their files");
     }
@@ -58,7 +60,7 @@ pub async fn purge(data_dir: &Path, yes: bool) -> Result<ExitCode> {
     if !data_dir.join(LOCK).exists() {
         bail!("`{}` is not the data directory of a server: it has no `{LOCK}`", data_dir.display());
     }
-    if !yes && !confirm(&data_dir)? {
+    if !yes && !confirm(&data_dir, keep_data)? {
         note!("nothing was changed");
         return Ok(ExitCode::FAILURE);
     }
@@ -66,8 +68,10 @@ pub async fn purge(data_dir: &Path, yes: bool) -> Result<ExitCode> {
         daemon::down(&data_dir, false).await?;
     }
     let _lock = Lock::take(&data_dir)?;
-    let report =
-        sandcove_isolate::purge(&data_dir).await.context("failed to remove sandboxes from this host")?;
+    let extent = if keep_data { Extent::Running } else { Extent::Everything };
+    let report = sandcove_isolate::purge(&data_dir, extent)
+        .await
+        .context("failed to remove sandboxes from this host")?;
     if !report.failed.is_empty() {
         bail!(
             "failed to remove {}; the data directory `{}` was kept; run the command again",
@@ -75,9 +79,11 @@ pub async fn purge(data_dir: &Path, yes: bool) -> Result<ExitCode> {
             data_dir.display()
         );
     }
-    for name in OWN.into_iter().chain([LOCK]) {
-        remove(&data_dir.join(name))?;
+    if keep_data {
+        note!("ended all sandboxes that were running, and removed everything but `{}`", data_dir.display());
+        return Ok(ExitCode::SUCCESS);
     }
+    remove_own(&data_dir)?;
     match std::fs::remove_dir(&data_dir) {
         Ok(()) => note!("removed `{}` and everything that belonged to it on this host", data_dir.display()),
         // The directory has other files, or is a mount point.
@@ -89,22 +95,35 @@ pub async fn purge(data_dir: &Path, yes: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Deletes the files of a server in `data_dir`, whose pool has been erased, and the lock last.
+pub fn remove_own(data_dir: &Path) -> Result<()> {
+    OWN.into_iter().chain([LOCK]).try_for_each(|name| remove(&data_dir.join(name)))
+}
+
 /// Whether `data_dir` has sandboxes of an earlier server, running or paused.
 pub fn holds_sandboxes(data_dir: &Path) -> bool {
     count(&data_dir.join("run")) + count(&data_dir.join("pool/sandboxes")) > 0
 }
 
-fn confirm(data_dir: &Path) -> Result<bool> {
+fn confirm(data_dir: &Path, keep_data: bool) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
+        let deleted = if keep_data { "kills the sandboxes of" } else { "permanently deletes" };
         bail!(
-            "purge deletes `{}` permanently, and cannot ask for confirmation without a terminal; use --yes",
+            "purge {deleted} `{}`, and cannot ask for confirmation without a terminal; use --yes",
             data_dir.display()
         );
     }
-    note!(
-        "this kills every sandbox of `{}` and deletes the directory: sandboxes, snapshots, volumes, templates, API keys, database",
-        data_dir.display()
-    );
+    if keep_data {
+        note!(
+            "this kills every sandbox of `{}` that is running; paused ones and all files stay",
+            data_dir.display()
+        );
+    } else {
+        note!(
+            "this kills every sandbox of `{}` and deletes the directory: sandboxes, snapshots, volumes, templates, API keys, database",
+            data_dir.display()
+        );
+    }
     crate::output::write_error(b"type `yes` to continue: ");
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;

@@ -36,7 +36,7 @@ mod import;
 mod layer;
 mod manifest;
 mod network;
-mod pax;
+pub mod pax;
 mod platform;
 mod process;
 mod reference;

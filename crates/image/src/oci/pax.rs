@@ -1,17 +1,18 @@
 //! Records of extended headers of pax: `<length> <key>=<value>\n`. Values are bytes; they may hold newlines.
 
 /// Iterates over the records in `data`.
-pub(super) fn records(data: &[u8]) -> Records<'_> {
+pub fn records(data: &[u8]) -> Records<'_> {
     Records { rest: data }
 }
 
 /// Iterator over records; ends after the first that is malformed.
-pub(super) struct Records<'a> {
+#[derive(Debug)]
+pub struct Records<'a> {
     rest: &'a [u8],
 }
 
 /// A key and its value.
-pub(super) type Record<'a> = (&'a str, &'a [u8]);
+pub type Record<'a> = (&'a str, &'a [u8]);
 
 impl<'a> Iterator for Records<'a> {
     type Item = Result<Record<'a>, &'static str>;
@@ -46,7 +47,7 @@ fn first(data: &[u8]) -> Option<(Record<'_>, &[u8])> {
 }
 
 /// A decimal number without sign or spaces.
-pub(super) fn decimal(text: &[u8]) -> Option<u64> {
+pub fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -54,7 +55,7 @@ pub(super) fn decimal(text: &[u8]) -> Option<u64> {
 }
 
 /// Seconds and nanoseconds of a time, such as `1700000000.5` or `-3`.
-pub(super) fn time(text: &[u8]) -> Option<(i64, u32)> {
+pub fn time(text: &[u8]) -> Option<(i64, u32)> {
     let text = std::str::from_utf8(text).ok()?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let seconds: i64 = whole.parse().ok()?;

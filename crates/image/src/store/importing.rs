@@ -80,7 +80,15 @@ impl LayerStore {
     /// # Errors
     /// When its directory cannot be opened or locked.
     pub fn lease(&self, id: &LayerId) -> Result<Option<Lease>> {
-        let held = locked(&self.path(id), File::try_lock_shared)?;
+        self.lease_named(id.as_str())
+    }
+
+    /// Keeps the layer of this name, a plain file name, from being removed, as [`LayerStore::lease`] does.
+    ///
+    /// # Errors
+    /// When its directory cannot be opened or locked.
+    pub fn lease_named(&self, name: &str) -> Result<Option<Lease>> {
+        let held = locked(&self.directory.join(name), File::try_lock_shared)?;
         Ok(held.map(|held| Lease { _directory: Arc::new(held) }))
     }
 

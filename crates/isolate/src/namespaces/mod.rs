@@ -61,7 +61,7 @@ use host::{Host, blocking};
 use park::Parking;
 use prepare::Purpose;
 use programs::Programs;
-pub use purge::purge;
+pub use purge::{Extent, purge};
 pub use running::RunningSandbox;
 use sandbox_pool::SandboxPool;
 use slots::Slots;

@@ -39,13 +39,22 @@ pub(super) async fn remove_shared(
     note(report, "pool mount".into(), blocking(move || Pool::close(&data_dir)).await);
 }
 
+/// Extent of a [`purge`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// The contents of the pool too.
+    Everything,
+    /// Processes and what they need on the host, as at a reboot. Files stay.
+    Running,
+}
+
 /// Ends every process of every sandbox of `data_dir` and removes all its resources on this host: interfaces, control groups,
-/// firewall, mounts, loop device, and the contents of the pool. The caller holds the lock of the directory. `data_dir` is
+/// firewall, mounts, loop device, and with [`Extent::Everything`] the contents of the pool. The caller holds the lock of the directory. `data_dir` is
 /// absolute and without symbolic links.
 ///
 /// # Errors
 /// When a process does not end or something cannot be removed; a second call continues from there.
-pub async fn purge(data_dir: &Path) -> Result<SweepReport> {
+pub async fn purge(data_dir: &Path, extent: Extent) -> Result<SweepReport> {
     let mut report = SweepReport::default();
     if Instance::of(data_dir).is_some() {
         let instance = Instance::claim(data_dir)?;
@@ -74,7 +83,11 @@ pub async fn purge(data_dir: &Path) -> Result<SweepReport> {
     }
     if report.failed.is_empty() {
         let directory = data_dir.to_owned();
-        note(&mut report, "pool".into(), blocking(move || Pool::erase(&directory)).await);
+        let end = match extent {
+            Extent::Everything => Pool::erase,
+            Extent::Running => Pool::close,
+        };
+        note(&mut report, "pool".into(), blocking(move || end(&directory)).await);
     }
     Ok(report)
 }

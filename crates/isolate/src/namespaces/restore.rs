@@ -5,6 +5,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -226,13 +227,20 @@ fn require_fit(host: &Host, spec: &SandboxSpec, manifest: &Manifest) -> Result<(
     {
         return Err(refused("it was stored with another version of the guest programs".into()));
     }
-    if manifest.layers != spec.blueprint.layers {
+    let layers = |layers: &[PathBuf]| layers.iter().map(|path| in_pool(path).to_owned()).collect::<Vec<_>>();
+    if layers(&manifest.layers) != layers(&spec.blueprint.layers) {
         return Err(refused("its template has other layers".into()));
     }
     if manifest.mounts.as_ref().is_some_and(|mounts| *mounts != spec.mounts) {
         return Err(refused("it was stored with other volumes mounted".into()));
     }
     Ok(())
+}
+
+/// The part of a layer's path that is the same in every data directory: memory may come from a backup of another one.
+fn in_pool(layer: &Path) -> &Path {
+    let above = layer.ancestors().find(|above| above.ends_with("pool/layers"));
+    above.and_then(|above| layer.strip_prefix(above).ok()).unwrap_or(layer)
 }
 
 /// Gives the agent of a sandbox that was restored from a snapshot the identity, token and variables of this sandbox.
@@ -254,7 +262,7 @@ async fn begin(
     slot: u32,
     manifest: &Manifest,
     source: &Source,
-    images: std::path::PathBuf,
+    images: PathBuf,
     is_pooled: bool,
 ) -> Result<(Launcher, Record)> {
     let limits = spec.blueprint.limits;
@@ -328,4 +336,17 @@ async fn with<T: Send + 'static>(
 ) -> Result<T> {
     let host = host.clone();
     blocking(move || work(&host, &host.parking)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_the_same_in_another_data_directory() {
+        let of = |path| in_pool(Path::new(path));
+        assert_eq!(of("/var/lib/sandcove/pool/layers/t-1/upper"), of("/srv/other/pool/layers/t-1/upper"));
+        assert_ne!(of("/srv/pool/layers/base-1"), of("/srv/pool/layers/base-2"));
+        assert_eq!(of("base-1"), Path::new("base-1"));
+    }
 }

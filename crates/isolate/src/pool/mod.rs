@@ -1,6 +1,7 @@
 //! The storage pool: template layers, and the files that sandboxes write. On btrfs a sandbox's upper is a subvolume with a
 //! limit; on other file systems it is a plain directory without one, which `sandcove doctor` warns about.
 
+pub(crate) mod backup;
 mod image;
 mod layers;
 mod mark;
@@ -82,6 +83,7 @@ impl Pool {
             quota.adopt(root.as_fd(), &pool.volumes());
             quota.remove_unused(root.as_fd());
         }
+        backup::remove_left(&pool.root, file_system);
         Ok(pool)
     }
 
@@ -99,7 +101,8 @@ impl Pool {
     pub(crate) fn erase(data_dir: &Path) -> Result<()> {
         Self::close(data_dir)?;
         let root = data_dir.join("pool");
-        for parent in ["sandboxes", "snapshots", "volumes", "layers"].map(|name| root.join(name)) {
+        let shelves = ["sandboxes", "snapshots", "volumes", "layers"].map(|name| root.join(name));
+        for parent in shelves.into_iter().chain(backup::shelves(&root)) {
             for entry in std::fs::read_dir(&parent).into_iter().flatten().flatten() {
                 // Only this deletes read-only and nested subvolumes; everything else is deleted with its directory.
                 if let Some(name) = entry.file_name().to_str() {

@@ -71,6 +71,15 @@ impl Quota {
         sys::group_usage(fd, group)?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    /// The limit of the subvolume of `fd`, bytes, if it has one.
+    pub(super) fn limit_of(self, fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+        match self {
+            Self::Off => Ok(None),
+            Self::Single => sys::limit_of(fd, own(fd)?),
+            Self::Grouped => sys::limit_of(fd, with_nested(sys::subvolume_id(fd)?)),
+        }
+    }
+
     /// Counts the subvolume of `fd` in `account` from now on. Without groups there are no accounts.
     pub(super) fn charge(self, pool: BorrowedFd<'_>, fd: BorrowedFd<'_>, account: u64) -> io::Result<()> {
         if self != Self::Grouped {

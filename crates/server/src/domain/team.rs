@@ -36,7 +36,12 @@ pub struct Team {
 impl Team {
     /// The number of the account that the team's snapshots are charged to: the upper 48 bits of the id, which are random.
     pub fn account(&self) -> u64 {
-        u64::try_from(self.id.as_u128() >> 80).unwrap_or_default()
+        Self::account_of(self.id)
+    }
+
+    /// The account of the team with this id.
+    pub fn account_of(id: Uuid) -> u64 {
+        u64::try_from(id.as_u128() >> 80).unwrap_or_default()
     }
 }
 

@@ -21,6 +21,11 @@ const STEPS: &[(i64, &str, &str)] = &[
     (38, "started", include_str!("../../migrations/0038_started.sql")),
 ];
 
+/// Number of the last step.
+pub(super) fn last() -> i64 {
+    STEPS.iter().map(|&(number, ..)| number).max().unwrap_or_default()
+}
+
 /// The migrator that brings a database up to date.
 pub(super) fn migrator() -> Migrator {
     migrator_of(STEPS)

@@ -1,6 +1,7 @@
 //! The database: one SQLite file in WAL mode. The interface is in terms of `domain`; SQL stays in this module and is portable
 //! to other databases (`$1` placeholders, no dialect).
 
+pub mod backup;
 mod builds;
 mod events;
 mod idempotency;

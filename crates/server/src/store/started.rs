@@ -17,7 +17,7 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Those of deleted builds that no other build has.
+    /// Snapshots of deleted builds that no other build has.
     pub(crate) async fn unused_started(&self) -> Result<Vec<String>> {
         let sql = format!("SELECT snapshot FROM unused_started WHERE snapshot NOT IN ({USED})");
         let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).fetch_all(&self.read).await?;
@@ -33,7 +33,7 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets one of them, which is deleted.
+    /// Forgets a snapshot of a deleted build, which is deleted.
     pub(crate) async fn forget_started(&self, snapshot: &str) -> Result<()> {
         sqlx::query("DELETE FROM unused_started WHERE snapshot = $1")
             .bind(snapshot)
