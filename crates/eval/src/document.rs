@@ -17,19 +17,13 @@ pub struct DocumentError {
 /// Returns the document without its rows.
 pub fn document(evaluation: &Evaluation) -> Value {
     let mut config = evaluation.config.clone();
-    for (key, default) in [
-        ("tags", json!({})),
-        ("description", Value::Null),
-        ("prompts", json!([])),
-        ("providers", json!([])),
-        ("tests", json!([])),
-    ] {
-        if !default.is_null() {
-            config.entry(key).or_insert(default);
-        }
+    for (key, default) in
+        [("prompts", json!([])), ("providers", json!([])), ("tests", json!([])), ("extensions", json!([]))]
+    {
+        config.entry(key).or_insert(default);
     }
     mask(&mut config);
-    json!({
+    let mut document = json!({
         "evalId": evaluation.id,
         "results": {
             "version": 3,
@@ -48,9 +42,12 @@ pub fn document(evaluation: &Evaluation) -> Value {
             "exportedAt": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
             "evaluationCreatedAt": evaluation.created_at,
         },
-        "vars": evaluation.vars,
         "runtimeOptions": evaluation.runtime_options,
-    })
+    });
+    if !evaluation.vars.is_empty() {
+        document["vars"] = json!(evaluation.vars);
+    }
+    document
 }
 
 /// Returns what [`document`] was made from.

@@ -234,11 +234,15 @@ async fn javascript_of_every_module_kind_is_called() {
         ("b.mjs", Some("named"), json!([]), json!(["yes"])),
         ("c.mjs", None, json!(["", {"provider": {"id": "echo"}}]), json!("echo")),
         ("d.js", None, json!([]), json!("fell back")),
-        ("f.js", Some("hook"), json!(["start"]), json!("at start")),
     ] {
         let reply = scripts.call(scripts.function(file, name), arguments).await.unwrap();
         assert_eq!(reply.value, value, "{file}");
     }
+    // A module that is one function answers to any name, but is not another assertion than the one that was named.
+    let path = scripts.directory.path().join("f.js");
+    let hook = |default| EntryPoint::Function { path: path.clone(), name: Some("hook".to_owned()), default };
+    assert_eq!(scripts.call(hook(&[]), json!(["start"])).await.unwrap().value, "at start");
+    assert!(message(scripts.call(hook(&["get_assert"]), json!(["start"])).await).contains("`hook`"));
     let said = message(scripts.call(scripts.function("e.js", None), json!([])).await);
     assert!(said.contains("does not load"), "{said}");
     let said = message(scripts.call(scripts.function("d.js", Some("none")), json!([])).await);

@@ -133,9 +133,20 @@ fn real(tag: &Tag<'_>) -> bool {
 fn is_html(cx: &GradingContext<'_>) -> GradingResult {
     let holds = whole(cx.output_text.trim());
     GradingResult::of(cx.assertion, holds, || match cx.assertion.negated {
-        true => "Expected output to not be valid HTML".to_owned(),
-        false => "Expected HTML and nothing else; the output is invalid as such".to_owned(),
+        true => "Output is valid HTML, expected it not to be".to_owned(),
+        false => unwrapped(cx.output_text.trim()).to_owned(),
     })
+}
+
+/// Returns why a text is not HTML and nothing else.
+fn unwrapped(text: &str) -> &'static str {
+    match text {
+        "" => "Output is empty",
+        text if text.len() > MAX_LENGTH => "Output exceeds maximum size limit",
+        text if text.starts_with("<?xml") => "Output appears to be XML, not HTML",
+        text if bare_text(text) => "Output must be wrapped in HTML tags",
+        _ => "Output does not contain recognized HTML elements",
+    }
 }
 
 /// Whether a text is nothing but HTML: no bare text outside elements, unless a body is written.
@@ -143,17 +154,19 @@ fn whole(text: &str) -> bool {
     if text.is_empty() || text.len() > MAX_LENGTH || text.starts_with("<?xml") {
         return false;
     }
+    tags(text).iter().any(real) && !bare_text(text)
+}
+
+/// Whether there is text outside elements, and no body is written.
+fn bare_text(text: &str) -> bool {
     let tags = tags(text);
-    if !tags.iter().any(real) {
-        return false;
-    }
     if tags.iter().any(|tag| tag.name == "body" && !tag.text.starts_with("</")) {
-        return true;
+        return false;
     }
     let (mut depth, mut at) = (0usize, 0);
     for tag in &tags {
         if depth == 0 && bare(&text[at..tag.start]) {
-            return false;
+            return true;
         }
         let empty =
             matches!(tag.name.as_str(), "br" | "hr" | "img" | "input" | "link" | "meta" | "source" | "col");
@@ -164,7 +177,7 @@ fn whole(text: &str) -> bool {
         }
         at = tag.end;
     }
-    depth > 0 || !bare(&text[at..])
+    depth == 0 && bare(&text[at..])
 }
 
 /// Whether text between tags says something: comments and the doctype do not.

@@ -37,7 +37,9 @@ fn cost(cx: &GradingContext<'_>) -> GradingResult {
     };
     GradingResult::of(cx.assertion, cost <= threshold, || {
         let compared = if cx.assertion.negated { "less than or equal to" } else { "greater than" };
-        format!("Cost {cost:.2e} is {compared} threshold {}", number::text(threshold))
+        // Two digits that count, as people write them.
+        let digits = (1.0 - cost.abs().log10().floor()).clamp(0.0, 20.0) as usize;
+        format!("Cost {cost:.digits$} is {compared} threshold {}", number::text(threshold))
     })
 }
 

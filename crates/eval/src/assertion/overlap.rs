@@ -15,7 +15,9 @@ fn scored(cx: &GradingContext<'_>, name: &str, score: f64, default: f64) -> Grad
     let pass = (score >= threshold) != cx.assertion.negated;
     let shown = if cx.assertion.negated { 1.0 - score } else { score };
     let compared = if score >= threshold { "greater than or equal to" } else { "less than" };
-    let compared = format!("{name} score {score:.4} is {compared} threshold {}", number::text(threshold));
+    let digits = if name == "ROUGE-N" { 2 } else { 4 };
+    let compared =
+        format!("{name} score {score:.digits$} is {compared} threshold {}", number::text(threshold));
     let reason = if pass && name != "ROUGE-N" { "Assertion passed".to_owned() } else { compared };
     GradingResult { pass, score: shown, reason, ..GradingResult::default() }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::grading::{Grader, GradingContext};
 use crate::javascript;
 use crate::model::{GradingResult, Object};
+use crate::reading::files;
 use crate::script::inline::{as_lines, inline_body, inline_function, needs_node};
 use crate::script::{EntryPoint, Language, ScriptCall, ScriptError};
 
@@ -46,7 +47,7 @@ fn grade<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
             inline_in_worker(cx, code, language).await
         };
         match outcome {
-            Ok(value) => verdict(cx, value, language, code, file),
+            Ok(value) => verdict(cx, value, language, code),
             Err(error) if language != Language::JavaScript => {
                 GradingResult::failed(format!("{} code execution failed: {error}", name_of(language)))
             }
@@ -100,7 +101,9 @@ fn time_limit(cx: &GradingContext<'_>) -> Duration {
 }
 
 async fn from_file(cx: &GradingContext<'_>, reference: &str, language: Language) -> Result<Value, String> {
-    let entry = EntryPoint::function(cx.workers.base(), reference, language, &["get_assert"]);
+    let (path, name) = files::split_name(reference);
+    let path = cx.workers.base().join(path);
+    let entry = EntryPoint::Function { path, name: name.map(str::to_owned), default: &["get_assert"] };
     call(cx, entry, language).await
 }
 
@@ -141,20 +144,14 @@ fn inline_arguments(cx: &GradingContext<'_>, code: &str) -> Vec<Value> {
 }
 
 /// The verdict that a script's value stands for.
-fn verdict(
-    cx: &GradingContext<'_>,
-    value: Value,
-    language: Language,
-    code: &str,
-    file: bool,
-) -> GradingResult {
+fn verdict(cx: &GradingContext<'_>, value: Value, language: Language, code: &str) -> GradingResult {
     // What is not JavaScript says things as text and in its own way of naming.
     let foreign = (language != Language::JavaScript).then(|| name_of(language));
     let value = if foreign.is_some() { read_text(value) } else { value };
     let said_no = || {
         let who = foreign.map_or_else(|| "Custom function".to_owned(), |name| format!("{name} code"));
         let who = format!("{who} returned {}", cx.assertion.negated);
-        if file { who } else { format!("{who}\n{code}") }
+        format!("{who}\n{code}")
     };
     match value {
         Value::Bool(truth) => GradingResult::of(cx.assertion, truth, said_no),

@@ -63,6 +63,12 @@ fn folded(cx: &GradingContext<'_>) -> (String, bool) {
 }
 
 fn contains(cx: &GradingContext<'_>) -> GradingResult {
+    if !matches!(cx.value, Some(Value::String(_) | Value::Number(_))) {
+        let kind = cx.assertion.full_kind();
+        return GradingResult::broken(format!(
+            "`{kind}` needs text or a number as its `value`; put quotes around it"
+        ));
+    }
     let (output, fold) = folded(cx);
     let wanted = cx.value.map(to_text).unwrap_or_default();
     let holds = output.contains(&if fold { wanted.to_lowercase() } else { wanted.clone() });
@@ -97,11 +103,9 @@ fn contains_all(cx: &GradingContext<'_>) -> GradingResult {
     };
     let missing: Vec<&str> = wanted.iter().filter(|item| !has(item)).map(String::as_str).collect();
     GradingResult::of(cx.assertion, missing.is_empty(), || {
-        if cx.assertion.negated {
-            return format!("Expected output to not contain all of [{}]", wanted.join(", "));
-        }
         format!(
-            "Expected output to contain all of [{}]. Missing: [{}]",
+            "Expected output to{} contain all of [{}]. Missing: [{}]",
+            not(cx),
             wanted.join(", "),
             missing.join(", ")
         )
@@ -159,15 +163,21 @@ fn word_count(cx: &GradingContext<'_>) -> GradingResult {
         None => min.is_none_or(|min| count >= min) && max.is_none_or(|max| count <= max),
     };
     GradingResult::of(cx.assertion, holds, || {
-        let unwanted = if cx.assertion.negated { "not " } else { "" };
-        match (exact, min, max) {
-            (Some(exact), ..) => format!("Expected {unwanted}{exact} words, got {count}"),
-            _ if cx.assertion.negated => format!("Expected word count {count} to be outside the range"),
-            (None, Some(min), Some(max)) => format!("Expected {min} to {max} words, got {count}"),
-            (None, Some(min), None) => format!("Word count {count} is less than minimum {min}"),
-            (None, None, max) => {
-                format!("Word count {count} is greater than maximum {}", max.unwrap_or_default())
-            }
+        let bounds = (exact, min, max.unwrap_or(f64::INFINITY));
+        if cx.assertion.negated {
+            let wanted = match bounds {
+                (Some(exact), ..) => format!("not equal {exact}"),
+                (None, Some(min), f64::INFINITY) => format!("be less than {min}"),
+                (None, Some(min), max) => format!("not be between {min} and {max}"),
+                (None, None, max) => format!("be greater than {max}"),
+            };
+            return format!("Expected word count to {wanted}, but got {count}");
+        }
+        match bounds {
+            (Some(exact), ..) => format!("Word count {count} does not equal expected {exact}"),
+            (None, Some(min), f64::INFINITY) => format!("Word count {count} is less than minimum {min}"),
+            (None, Some(min), max) => format!("Word count {count} is not between {min} and {max}"),
+            (None, None, max) => format!("Word count {count} is greater than maximum {max}"),
         }
     })
 }

@@ -52,7 +52,7 @@ fn contains_xml(cx: &GradingContext<'_>) -> GradingResult {
     }
     GradingResult::of(cx.assertion, holds, || {
         let what = if cx.assertion.negated {
-            "Output contains XML, expected it not to"
+            "XML is valid and contains all required elements, expected it not to"
         } else if found.is_empty() {
             "No XML content found in the output"
         } else {

@@ -43,6 +43,13 @@ pub trait Provider: Send + Sync {
     fn settled<'a>(&'a self, _config: &'a Object) -> BoxFuture<'a, Result<Option<Object>, CallError>> {
         std::future::ready(Ok(None)).boxed()
     }
+    /// Checks, before anything is asked, that what a call needs is there: the key of a service.
+    ///
+    /// # Errors
+    /// [`CallError::NoKey`] when the service needs a key and none is set.
+    fn check(&self, _config: &Object) -> Result<(), CallError> {
+        Ok(())
+    }
     /// Returns the vector of a text as the output; providers of nothing but vectors answer every call with one.
     fn embed<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
         self.call(call)

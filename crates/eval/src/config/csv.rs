@@ -134,7 +134,7 @@ pub fn expected(cell: &str) -> Object {
         (&["grade:", "llm-rubric:"][..], "llm-rubric"),
     ] {
         if let Some(value) = prefixes.iter().find_map(|prefix| cell.strip_prefix(prefix)) {
-            return of(kind, json!(value.trim()));
+            return of(kind, json!(if kind == "llm-rubric" { value } else { value.trim() }));
         }
     }
     if cell.starts_with("file://") {

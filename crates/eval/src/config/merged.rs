@@ -152,8 +152,20 @@ impl Merged {
         filters
     }
 
-    /// Sets the name of the run; the command line overrides the configuration.
-    pub(super) fn name(&mut self, options: &LoadOptions) {
+    /// Sets what result files show of the run: the command line overrides the configuration, and the default test is its content.
+    pub(super) fn show(&mut self, options: &LoadOptions, default_test: &Object) {
+        if !options.prompts.is_empty() {
+            self.raw.insert("prompts".to_owned(), json!(options.prompts));
+        }
+        if let Some(tests) = &options.tests {
+            self.raw.insert("tests".to_owned(), json!(tests));
+        }
+        if let Some(targets) = self.raw.shift_remove("targets") {
+            self.raw.insert("providers".to_owned(), targets);
+        }
+        if self.raw.get("defaultTest").is_some_and(Value::is_string) {
+            self.raw.insert("defaultTest".to_owned(), Value::Object(default_test.clone()));
+        }
         if let Some(description) = &options.description {
             self.raw.insert("description".to_owned(), json!(description));
         }

@@ -122,9 +122,10 @@ fn item_of_list(node: &Node, base: &Path, findings: &mut Findings) -> Vec<Prompt
 /// The prompts that one text stands for.
 fn one(text: &str, label: Option<String>, node: &Node, base: &Path, findings: &mut Findings) -> Vec<Prompt> {
     if let Some(command) = text.strip_prefix("exec:") {
-        let label = label.unwrap_or_else(|| text.to_owned());
+        let raw = command.trim().to_owned();
+        let label = label.unwrap_or_else(|| raw.clone());
         let source = Source::Command(words(command));
-        return vec![Prompt { raw: text.to_owned(), label, source, ..Prompt::default() }];
+        return vec![Prompt { raw, label, source, ..Prompt::default() }];
     }
     if let Some(service) = SERVICES.iter().find(|service| text.starts_with(**service)) {
         let message = format!("prompts cannot be read from `{}`", service.trim_end_matches("://"));
@@ -155,13 +156,19 @@ fn one(text: &str, label: Option<String>, node: &Node, base: &Path, findings: &m
     }
     let (_, name) = files::split_name(text);
     let mut prompts = Vec::new();
+    let directory = named_directory(node, base);
     for path in matches {
-        let shown = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
+        let own = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
+        let shown = directory.join(&own).to_string_lossy().into_owned();
         match from_file(&path, &shown, name, label.as_deref(), base) {
             Ok(found) if found.is_empty() => {
                 findings.add(Severity::Error, Some(&node.at), format!("there are no prompts in `{shown}`"));
             }
-            Ok(found) => prompts.extend(found),
+            Ok(found) => prompts.extend(found.into_iter().map(|prompt| {
+                // Providers and tests name it by its path in the directory of the configuration.
+                let rest = prompt.label.strip_prefix(&shown).map(|rest| format!("{own}{rest}"));
+                Prompt { given_id: rest.filter(|name| *name != prompt.label), ..prompt }
+            })),
             Err(error) => {
                 findings.add(
                     Severity::Error,
@@ -174,6 +181,15 @@ fn one(text: &str, label: Option<String>, node: &Node, base: &Path, findings: &m
     prompts
 }
 
+/// The directory of a configuration as the command line names it, which labels begin with; nothing for the one the command is run in.
+fn named_directory(node: &Node, base: &Path) -> PathBuf {
+    let here = std::env::current_dir().and_then(|path| path.canonicalize());
+    match node.at.file.parent() {
+        Some(directory) if here.is_ok_and(|here| here != base) => directory.to_owned(),
+        _ => PathBuf::new(),
+    }
+}
+
 fn from_file(
     path: &Path,
     shown: &str,
@@ -183,10 +199,15 @@ fn from_file(
 ) -> Result<Vec<Prompt>, PromptFileError> {
     let extension = files::extension(&path.to_string_lossy());
     if extension == "py" || files::is_javascript(&extension) {
-        let default_label = name.map_or_else(|| shown.to_owned(), |name| format!("{shown}:{name}"));
+        let raw = std::fs::read_to_string(path)?;
+        // A file of Python that is run as a whole is its own label.
+        let default_label = match name {
+            Some(name) => format!("{shown}:{name}"),
+            None if extension == "py" => format!("{shown}: {raw}"),
+            None => shown.to_owned(),
+        };
         let source = Source::Script { path: path.to_owned(), name: name.map(str::to_owned) };
         let label = label.map_or(default_label, str::to_owned);
-        let raw = std::fs::read_to_string(path)?;
         return Ok(vec![Prompt { raw, label, source, ..Prompt::default() }]);
     }
     if matches!(extension.as_str(), "sh" | "bash" | "rb" | "pl" | "exe" | "bat" | "cmd" | "ps1") {
@@ -238,10 +259,10 @@ fn from_file(
     })
 }
 
-/// A chat in JSON, with the files that its messages name. What is not JSON before it is rendered is left as it is.
+/// A chat in JSON, without spaces and with the files that its messages name. What is not JSON before it is rendered is left as it is.
 fn with_files(text: String, base: &Path) -> Result<String, ReferenceError> {
     match serde_json::from_str::<Value>(&text) {
-        Ok(mut value) if text.contains("file://") => {
+        Ok(mut value) => {
             references::resolve(&mut value, base)?;
             Ok(value.to_string())
         }

@@ -31,7 +31,8 @@ pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Fin
         }
     }
     let mut all = Vec::new();
-    for (at, scenario) in scenarios.iter_mut().enumerate() {
+    let mut conversations = 0;
+    for scenario in &mut scenarios {
         if !scenario.is_map() {
             wrong_shape(scenario, "a scenario", "a map or a path", findings);
             continue;
@@ -46,11 +47,12 @@ pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Fin
             None => vec![Object::new()],
         };
         for config in &configs {
+            let conversation = json!(format!("__scenario_{conversations}__"));
+            conversations += 1;
             for test in &own {
                 let mut merged = test_cases::merge(config, test.clone());
-                let conversation = json!(format!("__scenario_{at}__"));
                 if let Some(Value::Object(metadata)) = merged.get_mut("metadata") {
-                    metadata.entry("conversationId").or_insert(conversation);
+                    metadata.entry("conversationId").or_insert_with(|| conversation.clone());
                 }
                 all.push(merged);
             }

@@ -149,7 +149,7 @@ pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suit
     if findings.failed() {
         return Err(ConfigError::Invalid);
     }
-    merged.name(options);
+    merged.show(options, &default_test);
     let description = merged.description();
     let run_options = merged.run_options();
     let tracing = tracing::settings(&merged.raw);

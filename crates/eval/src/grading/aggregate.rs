@@ -49,7 +49,7 @@ impl Aggregate {
             add_tokens(&mut self.tokens, tokens);
         }
         if !result.pass {
-            self.failed.get_or_insert_with(|| result.reason.clone());
+            self.failed = Some(result.reason.clone());
             if result.metadata.as_ref().and_then(|metadata| metadata.get("guarded")) == Some(&json!(true)) {
                 self.guarded.get_or_insert_with(|| result.reason.clone());
             }
@@ -66,9 +66,9 @@ impl Aggregate {
         }));
     }
 
-    /// Lists a verdict that was counted elsewhere.
-    pub fn list(&mut self, results: Vec<GradingResult>) {
-        self.components.extend(results);
+    /// Sets the reason why the row fails, which is otherwise that of its last assertion that does.
+    pub fn fail(&mut self, reason: String) {
+        self.failed = Some(reason);
     }
 
     fn name(&mut self, name: &str, score: f64, weight: f64) {
@@ -80,9 +80,7 @@ impl Aggregate {
     pub fn result(self) -> GradingResult {
         if self.components.is_empty() && !self.is_set {
             return GradingResult {
-                named_scores: Some(Object::new()),
                 tokens_used: Some(zero_tokens()),
-                component_results: Some(Vec::new()),
                 ..GradingResult::passed(1.0, "No assertions")
             };
         }

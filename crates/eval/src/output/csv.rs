@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::model::{Column, Evaluation, Row};
+use crate::model::{Column, Evaluation, Object, Row, number_value};
 use crate::template::value::to_text;
 
 /// The names of the columns.
@@ -12,7 +12,7 @@ pub fn head(evaluation: &Evaluation) -> Vec<String> {
     for column in &evaluation.columns {
         head.push(format!("[{}] {}", column.provider, column.label));
         head.extend(["Status", "Score", "Named Scores"].map(str::to_owned));
-        head.extend(metrics(column).map(|name| format!("Metric: {name}")));
+        head.extend(metrics(column).into_iter().map(|name| format!("Metric: {name}")));
         head.extend(["Grader Reason", "Comment"].map(str::to_owned));
     }
     head
@@ -30,16 +30,20 @@ pub fn record(evaluation: &Evaluation, group: &[Row]) -> Vec<String> {
     for (at, column) in evaluation.columns.iter().enumerate() {
         match group.iter().find(|row| row.prompt_idx == at) {
             Some(row) => row_cells(row, column, &mut cells),
-            None => cells.extend(std::iter::repeat_n(String::new(), 6 + metrics(column).count())),
+            None => cells.extend(std::iter::repeat_n(String::new(), 6 + metrics(column).len())),
         }
     }
     cells
 }
 
 /// The metrics that rows have. Derived ones are about the whole column, and have no count.
-fn metrics(column: &Column) -> impl Iterator<Item = &str> {
+fn metrics(column: &Column) -> Vec<&str> {
     let of_rows = |name: &&String| column.metrics.named_scores_count.contains_key(*name);
-    column.metrics.named_scores.keys().filter(of_rows).map(String::as_str)
+    let mut names: Vec<&str> =
+        column.metrics.named_scores.keys().filter(of_rows).map(String::as_str).collect();
+    // As a dictionary has them: a capital after its small letter.
+    names.sort_by(|a, b| a.to_lowercase().cmp(&b.to_lowercase()).then_with(|| b.cmp(a)));
+    names
 }
 
 fn row_cells(row: &Row, column: &Column, cells: &mut Vec<String>) {
@@ -48,8 +52,10 @@ fn row_cells(row: &Row, column: &Column, cells: &mut Vec<String>) {
     cells.push(safe(text.unwrap_or_default()));
     cells.push(row.verdict().to_owned());
     cells.push(format!("{:.2}", row.score));
-    let scores = Some(&row.named_scores).filter(|scores| !scores.is_empty());
-    cells.push(scores.map(|scores| Value::Object(scores.clone()).to_string()).unwrap_or_default());
+    let rounded = |score: &Value| Some(number_value((score.as_f64()? * 100.0).round() / 100.0));
+    let scores: Object =
+        row.named_scores.iter().filter_map(|(name, score)| Some((name.clone(), rounded(score)?))).collect();
+    cells.push(if scores.is_empty() { String::new() } else { Value::Object(scores).to_string() });
     for name in metrics(column) {
         let score = row.named_scores.get(name).and_then(Value::as_f64);
         cells.push(score.map(|score| format!("{score:.2}")).unwrap_or_default());

@@ -97,6 +97,13 @@ impl<D: Dialect> Provider for Service<D> {
         true
     }
 
+    fn check(&self, config: &Object) -> Result<(), CallError> {
+        match self.dialect.request("", config, &self.env) {
+            Err(error @ CallError::NoKey { .. }) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     fn settled<'a>(&'a self, config: &'a Object) -> BoxFuture<'a, Result<Option<Object>, CallError>> {
         self.settings.load(config).boxed()
     }

@@ -1,6 +1,7 @@
 //! Paths and globs.
 
-use std::path::{Path, PathBuf};
+use std::cmp::Ordering;
+use std::path::{Components, Path, PathBuf};
 
 /// Resolves a path as configurations write it: with or without `file://`, relative to `base`.
 pub fn resolve(base: &Path, path: &str) -> PathBuf {
@@ -21,7 +22,8 @@ pub fn is_glob(path: &str) -> bool {
     path.contains(['*', '?', '[', '{'])
 }
 
-/// Returns the files that a path or glob stands for, sorted. Braces as in `{a,b}` are expanded.
+/// Returns the files that a path or glob stands for, in the order of promptfoo, which decides about columns and tests: the files of a
+/// directory before those of directories in it, and both from the last name to the first. Braces as in `{a,b}` are expanded.
 pub fn expand(pattern: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = braces(pattern)
         .iter()
@@ -30,9 +32,21 @@ pub fn expand(pattern: &str) -> Vec<PathBuf> {
         .filter_map(Result::ok)
         .filter(|path| path.is_file())
         .collect();
-    found.sort();
+    found.sort_by(|a, b| walked(a, b));
     found.dedup();
     found
+}
+
+/// The order in which a walk comes to two files.
+fn walked(a: &Path, b: &Path) -> Ordering {
+    let (mut a, mut b) = (a.components().peekable(), b.components().peekable());
+    while let (Some(first), Some(second)) = (a.next(), b.next()) {
+        if first != second {
+            let is_inside = |rest: &mut std::iter::Peekable<Components<'_>>| rest.peek().is_some();
+            return is_inside(&mut a).cmp(&is_inside(&mut b)).then_with(|| second.cmp(&first));
+        }
+    }
+    Ordering::Equal
 }
 
 fn braces(pattern: &str) -> Vec<String> {
@@ -68,5 +82,19 @@ mod tests {
         assert_eq!(split_name("file://a/b.py"), ("a/b.py", None));
         assert_eq!(braces("a.{js,ts}"), ["a.js", "a.ts"]);
         assert_eq!(extension("file://x/y.PY:f"), "py");
+    }
+
+    #[test]
+    fn globs_are_in_the_order_of_a_walk() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a.txt", "b.txt", "c/a.txt", "c/b.txt", "d/a.txt"] {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let found = expand(&format!("{}/**/*.txt", dir.path().display()));
+        let names: Vec<_> = found.iter().map(|path| path.strip_prefix(dir.path()).unwrap()).collect();
+        let walked = ["b.txt", "a.txt", "d/a.txt", "c/b.txt", "c/a.txt"];
+        assert_eq!(names, walked.map(Path::new));
     }
 }

@@ -7,7 +7,8 @@ use super::error::RowError;
 use crate::calling::spec::ProviderSpec;
 use crate::calling::{Call, Role};
 use crate::config::assertions;
-use crate::model::{Assertion, Failure, GradingResult, Object, Row};
+use crate::grading::aggregate::{add_tokens, counted_usage, zero_tokens};
+use crate::model::{Assertion, Failure, GradingResult, Object, Row, TokenUsage};
 use crate::template::value::{to_number, to_text};
 
 /// Whether a test asks for its rows to be compared.
@@ -65,7 +66,16 @@ fn apply(row: &mut Row, mut verdict: GradingResult, assertion: &Assertion) {
         row.error = Some(verdict.reason.clone());
         whole.pass = false;
     }
-    whole.component_results.get_or_insert_with(Vec::new).push(verdict);
+    if let (true, Some(named)) = (assertion.kind == "max-score", &verdict.named_scores) {
+        whole.named_scores.get_or_insert_default().extend(named.clone());
+        whole.assertion.clone_from(&verdict.assertion);
+    }
+    if let Some(tokens) = &verdict.tokens_used {
+        add_tokens(whole.tokens_used.get_or_insert_with(zero_tokens), tokens);
+        let grading = row.token_usage.get_or_insert_with(counted_usage).assertions.get_or_insert_default();
+        add_tokens(grading, &TokenUsage { num_requests: None, completion_details: None, ..tokens.clone() });
+    }
+    whole.component_results.get_or_insert_default().push(verdict);
 }
 
 fn max_score(assertion: &Assertion, rows: &[Row]) -> Vec<GradingResult> {
@@ -90,9 +100,7 @@ fn max_score(assertion: &Assertion, rows: &[Row]) -> Vec<GradingResult> {
                     continue;
                 }
                 let given = setting("weights").and_then(|weights| weights.get(kind)).and_then(Value::as_f64);
-                let weight = given
-                    .or_else(|| own.and_then(|own| own.get("weight")).and_then(Value::as_f64))
-                    .unwrap_or(1.0);
+                let weight = given.unwrap_or(1.0);
                 total += component.score * weight;
                 weights += weight;
                 count += 1;
@@ -109,7 +117,7 @@ fn max_score(assertion: &Assertion, rows: &[Row]) -> Vec<GradingResult> {
         .collect();
     let best = scores.iter().map(|(score, ..)| *score).fold(f64::NEG_INFINITY, f64::max);
     let winner = scores.iter().position(|(score, ..)| *score == best);
-    let threshold = setting("threshold").map(to_number).or(assertion.threshold);
+    let threshold = setting("threshold").map(to_number);
     let enough = threshold.is_none_or(|threshold| best >= threshold);
     scores
         .iter()
@@ -119,7 +127,7 @@ fn max_score(assertion: &Assertion, rows: &[Row]) -> Vec<GradingResult> {
                 GradingResult::passed(1.0, format!("Selected as highest scoring output (score: {score:.3})"))
             } else if Some(at) == winner {
                 GradingResult::failed(format!(
-                    "Not selected (score {score:.3} below threshold {})",
+                    "Not selected - score {score:.3} below threshold {}",
                     threshold.unwrap_or_default()
                 ))
             } else {
@@ -151,18 +159,21 @@ async fn select_best(run: &Run, assertion: &Assertion, rows: &[Row]) -> Vec<Grad
         .iter()
         .map(|row| row.response.as_ref().and_then(|response| response.output.clone()).unwrap_or_default())
         .collect();
-    let chosen = match ask(run, assertion, first, &criteria, &outputs).await {
-        Ok(text) => text.split(|c: char| !c.is_ascii_digit()).find_map(|digits| digits.parse::<usize>().ok()),
+    let (text, tokens) = match ask(run, assertion, first, &criteria, &outputs).await {
+        Ok(answer) => answer,
         Err(error) => return all(&GradingResult::failed(error.to_string())),
     };
+    let chosen = text.split(|c: char| !c.is_ascii_digit()).find_map(|digits| digits.parse::<usize>().ok());
     let Some(chosen) = chosen.filter(|chosen| *chosen < rows.len()) else {
-        return all(&GradingResult::failed("the grader did not name one of the outputs"));
+        let failed = GradingResult::failed("the grader did not name one of the outputs");
+        return all(&GradingResult { tokens_used: tokens, ..failed });
     };
     (0..rows.len())
         .map(|at| match at == chosen {
             true => GradingResult::passed(1.0, format!("Output selected as the best: {criteria}")),
             false => GradingResult::failed(format!("Output not selected: {criteria}")),
         })
+        .map(|result| GradingResult { tokens_used: tokens.clone(), ..result })
         .collect()
 }
 
@@ -172,7 +183,7 @@ async fn ask(
     row: &Row,
     criteria: &str,
     outputs: &[Value],
-) -> Result<String, RowError> {
+) -> Result<(String, Option<TokenUsage>), RowError> {
     let options = row.test_case.get("options");
     let named = assertion.provider.as_ref().or_else(|| options.and_then(|options| options.get("provider")));
     let spec = match named.and_then(|value| ProviderSpec::from_value(value, run.workers.base())) {
@@ -190,6 +201,8 @@ async fn ask(
     let response = run.models.ask(&spec, Role::Text, &call, row.test_idx).await?;
     match response.error {
         Some(error) => Err(RowError::Grader { id: spec.id, error }),
-        None => Ok(response.output.map(|output| to_text(&output)).unwrap_or_default()),
+        None => {
+            Ok((response.output.map(|output| to_text(&output)).unwrap_or_default(), response.token_usage))
+        }
     }
 }

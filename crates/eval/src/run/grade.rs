@@ -60,6 +60,8 @@ pub async fn grade(run: &Run, plan: &Plan, row: &Row, answered: &Answered<'_>) -
         true => Aggregate::of_set(threshold),
         false => Aggregate::new(threshold),
     };
+    // Sets are decided when their assertions are, after the others: the last of them that fails says why the row does.
+    let mut sets = Vec::new();
     let short = run.workers.env().is_on("PROMPTFOO_SHORT_CIRCUIT_TEST_FAILURES");
     for assertion in assertions.iter().filter(|assertion| !later(assertion)) {
         let weight = assertion.weight();
@@ -70,13 +72,12 @@ pub async fn grade(run: &Run, plan: &Plan, row: &Row, answered: &Answered<'_>) -
                 set.add(shared.one(child).await, child.weight(), shared.metric(child).as_deref());
             }
             let mut result = set.result();
-            let children = result.component_results.take().unwrap_or_default();
             result
                 .metadata
                 .get_or_insert_with(Object::new)
                 .insert("assertionSet".to_owned(), set_facts(assertion));
+            sets.extend((!result.pass).then(|| result.reason.clone()));
             row_total.add(result, weight, metric.as_deref());
-            row_total.list(children);
         } else {
             let result = shared.one(assertion).await;
             let stop = short && !result.pass;
@@ -86,11 +87,20 @@ pub async fn grade(run: &Run, plan: &Plan, row: &Row, answered: &Answered<'_>) -
             }
         }
     }
+    if let Some(reason) = sets.pop() {
+        row_total.fail(reason);
+    }
     let result = row_total.result();
     match &plan.case().scoring_function {
         Some(function) => shared.scored(function, result).await,
         None => result,
     }
+}
+
+/// Whether a reference is one to a file with functions.
+fn is_program(reference: &str) -> bool {
+    let extension = files::extension(reference);
+    matches!(extension.as_str(), "py" | "rb") || files::is_javascript(&extension)
 }
 
 fn set_facts(set: &Assertion) -> Value {
@@ -198,14 +208,18 @@ impl RowContext<'_> {
             }
             other => other.clone(),
         };
-        let changed = (rendered != *value && rendered.is_string()).then(|| rendered.clone());
         let script = matches!(assertion.kind.as_str(), "javascript" | "python" | "ruby");
-        match &rendered {
-            Value::String(reference) if reference.starts_with("file://") && !script => {
-                Ok((Some(self.file(reference).await?), changed))
+        let rendered = match &rendered {
+            // A program is called, and code in a text file is read.
+            Value::String(reference)
+                if reference.starts_with("file://") && !(script && is_program(reference)) =>
+            {
+                self.file(reference).await?
             }
-            _ => Ok((Some(rendered), changed)),
-        }
+            _ => rendered,
+        };
+        let changed = (rendered != *value && rendered.is_string()).then(|| rendered.clone());
+        Ok((Some(rendered), changed))
     }
 
     /// The value that a file stands for.

@@ -164,6 +164,7 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
     let mut providers = Vec::new();
     for mut spec in suite.providers {
         let made = models.make(&spec)?;
+        made.check(&spec.config)?;
         // Tests named it by the id of the configuration, and were expanded.
         if (spec.raw.is_string() || made.names_itself())
             && let Some(name) = made.shown_as().await

@@ -179,9 +179,8 @@ async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
         &Answered { prompt: &rendered, vars: &vars, response: &response, trace: trace.as_ref() },
     )
     .await;
-    if response.provider_transformed_output == response.output {
-        response.provider_transformed_output = None;
-    }
+    // Only assertions look at it.
+    response.provider_transformed_output = None;
     row.response = Some(response);
     settle(row, verdict)
 }

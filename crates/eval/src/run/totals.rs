@@ -8,7 +8,10 @@ use super::code_totals::{self, CodeShare};
 use crate::config::DerivedMetric;
 use crate::expression;
 use crate::grading::aggregate::{add, add_tokens, counted_usage};
-use crate::model::{Column, Evaluation, Failure, Metrics, Object, Row, Stats, TokenUsage, number_value};
+use crate::model::{
+    Column, Evaluation, Failure, GradingResult, Metrics, Object, Row, Stats, TokenUsage, number_value,
+};
+use crate::template::{Templates, is_template};
 
 /// Returns the names of all variables, in the order they appear.
 pub fn variable_names(tests: &[Object]) -> Vec<String> {
@@ -61,7 +64,7 @@ impl From<&Row> for Tally {
         let scores = row.named_scores.iter().map(|(name, score)| {
             let weight = weights.and_then(|weights| weights.get(name)).and_then(Value::as_f64).unwrap_or(1.0);
             let score = score.as_f64().unwrap_or(0.0) * weight;
-            let count = verdict.map_or(1.0, |verdict| contributions(verdict, name));
+            let count = verdict.map_or(1.0, |verdict| contributions(verdict, name, &row.vars));
             Named { name: name.clone(), score, weight, count }
         });
         Self {
@@ -140,10 +143,16 @@ pub fn add_up(evaluation: &mut Evaluation, tallies: &Tallies, derived: &[Derived
     warnings
 }
 
-fn contributions(verdict: &crate::model::GradingResult, name: &str) -> f64 {
-    let of_metric = |component: &&crate::model::GradingResult| {
-        component.assertion.as_ref().and_then(|assertion| assertion.get("metric")).and_then(Value::as_str)
-            == Some(name)
+/// The number of assertions whose metric has a name, which may be a template.
+fn contributions(verdict: &GradingResult, name: &str, vars: &Object) -> f64 {
+    let of_metric = |component: &&GradingResult| {
+        let metric = component.assertion.as_ref().and_then(|assertion| assertion.get("metric"));
+        let metric = metric.and_then(Value::as_str);
+        metric == Some(name)
+            || metric.is_some_and(|metric| {
+                is_template(metric)
+                    && Templates::new(Object::new()).render(metric, vars).is_ok_and(|metric| metric == name)
+            })
     };
     (verdict.component_results.iter().flatten().filter(of_metric).count() as f64).max(1.0)
 }
@@ -174,6 +183,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn assertions_are_counted_by_the_rendered_name_of_their_metric() {
+        let part = |metric: &str| GradingResult {
+            assertion: Some(json!({"type": "contains", "metric": metric})),
+            ..GradingResult::passed(1.0, "ok")
+        };
+        let parts = ["{{ name }}", "Tone", "{{ other }}", "Length"].map(part);
+        let verdict = GradingResult { component_results: Some(parts.into()), ..GradingResult::default() };
+        let vars = json!({"name": "Tone", "other": "Style"});
+        assert_eq!(contributions(&verdict, "Tone", vars.as_object().unwrap()), 2.0);
+    }
 
     #[test]
     fn metrics_are_derived_from_sums_and_from_each_other() {

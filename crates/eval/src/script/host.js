@@ -106,8 +106,10 @@ function main(exports) {
 async function callFunction({ path: file, name, default: defaults, arguments: given }) {
   const exports = await load(file)
   let found = name ? await referred(file, exports, name) : main(exports)
-  // A module that is one function answers to any name: `file://hook.js:extensionHook` with `module.exports = extensionHook`.
-  if (name && typeof found !== 'function' && !name.startsWith('@')) found = main(exports)
+  // A module that is one function answers to any name: `file://hook.js:extensionHook` with `module.exports = extensionHook`. The name
+  // of an assertion is the check that was meant, and no other one grades in its place.
+  const meant = defaults.includes('get_assert') || name?.startsWith('@')
+  if (name && typeof found !== 'function' && !meant) found = main(exports)
   if (!name && typeof found !== 'function') {
     const fallback = defaults.map((each) => named(exports, each)).find((each) => typeof each === 'function')
     // A file of nothing but data is its own answer where no function is expected.

@@ -95,6 +95,12 @@ pub fn apply(name: &str, of: Val, arguments: &[Val], named: &Object) -> Result<V
             if text.is_empty() { Val::from(text) } else { Val::from(indented.collect::<Vec<_>>().join("\n")) }
         }
         "join" => {
+            if !matches!(of, Val::Json(Value::Array(_))) {
+                return Err(TemplateError {
+                    message: format!("`join` takes a list, not `{}`", of.to_text()),
+                    line: 0,
+                });
+            }
             let separator = argument(0, "del");
             let separator = if separator.truthy() { separator.to_text() } else { String::new() };
             Val::from(value::join(&attributes(list(), &argument(1, "attr")), &separator))

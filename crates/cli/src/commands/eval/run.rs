@@ -98,6 +98,9 @@ async fn once(mut args: RunArgs, task: &Task, server: &Fallback, sources: &mut S
     suite.override_defaults(args.prefix.as_deref(), args.suffix.as_deref(), args.grader.as_deref());
     filters.apply(&mut suite).await?;
     let outputs = outputs(&args, &suite)?;
+    if !args.outputs.is_empty() {
+        suite.raw.insert("outputPath".to_owned(), json!(args.outputs));
+    }
     if args.watch {
         sources.leave_out(&outputs);
         suite.raw.values().for_each(|value| sources.refer(suite.workers.base(), value));

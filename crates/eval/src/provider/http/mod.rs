@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use super::settings;
 use crate::calling::transport::{self, Request};
 use crate::calling::{Call, CallError, Provider};
+use crate::grading::aggregate::counted_usage;
 use crate::javascript::{self, JavaScriptError};
-use crate::model::{Object, ProviderResponse};
+use crate::model::{Object, ProviderResponse, TokenUsage};
 use crate::script::inline::inline_body;
 use crate::script::{ScriptError, Workers};
 use crate::template::value::to_text;
@@ -86,7 +87,10 @@ impl Http {
             }
         }
         let request = match config.get("request").and_then(Value::as_str) {
-            Some(raw) => from_text(raw, &vars, config, self.workers.base(), &templates)?,
+            Some(raw) => {
+                let address = config.get("url").and_then(Value::as_str).unwrap_or(&self.id);
+                from_text(raw, address.starts_with("https"), &vars, config, self.workers.base(), &templates)?
+            }
             None => {
                 let url = config.get("url").and_then(Value::as_str).unwrap_or(&self.id);
                 let body = match over {
@@ -169,6 +173,8 @@ impl Http {
         let about = json!({"status": reply.status, "headers": headers});
         response.metadata.get_or_insert_default().entry("http").or_insert(about);
         response.raw.get_or_insert_with(|| json!(reply.text));
+        response.cached.get_or_insert(false);
+        response.token_usage.get_or_insert_with(|| TokenUsage { num_requests: Some(1.0), ..counted_usage() });
         response.latency_ms = Some(took);
         Ok(response)
     }
@@ -246,6 +252,7 @@ impl Provider for Http {
 /// A request written out as text.
 fn from_text(
     raw: &str,
+    is_https: bool,
     vars: &Object,
     config: &Object,
     base: &Path,
@@ -273,7 +280,7 @@ fn from_text(
             name => request = request.header(name, value.trim()),
         }
     }
-    let scheme = if config.get("useHttps") == Some(&json!(false)) { "http" } else { "https" };
+    let scheme = if is_https || config.get("useHttps") == Some(&json!(true)) { "https" } else { "http" };
     request.url = if path.contains("://") { path.to_owned() } else { format!("{scheme}://{host}{path}") };
     if !body.trim().is_empty() {
         let filled = fill(&json!(body.trim()), vars, templates)?;

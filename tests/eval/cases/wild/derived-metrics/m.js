@@ -1,0 +1,1 @@
+module.exports = (namedScores, context) => namedScores.precision + 1;

@@ -1,0 +1,2 @@
+echo oops >&2
+exit 3

@@ -1,0 +1,1 @@
+module.exports = class { id() { return 'p'; } async callApi() { throw new Error('exploded'); } };

@@ -1,0 +1,1 @@
+module.exports = class { id() { return 's'; } async callApi() { return { output: '' }; } };

@@ -1,0 +1,2 @@
+module.exports = () => true
+module.exports.named = () => 0.5

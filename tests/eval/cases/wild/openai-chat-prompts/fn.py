@@ -1,0 +1,3 @@
+import json
+def chat(context):
+    return json.dumps([{'role': 'user', 'content': 'py ' + context['vars']['topic']}])

@@ -1,0 +1,1 @@
+module.exports.named = ({ vars, provider, config }) => ({ prompt: 'named ' + vars.x, config: { temperature: 0.1 } });

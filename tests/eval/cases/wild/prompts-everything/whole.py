@@ -1,0 +1,3 @@
+import sys, json
+ctx = json.loads(sys.argv[1])
+print('whole ' + ctx['vars']['x'])

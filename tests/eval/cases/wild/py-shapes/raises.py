@@ -1,0 +1,2 @@
+def get_assert(output, context):
+    raise ValueError('bad thing')

@@ -1,0 +1,2 @@
+module.exports = (output, context) => `<${output}>`;
+module.exports.named = (output) => 'x' + output;
