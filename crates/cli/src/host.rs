@@ -24,6 +24,7 @@ use crate::data_dir::{Lock, ServerFile};
 use crate::guest;
 use crate::languages::{State, Switch, Upgrade};
 use crate::listening::Listening;
+use crate::log_filter::LogFormat;
 use crate::progress::Progress;
 use crate::server_dir::{self, Occupied};
 use crate::settings::{LanguageChoice, Settings};
@@ -101,6 +102,7 @@ impl Machine {
             pooled_sandboxes: settings.spares,
             pool_memory_percent: settings.pool_memory,
             log_refused_calls: settings.seccomp_log,
+            log_json: settings.log_format == LogFormat::Json,
             egress_account: egress_account(settings),
             criu: settings.criu.is_dir().then(|| settings.criu.clone()),
         })

@@ -1,13 +1,45 @@
-//! The log filter: `SANDCOVE_LOG`.
+//! The log: what is written (`SANDCOVE_LOG`), and in which form (`SANDCOVE_LOG_FORMAT`).
 
 use std::ffi::OsStr;
 
 use anyhow::{Result, bail};
+use clap::ValueEnum;
+use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 /// Environment variable with the filter.
 const VARIABLE: &str = "SANDCOVE_LOG";
+
+/// Environment variable with the form, of servers and of the processes that they start.
+pub const FORMAT: &str = "SANDCOVE_LOG_FORMAT";
+
+/// The form of log lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// lines for people
+    #[default]
+    Text,
+    /// a JSON object on each line
+    Json,
+}
+
+impl LogFormat {
+    /// The form that the environment asks for.
+    pub fn from_env() -> Self {
+        let value = std::env::var(FORMAT).unwrap_or_default();
+        <Self as ValueEnum>::from_str(&value, true).unwrap_or_default()
+    }
+
+    /// The value of the environment variable.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
 
 /// The filter of the environment; warnings and errors if the variable is not set.
 pub fn from_env() -> Result<EnvFilter> {

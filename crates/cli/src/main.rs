@@ -47,6 +47,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use commands::keys::Keys;
 use commands::reach::{Place, Reach};
+use log_filter::LogFormat;
 use settings::{DataDir, ServerArgs, Settings};
 
 /// Run AI-generated code in sandboxes on your own machines, with unchanged E2B clients.
@@ -268,21 +269,26 @@ fn egress(account: u32, log_refused_calls: bool) -> Result<ExitCode> {
         sandcove_isolate::renounce(account, Unprivileged::Egress, log_refused_calls)
             .with_context(|| format!("failed to give up the rights of root and become {account}"))?;
     }
-    observe(None)?;
+    observe(None, LogFormat::from_env())?;
     sandcove_egress::run(socket, roots).context("failed to talk to the host process")?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the log to standard error, and gives spans to `traces`.
-fn observe(traces: Option<&Traces>) -> Result<()> {
+fn observe(traces: Option<&Traces>, format: LogFormat) -> Result<()> {
     let filter = log_filter::from_env()?;
     let is_coloured = std::io::stderr().is_terminal() && !output::is_plain();
     let log = tracing_subscriber::fmt::layer()
         // The layer would panic when standard error is closed.
         .log_internal_errors(false)
         .with_ansi(is_coloured)
-        .with_writer(std::io::stderr)
-        .with_filter(filter);
+        .with_writer(std::io::stderr);
+    let log: Box<dyn Layer<_> + Send + Sync> = match format {
+        LogFormat::Text => Box::new(log.with_filter(filter)),
+        LogFormat::Json => {
+            Box::new(log.json().flatten_event(true).with_current_span(false).with_filter(filter))
+        }
+    };
     tracing_subscriber::registry().with(traces.map(Traces::layer)).with(log).init();
     Ok(())
 }
@@ -292,11 +298,11 @@ async fn serve(settings: &Settings) -> Result<ExitCode> {
     let account = (settings.server_account != 0).then_some(settings.server_account);
     let objection = account.and_then(sandcove_isolate::cannot_become);
     if let (Some(account), None) = (account, &objection) {
-        observe(None)?;
+        observe(None, settings.log_format)?;
         return commands::serve::serve(settings, Some(account)).await;
     }
     let traces = settings.traces.as_ref().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
-    observe(traces.as_ref())?;
+    observe(traces.as_ref(), settings.log_format)?;
     if let (Some(account), Some(objection)) = (account, objection) {
         tracing::warn!("the server runs in one process, as root, and not as {account}: {objection}");
     }
@@ -317,7 +323,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
     if let Command::Serve(args) = &cli.command {
         return serve(&Settings::resolve(place, args)?).await;
     }
-    observe(None)?;
+    observe(None, LogFormat::from_env())?;
     let at = || -> Result<Place> {
         let explicit = matches.value_source("data_dir") == Some(ValueSource::CommandLine);
         Ok(Place { data_dir: place.path()?, explicit })

@@ -13,6 +13,7 @@ use sandcove_wire::secret::Secret;
 use serde::Deserialize;
 
 use crate::address::{address, address_in_file};
+use crate::log_filter::LogFormat;
 use crate::registries::{BuildArgs, BuildChoices, BuildFile, mirrors_in_file};
 use crate::tls::{TlsArgs, TlsChoice, TlsFile, TlsSettings};
 
@@ -172,6 +173,9 @@ pub struct ServerArgs {
     /// refuse clients of the first generation, releases 0.x
     #[arg(long, env = "SANDCOVE_NO_LEGACY", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
     no_legacy: bool,
+    /// form of log lines [default: text]
+    #[arg(long, env = "SANDCOVE_LOG_FORMAT", value_name = "FORMAT", value_enum)]
+    log_format: Option<LogFormat>,
     /// serve no dashboard
     #[arg(long, env = "SANDCOVE_NO_DASHBOARD", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
     no_dashboard: bool,
@@ -250,6 +254,7 @@ struct File {
     seccomp_log: bool,
     interpreter_token: Option<InterpreterToken>,
     no_legacy: bool,
+    log_format: Option<LogFormat>,
     no_dashboard: bool,
     server_account: Option<u32>,
     egress_account: Option<u32>,
@@ -299,6 +304,8 @@ pub struct Settings {
     pub interpreter_token: InterpreterToken,
     /// Whether clients of the first generation are served.
     pub legacy: bool,
+    /// The form of log lines.
+    pub log_format: LogFormat,
     /// Whether the dashboard is served.
     pub dashboard: bool,
     /// User and group of the server process; 0 for a server in one process, as root.
@@ -364,6 +371,7 @@ impl Settings {
             seccomp_log: args.seccomp_log || file.seccomp_log,
             interpreter_token: args.interpreter_token.or(file.interpreter_token).unwrap_or_default(),
             legacy: !(args.no_legacy || file.no_legacy),
+            log_format: args.log_format.or(file.log_format).unwrap_or_default(),
             dashboard: !(args.no_dashboard || file.no_dashboard),
             server_account: args.server_account.or(file.server_account).unwrap_or(DEFAULT_SERVER_ACCOUNT),
             egress_account: args.egress_account.or(file.egress_account).unwrap_or(DEFAULT_EGRESS_ACCOUNT),

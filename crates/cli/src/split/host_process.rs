@@ -29,6 +29,7 @@ use crate::data_dir::{Lock, ServerFile};
 use crate::host::{Machine, Start, Stop};
 use crate::languages::{Switch, Upgrade};
 use crate::listening::Listening;
+use crate::log_filter::{self, LogFormat};
 use crate::server_dir::{self, Occupied};
 use crate::settings::Settings;
 
@@ -102,17 +103,18 @@ impl Split {
         sandcove_isolate::pass_on_no_descriptors().context("failed to keep descriptors to this process")?;
         let machine = Machine::prepare(settings, account).await?;
         let backend = machine.backend.clone();
-        let started = Self::on(machine, account, settings.seccomp_log).await;
+        let started = Self::on(machine, account, settings.seccomp_log, settings.log_format).await;
         if started.is_err() {
             backend.abandon().await;
         }
         started
     }
 
-    async fn on(machine: Machine, account: u32, log_refused_calls: bool) -> Result<Self> {
+    async fn on(machine: Machine, account: u32, log_refused_calls: bool, log: LogFormat) -> Result<Self> {
         let Machine { backend, listening, lock, occupied, data_dir, start, upgrade } = machine;
         let directory = server_dir::path(&data_dir);
-        let (mut process, requests) = ServerProcess::spawn(backend, account, &directory, log_refused_calls)?;
+        let (mut process, requests) =
+            ServerProcess::spawn(backend, account, &directory, log_refused_calls, log)?;
         let Listening { url, names, listeners, certificate, dns, .. } = listening;
         let dns = dns.map(|(sockets, _)| sockets);
         let api_key = process.introduce(Given { requests, occupied, listeners, dns, start }).await?;
@@ -217,6 +219,7 @@ impl ServerProcess {
         account: u32,
         directory: &Path,
         log_refused_calls: bool,
+        log: LogFormat,
     ) -> Result<(Self, UnixStream)> {
         let (near, far) = StdUnixStream::pair().context("failed to make a socket pair")?;
         let program = std::env::current_exe().context("failed to find this program's own file")?;
@@ -224,6 +227,7 @@ impl ServerProcess {
         command.arg("__server").arg(account.to_string()).arg(directory).current_dir("/");
         command.args(log_refused_calls.then_some("--log-refused-calls"));
         command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_passed_on(name)));
+        command.env(log_filter::FORMAT, log.name());
         let child = command
             .stdin(Stdio::from(OwnedFd::from(far)))
             .kill_on_drop(true)

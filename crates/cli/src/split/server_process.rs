@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Listens, ToHost, ToServer};
 use crate::host::{Start, Stop, open_app, serve_names};
+use crate::log_filter::LogFormat;
 
 /// Gives up all rights but those of `account` to `directory`, and runs a server until the host process has it stop. `observe` sets up
 /// the log and the traces.
@@ -27,7 +28,7 @@ pub fn run(
     account: u32,
     directory: &Path,
     log_refused_calls: bool,
-    observe: fn(Option<&Traces>) -> Result<()>,
+    observe: fn(Option<&Traces>, LogFormat) -> Result<()>,
 ) -> Result<ExitCode> {
     let socket = sandcove_isolate::passed_socket().context("this command is started by the server")?;
     let purpose = Unprivileged::Server { directory, ends_with_parent: true };
@@ -50,13 +51,13 @@ struct Given {
     _lock: OwnedFd,
 }
 
-async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>) -> Result<()>) -> Result<ExitCode> {
+async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>, LogFormat) -> Result<()>) -> Result<ExitCode> {
     let _ignored = ignore_signals()?;
     let mut channel = Channel::new(socket)?;
     let Given { host, listeners, dns, mut start, _lock } = receive(&mut channel).await?;
     crash::point("server.introduced");
     let traces = start.traces.take().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
-    observe(traces.as_ref())?;
+    observe(traces.as_ref(), LogFormat::from_env())?;
     let names = dns.zip(start.names.clone());
     let app = match open_app(start, &host).await {
         Ok((app, key)) => {

@@ -49,6 +49,8 @@ pub struct Config {
     pub pool_memory_percent: u32,
     /// Whether the kernel logs the system calls that sandboxes are refused.
     pub log_refused_calls: bool,
+    /// Whether the processes that are started here write their log as JSON.
+    pub log_json: bool,
     /// User and group of the process of the egress proxies; `None` for this process's own.
     pub egress_account: Option<u32>,
     /// Directory of the CRIU that stores memory on disk; memory is not stored when `None`.

@@ -137,7 +137,8 @@ impl Namespaces {
         let vault = Vault::of(&config.data_dir);
         let egress =
             EgressSetup::new(&config.program, config.egress_account, config.log_refused_calls, vault.clone())
-                .map_err(|source| Error::Path { action: "open", path: config.program.clone(), source })?;
+                .map_err(|source| Error::Path { action: "open", path: config.program.clone(), source })?
+                .with_json(config.log_json);
         let mut records = record::all(&run);
         // Before the egress proxies get the rules.
         record::renew_secrets(&run, &mut records, &vault)?;

@@ -38,6 +38,7 @@ pub(crate) struct EgressSetup {
     program: Arc<File>,
     account: Option<u32>,
     log_refused_calls: bool,
+    log_json: bool,
     /// Keys and authority for the process.
     vault: Vault,
 }
@@ -50,7 +51,13 @@ impl EgressSetup {
         log_refused_calls: bool,
         vault: Vault,
     ) -> io::Result<Self> {
-        Ok(Self { program: Arc::new(File::open(program)?), account, log_refused_calls, vault })
+        let program = Arc::new(File::open(program)?);
+        Ok(Self { program, account, log_refused_calls, log_json: false, vault })
+    }
+
+    /// Lets the process write its log as JSON if asked.
+    pub(crate) fn with_json(self, log_json: bool) -> Self {
+        Self { log_json, ..self }
     }
 }
 
@@ -336,6 +343,9 @@ impl Process {
             PASSED_ON.iter().any(|begin| name.as_encoded_bytes().starts_with(begin.as_bytes()))
         };
         command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_passed_on(name)));
+        if setup.log_json {
+            command.env("SANDCOVE_LOG_FORMAT", "json");
+        }
         let child = command
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(far)))

@@ -21,6 +21,7 @@ mod metrics;
 mod operators;
 mod paging;
 mod params;
+mod request_id;
 mod router;
 mod sandboxes;
 mod secrets;
@@ -36,5 +37,6 @@ mod webhooks;
 
 pub(crate) use address::Requested;
 pub(crate) use auth::{bearer, operator_of, team_of};
+pub(crate) use request_id::RequestId;
 pub use router::{Route, routes};
 pub(crate) use router::{deadline, router};

@@ -244,6 +244,7 @@ fn cors() -> CorsLayer {
         "sdk_runtime",
         "system",
         "idempotency-key",
+        "x-request-id",
     ];
     let exposed = [
         "x-next-token",
@@ -252,6 +253,7 @@ fn cors() -> CorsLayer {
         "ratelimit-remaining",
         "ratelimit-reset",
         "retry-after",
+        "x-request-id",
     ];
     CorsLayer::new()
         .allow_origin(Any)

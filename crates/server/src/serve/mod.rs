@@ -29,7 +29,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::dashboard::{self, Course, Dashboard};
-use crate::http::{Requested, deadline, router};
+use crate::http::{RequestId, Requested, deadline, router};
 use crate::mcp::{self, Mcp};
 use crate::proxy::body::Answer;
 use crate::proxy::error_page::format_for;
@@ -170,17 +170,20 @@ impl Server {
         let is_tls = stream.is_tls();
         let stream = ClientConnection::new(stream, place);
         let cut_short = stream.cut_short();
-        let service = service_fn(|request: Request<Incoming>| {
+        let service = service_fn(|mut request: Request<Incoming>| {
             let server = self.clone();
+            let id = RequestId::of(request.headers());
+            request.extensions_mut().insert(id.clone());
             let is_framed = request.version() >= Version::HTTP_2;
             let reset = (!is_framed).then(|| cut_short.clone());
             let in_progress = watched.begin(is_framed);
             async move {
-                let answer = match door {
+                let mut answer = match door {
                     Door::Main if server.is_refused(peer, is_tls) => server.insist(&request).map(Answer::Api),
                     Door::Main => server.answer(Upload::of(request), is_tls).await,
                     Door::Redirect => server.redirect(&request).map(Answer::Api),
                 };
+                id.stamp(&mut answer);
                 // An answer of the API has to be read at last; a stream may take for ever.
                 let request = Some(in_progress).filter(|_| !matches!(answer.body(), Answer::Api(_)));
                 Ok::<_, std::convert::Infallible>(answer.map(|body| Resetting::new(body, reset, request)))
@@ -255,8 +258,10 @@ impl Server {
         match host.and_then(|host| route(host, headers, uri.path(), &self.prefixes)) {
             Ok((Target::Api, cut)) if uri.path().get(cut..) == Some(mcp::PATH) => {
                 let is_secure = Requested::of(&request, cut, is_tls).is_secure(&self.app, headers);
-                let server = self.clone();
-                self.mcp.answer(&self.app, request, is_secure, move || server.inside()).await
+                let (server, id) = (self.clone(), id_of(&request));
+                let span = tracing::error_span!("mcp", request_id = %id);
+                let connect = move || server.inside(id.clone());
+                self.mcp.answer(&self.app, request, is_secure, connect).instrument(span).await
             }
             Ok((Target::Api, 0)) => match &self.dashboard {
                 Some(dashboard) => self.page(dashboard, request, is_tls).await,
@@ -268,13 +273,14 @@ impl Server {
         }
     }
 
-    /// Opens a connection of a client in this process.
-    fn inside(self: &Arc<Self>) -> DuplexStream {
+    /// Opens a connection of a client in this process, which acts for the request `id`.
+    fn inside(self: &Arc<Self>, id: RequestId) -> DuplexStream {
         let (client, end) = tokio::io::duplex(PIPE);
         let server = self.clone();
         tokio::spawn(async move {
-            let service = service_fn(|request: Request<Incoming>| {
+            let service = service_fn(|mut request: Request<Incoming>| {
                 let server = server.clone();
+                request.extensions_mut().insert(id.clone());
                 async move { Ok::<_, std::convert::Infallible>(server.answer(Upload::of(request), true).await) }
             });
             // It ends with its client, whose errors say why.
@@ -284,7 +290,7 @@ impl Server {
     }
 
     async fn traffic(&self, request: Request<Upload>, target: Target, cut: usize) -> Response<Answer> {
-        let span = tracing::debug_span!("traffic", target = ?target);
+        let span = tracing::error_span!("traffic", request_id = %id_of(&request), target = ?target);
         let shares_origin = target == Target::SomeAgent;
         let mut answer = proxy::serve(&self.app, request, target, cut).instrument(span).await;
         if shares_origin {
@@ -317,10 +323,10 @@ impl Server {
         if cut > 0 {
             *request.uri_mut() = proxy::local_uri(request.uri(), cut);
         }
-        let id = uuid::Uuid::new_v4();
-        let span = tracing::info_span!(
+        // As severe as can be, so that the lines of every level of the log have the id.
+        let span = tracing::error_span!(
             "api",
-            request_id = %id,
+            request_id = %id_of(&request),
             team_id = Empty,
             sandbox_id = Empty,
             http.request.method = %request.method(),
@@ -343,4 +349,10 @@ impl Server {
         traces::end(&span);
         answer
     }
+}
+
+/// The id of a request, which it got when it came.
+fn id_of<B>(request: &Request<B>) -> RequestId {
+    let id = request.extensions().get::<RequestId>().cloned();
+    id.unwrap_or_else(|| RequestId::of(request.headers()))
 }

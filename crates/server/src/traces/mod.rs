@@ -106,12 +106,16 @@ impl Traces {
     }
 }
 
+/// Names of spans that only the log has: what streams as long as it likes is not traced.
+const LOGGED_ONLY: [&str; 2] = ["traffic", "mcp"];
+
 /// Whether a span or event is a span of this program; events of the log are not sent, and spans of the host side are made here
 /// ([`record_start`]).
 fn is_ours(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
     metadata.is_span()
         && *metadata.level() <= Level::INFO
+        && !LOGGED_ONLY.contains(&metadata.name())
         && target.starts_with("sandcove")
         && !target.starts_with("sandcove_isolate")
 }

@@ -23,6 +23,7 @@ mod openapi;
 mod parking;
 mod proxy;
 mod quotas;
+mod request_id;
 mod restart;
 mod secrets;
 mod snapshot_memory;

@@ -20,6 +20,7 @@ use prost::Message;
 use sandcove_server::traces::{InvalidTraces, Traces};
 use serde_json::{Value, json};
 use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::support::{KEY, Server};
@@ -186,4 +187,42 @@ async fn an_endpoint_that_is_none_is_refused_and_not_shown() {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn lines_of_the_log_have_the_id_of_their_request_whatever_is_logged() {
+    let _alone = SUBSCRIBED.lock().await;
+    let lines = Lines::default();
+    let writer = lines.clone();
+    // Lines of this kind are written at `debug`, their spans would not be seen at `warn` if they were less severe.
+    let filter = tracing_subscriber::filter::filter_fn(|metadata| {
+        *metadata.level() <= tracing::Level::WARN || metadata.is_event()
+    });
+    let log = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(move || writer.clone());
+    let subscriber = tracing_subscriber::registry().with(log.with_filter(filter));
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = Server::start().await;
+    server
+        .send("GET", "/sandboxes/inosuchsandbox", &[("x-api-key", KEY), ("x-request-id", "mine-1")], "")
+        .await;
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let line = text.lines().find(|line| line.contains("request refused")).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["spans"][0]["request_id"], "mine-1", "{line}");
+    assert!(!text.contains(KEY));
 }
