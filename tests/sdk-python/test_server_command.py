@@ -157,6 +157,32 @@ def test_teams_are_managed_with_the_admin_token(server, tmp_path):
     assert sandcove(server, "team", "list", "--admin-token-file", str(token)).returncode == 1
 
 
+def test_the_audit_log_says_who_did_what(server, tmp_path):
+    import os
+
+    made = operator(server, "team", "create", "Audited")
+    team = made.stdout.strip()
+    shown = operator(server, "audit", "--action", "team.", "--object", team)
+    header, *rows = shown.stdout.splitlines()
+    assert header.split() == ["time", "action", "object", "outcome", "by", "from"]
+    assert [row.split()[1:] for row in rows] == [["team.create", team, "done", "admin", "token", "127.0.0.1"]], shown.stdout
+    record = json.loads(operator(server, "audit", "--object", team, "--json").stdout)
+    assert (record["action"], record["outcome"], record["credential"]) == ("team.create", "done", "admin-token")
+    assert (server.data_dir / "server/audit").stat().st_mode & 0o077 == 0
+    followed = tmp_path / "followed"
+    environment = {**os.environ, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN}
+    with followed.open("w") as output:
+        following = subprocess.Popen(command_line(server, "audit", "--object", team, "--follow", "--json"), stdout=output, env=environment)
+        wait_until(lambda: followed.read_text().count("\n") == 1, what="the first record")
+        assert operator(server, "team", "update", team, "--block", "tests").returncode == 0
+        wait_until(lambda: followed.read_text().count("\n") == 2, what="the next record")
+        following.terminate()
+        following.wait()
+    assert json.loads(followed.read_text().splitlines()[1])["action"] == "team.update"
+    refused = sandcove(server, "audit")
+    assert refused.returncode == 1 and "SANDCOVE_ADMIN_TOKEN" in refused.stderr
+
+
 def test_the_node_is_shown_closed_and_opened(server):
     (node,) = json.loads(operator(server, "node", "list", "--json").stdout)
     assert json.loads(operator(server, "node", "info").stdout)["id"] == node["id"]

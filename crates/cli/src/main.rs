@@ -124,6 +124,8 @@ enum Command {
     Mcp(commands::mcp::McpArgs),
     /// manage the teams of a server, with its admin token
     Team(commands::operate::TeamArgs),
+    /// show who did what with a server, with its admin token
+    Audit(commands::audit::AuditArgs),
     /// show the host of a server, open it for new sandboxes or close it, with the admin token
     Node(commands::operate::NodeArgs),
     /// keep addresses and keys of servers under names, as contexts
@@ -354,6 +356,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
         Command::Events(args) => commands::webhook::events(at()?, args).await,
         Command::Webhook(args) => commands::webhook::webhook(at()?, args).await,
         Command::Template(args) => commands::template::template(at()?, args).await,
+        Command::Audit(args) => commands::audit::audit(at()?, args, admin_token(place)).await,
         Command::Team(args) => commands::operate::team(at()?, args, admin_token(place)).await,
         Command::Node(args) => commands::operate::node(at()?, args, admin_token(place)).await,
         Command::Mcp(args) => commands::mcp::mcp(at()?, args).await,

@@ -32,7 +32,7 @@ pub use command::{Command, CommandEvent, CommandExit, Input, Program, TerminalSi
 pub use error::{Error, Result, server_of};
 pub use execution::Execution;
 pub use filesystem::Watch;
-pub use operator::Operator;
+pub use operator::{AuditFilter, Operator};
 pub use process::{Controls, Process, ProcessEvent};
 pub use sandbox::Sandbox;
 pub use server::{Client, ListFilter, NewSandbox};

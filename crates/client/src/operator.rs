@@ -4,6 +4,7 @@ use http::{HeaderName, Method};
 use sandcove_wire::api::admin::{
     AdminTeam, Killed, NewTeam, Node, NodeStatus, NodeStatusChange, RunningCounts, TeamUpdate,
 };
+use sandcove_wire::api::audit::AuditRecord;
 use sandcove_wire::api::team::{Named, NewApiKey};
 use sandcove_wire::secret::Secret;
 
@@ -90,5 +91,50 @@ impl Operator {
     pub async fn set_node_status(&self, node: &str, status: NodeStatus) -> Result<()> {
         let body = NodeStatusChange { status };
         self.client.call(Method::POST, &format!("/nodes/{}", segment(node)), Some(&body)).await.map(drop)
+    }
+
+    /// Records of the audit log: newest first, or after a number, oldest first.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses the token or the filter.
+    pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditRecord>> {
+        self.client.json(Method::GET, &format!("/admin/audit?{}", filter.query()), None::<&()>).await
+    }
+}
+
+/// A filter for records of the audit log; the default matches all.
+#[derive(Debug, Clone, Default)]
+pub struct AuditFilter {
+    /// Id of the team that acted.
+    pub team: Option<String>,
+    /// Id of the API key.
+    pub key: Option<String>,
+    /// The action, or its beginning.
+    pub action: Option<String>,
+    /// Id of what was changed.
+    pub object: Option<String>,
+    /// Earliest time, as RFC 3339.
+    pub since: Option<String>,
+    /// Maximum number of records; the server's default when unset.
+    pub limit: Option<u32>,
+    /// Number after which records are wanted, oldest first.
+    pub after: Option<u64>,
+}
+
+impl AuditFilter {
+    fn query(&self) -> String {
+        let (limit, after) =
+            (self.limit.map(|number| number.to_string()), self.after.map(|id| id.to_string()));
+        let pairs = [
+            ("teamID", &self.team),
+            ("keyID", &self.key),
+            ("action", &self.action),
+            ("object", &self.object),
+            ("since", &self.since),
+            ("limit", &limit),
+            ("after", &after),
+        ];
+        let given = pairs.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        given.map(|(name, value)| format!("{name}={}", segment(value))).collect::<Vec<_>>().join("&")
     }
 }

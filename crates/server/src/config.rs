@@ -12,7 +12,7 @@ use crate::tls::Certificates;
 /// Settings of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Config {
-    /// The directory of `sandcove.db`, logs of builds and uploads; nothing else is written.
+    /// The directory of `sandcove.db`, the audit log, logs of builds and uploads; nothing else is written.
     pub data_dir: PathBuf,
     /// Base of `{port}-{id}.<domain>` host names, as returned to clients. `localhost:<port>` when unset, which browsers and
     /// curl resolve without any set-up.

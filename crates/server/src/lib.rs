@@ -17,6 +17,7 @@
 //!  events                               what is reported of sandboxes, and its delivery to webhooks
 //!  store                                the database
 //!  domain                               records, lifecycle policy, network rules; no I/O
+//!  audit                                who did what; files
 //!  telemetry, traces, outbound          metrics; spans; requests that the server makes itself
 //!  node, config, clock, random, error
 //!  tls                                  certificates of the listener
@@ -52,6 +53,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod audit;
 pub mod builds;
 mod clock;
 mod config;

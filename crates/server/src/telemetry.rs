@@ -130,6 +130,7 @@ pub(crate) struct Telemetry {
     deliveries: Family<DeliveryLabels, Counter>,
     freeze_seconds: Histogram,
     observed_lost: Counter,
+    audit_lost: Counter,
     demoted: Counter,
     pool: Mutex<Pool>,
     parked: Counter,
@@ -183,6 +184,12 @@ impl Default for Telemetry {
             "observed_lost",
             "Sandboxes whose last logs and samples could not be stored and are lost",
             observed_lost.clone(),
+        );
+        let audit_lost = Counter::default();
+        registry.register(
+            "audit_lost",
+            "Actions that could not be written to the audit log",
+            audit_lost.clone(),
         );
         let demoted = Counter::default();
         registry.register(
@@ -238,6 +245,7 @@ impl Default for Telemetry {
             deliveries,
             freeze_seconds,
             observed_lost,
+            audit_lost,
             demoted,
             parked,
             unparked,
@@ -350,6 +358,11 @@ impl Telemetry {
     /// Counts sandboxes whose last logs and samples were lost.
     pub(crate) fn observed_lost(&self, sandboxes: usize) {
         self.observed_lost.inc_by(sandboxes as u64);
+    }
+
+    /// Counts an action that could not be written to the audit log.
+    pub(crate) fn audit_lost(&self) {
+        self.audit_lost.inc();
     }
 
     /// Counts a paused sandbox whose memory was released.

@@ -1,5 +1,6 @@
 //! One file for each command. A command resolves what it needs, does the work, and returns the exit code of the process.
 
+pub mod audit;
 pub mod backup;
 pub mod completions;
 pub mod config;

@@ -25,7 +25,8 @@ pub struct Rights {
 }
 
 impl Rights {
-    fn operator(&self, place: &Place, local: Option<Secret>) -> Result<Operator> {
+    /// A client with these rights.
+    pub fn operator(&self, place: &Place, local: Option<Secret>) -> Result<Operator> {
         self.reach.operator(place, self.admin_token_file.as_deref(), local)
     }
 }

@@ -8,6 +8,15 @@ use http::{HeaderMap, Request, header};
 use crate::state::App;
 use crate::{Error, Result};
 
+/// The sender of a request, as far as the connection says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin {
+    /// Address of the connection.
+    pub(crate) peer: std::net::IpAddr,
+    /// Part of the server that made this request out of the client's: `dashboard` or `mcp`.
+    pub(crate) via: Option<&'static str>,
+}
+
 /// The host and path prefix of a request, as they were before the prefix was cut off, and whether it came with TLS.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requested {

@@ -11,6 +11,7 @@ use sandcove_wire::api::admin as wire;
 use sandcove_wire::api::team::Named;
 use uuid::Uuid;
 
+use super::audit;
 use super::auth::{Operator, may_act};
 use super::body::{self, Required};
 use super::keys;
@@ -72,7 +73,8 @@ pub(super) async fn create(
     };
     limit(&mut team, &body.limits)?;
     app.store().add_team(&team).await?;
-    Ok(body::json(StatusCode::CREATED, &shown(team)))
+    let id = team.id;
+    Ok(audit::created(body::json(StatusCode::CREATED, &shown(team)), id))
 }
 
 pub(super) async fn detail(OfPath(team): OfPath) -> Response {

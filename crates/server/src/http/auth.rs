@@ -4,8 +4,10 @@
 use axum::extract::FromRequestParts;
 use http::HeaderMap;
 use http::request::Parts;
+use sandcove_wire::api::audit::AuditCredential;
 use uuid::Uuid;
 
+use super::audit::{self, Actor};
 use super::measure;
 use crate::domain::team::{Standing, Team};
 use crate::state::App;
@@ -46,8 +48,8 @@ impl FromRequestParts<App> for Reader {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
-        let team = authenticate(app, &parts.headers).await?;
-        admit(app, team, parts).map(Self)
+        let identity = authenticate(app, &parts.headers).await?;
+        admit(app, identity, parts).map(Self)
     }
 }
 
@@ -57,8 +59,8 @@ impl FromRequestParts<App> for TeamUser {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let token =
             bearer(&parts.headers).ok_or(Error::NoCredentials("an access token as a bearer token"))?;
-        let team = by_access_token(app, token, &parts.headers).await?;
-        admit(app, team, parts).map(Self)
+        let identity = by_access_token(app, token, &parts.headers).await?;
+        admit(app, identity, parts).map(Self)
     }
 }
 
@@ -67,11 +69,11 @@ impl FromRequestParts<App> for Manager {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let headers = &parts.headers;
-        let team = match (bearer(headers), text(headers, ADMIN_TOKEN)) {
+        let identity = match (bearer(headers), text(headers, ADMIN_TOKEN)) {
             (Some(bearer), None) => by_access_token(app, bearer, headers).await?,
             (None, Some(admin)) => by_admin_token(app, admin, headers).await?,
             (Some(bearer), Some(admin)) => match by_access_token(app, bearer, headers).await {
-                Ok(team) => team,
+                Ok(identity) => identity,
                 Err(first) => by_admin_token(app, admin, headers).await.map_err(|_| first)?,
             },
             (None, None) => {
@@ -79,7 +81,7 @@ impl FromRequestParts<App> for Manager {
                 return Err(Error::NoCredentials(wanted));
             }
         };
-        admit(app, team, parts).map(Self)
+        admit(app, identity, parts).map(Self)
     }
 }
 
@@ -87,7 +89,9 @@ impl FromRequestParts<App> for Operator {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
-        operator_of(app, &parts.headers).map(|()| Self)
+        operator_of(app, &parts.headers)?;
+        audit::note(parts, Actor { credential: AuditCredential::AdminToken, key: None, team: None });
+        Ok(Self)
     }
 }
 
@@ -103,7 +107,7 @@ impl FromRequestParts<App> for Scraper {
 
 /// The team whose credential is in `headers`, as for a call that reads.
 pub(crate) async fn team_of(app: &App, headers: &HeaderMap) -> Result<Team> {
-    let team = authenticate(app, headers).await?;
+    let Identity { team, .. } = authenticate(app, headers).await?;
     match team.standing {
         Standing::Banned => Err(Error::TeamBanned),
         Standing::Good | Standing::Blocked(_) => Ok(team),
@@ -124,8 +128,17 @@ pub(super) fn may_act(team: Team) -> Result<Team> {
     }
 }
 
+/// A team, and who acts for it.
+struct Identity {
+    team: Team,
+    credential: AuditCredential,
+    key: Option<Uuid>,
+}
+
 /// Refuses a banned team, and one that is over its rate limit.
-fn admit(app: &App, team: Team, parts: &Parts) -> Result<Team> {
+fn admit(app: &App, identity: Identity, parts: &Parts) -> Result<Team> {
+    let Identity { team, credential, key } = identity;
+    audit::note(parts, Actor { credential, key, team: Some(team.id) });
     match team.standing {
         Standing::Banned => Err(Error::TeamBanned),
         Standing::Good | Standing::Blocked(_) => {
@@ -136,38 +149,38 @@ fn admit(app: &App, team: Team, parts: &Parts) -> Result<Team> {
     }
 }
 
-async fn authenticate(app: &App, headers: &HeaderMap) -> Result<Team> {
+async fn authenticate(app: &App, headers: &HeaderMap) -> Result<Identity> {
     let mut first_error = None;
     if let Some(key) = text(headers, API_KEY) {
         match by_api_key(app, key).await {
-            Ok(team) => return Ok(team),
+            Ok(identity) => return Ok(identity),
             Err(error) => first_error = Some(error),
         }
     }
     if let Some(token) = bearer(headers) {
         match by_access_token(app, token, headers).await {
-            Ok(team) => return Ok(team),
+            Ok(identity) => return Ok(identity),
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
     if let Some(token) = text(headers, ADMIN_TOKEN) {
         match by_admin_token(app, token, headers).await {
-            Ok(team) => return Ok(team),
+            Ok(identity) => return Ok(identity),
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
     Err(first_error.unwrap_or(Error::NoCredentials("an API key in X-API-Key")))
 }
 
-async fn by_api_key(app: &App, key: &str) -> Result<Team> {
+async fn by_api_key(app: &App, key: &str) -> Result<Identity> {
     match app.store().team_of_key(key).await? {
-        Some(team) => Ok(team),
+        Some((team, id)) => Ok(Identity { team, credential: AuditCredential::ApiKey, key: Some(id) }),
         None if !key.starts_with("e2b_") => Err(Error::MalformedCredential("Invalid API key format")),
         None => Err(Error::UnknownApiKey(KEYS_PAGE)),
     }
 }
 
-async fn by_access_token(app: &App, token: &str, headers: &HeaderMap) -> Result<Team> {
+async fn by_access_token(app: &App, token: &str, headers: &HeaderMap) -> Result<Identity> {
     let team = match &app.config().access_token {
         Some(expected) if expected.matches(token) => Some(app.store().default_team().await?),
         _ => app.store().team_of_token(token).await?,
@@ -181,14 +194,15 @@ async fn by_access_token(app: &App, token: &str, headers: &HeaderMap) -> Result<
     match named_team(headers).transpose()? {
         // Another team is answered like a team that does not exist.
         Some(id) if id != team.id => Err(Error::TeamNotFound),
-        _ => Ok(team),
+        _ => Ok(Identity { team, credential: AuditCredential::AccessToken, key: None }),
     }
 }
 
-async fn by_admin_token(app: &App, token: &str, headers: &HeaderMap) -> Result<Team> {
+async fn by_admin_token(app: &App, token: &str, headers: &HeaderMap) -> Result<Identity> {
     check_admin_token(app, token)?;
     let id = named_team(headers).ok_or(Error::InvalidTeamId)??;
-    app.store().team(id).await?.ok_or(Error::TeamNotFound)
+    let team = app.store().team(id).await?.ok_or(Error::TeamNotFound)?;
+    Ok(Identity { team, credential: AuditCredential::AdminToken, key: None })
 }
 
 fn check_admin_token(app: &App, token: &str) -> Result<()> {

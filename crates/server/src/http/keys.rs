@@ -5,6 +5,7 @@ use axum::response::Response;
 use http::StatusCode;
 use sandcove_wire::api::team as wire;
 
+use super::audit;
 use super::auth::{Manager, TeamUser, may_act};
 use super::body::{self, Required};
 use super::params::Id;
@@ -33,7 +34,9 @@ pub(super) async fn create(
 /// Creates a key and shows it.
 pub(super) async fn created(app: &App, team: &Team, body: &wire::Named) -> Result<Response> {
     let (key, secret) = app.store().create_key(team, name(body)?).await?;
-    Ok(body::json(StatusCode::CREATED, &wire::NewApiKey { listed: listed(key), key: secret }))
+    let id = key.id;
+    let answer = body::json(StatusCode::CREATED, &wire::NewApiKey { listed: listed(key), key: secret });
+    Ok(audit::created(answer, id))
 }
 
 pub(super) async fn rename(
@@ -70,7 +73,7 @@ pub(super) async fn create_token(
         mask: token.mask,
         created_at: token.created_at,
     };
-    Ok(body::json(StatusCode::CREATED, &new))
+    Ok(audit::created(body::json(StatusCode::CREATED, &new), token.id))
 }
 
 pub(super) async fn delete_token(

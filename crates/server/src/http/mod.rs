@@ -3,6 +3,7 @@
 mod address;
 mod admin;
 mod archives;
+mod audit;
 mod auth;
 mod body;
 mod builds;
@@ -35,7 +36,7 @@ mod volume_content;
 mod volumes;
 mod webhooks;
 
-pub(crate) use address::Requested;
+pub(crate) use address::{Origin, Requested};
 pub(crate) use auth::{bearer, operator_of, team_of};
 pub(crate) use request_id::RequestId;
 pub use router::{Route, routes};

@@ -12,9 +12,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
 
 use super::{
-    admin, archives, builds, egress, error, events, health, identity, keys, lists, logs, measure, metrics,
-    operators, sandboxes, secrets, snapshots, tags, team_metrics, teams, templates, uploads, volume_content,
-    volumes, webhooks,
+    admin, archives, audit, builds, egress, error, events, health, identity, keys, lists, logs, measure,
+    metrics, operators, sandboxes, secrets, snapshots, tags, team_metrics, teams, templates, uploads,
+    volume_content, volumes, webhooks,
 };
 use crate::Error;
 use crate::state::App;
@@ -51,6 +51,7 @@ pub(crate) fn router(app: App) -> Router {
         .router
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
+        .layer(axum::middleware::from_fn_with_state(app.clone(), audit::record))
         .layer(axum::middleware::from_fn_with_state(app.clone(), measure::measure))
         .layer(CatchPanicLayer::custom(error::panicked))
         .layer(axum::middleware::from_fn(secrets::guard_answers))
@@ -162,6 +163,7 @@ fn table() -> Table {
         .post("/admin/teams/{id}/api-keys", admin::create_key)
         .delete("/admin/teams/{id}/api-keys/{key}", admin::delete_key)
         .get("/admin/sandboxes/running-counts", admin::running_counts)
+        .get("/admin/audit", audit::list)
 }
 
 #[derive(Default)]

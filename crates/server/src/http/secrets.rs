@@ -7,6 +7,7 @@ use http::{HeaderValue, StatusCode, header};
 use sandcove_wire::api::error::ErrorBody;
 use sandcove_wire::api::secret::{NewSecret, SecretInfo, SecretUpdate};
 
+use super::audit;
 use super::auth::{Caller, Reader};
 use super::body::{self, Required};
 use super::paging::{PageRequest, Position};
@@ -32,7 +33,9 @@ pub(super) async fn create(
     Caller(team): Caller,
     Required(new): Required<NewSecret>,
 ) -> Result<Response> {
-    Ok(body::json(StatusCode::CREATED, &info(app.secrets().create(&team, new).await?)))
+    let secret = app.secrets().create(&team, new).await?;
+    let id = secret.id.clone();
+    Ok(audit::created(body::json(StatusCode::CREATED, &info(secret)), id))
 }
 
 pub(super) async fn detail(

@@ -7,6 +7,7 @@ use sandcove_wire::api::team::Named;
 use sandcove_wire::api::volume as wire;
 use sandcove_wire::secret::Secret;
 
+use super::audit;
 use super::auth::{Caller, Reader};
 use super::body::{self, Required};
 use super::params::Id;
@@ -26,7 +27,8 @@ pub(super) async fn create(
     Required(body): Required<Named>,
 ) -> Result<Response> {
     let volume = app.volumes().create(&team, &body.name).await?;
-    Ok(body::json(StatusCode::CREATED, &with_token(&app, volume)))
+    let id = volume.id;
+    Ok(audit::created(body::json(StatusCode::CREATED, &with_token(&app, volume)), id))
 }
 
 pub(super) async fn detail(State(app): State<App>, Id(id): Id, Reader(team): Reader) -> Result<Response> {

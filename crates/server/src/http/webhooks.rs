@@ -12,6 +12,7 @@ use sandcove_wire::api::event as wire;
 use sandcove_wire::secret::Secret;
 use uuid::Uuid;
 
+use super::audit;
 use super::auth::{Caller, Reader};
 use super::body::{self, Required};
 use super::events::flag;
@@ -53,7 +54,7 @@ pub(super) async fn create(
         created_at: clock::now(),
     };
     app.store().put_webhook(&webhook).await?;
-    Ok(body::json(StatusCode::CREATED, &shown(&webhook)))
+    Ok(audit::created(body::json(StatusCode::CREATED, &shown(&webhook)), webhook.id))
 }
 
 pub(super) async fn detail(State(app): State<App>, Id(id): Id, Reader(team): Reader) -> Result<Response> {

@@ -29,7 +29,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::dashboard::{self, Course, Dashboard};
-use crate::http::{RequestId, Requested, deadline, router};
+use crate::http::{Origin, RequestId, Requested, deadline, router};
 use crate::mcp::{self, Mcp};
 use crate::proxy::body::Answer;
 use crate::proxy::error_page::format_for;
@@ -59,6 +59,8 @@ const WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
 /// Requests over HTTP/2 that a client may take back before they were looked at, and those that the server may have to refuse, until
 /// the connection is closed.
 const MAX_RESETS: (usize, usize) = (20, 256);
+/// Address of a request of which it is not known.
+const UNKNOWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 /// Bytes on their way between a client in this process and the server.
 const PIPE: usize = 64 << 10;
 /// The first byte of a TLS connection: the type of a handshake record. No request of HTTP begins with it.
@@ -174,6 +176,7 @@ impl Server {
             let server = self.clone();
             let id = RequestId::of(request.headers());
             request.extensions_mut().insert(id.clone());
+            request.extensions_mut().insert(Origin { peer, via: None });
             let is_framed = request.version() >= Version::HTTP_2;
             let reset = (!is_framed).then(|| cut_short.clone());
             let in_progress = watched.begin(is_framed);
@@ -260,7 +263,8 @@ impl Server {
                 let is_secure = Requested::of(&request, cut, is_tls).is_secure(&self.app, headers);
                 let (server, id) = (self.clone(), id_of(&request));
                 let span = tracing::error_span!("mcp", request_id = %id);
-                let connect = move || server.inside(id.clone());
+                let peer = request.extensions().get::<Origin>().map_or(UNKNOWN, |origin| origin.peer);
+                let connect = move || server.inside(id.clone(), peer);
                 self.mcp.answer(&self.app, request, is_secure, connect).instrument(span).await
             }
             Ok((Target::Api, 0)) => match &self.dashboard {
@@ -273,14 +277,15 @@ impl Server {
         }
     }
 
-    /// Opens a connection of a client in this process, which acts for the request `id`.
-    fn inside(self: &Arc<Self>, id: RequestId) -> DuplexStream {
+    /// Opens a connection of a client in this process, which acts for the request `id` of `peer`.
+    fn inside(self: &Arc<Self>, id: RequestId, peer: IpAddr) -> DuplexStream {
         let (client, end) = tokio::io::duplex(PIPE);
         let server = self.clone();
         tokio::spawn(async move {
             let service = service_fn(|mut request: Request<Incoming>| {
                 let server = server.clone();
                 request.extensions_mut().insert(id.clone());
+                request.extensions_mut().insert(Origin { peer, via: Some("mcp") });
                 async move { Ok::<_, std::convert::Infallible>(server.answer(Upload::of(request), true).await) }
             });
             // It ends with its client, whose errors say why.
@@ -307,7 +312,12 @@ impl Server {
         match dashboard.take(&self.app, request, &requested).await {
             Course::Elsewhere(request) => self.api(request, 0, is_tls).await.map(Answer::Api),
             Course::Answered(answer) => answer.map(Answer::Api),
-            Course::Api(request) => Dashboard::seal(self.api(request, 0, is_tls).await).map(Answer::Api),
+            Course::Api(mut request) => {
+                if let Some(origin) = request.extensions_mut().get_mut::<Origin>() {
+                    origin.via = Some("dashboard");
+                }
+                Dashboard::seal(self.api(request, 0, is_tls).await).map(Answer::Api)
+            }
             Course::Sandbox(request, target) => Dashboard::seal(self.traffic(request, target, 0).await),
         }
     }

@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use sandcove_host::Host;
 use sandcove_wire::secret::Secret;
 
+use crate::audit::Audit;
 use crate::builds::{BuildSettings, Builds};
 use crate::config::Config;
 use crate::events::Receivers;
@@ -46,6 +47,7 @@ struct Inner {
     secrets: Secrets,
     node: Node,
     telemetry: Arc<Telemetry>,
+    audit: Audit,
     limiter: Limiter,
     new_key: Option<Secret>,
     local_addr: OnceLock<SocketAddr>,
@@ -67,6 +69,9 @@ impl App {
         if !database.exists() && host.holds_anything().await.map_err(Error::Leftovers)? {
             return Err(Error::DatabaseMissing(database));
         }
+        let audit_path = config.data_dir.join("audit");
+        let audit =
+            Audit::open(audit_path.clone()).map_err(|source| Error::DataDir { path: audit_path, source })?;
         let store = Store::open(&database).await?;
         let FirstTeam { new_key, .. } = store
             .ensure_default_team(config.api_key.as_ref(), config.max_sandboxes, config.max_session)
@@ -106,6 +111,7 @@ impl App {
         let inner = Inner {
             node: Node::new(),
             telemetry,
+            audit,
             limiter: Limiter::new(config.rate_limit),
             config,
             store,
@@ -199,6 +205,11 @@ impl App {
     /// The metrics.
     pub(crate) fn telemetry(&self) -> &Telemetry {
         &self.inner.telemetry
+    }
+
+    /// The audit log.
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.inner.audit
     }
 
     /// The rate limiter of the API.

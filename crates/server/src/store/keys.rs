@@ -76,7 +76,7 @@ impl Store {
 
     /// Creates a key that is shown with the list of teams, and deletes those of its kind beyond the maximum number: first those
     /// that were never used, then those used least recently.
-    pub(crate) async fn issue_key(&self, team: &Team) -> Result<Secret> {
+    pub(crate) async fn issue_key(&self, team: &Team) -> Result<(ApiKey, Secret)> {
         sqlx::query(
             "DELETE FROM api_keys WHERE team_id = $1 AND name = $2 AND id NOT IN (SELECT id FROM api_keys \
              WHERE team_id = $1 AND name = $2 \
@@ -87,7 +87,7 @@ impl Store {
         .bind(ISSUED_KEYS - 1)
         .execute(&self.write)
         .await?;
-        Ok(self.create_key(team, ISSUED).await?.1)
+        self.create_key(team, ISSUED).await
     }
 
     /// Adds `secret` as a key of `team`. A second call with the same key changes nothing.

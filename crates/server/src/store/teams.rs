@@ -107,7 +107,7 @@ impl Store {
     }
 
     /// The team of an API key.
-    pub async fn team_of_key(&self, key: &str) -> Result<Option<Team>> {
+    pub async fn team_of_key(&self, key: &str) -> Result<Option<(Team, Uuid)>> {
         let sql = format!(
             "SELECT {TEAM_COLUMNS}, k.id AS key_id, k.last_used_at FROM api_keys k \
              JOIN teams t ON t.id = k.team_id WHERE k.hash = $1"
@@ -123,7 +123,8 @@ impl Store {
                 .execute(&self.write)
                 .await?;
         }
-        team(&row).map(Some)
+        let id: String = row.try_get("key_id")?;
+        Ok(Some((team(&row)?, Uuid::parse_str(&id).map_err(corrupt("API key", &id))?)))
     }
 
     /// The team with this id.

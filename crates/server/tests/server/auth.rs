@@ -137,7 +137,7 @@ async fn a_first_key_is_made_up_once_and_stored_as_a_hash_only() {
         .unwrap();
     let key = app.new_key().unwrap().expose().to_owned();
     assert!(key.starts_with("e2b_") && key.len() == 44);
-    assert!(app.store().team_of_key(&key).await.unwrap().unwrap().is_default);
+    assert!(app.store().team_of_key(&key).await.unwrap().unwrap().0.is_default);
     app.stop().await;
     let database = std::fs::read(directory.path().join("sandcove.db")).unwrap();
     assert!(!database.windows(key.len()).any(|window| window == key.as_bytes()));

@@ -544,7 +544,7 @@ async fn teams_share_what_they_publish() {
     let requested = ready(&server, json!({ "name": "app" })).await;
     ready(&server, json!({ "name": "code" })).await;
     let key = server.other_team().await;
-    let mut other = server.app.store().team_of_key(key).await.unwrap().unwrap();
+    let (mut other, _) = server.app.store().team_of_key(key).await.unwrap().unwrap();
     other.max_sandboxes = 100;
     server.app.store().update_team(&other).await.unwrap();
     let create = |reference: &str| {

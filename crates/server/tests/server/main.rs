@@ -3,6 +3,7 @@
 
 mod admin;
 mod archives;
+mod audit;
 mod auth;
 mod build_calls;
 mod builds;

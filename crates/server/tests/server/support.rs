@@ -138,10 +138,15 @@ impl Server {
         Self::on(self.directory, self.fake, change).await
     }
 
-    /// The files of the database.
+    /// The files of the database and of the audit log.
     pub fn data_files(&self) -> Vec<std::path::PathBuf> {
-        let entries = std::fs::read_dir(self.directory.path()).unwrap();
-        entries.map(|entry| entry.unwrap().path()).collect()
+        let entries = |path: &std::path::Path| {
+            std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+        };
+        let (directories, mut files): (Vec<_>, Vec<_>) =
+            entries(self.directory.path()).into_iter().partition(|path| path.is_dir());
+        files.extend(directories.iter().flat_map(|path| entries(path)));
+        files
     }
 
     pub async fn send(

@@ -2,6 +2,7 @@
 //! members are left out; members that are required but may be null are sent as `null`.
 
 pub mod admin;
+pub mod audit;
 pub mod build;
 pub mod error;
 pub mod event;
