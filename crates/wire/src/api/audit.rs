@@ -58,9 +58,9 @@ pub enum AuditCredential {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
-    /// It was done.
+    /// The action was done.
     Done,
-    /// It was refused.
+    /// The action was refused.
     Refused,
     /// The server failed; it may be done in part.
     Failed,
