@@ -299,7 +299,12 @@ async fn generate(
     tests: &mut Vec<Object>,
 ) -> Result<(), TestsError> {
     let default: &[&str] = if language == Language::Python { &["generate_tests"] } else { &["default"] };
-    let entry = EntryPoint::Function { path: file.to_owned(), name: name.map(str::to_owned), default };
+    let path = file.canonicalize()?;
+    // Functions in tests can be called again where the tests can be made again: without a name and settings.
+    let entry = match (language, name, &config) {
+        (Language::JavaScript, None, None) => EntryPoint::Tests { path },
+        _ => EntryPoint::Function { path, name: name.map(str::to_owned), default },
+    };
     let call = ScriptCall::new(language, entry, config.into_iter().collect()).within(GENERATOR_LIMIT);
     let reply = workers.call(call).await?;
     let Value::Array(items) = reply.value else {

@@ -167,13 +167,23 @@ pub fn render_env(node: &mut Node, templates: &Templates) {
     }
 }
 
+/// The name of the variable in a tag such as `{{ env.NAME }}` or `{{ env["NAME"] }}`.
+fn variable(tag: &str) -> Option<&str> {
+    let after = tag.split_once("env.").or_else(|| tag.split_once("env["))?.1;
+    let after = after.trim_start_matches(['"', '\'']);
+    let end = after.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(after.len());
+    Some(&after[..end])
+}
+
 fn env_in(text: &str, templates: &Templates) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("{{") {
         let Some(end) = rest[start..].find("}}").map(|end| start + end + 2) else { break };
         let tag = &rest[start..end];
-        let only_env = template::names(tag).is_some_and(|names| names == ["env"]);
+        // A variable that is not set stays as it is written, and is empty once it is rendered; a filter may give it a value.
+        let only_env = template::names(tag).is_some_and(|names| names == ["env"])
+            && (tag.contains('|') || variable(tag).is_none_or(|name| templates.env().get(name).is_some()));
         out.push_str(&rest[..start]);
         match only_env.then(|| templates.render(tag, &Object::new())) {
             Some(Ok(rendered)) => out.push_str(&rendered),

@@ -195,6 +195,7 @@ impl RowContext<'_> {
     async fn value(&self, assertion: &Assertion) -> Result<(Option<Value>, Option<Value>), RowError> {
         let Some(value) = &assertion.value else { return Ok((None, None)) };
         let rendered = match value {
+            _ if self.run.workers.env().is_on("PROMPTFOO_DISABLE_TEMPLATING") => value.clone(),
             Value::String(text) => {
                 Value::String(self.run.templates.render(text, self.vars).map_err(RowError::Value)?)
             }

@@ -86,6 +86,11 @@ async function readConfiguration({ path: file }) {
   return written(value, [], file)
 }
 
+/** The tests that a file exports, or that its function returns. */
+async function readTests({ path: file }) {
+  return written(await configuration(file), [], file)
+}
+
 /** The function or provider that a reference means, or the export of a name. */
 async function referred(file, exports, name) {
   if (!name.startsWith('@')) return named(exports, name)
@@ -171,7 +176,7 @@ async function callInline({ code, parameters, arguments: given }) {
 // What inline code of suites finds packages with.
 process.mainModule ??= { require: createRequire(path.join(process.cwd(), 'inline.js')) }
 
-const operations = { function: callFunction, provider: callProvider, inline: callInline, configuration: readConfiguration }
+const operations = { function: callFunction, provider: callProvider, inline: callInline, configuration: readConfiguration, tests: readTests }
 
 /** Scripts know a provider's id as a method. */
 function revive(given) {

@@ -53,6 +53,9 @@ pub enum EntryPoint {
     /// The configuration that a program of JavaScript exports: its value, or what its function returns. Functions within it become
     /// references `file://path:@where`, which can be called as functions of the file.
     Configuration { path: PathBuf },
+    /// The tests that a file of JavaScript exports: a list, or what its function returns. Functions become references as those of a
+    /// configuration do.
+    Tests { path: PathBuf },
     /// Code of one line (an expression) or a function body, with these parameter names.
     Inline { code: String, parameters: &'static [&'static str] },
 }

@@ -107,6 +107,7 @@ fn request(call: &ScriptCall) -> Value {
         EntryPoint::Configuration { path } => {
             json!({"op": "configuration", "path": path, "arguments": arguments})
         }
+        EntryPoint::Tests { path } => json!({"op": "tests", "path": path, "arguments": arguments}),
         EntryPoint::Inline { code, parameters } => {
             json!({"op": "inline", "code": code, "parameters": parameters, "arguments": arguments})
         }

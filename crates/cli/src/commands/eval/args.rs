@@ -97,6 +97,10 @@ pub struct RunArgs {
     #[arg(long, hide = true)]
     #[serde(skip)]
     pub no_share: bool,
+    /// accepted for compatibility, with a note; results are never sent anywhere
+    #[arg(long, hide = true, overrides_with = "no_share")]
+    #[serde(skip)]
+    pub share: bool,
     /// accepted for compatibility; only the named providers are called
     #[arg(long, hide = true)]
     #[serde(skip)]

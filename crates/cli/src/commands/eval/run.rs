@@ -124,6 +124,9 @@ async fn once(mut args: RunArgs, task: &Task, server: &Fallback, sources: &mut S
     if !options.cache {
         note!("Cache is disabled.");
     }
+    if args.share {
+        note!("--share sends nothing anywhere: give others a file, as in -o report.html");
+    }
     let write = !args.no_write && suite.options.get("write") != Some(&json!(false));
     let storage = if write { Storage::Permanent } else { Storage::Temporary };
     let shown = Shown::new(&args);

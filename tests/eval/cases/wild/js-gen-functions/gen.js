@@ -1,0 +1,1 @@
+module.exports = async function () { return [{ vars: { a: 'js' }, assert: [{ type: 'javascript', value: (output, context) => output === context.vars.a }] }, { vars: { a: 'b' }, assert: [{ type: 'javascript', value: function (o) { return { pass: false, score: 0.2, reason: 'own' }; } }] }]; };
