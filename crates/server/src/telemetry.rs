@@ -107,6 +107,20 @@ struct PoolStartLabels {
     result: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+}
+
+/// The form of the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The text format of Prometheus.
+    Plain,
+    /// The text format of OpenMetrics.
+    Open,
+}
+
 /// The metrics of pooled sandboxes. They are read from the host side each time.
 #[derive(Debug)]
 struct Pool {
@@ -138,6 +152,9 @@ pub(crate) struct Telemetry {
     not_parked: Counter,
     memory_lost: Counter,
     parked_bytes: Gauge,
+    capacity: Gauge,
+    disk_size: Gauge,
+    disk_used: Gauge,
 }
 
 impl Default for Telemetry {
@@ -229,6 +246,29 @@ impl Default for Telemetry {
             Unit::Bytes,
             parked_bytes.clone(),
         );
+        let build: Family<BuildLabels, Gauge> = Family::default();
+        build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+        registry.register("build_info", "Version of the server; the value is always 1", build);
+        let capacity = Gauge::default();
+        registry.register(
+            "capacity_sandboxes",
+            "Sandboxes of all teams that may run at once",
+            capacity.clone(),
+        );
+        let disk_size = Gauge::default();
+        registry.register_with_unit(
+            "disk_size",
+            "Size of the file system of sandboxes, templates and snapshots",
+            Unit::Bytes,
+            disk_size.clone(),
+        );
+        let disk_used = Gauge::default();
+        registry.register_with_unit(
+            "disk_used",
+            "Space in use on that file system",
+            Unit::Bytes,
+            disk_used.clone(),
+        );
         registry.register(
             "trace_spans_dropped",
             "Spans that were not sent to the collector of traces",
@@ -252,6 +292,9 @@ impl Default for Telemetry {
             not_parked,
             memory_lost,
             parked_bytes,
+            capacity,
+            disk_size,
+            disk_used,
             pool,
         }
     }
@@ -401,8 +444,19 @@ impl Telemetry {
         self.sandboxes.get_or_create(&StateLabels { state: state.text() }).set(count);
     }
 
-    /// The metrics in the format of Prometheus, with these pooled sandboxes; `None` leaves those of the last time.
-    pub(crate) fn text(&self, pool: Option<Vec<PoolState>>) -> String {
+    /// Sets the number of sandboxes that may run at once.
+    pub(crate) fn set_capacity(&self, sandboxes: u32) {
+        self.capacity.set(sandboxes.into());
+    }
+
+    /// Sets the space of the file system of sandboxes, bytes.
+    pub(crate) fn set_disk(&self, size: u64, used: u64) {
+        self.disk_size.set(i64::try_from(size).unwrap_or(i64::MAX));
+        self.disk_used.set(i64::try_from(used).unwrap_or(i64::MAX));
+    }
+
+    /// The metrics, with these pooled sandboxes; `None` leaves those of the last time.
+    pub(crate) fn text(&self, pool: Option<Vec<PoolState>>, form: Form) -> String {
         // Nobody reads the metrics while they are set.
         let states = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pool) = pool {
@@ -411,6 +465,91 @@ impl Telemetry {
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
-        text
+        match form {
+            Form::Open => text,
+            Form::Plain => plain(&text),
+        }
+    }
+}
+
+/// Text of OpenMetrics in the text format of Prometheus: a counter is described under the name of its samples, and there are no units.
+fn plain(open: &str) -> String {
+    let mut text = String::with_capacity(open.len());
+    let mut about = None;
+    for line in open.lines() {
+        let described = |start: &str| line.strip_prefix(start).and_then(|rest| rest.split_once(' '));
+        if let Some((_, words)) = described("# HELP ") {
+            about = Some(words);
+        } else if let Some((name, kind)) = described("# TYPE ") {
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            let about = about.take().unwrap_or_default();
+            text.push_str(&format!("# HELP {name}{suffix} {about}\n# TYPE {name}{suffix} {kind}\n"));
+        } else if !line.starts_with("# ") {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::*;
+
+    const ALERTS: &str = include_str!("../../../packaging/monitoring/alerts.yml");
+    const DASHBOARD: &str = include_str!("../../../packaging/monitoring/dashboard.json");
+
+    /// Metrics of a server in which everything has happened once.
+    fn eventful() -> String {
+        let telemetry = Telemetry::default();
+        let second = Duration::from_secs(1);
+        telemetry.start_ended(StartResult::Failed);
+        telemetry.set_sandboxes(SandboxState::Running, 2);
+        telemetry.answered("GET", "/health", 200, second);
+        telemetry.delivery_ended(DeliveryResult::Delivered);
+        telemetry.set_disk(9, 3);
+        let template = "base".to_owned();
+        let oldest = Some(second);
+        let pool = PoolState { template, ready: 1, wanted: 2, memory_bytes: 3, oldest, hits: 4, misses: 5 };
+        telemetry.text(Some(vec![pool]), Form::Plain)
+    }
+
+    /// Names in a text that begin like ours.
+    fn names(text: &str) -> BTreeSet<&str> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        text.split(|c| !is_part(c)).filter(|word| word.starts_with("sandcove_")).collect()
+    }
+
+    #[test]
+    fn alerts_and_dashboard_show_metrics_that_exist() {
+        let text = eventful();
+        let samples: String =
+            text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+        let known = names(&samples);
+        for (file, text) in [("alerts.yml", ALERTS), ("dashboard.json", DASHBOARD)] {
+            let named = names(text);
+            assert!(named.len() > 8, "{file} names {named:?}");
+            let unknown: Vec<_> = named.difference(&known).collect();
+            assert!(unknown.is_empty(), "{file} names {unknown:?}, which the server does not have");
+        }
+    }
+
+    #[test]
+    fn the_text_format_describes_each_metric_before_its_samples() {
+        let text = eventful();
+        assert!(!text.contains("# UNIT") && !text.contains("# EOF"));
+        assert!(text.contains("# TYPE sandcove_api_requests_total counter\nsandcove_api_requests_total{"));
+        assert!(text.contains("# TYPE sandcove_disk_used_bytes gauge\nsandcove_disk_used_bytes 3\n"));
+        let helped = |line: &str| line.strip_prefix("# HELP ").map(|rest| rest.split(' ').count() > 1);
+        assert!(text.lines().filter_map(helped).all(|has_words| has_words));
+        let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        let described: BTreeSet<_> = described.collect();
+        for name in names(&text) {
+            let bare = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            assert!(described.contains(name) || bare.is_some_and(|bare| described.contains(bare)), "{name}");
+        }
     }
 }

@@ -2,20 +2,20 @@
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use sandcove_wire::api::admin as wire;
 
 use super::auth::{Operator, Scraper};
 use super::body::{self, Required};
 use crate::state::App;
-use crate::telemetry::{SandboxState, StartResult};
+use crate::telemetry::{Form, SandboxState, StartResult};
 use crate::{Error, Result};
 
-/// The media type of the metrics.
-const OPEN_METRICS: HeaderValue =
-    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+/// The media type of OpenMetrics, without its parameters.
+const OPEN_METRICS: &str = "application/openmetrics-text";
 
-pub(super) async fn metrics(State(app): State<App>, _: Scraper) -> Response {
+/// The metrics, in the form that the client asks for: Prometheus prefers OpenMetrics.
+pub(super) async fn metrics(State(app): State<App>, _: Scraper, headers: HeaderMap) -> Response {
     let views = app.sandboxes().all_views();
     let paused = views.iter().filter(|view| view.is_paused()).count();
     let telemetry = app.telemetry();
@@ -23,8 +23,17 @@ pub(super) async fn metrics(State(app): State<App>, _: Scraper) -> Response {
     telemetry.set_parked_bytes(views.iter().filter_map(|view| view.settings.parked).sum());
     telemetry.set_sandboxes(SandboxState::Running, views.len() - paused);
     telemetry.set_sandboxes(SandboxState::Starting, app.sandboxes().admission().starting());
+    telemetry.set_capacity(app.config().capacity);
+    if let Some(disk) = app.node().disks(app.sandboxes().host()).await.first() {
+        telemetry.set_disk(disk.total_bytes, disk.used_bytes);
+    }
     let pool = app.templates().pool_states().await.ok();
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.text(pool)).into_response()
+    let accepts = |kind: &HeaderValue| kind.to_str().is_ok_and(|kinds| kinds.contains(OPEN_METRICS));
+    let (form, kind) = match headers.get_all(header::ACCEPT).iter().any(accepts) {
+        true => (Form::Open, "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        false => (Form::Plain, "text/plain; version=0.0.4; charset=utf-8"),
+    };
+    ([(header::CONTENT_TYPE, kind)], telemetry.text(pool, form)).into_response()
 }
 
 pub(super) async fn nodes(State(app): State<App>, _: Operator) -> Response {
