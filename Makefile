@@ -24,7 +24,7 @@ DATA_DIR := $(or $(SANDCOVE_DATA_DIR),/var/lib/sandcove)
 TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
   make:make tar:tar debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: up down install criu build test check advisories fmt docs reference bench clean tools
+.PHONY: up down install dist criu build test check advisories fmt docs reference bench clean tools
 
 # On the first build, the templates are built and CRIU is fetched while the compiler works.
 up: tools
@@ -49,19 +49,24 @@ criu:
 down:
 	@$(SANDCOVE) down
 
-# A program that runs is replaced, not overwritten. Manual pages and completions are those of the program.
 install: build
-	@if ! cmp --silent $(SANDCOVE) $(DESTDIR)$(PREFIX)/bin/sandcove; then \
-	  install -D -m 0755 $(SANDCOVE) $(DESTDIR)$(PREFIX)/bin/sandcove; \
-	  echo "installed $(DESTDIR)$(PREFIX)/bin/sandcove" >&2; \
-	fi
-	@share=$(DESTDIR)$(PREFIX)/share; \
-	install -d $$share/man $$share/bash-completion/completions $$share/zsh/site-functions $$share/fish/vendor_completions.d; \
-	rm -f $$share/man/man1/sandcove.1 $$share/man/man1/sandcove-*.1; \
-	$(SANDCOVE) man $$share/man/man1; \
-	$(SANDCOVE) completions bash >$$share/bash-completion/completions/sandcove; \
-	$(SANDCOVE) completions zsh >$$share/zsh/site-functions/_sandcove; \
-	$(SANDCOVE) completions fish >$$share/fish/vendor_completions.d/sandcove.fish
+	@packaging/place $(SANDCOVE) "$(DESTDIR)" $(PREFIX)
+
+# A package for Debian, an archive for other systems, the bill of materials, and digests of all three, in target/dist. They are built for
+# the C library of this host, so they run on Debian releases as old as this one and on newer ones.
+dist: export PATH := $(PATH):$(TARGET)/tools/bin
+dist: build
+	@command -v cargo-deb >/dev/null || cargo install --quiet --locked --root $(TARGET)/tools cargo-deb
+	@rm -rf $(TARGET)/dist; mkdir -p $(TARGET)/dist
+	@version=$$($(SANDCOVE) --version | cut -d' ' -f2); name=sandcove-$$version-$$(uname -m)-linux; \
+	packaging/place $(SANDCOVE) $(TARGET)/dist/root /usr --service; \
+	cargo deb --quiet --no-build --no-strip --package sandcove-cli --output $(TARGET)/dist/; \
+	packaging/place $(SANDCOVE) $(TARGET)/dist/$$name "" --service 2>/dev/null; \
+	cp LICENSE README.md CHANGELOG.md $(TARGET)/dist/$$name/; \
+	tar --create --zstd --owner=0 --group=0 --numeric-owner --sort=name --directory $(TARGET)/dist \
+	  --file $(TARGET)/dist/$$name.tar.zst $$name; \
+	cargo xtask sbom >$(TARGET)/dist/sandcove-$$version.cdx.json
+	@cd $(TARGET)/dist && rm -rf root sandcove-*-linux && sha256sum sandcove* >SHA256SUMS && ls -l >&2
 
 # On Debian and Ubuntu, as root, packages are installed; elsewhere what is missing is named.
 tools:

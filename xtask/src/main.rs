@@ -1,6 +1,6 @@
 //! Development chores. `cargo xtask codegen` writes the envd message types from `crates/wire/proto`; `cargo xtask check-deps` checks
 //! the directions of imports between crates and between the rooms of a crate, and dependencies against `deny.toml`; `cargo xtask rooms
-//! [crate]` prints rooms and imports; `cargo xtask words` checks texts. The tests of this crate check the documentation.
+//! [crate]` prints rooms and imports; `cargo xtask sbom` prints the bill of materials; `cargo xtask words` checks texts. The tests of this crate check the documentation.
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ mod deps;
 mod licenses;
 mod links;
 mod rooms;
+mod sbom;
 mod spec;
 mod words;
 
@@ -22,9 +23,12 @@ fn main() -> Result<()> {
         Some("check-deps") => {
             deps::check(root).and_then(|()| rooms::check(root)).and_then(|()| licenses::check(root))
         }
+        Some("sbom") => sbom::print(root),
         Some("words") => words::check(root),
         Some("rooms") => rooms::print(root, std::env::args().nth(2).as_deref()),
-        other => bail!("unknown chore {other:?}: use codegen, codegen-check, check-deps, words or rooms"),
+        other => {
+            bail!("unknown chore {other:?}: use codegen, codegen-check, check-deps, sbom, words or rooms")
+        }
     }
 }
 

@@ -57,3 +57,10 @@ fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     }
     text
 }
+
+#[test]
+fn the_reference_has_the_unit_of_packages() {
+    let guide = read("docs/operations/install.md");
+    let shown = guide.split("```ini\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert_eq!(shown, read("packaging/sandcove.service"));
+}

@@ -1,0 +1,138 @@
+"""The Debian package, in systems of its own: SANDCOVE_TEST_PACKAGE names the file that `make dist` has made.
+
+Each system is a new root of a release. Programs run in it with the host's kernel, so that what the package does is done for real; services are
+not started by the package, as there is no systemd.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.server import free_port, wait_until
+
+PACKAGE = Path(os.environ.get("SANDCOVE_TEST_PACKAGE", ""))
+CACHE = os.environ.get("SANDCOVE_TEMPLATE_CACHE", "")
+# Nothing of the tests' own server and clients.
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+pytestmark = pytest.mark.skipif(not PACKAGE.is_file(), reason="SANDCOVE_TEST_PACKAGE is not set")
+
+
+# Becomes the first process of a mount namespace whose root is the system: in a mere chroot, the kernel creates no user namespaces.
+HOLD = """
+set -e
+mount --bind "$1" "$1"
+cd "$1"
+for name in proc sys dev; do mount --rbind /$name $name; done
+mkdir -p cache former
+[ -z "$2" ] || mount --bind "$2" cache
+pivot_root . former
+umount --lazy /former
+echo ready
+exec sleep infinity
+"""
+
+
+class System:
+    """A root directory with a release of Debian, and a mount namespace in which it is the root."""
+
+    def __init__(self, release: str, root: Path) -> None:
+        self.root = root
+        subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", "--include=ca-certificates,init-system-helpers", release, root], check=True)
+        policy = root / "usr/sbin/policy-rc.d"
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+        (root / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())
+        # Authorities that this host trusts beside the usual ones: templates have them too.
+        shutil.copytree("/usr/local/share/ca-certificates", root / "usr/local/share/ca-certificates", dirs_exist_ok=True)
+        hold = ["unshare", "--mount", "--propagation", "private", "sh", "-c", HOLD, "hold", root, CACHE]
+        self.holder = subprocess.Popen(hold, stdout=subprocess.PIPE, text=True)
+        assert self.holder.stdout.readline() == "ready\n"
+        self.run("update-ca-certificates")
+
+    def inside(self, *command: str) -> list[str]:
+        """The command line that runs a command in the system."""
+        return ["nsenter", f"--target={self.holder.pid}", "--mount", "--wd=/", *command]
+
+    def run(self, *command: str, check: bool = True):
+        done = subprocess.run(self.inside(*command), capture_output=True, text=True, timeout=1200, env=ENVIRONMENT)
+        assert not check or done.returncode == 0, f"{command}: {done.stdout[-3000:]}{done.stderr[-3000:]}{self.log()}"
+        return done
+
+    def log(self) -> str:
+        """What the server wrote last."""
+        log = self.root / "server.log"
+        return log.read_text()[-3000:] if log.exists() else ""
+
+    def install(self, package: Path) -> None:
+        shutil.copy(package, self.root / "package.deb")
+        self.run("sh", "-c", "apt-get -qq update && apt-get -qq --yes --no-install-recommends install /package.deb")
+
+    def mounts(self) -> list[str]:
+        found = [line.split()[4] for line in Path(f"/proc/{self.holder.pid}/mountinfo").read_text().splitlines()]
+        return [mount for mount in found if mount.startswith("/var/")]
+
+    def close(self) -> None:
+        self.holder.kill()
+        self.holder.wait()
+        shutil.rmtree(self.root)
+
+
+@pytest.fixture(scope="module", params=["bookworm", "trixie"])
+def system(request):
+    system = System(request.param, Path(f"/var/lib/sandcove-test-package-{os.getpid()}-{request.param}"))
+    yield system
+    system.close()
+
+
+def test_it_is_installed_serves_and_is_removed_without_a_trace(system):
+    system.install(PACKAGE)
+    assert re.match(r"sandcove \d+\.\d+", system.run("sandcove", "--version").stdout)
+    for file in ("usr/share/man/man1/sandcove-run.1.gz", "usr/share/bash-completion/completions/sandcove", "etc/sandcove/sandcove.env"):
+        assert (system.root / file).exists(), file
+    unit = (system.root / "usr/lib/systemd/system/sandcove.service").read_text()
+    assert "ExecStart=/usr/bin/sandcove serve" in unit and "Type=notify" in unit
+    assert "sandcove.service" in os.listdir(system.root / "etc/systemd/system/multi-user.target.wants")
+
+    # As the unit does it, without systemd.
+    listen = f"127.0.0.1:{free_port()}"
+    environment = {**ENVIRONMENT, "SANDCOVE_LISTEN": listen, "SANDCOVE_LANGUAGES": "lean", "SANDCOVE_SPARES": "0"}
+    environment |= {"SANDCOVE_TEMPLATE_CACHE": "/cache"} if CACHE else {}
+
+    def started(deadline_s: float) -> subprocess.Popen:
+        with (system.root / "server.log").open("ab") as log:
+            server = subprocess.Popen(system.inside("sandcove", "serve"), env=environment, stderr=log)
+
+        def answers() -> bool:
+            assert server.poll() is None, system.log()
+            return system.run("sandcove", "status", check=False).returncode == 0
+
+        wait_until(answers, deadline_s, "an answer of the server")
+        return server
+
+    server = started(1200)
+    try:
+        assert system.run("sandcove", "run", "-c", "print(6 * 7)").stdout.strip() == "42"
+        box = system.run("sandcove", "sandbox", "create", "-d", "base", "--timeout", "1800").stdout.strip().split()[-1]
+        system.run("sandcove", "sandbox", "exec", box, "sh", "-c", "echo kept > /home/user/kept")
+        # The upgrade replaces the program. The sandbox goes on, and the new server finds it.
+        system.run("sh", "-c", "dpkg --install /package.deb")
+        server.terminate()
+        server.wait(timeout=180)
+        server = started(600)
+        assert system.run("sandcove", "sandbox", "exec", box, "cat", "/home/user/kept").stdout == "kept\n"
+        system.run("sandcove", "sandbox", "pause", box)
+    finally:
+        server.terminate()
+        server.wait(timeout=180)
+
+    removed = system.run("apt-get", "-qq", "--yes", "remove", "sandcove")
+    assert (system.root / "var/lib/sandcove/server/sandcove.db").exists(), removed.stderr
+    assert not system.mounts() and (system.root / "etc/sandcove/sandcove.toml").exists()
+    system.run("apt-get", "-qq", "--yes", "purge", "sandcove")
+    for left in ("var/lib/sandcove", "etc/sandcove", "usr/bin/sandcove", "etc/systemd/system/multi-user.target.wants/sandcove.service"):
+        assert not os.path.lexists(system.root / left), left
+    assert not system.mounts()
