@@ -208,7 +208,7 @@ fn write<W: Write>(plan: &Plan, taken: &Taken, database: &Path, out: W) -> Resul
         }
     }
     writer.directory("server", 0o700)?;
-    for name in ["builds", "acme"] {
+    for name in ["acme", "audit", "builds"] {
         if let Some(directory) = open(&server_dir::path(&plan.data_dir).join(name), OFlags::DIRECTORY)? {
             writer.tree(&format!("server/{name}"), directory, Reading::Live)?;
         }
