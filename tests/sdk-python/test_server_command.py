@@ -160,7 +160,7 @@ def test_teams_are_managed_with_the_admin_token(server, tmp_path):
 def test_the_audit_log_says_who_did_what(server, tmp_path):
     import os
 
-    made = operator(server, "team", "create", "Audited")
+    made = operator(server, "team", "create", unique("Audited"))
     team = made.stdout.strip()
     shown = operator(server, "audit", "--action", "team.", "--object", team)
     header, *rows = shown.stdout.splitlines()
