@@ -6,7 +6,10 @@ that the domain is left to, if it is.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import datetime
+import http.server
 import json
 import os
 import socket
@@ -16,6 +19,9 @@ import subprocess
 import threading
 import urllib.request
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from . import debian
 from .server import free_port, wait_until
@@ -144,3 +150,124 @@ class Authority:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+class PersistentAuthority:
+    """An authority that checks domains by `dns-persist-01`, which Pebble does not know. It serves HTTPS, and reads what clients sign without a
+    look at the signatures. `records` is the DNS."""
+
+    IDENTITY = "authority.example"
+
+    def __init__(self, directory: Path) -> None:
+        self.records: dict[str, str] = {}
+        self.orders: list[dict] = []
+        # Of its own server, and of those that it issues.
+        self.ca, self.root = directory / "authority.pem", directory / "root.pem"
+        key, root_key = directory / "authority.key", directory / "root.key"
+        request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "90"]
+        for certificate, its_key, name, is_ca in [(self.ca, key, "acme", "FALSE"), (self.root, root_key, "root", "TRUE")]:
+            names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", f"basicConstraints=critical,CA:{is_ca}"]
+            subprocess.run([*request, *names, "-out", certificate, "-keyout", its_key], check=True, capture_output=True)
+        self._signer = x509.load_pem_x509_certificate(self.root.read_bytes()), serialization.load_pem_private_key(root_key.read_bytes(), None)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.ca, key)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.base = f"https://127.0.0.1:{self._server.server_port}"
+        self.account = f"{self.base}/account/1"
+
+    @property
+    def url(self) -> str:
+        return f"{self.base}/dir"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def is_allowed(self, domain: str) -> bool:
+        """Whether the record of a domain lets the account have certificates for it and all names below it."""
+        issuer, *parameters = [part.strip() for part in self.records.get(f"_validation-persist.{domain}.", "").split(";")]
+        return issuer == self.IDENTITY and f"accounturi={self.account}" in parameters and "policy=wildcard" in parameters
+
+    def answer(self, path: str, payload: dict) -> tuple[int, dict | str, dict[str, str]]:
+        """Status, body and headers for a request of ACME (RFC 8555)."""
+        kind, _, number = path.strip("/").partition("/")
+        order = self.orders[int(number.split("/")[0])] if number and kind != "account" else None
+        if kind == "dir":
+            names = {"newNonce": "nonce", "newAccount": "new-account", "newOrder": "new-order", "revokeCert": "revoke", "keyChange": "key"}
+            return 200, {name: f"{self.base}/{path}" for name, path in names.items()} | {"meta": {"caaIdentities": [self.IDENTITY]}}, {}
+        if kind == "nonce":
+            return 200, "", {}
+        if kind == "new-account":
+            return 201, {"status": "valid"}, {"Location": self.account}
+        if kind == "new-order":
+            self.orders.append({"status": "pending", "identifiers": payload["identifiers"], "failed": False})
+            order, number = self.orders[-1], str(len(self.orders) - 1)
+            return 201, self._shown(order, number), {"Location": f"{self.base}/order/{number}"}
+        if kind == "order":
+            return 200, self._shown(order, number), {}
+        if kind == "authz":
+            return 200, self._authorization(order, *number.split("/")), {}
+        if kind == "challenge":
+            domain = order["identifiers"][0]["value"].removeprefix("*.")
+            order["status"] = "ready" if self.is_allowed(domain) else "invalid"
+            return 200, self._authorization(order, *number.split("/"))["challenges"][0], {}
+        if kind == "finalize":
+            order |= {"status": "valid", "certificate": self._issue(payload["csr"])}
+            return 200, self._shown(order, number), {}
+        if kind == "certificate":
+            return 200, order["certificate"], {}
+        return 404, {"type": "urn:ietf:params:acme:error:malformed"}, {}
+
+    def _shown(self, order: dict, number: str) -> dict:
+        count = len(order["identifiers"])
+        urls = {"finalize": f"{self.base}/finalize/{number}", "authorizations": [f"{self.base}/authz/{number}/{index}" for index in range(count)]}
+        done = {"certificate": f"{self.base}/certificate/{number}"} if order["status"] == "valid" else {}
+        return {"status": order["status"], "identifiers": order["identifiers"], **urls, **done}
+
+    def _authorization(self, order: dict, number: str, index: str) -> dict:
+        name = order["identifiers"][int(index)]["value"]
+        status = {"pending": "pending", "invalid": "invalid"}.get(order["status"], "valid")
+        challenge = {"type": "dns-persist-01", "url": f"{self.base}/challenge/{number}/{index}", "status": status, "issuer-domain-names": [self.IDENTITY]}
+        if status == "invalid":
+            challenge["error"] = {"type": "urn:ietf:params:acme:error:unauthorized", "detail": "no record names the account"}
+        wildcard = {"wildcard": True} if name.startswith("*.") else {}
+        return {"identifier": {"type": "dns", "value": name.removeprefix("*.")}, "status": status, "challenges": [challenge], **wildcard}
+
+    def _issue(self, request: str) -> str:
+        certificate, key = self._signer
+        csr = x509.load_der_x509_csr(base64.urlsafe_b64decode(request + "=" * (-len(request) % 4)))
+        names = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        now = datetime.datetime.now(datetime.timezone.utc)
+        built = x509.CertificateBuilder().subject_name(csr.subject).issuer_name(certificate.subject).public_key(csr.public_key())
+        built = built.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
+        built = built.not_valid_after(now + datetime.timedelta(days=90)).add_extension(names, critical=False)
+        return built.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode() + self.root.read_text()
+
+    def _handler(self) -> type:
+        authority = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+                payload = body.get("payload", "")
+                payload = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)) or b"{}")
+                status, answer, headers = authority.answer(self.path, payload)
+                text = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+                self.send_response(status)
+                kind = "application/pem-certificate-chain" if isinstance(answer, str) else "application/json" if status < 400 else "application/problem+json"
+                for name, value in {"Content-Type": kind, "Replay-Nonce": os.urandom(8).hex(), "Content-Length": str(len(text)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(text)
+
+            do_GET = do_HEAD = do_POST
+
+            def log_message(self, *_) -> None:
+                pass
+
+        return Handler

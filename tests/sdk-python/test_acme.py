@@ -216,6 +216,42 @@ def test_dns_is_answered_for_the_domain_alone(fresh):
     assert 1 <= answered < sent / 2, answered
 
 
+def test_a_record_that_stays_is_enough(fresh, tmp_path):
+    """`dns-persist-01`: the server answers no DNS, and the operator adds a record once, which the log names."""
+    server, authority = fresh.server, acme.PersistentAuthority(tmp_path)
+    others = {name: server.variables.pop(name) for name in ("SANDCOVE_PUBLIC_ADDRESS", "SANDCOVE_DNS_LISTEN")}
+    changed = {"SANDCOVE_ACME_CHECK": "dns-persist", "SANDCOVE_ACME_DIRECTORY": authority.url, "SANDCOVE_ACME_CA": str(authority.ca)}
+    before = {name: server.variables.get(name) for name in changed}
+    server.variables |= changed
+    record = f'_validation-persist.{DOMAIN}. TXT "{authority.IDENTITY}; accounturi={authority.account}; policy=wildcard"'
+    try:
+        server.start()
+        wait_until(lambda: fresh.logged(f"the DNS needs the record `{record}`") > 0, deadline_s=60, what="the log names the record")
+        assert fresh.shown() is None and len(authority.orders) == 1
+        # The operator adds it, and a start tries at once.
+        name, value = record.split(" TXT ")
+        authority.records[name] = value.strip('"')
+        server.stop()
+        server.start()
+        first = fresh.wait_for_certificate()
+        with connection(server.port, ssl.create_default_context(cafile=authority.root)) as client:
+            assert set(dict.fromkeys(name for _, name in client.sock.getpeercert()["subjectAltName"])) == {DOMAIN, f"*.{DOMAIN}"}
+        # The next one needs no hand.
+        (fresh.files / "certificate.pem").unlink()
+        server.stop()
+        server.start()
+        fresh.wait_for_certificate(other_than=first)
+        with pytest.raises(ConnectionRefusedError):
+            acme.ask(fresh.dns_address, acme.question(DOMAIN, acme.A), over_tcp=True)
+    finally:
+        server.stop()
+        authority.close()
+        server.variables |= others
+        for name, value in before.items():
+            server.variables.pop(name)
+            server.variables |= {name: value} if value else {}
+
+
 def test_doctor_says_whether_questions_come_here(fresh, tmp_path):
     fresh.authority.start()
     fresh.server.start()

@@ -161,7 +161,7 @@ async fn prepare_start(
     }
     let certificate = listening.certificate.as_ref().map(|(certificate, _)| certificate.clone());
     config.tls_only = settings.tls.only;
-    let names = listening.dns.as_ref().map(|(_, names)| names.clone());
+    let names = listening.public.as_ref().map(|(names, _)| names.clone());
     Ok((Start { config, templates, certificate, names, traces: settings.traces.clone() }, upgrade))
 }
 
@@ -187,8 +187,8 @@ pub async fn open_app(start: Start, host: &sandcove_host::Host) -> Result<(App, 
     Ok((app, api_key))
 }
 
-/// Answers DNS, and has certificates issued and shown, for as long as the server of `app` lives.
-pub fn serve_names(app: &App, sockets: DnsSockets, names: &sandcove_names::Settings) -> Result<()> {
+/// Answers DNS where it has sockets for it, and has certificates issued and shown, for as long as the server of `app` lives.
+pub fn serve_names(app: &App, sockets: Option<DnsSockets>, names: &sandcove_names::Settings) -> Result<()> {
     let zone = Zone::new(names);
     let directory = app.data_dir().join("acme");
     if let (Some(acme), Some(shown)) = (names.acme.clone(), app.certificates().cloned()) {
@@ -202,7 +202,9 @@ pub fn serve_names(app: &App, sockets: DnsSockets, names: &sandcove_names::Setti
         }
         tokio::spawn(renewal.run(show));
     }
-    tokio::spawn(sandcove_names::serve(sockets, zone));
+    if let Some(sockets) = sockets {
+        tokio::spawn(sandcove_names::serve(sockets, zone));
+    }
     Ok(())
 }
 
@@ -214,7 +216,7 @@ pub struct Host {
     file: ServerFile,
     lock: Arc<Lock>,
     certificates: Option<Source>,
-    dns: Option<(DnsSockets, sandcove_names::Settings)>,
+    public: Option<(sandcove_names::Settings, Option<DnsSockets>)>,
     upgrade: Option<Upgrade>,
     _occupied: Occupied,
 }
@@ -251,11 +253,11 @@ impl Host {
         let Machine { backend, start, listening, lock, upgrade, occupied, .. } = machine;
         let host = sandcove_host::Host::here(backend);
         let (app, api_key) = open_app(start, &host).await?;
-        let Listening { url, names, listeners, certificate, dns, .. } = listening;
+        let Listening { url, names, listeners, certificate, public, .. } = listening;
         let file = ServerFile { url, api_key, pid: std::process::id(), names };
         let certificates = certificate.map(|(_, source)| source);
         let lock = Arc::new(lock);
-        Ok(Self { app, host, listeners, file, lock, certificates, dns, upgrade, _occupied: occupied })
+        Ok(Self { app, host, listeners, file, lock, certificates, public, upgrade, _occupied: occupied })
     }
 
     /// The address and key of the server.
@@ -278,7 +280,7 @@ impl Host {
         if let (Some(shown), Some(source)) = (self.app.certificates().cloned(), self.certificates) {
             tokio::spawn(stop.clone().run_until_cancelled_owned(shown.follow(source)));
         }
-        if let Some((sockets, names)) = self.dns {
+        if let Some((names, sockets)) = self.public {
             serve_names(&self.app, sockets, &names)?;
         }
         self.app.serve(self.listeners, stop).await?;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use sandcove_names::DnsSockets;
+use sandcove_names::{Check, DnsSockets};
 use sandcove_server::Listeners;
 use sandcove_server::tls::{Certificate, LOCAL_DOMAIN, Source};
 use tokio::net::{TcpListener, UdpSocket};
@@ -27,8 +27,8 @@ pub struct Listening {
     pub listeners: Listeners,
     /// The certificate to begin with, and where those that replace it come from.
     pub certificate: Option<(Certificate, Source)>,
-    /// The sockets of DNS, and what is answered there.
-    pub dns: Option<(DnsSockets, sandcove_names::Settings)>,
+    /// The public name of the server, and the sockets of DNS if it answers for that.
+    pub public: Option<(sandcove_names::Settings, Option<DnsSockets>)>,
     /// Address of the server for programs on this machine, `http://host:port`.
     pub url: String,
     /// Base of the host names of sandboxes.
@@ -72,20 +72,23 @@ impl Listening {
         if let Some(concern) = concern(bound, domain.as_deref(), has_tls) {
             note!("warning: {concern}");
         }
-        let dns = public_name(settings, bound)?;
-        let records = dns.as_ref().map(|(_, dns)| Records::of(dns)).unwrap_or_default();
-        let dns = match dns {
-            Some((address, dns)) => {
-                records.lines(&dns.domain).iter().for_each(|line| note!("{line}"));
-                Some((dns_sockets(address).await?, dns))
-            }
-            None => None,
-        };
+        let (mut public, mut records) = (None, Records::default());
+        if let Some((name, address)) = public_name(settings, bound)? {
+            let sockets = match address {
+                Some(address) => {
+                    records = Records::of(&name);
+                    records.lines(&name.domain).iter().for_each(|line| note!("{line}"));
+                    Some(dns_sockets(address).await?)
+                }
+                None => None,
+            };
+            public = Some((name, sockets));
+        }
         let names = domain.clone().filter(|_| has_tls);
         Ok(Self {
             listeners: Listeners { main, second, redirect },
             certificate,
-            dns,
+            public,
             url: url(bound),
             domain,
             names: names.map(|domain| Names { domain, is_local, records }),
@@ -93,11 +96,11 @@ impl Listening {
     }
 }
 
-/// The names that the server answers DNS for, and where it does.
+/// The public name of the server, if it has to know one, and where it answers DNS for that.
 fn public_name(
     settings: &Settings,
     bound: SocketAddr,
-) -> Result<Option<(SocketAddr, sandcove_names::Settings)>> {
+) -> Result<Option<(sandcove_names::Settings, Option<SocketAddr>)>> {
     let acme = match &settings.tls.source {
         Some(CertificateSource::Acme(acme)) => Some(acme.clone()),
         _ => None,
@@ -118,7 +121,10 @@ fn public_name(
             "an authority issues no certificate for `{domain}`: --domain has to be a name such as sandboxes.example.com"
         );
     }
+    // The record of an account is with somebody else's name server.
+    let is_asked = settings.tls.dns.is_some() || acme.as_ref().is_some_and(|acme| acme.check == Check::Dns);
     let addresses = match &settings.tls.public[..] {
+        _ if !is_asked => Vec::new(),
         [] if bound.ip().is_unspecified() => bail!(
             "clients do not reach a server at {}: say with --public-address which addresses lead to it",
             bound.ip()
@@ -126,8 +132,8 @@ fn public_name(
         [] => vec![bound.ip()],
         given => given.to_vec(),
     };
-    let listen = settings.tls.dns.unwrap_or_else(|| (bound.ip(), DNS).into());
-    Ok(Some((listen, sandcove_names::Settings { domain, addresses, acme })))
+    let listen = is_asked.then(|| settings.tls.dns.unwrap_or_else(|| (bound.ip(), DNS).into()));
+    Ok(Some((sandcove_names::Settings { domain, addresses, acme }, listen)))
 }
 
 async fn dns_sockets(address: SocketAddr) -> Result<DnsSockets> {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::address::{address, address_in_file};
 use crate::log_filter::LogFormat;
 use crate::registries::{BuildArgs, BuildChoices, BuildFile, mirrors_in_file};
-use crate::tls::{TlsArgs, TlsChoice, TlsFile, TlsSettings};
+use crate::tls::{AcmeCheck, TlsArgs, TlsChoice, TlsFile, TlsSettings};
 
 /// The data directory unless another one is set.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/sandcove";
@@ -242,6 +242,7 @@ struct File {
     dns_listen: Option<SocketAddr>,
     acme_directory: Option<String>,
     acme_ca: Option<PathBuf>,
+    acme_check: Option<AcmeCheck>,
     network: Option<String>,
     dns: Option<Vec<IpAddr>>,
     max_sandboxes: Option<u32>,
@@ -359,6 +360,7 @@ impl Settings {
                     dns_listen: file.dns_listen,
                     acme_directory: file.acme_directory,
                     acme_ca: file.acme_ca,
+                    acme_check: file.acme_check,
                 },
             )?,
             network: args.network.or(file.network).unwrap_or_else(|| "10.213.0.0/16".to_owned()),

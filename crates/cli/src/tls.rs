@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use sandcove_names::{Acme, LETS_ENCRYPT};
+use sandcove_names::{Acme, Check, LETS_ENCRYPT};
 use serde::Deserialize;
 
 use crate::address::address;
@@ -42,6 +42,9 @@ pub struct TlsArgs {
     /// PEM file that the authority's own certificate is trusted by [default: what this host trusts]
     #[arg(long, env = "SANDCOVE_ACME_CA", value_name = "FILE")]
     acme_ca: Option<PathBuf>,
+    /// how the authority checks the domain [default: dns]
+    #[arg(long, env = "SANDCOVE_ACME_CHECK", value_name = "HOW", value_enum)]
+    acme_check: Option<AcmeCheck>,
 }
 
 /// Options of TLS from the configuration file.
@@ -56,6 +59,7 @@ pub struct TlsFile {
     pub dns_listen: Option<SocketAddr>,
     pub acme_directory: Option<String>,
     pub acme_ca: Option<PathBuf>,
+    pub acme_check: Option<AcmeCheck>,
 }
 
 /// The certificate of a server.
@@ -68,6 +72,16 @@ pub enum TlsChoice {
     Local,
     /// a certificate that an authority issues for the domain, which this server answers DNS for
     Acme,
+}
+
+/// How an authority checks the domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AcmeCheck {
+    /// by questions to this server, which answers DNS for the domain (dns-01)
+    Dns,
+    /// by a record that is added to the DNS once, and names this server's account (dns-persist-01)
+    DnsPersist,
 }
 
 /// Settings of TLS.
@@ -106,9 +120,13 @@ impl TlsSettings {
     pub fn resolve(args: TlsArgs, file: TlsFile) -> Result<Self> {
         let files = (args.tls_cert.or(file.tls_cert), args.tls_key.or(file.tls_key));
         let acme = (args.acme_directory.or(file.acme_directory), args.acme_ca.or(file.acme_ca));
+        let check = match args.acme_check.or(file.acme_check) {
+            Some(AcmeCheck::Dns) | None => Check::Dns,
+            Some(AcmeCheck::DnsPersist) => Check::DnsPersist,
+        };
         let source = match (args.tls.or(file.tls), files) {
             (Some(TlsChoice::Acme), (None, None)) => {
-                Some(CertificateSource::Acme(authority(acme.0, acme.1)?))
+                Some(CertificateSource::Acme(authority(acme.0, acme.1, check)?))
             }
             (Some(TlsChoice::Acme), _) => {
                 bail!("--tls acme has a certificate issued; use it without --tls-cert and --tls-key")
@@ -142,7 +160,7 @@ impl TlsSettings {
 }
 
 /// The authority that issues certificates.
-fn authority(directory: Option<String>, ca: Option<PathBuf>) -> Result<Acme> {
+fn authority(directory: Option<String>, ca: Option<PathBuf>, check: Check) -> Result<Acme> {
     let directory = directory.unwrap_or_else(|| LETS_ENCRYPT.to_owned());
     if !directory.starts_with("https://") {
         bail!("--acme-directory has to begin with https://, and is `{directory}`");
@@ -151,7 +169,7 @@ fn authority(directory: Option<String>, ca: Option<PathBuf>) -> Result<Acme> {
         std::fs::read_to_string(&path)
             .with_context(|| format!("failed to read `{}` (--acme-ca)", path.display()))
     };
-    Ok(Acme { directory, roots: ca.map(read).transpose()? })
+    Ok(Acme { directory, roots: ca.map(read).transpose()?, check })
 }
 
 #[cfg(test)]
@@ -186,7 +204,9 @@ mod tests {
 
     #[test]
     fn an_authority_is_asked_by_https_only() {
-        let error = authority(Some("http://acme.example/directory".into()), None).unwrap_err().to_string();
+        let error = authority(Some("http://acme.example/directory".into()), None, Check::Dns)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("begin with https://"), "{error}");
     }
 

@@ -33,6 +33,8 @@ pub enum Error {
         name: String,
         /// Finding of the authority.
         reason: String,
+        /// The record that it looked for, where the operator has to add one for the account.
+        record: Option<String>,
     },
     /// A key or a request cannot be made.
     #[error("failed to make a certificate request")]

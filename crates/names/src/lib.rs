@@ -34,5 +34,5 @@ mod zone;
 pub use error::Error;
 pub use renewal::Renewal;
 pub use serve::{DnsSockets, serve};
-pub use settings::{Acme, LETS_ENCRYPT, PROBE_ADDRESS, Settings, probe_name};
+pub use settings::{Acme, Check, LETS_ENCRYPT, PROBE_ADDRESS, Settings, probe_name};
 pub use zone::Zone;

@@ -12,8 +12,10 @@ use sandcove_isolate::crash;
 use sandcove_wire::secret::Secret;
 
 use crate::account::account;
+use crate::settings::PERSISTENT;
 use crate::state::{OrderFile, State};
-use crate::{Acme, Error, Zone};
+use crate::transport::Transport;
+use crate::{Acme, Check, Error, Zone};
 
 /// How long the authority may take for its checks, and for the certificate.
 const CHECKING: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(180));
@@ -43,7 +45,35 @@ impl Orders<'_> {
     pub(crate) async fn obtain(&self, count: impl FnOnce() -> Result<(), Error>) -> Result<Vec<u8>, Error> {
         let account = account(self.acme, self.state).await?;
         crash::point("acme.account");
-        let (order, key) = match self.resumed(&account).await? {
+        let record = match self.acme.check {
+            Check::Dns => None,
+            Check::DnsPersist => Some(self.record(&account).await?),
+        };
+        let obtained = self.with_account(&account, count).await;
+        obtained.map_err(|error| match error {
+            Error::NotChecked { name, reason, .. } => Error::NotChecked { name, reason, record },
+            error => error,
+        })
+    }
+
+    /// The record by which the domain says that the account may have certificates for it and all names below it.
+    async fn record(&self, account: &Account) -> Result<String, Error> {
+        let unreachable =
+            |reason: String| Error::Unreachable { directory: self.acme.directory.clone(), reason };
+        let transport = Transport::new(self.acme.roots.as_deref()).map_err(unreachable)?;
+        let issuer = transport.issuer(&self.acme.directory).await.map_err(unreachable)?;
+        let value = format!("{issuer}; accounturi={}; policy=wildcard", account.id());
+        let record = format!("{PERSISTENT}.{}. TXT \"{value}\"", self.domain);
+        tracing::info!("the authority looks for the record `{record}` in the DNS; it is added once");
+        Ok(record)
+    }
+
+    async fn with_account(
+        &self,
+        account: &Account,
+        count: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Vec<u8>, Error> {
+        let (order, key) = match self.resumed(account).await? {
             Some((order, key)) => match self.complete(order, &key).await {
                 Ok(issued) => return self.keep(&issued, &key),
                 Err(error) if error.is_passing() => return Err(error),
@@ -55,12 +85,12 @@ impl Orders<'_> {
                     );
                     self.state.forget_order()?;
                     count()?;
-                    self.begin(&account).await?
+                    self.begin(account).await?
                 }
             },
             None => {
                 count()?;
-                self.begin(&account).await?
+                self.begin(account).await?
             }
         };
         let issued = self.complete(order, &key).await;
@@ -142,14 +172,21 @@ impl Orders<'_> {
     /// Shows the authority that the domain leads to this server.
     async fn prove(&self, order: &mut Order) -> Result<(), Error> {
         let refused = |error| Error::of(&self.acme.directory, error);
+        let kind = || match self.acme.check {
+            Check::Dns => ChallengeType::Dns01,
+            Check::DnsPersist => ChallengeType::Unknown("dns-persist-01".to_owned()),
+        };
         let mut values = Vec::new();
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
             let mut authorization = authorization.map_err(refused)?;
             if authorization.status == AuthorizationStatus::Pending {
-                let challenge = authorization.challenge(ChallengeType::Dns01);
-                let offered = || Error::Refused("it does not offer to check the domain by DNS".to_owned());
-                values.push(challenge.ok_or_else(offered)?.key_authorization().dns_value());
+                let offered =
+                    || Error::Refused(format!("it does not offer to check the domain by {:?}", kind()));
+                let challenge = authorization.challenge(kind()).ok_or_else(offered)?;
+                if self.acme.check == Check::Dns {
+                    values.push(challenge.key_authorization().dns_value());
+                }
             }
         }
         // Both names of the certificate are checked by one record, with a value for each.
@@ -157,10 +194,17 @@ impl Orders<'_> {
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
             let mut authorization = authorization.map_err(refused)?;
-            if let Some(mut challenge) = authorization.challenge(ChallengeType::Dns01)
+            let name = authorization.identifier().to_string();
+            if let Some(mut challenge) = authorization.challenge(kind())
                 && challenge.status == ChallengeStatus::Pending
             {
-                challenge.set_ready().await.map_err(refused)?;
+                challenge.set_ready().await.map_err(|error| match error {
+                    // An authority may check at once.
+                    instant_acme::Error::Api(problem) => {
+                        Error::NotChecked { name, reason: Error::said(&problem), record: None }
+                    }
+                    error => refused(error),
+                })?;
             }
         }
         crash::point("acme.announced");
@@ -179,6 +223,7 @@ impl Orders<'_> {
                 return Error::NotChecked {
                     name: authorization.identifier().to_string(),
                     reason: Error::said(problem),
+                    record: None,
                 };
             }
         }

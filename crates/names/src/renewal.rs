@@ -123,6 +123,9 @@ impl Renewal {
         self.state.keep_attempts(&attempts).unwrap_or_else(|error| report(&error));
         let retry_at = now() + attempts.pause(error.is_passing());
         let hint = match error {
+            Error::NotChecked { record: Some(record), .. } => {
+                format!("; the DNS needs the record `{record}`")
+            }
             Error::NotChecked { .. } => {
                 let (all, challenge) = self.settings.records();
                 format!(

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// The name that certificates of a domain are checked by.
 pub(crate) const CHALLENGE: &str = "_acme-challenge";
+/// The name that the record of an account is looked for at.
+pub(crate) const PERSISTENT: &str = "_validation-persist";
 /// The name of this server as a name server, below its domain.
 pub(crate) const NAME_SERVER: &str = "ns";
 /// The address of names that only this server answers for, so that they show whether a delegation leads to it: no wildcard of somebody
@@ -34,6 +36,18 @@ pub struct Acme {
     pub directory: String,
     /// PEM text with what its own certificate is trusted by; what this host trusts when unset.
     pub roots: Option<String>,
+    /// How it checks the domain.
+    pub check: Check,
+}
+
+/// How an authority checks a domain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Check {
+    /// The authority asks this server for a value that is new each time (`dns-01`).
+    #[default]
+    Dns,
+    /// The authority looks for a record that the operator adds once, which names the account (`dns-persist-01`).
+    DnsPersist,
 }
 
 impl Settings {

@@ -13,6 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use serde::Deserialize;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -50,6 +51,34 @@ impl Transport {
             .with_no_client_auth();
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
         Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
+    }
+}
+
+/// A directory, of which only the names of the authority are of use here.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Directory {
+    meta: Meta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Meta {
+    caa_identities: Vec<String>,
+}
+
+impl Transport {
+    /// The domain name that stands for the authority in records of domains. The error is in words.
+    pub(crate) async fn issuer(&self, directory: &str) -> Result<String, String> {
+        let request =
+            Request::get(directory).body(BodyWrapper::default()).map_err(|error| error.to_string())?;
+        let mut answer = self.request(request).await.map_err(|error| error.to_string())?;
+        let body = answer.body.into_bytes().await.map_err(|error| error.to_string())?;
+        let read: Directory = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        let is_plain =
+            |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+        let named = read.meta.caa_identities.into_iter().find(|name| is_plain(name) && name.len() < 256);
+        named.ok_or_else(|| "its directory does not say which name records of domains have for it".to_owned())
     }
 }
 

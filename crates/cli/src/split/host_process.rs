@@ -115,8 +115,8 @@ impl Split {
         let directory = server_dir::path(&data_dir);
         let (mut process, requests) =
             ServerProcess::spawn(backend, account, &directory, log_refused_calls, log)?;
-        let Listening { url, names, listeners, certificate, dns, .. } = listening;
-        let dns = dns.map(|(sockets, _)| sockets);
+        let Listening { url, names, listeners, certificate, public, .. } = listening;
+        let dns = public.and_then(|(_, sockets)| sockets);
         let api_key = process.introduce(Given { requests, occupied, listeners, dns, start }).await?;
         let file = ServerFile { url, api_key, pid: std::process::id(), names };
         let certificates = certificate.map(|(_, source)| source);

@@ -58,7 +58,7 @@ async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>, LogFormat) -> Resul
     crash::point("server.introduced");
     let traces = start.traces.take().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
     observe(traces.as_ref(), LogFormat::from_env())?;
-    let names = dns.zip(start.names.clone());
+    let names = start.names.clone();
     let app = match open_app(start, &host).await {
         Ok((app, key)) => {
             crash::point("server.opened");
@@ -70,8 +70,8 @@ async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>, LogFormat) -> Resul
             return Ok(ExitCode::FAILURE);
         }
     };
-    if let Some((sockets, names)) = names {
-        serve_names(&app, sockets, &names)?;
+    if let Some(names) = names {
+        serve_names(&app, dns, &names)?;
     }
     obey(&mut channel, app, host, listeners).await?;
     if let Some(traces) = traces {
