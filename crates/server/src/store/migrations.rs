@@ -65,6 +65,37 @@ mod tests {
         database.close().await;
     }
 
+    #[tokio::test]
+    async fn databases_of_every_earlier_version_become_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = async |name: String| {
+            let options =
+                SqliteConnectOptions::new().filename(directory.path().join(name)).create_if_missing(true);
+            SqlitePool::connect_with(options).await.unwrap()
+        };
+        let mut schemas = Vec::new();
+        for known in 0..=STEPS.len() {
+            let database = open(format!("{known}.db")).await;
+            migrator_of(&STEPS[..known]).run(&database).await.unwrap();
+            if known > 0 {
+                sqlx::query("INSERT INTO templates (id, name, public, created_at, updated_at) VALUES ('t', 'kept', 1, 1, 1)")
+                    .execute(&database)
+                    .await
+                    .unwrap();
+            }
+            migrator().run(&database).await.unwrap();
+            let kept = "SELECT COUNT(*) FROM templates WHERE name = 'kept'";
+            let kept: i64 = sqlx::query_scalar(kept).fetch_one(&database).await.unwrap();
+            assert_eq!(kept, i64::from(known > 0), "with {known} steps");
+            let schema = "SELECT type, name, COALESCE(sql, '') FROM sqlite_master ORDER BY type, name";
+            let schema: Vec<(String, String, String)> =
+                sqlx::query_as(schema).fetch_all(&database).await.unwrap();
+            schemas.push(schema);
+            database.close().await;
+        }
+        assert!(schemas[0].len() > 20 && schemas.iter().all(|schema| *schema == schemas[0]));
+    }
+
     #[test]
     fn every_file_is_a_step() {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
