@@ -22,7 +22,7 @@ CARGO_GUESTS = cargo build --locked --profile $(PROFILE) $(PACKAGES) --exclude s
 DATA_DIR := $(or $(SANDCOVE_DATA_DIR),/var/lib/sandcove)
 
 TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
-  make:make tar:tar debian-archive-keyring.gpg:debian-archive-keyring
+  make:make tar:tar zstd:zstd debian-archive-keyring.gpg:debian-archive-keyring
 
 .PHONY: up down install dist criu build test check advisories fmt docs reference bench clean tools
 
