@@ -3,6 +3,7 @@ hand (`harness/criu.py`); the server has no part in it. Each program checks its 
 
 import json
 import os
+import shutil
 import subprocess
 import textwrap
 from pathlib import Path
@@ -342,8 +343,17 @@ def sandbox(server):
 
 
 def dump(server, sandbox, tmp_path, *names) -> criu.Checkpoint:
-    sandbox.pause()
-    return criu.dump(server.data_dir, sandbox.sandbox_id, layers(server, *names), tmp_path / "images")
+    for attempt in range(5):
+        sandbox.pause()
+        try:
+            return criu.dump(server.data_dir, sandbox.sandbox_id, layers(server, *names), tmp_path / "images")
+        except criu.Refused as refused:
+            # An answer of the kernel was on its way at that moment.
+            if "netlink: The socket has data to read" not in str(refused) or attempt == 4:
+                raise
+            sandbox.connect()
+            shutil.rmtree(tmp_path / "images", ignore_errors=True)
+    raise AssertionError("five answers were on their way")
 
 
 @pytest.mark.parametrize("name", GO_ON)

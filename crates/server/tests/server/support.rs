@@ -138,6 +138,11 @@ impl Server {
         Self::on(self.directory, self.fake, change).await
     }
 
+    /// A directory of the data directory.
+    pub fn data_directory(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
     /// The files of the database and of the audit log.
     pub fn data_files(&self) -> Vec<std::path::PathBuf> {
         let entries = |path: &std::path::Path| {

@@ -32,7 +32,7 @@ async fn files_are_uploaded_with_the_link_alone() {
     assert_eq!(second["present"], true);
     assert!(second["url"].is_string(), "to upload it again");
     assert_eq!(server.send("PUT", &path, &[], "archive, again").await.code(), 200);
-    let stored = server.data_files().into_iter().find(|file| file.ends_with("file-sets")).unwrap();
+    let stored = server.data_directory("file-sets");
     let team = server.app.store().default_team().await.unwrap().id;
     assert_eq!(std::fs::read(stored.join(team.to_string()).join(HASH)).unwrap(), b"archive, again");
 }

@@ -39,7 +39,7 @@ async fn volumes_are_made_listed_and_deleted() {
     assert_eq!(again.code(), 400);
     assert!(again.message().contains("already exists"));
     // A refused one leaves nothing.
-    let kept = server.data_files().into_iter().find(|path| path.ends_with("volumes")).unwrap();
+    let kept = server.data_directory("volumes");
     assert_eq!(std::fs::read_dir(kept).unwrap().count(), 1);
     for bad in [json!({}), json!({ "name": "" }), json!({ "name": "a b" }), json!({ "name": "../x" })] {
         assert_eq!(server.call("POST", "/volumes", bad.clone()).await.code(), 400, "{bad}");
@@ -154,7 +154,7 @@ async fn sandboxes_are_given_the_volumes_they_ask_for() {
 async fn volumes_nobody_knows_are_swept() {
     let server = Server::start().await;
     let volume = Volume::new(&server, "data").await.id;
-    let kept = server.data_files().into_iter().find(|path| path.ends_with("volumes")).unwrap();
+    let kept = server.data_directory("volumes");
     let stray = kept.join("6f1c0f0e-7a53-4f0b-9c5e-000000000000");
     std::fs::create_dir_all(stray.join("content")).unwrap();
     std::fs::write(kept.join(&volume).join("work/unfinished"), "x").unwrap();
@@ -169,7 +169,7 @@ async fn a_deleted_volume_is_removed_until_it_is_gone() {
     let server = Server::start().await;
     let path = |id: &str| format!("/volumes/{id}");
     let (one, two) = (Volume::new(&server, "one").await.id, Volume::new(&server, "two").await.id);
-    let kept = server.data_files().into_iter().find(|path| path.ends_with("volumes")).unwrap();
+    let kept = server.data_directory("volumes");
     server.fake.fail_next(Operation::DeleteVolume, u32::MAX);
     assert_eq!(server.call("DELETE", &path(&one), Value::Null).await.code(), 204);
     assert!(kept.join(&one).exists());
@@ -189,7 +189,7 @@ async fn a_deleted_volume_is_removed_until_it_is_gone() {
 async fn what_is_no_file_cannot_be_read_and_that_is_the_callers_error() {
     let server = Server::start().await;
     let volume = Volume::new(&server, "data").await;
-    let kept = server.data_files().into_iter().find(|path| path.ends_with("volumes")).unwrap();
+    let kept = server.data_directory("volumes");
     let content = kept.join(&volume.id).join("content");
     let _socket = std::os::unix::net::UnixListener::bind(content.join("socket")).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(content.join("pipe")).status().unwrap().success());

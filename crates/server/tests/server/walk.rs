@@ -129,7 +129,7 @@ impl Owned {
         self.volume = made.json()["volumeID"].as_str().unwrap().to_owned();
         self.volume_token = made.json()["token"].as_str().unwrap().to_owned();
         // As a sandbox would: the content is this process's own.
-        let volumes = server.data_files().into_iter().find(|path| path.ends_with("volumes")).unwrap();
+        let volumes = server.data_directory("volumes");
         let content = volumes.join(&self.volume).join("content");
         std::fs::create_dir(content.join("directory")).unwrap();
         std::fs::write(content.join("directory/file"), &self.secret).unwrap();
