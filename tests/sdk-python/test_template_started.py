@@ -65,14 +65,23 @@ def said(box) -> tuple[str, int]:
     return text, int(asked)
 
 
+def collect(builds) -> None:
+    """Deletes what no build has, once no build is in progress."""
+    wait_until(lambda: builds.call("POST", "/templates/gc", {"dryRun": False}).status_code == 200, what="a deletion by hand")
+
+
 def memories(server) -> list[str]:
     return sorted(name for name in os.listdir(server.data_dir / "pool/snapshot-memory") if name.startswith("t-"))
 
 
 def pooled(server) -> int:
-    """Pooled sandboxes that were restored: others have no record before a client has them."""
+    return len(pids(server))
+
+
+def pids(server) -> list[int]:
+    """First processes of pooled sandboxes that were restored: others have no record before a client has them."""
     records = [volatile.record(path) for path in volatile.matching(server.data_dir, "run/spare*/jail.json")]
-    return len([record for record in records if record])
+    return [record["pid"] for record in records if record]
 
 
 def test_every_sandbox_continues_from_the_same_state(builds, built, server):
@@ -99,8 +108,12 @@ def test_every_sandbox_continues_from_the_same_state(builds, built, server):
 
 def test_it_outlives_the_server(builds, built, server):
     text, _ = said(builds.box(built))
+    wait_until(lambda: pooled(server) > 0, what="a pooled sandbox")
+    processes = pids(server)
     server.kill9()
     server.start()
+    # Those of the pool are no client's, and end with their server.
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in processes), what="the pooled sandboxes are gone")
     assert said(builds.box(built)) == (text, 1)
     # The pool has sandboxes in this state, too.
     wait_until(lambda: pooled(server) > 0, what="a pooled sandbox")
@@ -121,12 +134,49 @@ def test_builds_of_the_same_share_it_and_the_last_one_takes_it_along(builds, con
     for box in builds._boxes:
         box.kill()
     assert builds.delete(name).status_code == 204
-    wait_until(lambda: builds.call("POST", "/templates/gc", {"dryRun": False}).status_code == 200, what="a deletion by hand")
+    collect(builds)
     assert set(memories(server)) == before
     assert not (server.data_dir / "pool/snapshots" / state).exists()
 
 
-def test_where_it_fits_not_the_start_command_runs(builds, built, server):
+def test_nothing_is_left_of_a_state_that_no_build_has(builds, context, server, tmp_path):
+    before = set(memories(server))
+    crash_file = tmp_path / "point"
+    crash_file.write_text("")
+    server.stop()
+    server.variables["SANDCOVE_CRASH_FILE"] = str(crash_file)
+    server.start()
+    try:
+        name = builds.name()
+        crash_file.write_text("build.started")
+        info = builds.start(described(builds, context, f"echo dies; {START}"), name)
+        wait_until(lambda: server.process.poll() is not None, what="death between the snapshot and its row")
+        assert len(set(memories(server)) - before) == 1
+        crash_file.write_text("")
+        server.start()
+        # The build begins again, and has the state that it has taken itself.
+        assert builds.ended(info).status.value == "ready"
+        assert len(set(memories(server)) - before) == 1
+        # A build that is taken back meanwhile has none: the server goes on, and deletes it with other garbage.
+        crash_file.write_text("wait build.started")
+        taken_back = builds.start(described(builds, context, f"echo taken back; {START}"))
+        wait_until(lambda: crash_file.read_text() == "there", what="arrival between the snapshot and its row")
+        assert len(set(memories(server)) - before) == 2
+        assert builds.delete(taken_back.template_id).status_code == 204
+        crash_file.write_text("")
+        collect(builds)
+        assert len(set(memories(server)) - before) == 1
+        assert builds.delete(name).status_code == 204
+        collect(builds)
+        assert set(memories(server)) == before
+    finally:
+        crash_file.write_text("")
+        server.stop()
+        server.variables.pop("SANDCOVE_CRASH_FILE")
+        server.start()
+
+
+def test_where_it_does_not_fit_the_start_command_runs(builds, built, server):
     text, _ = said(builds.box(built))
     volume = Volume.create(f"v-{built.build_id[:8]}")
     box = builds.box(built, volume_mounts={"/mnt/data": volume})

@@ -29,7 +29,7 @@ pub enum Error {
     Name {
         /// The name, as text.
         name: String,
-        /// Why it is refused.
+        /// Reason of the refusal.
         reason: &'static str,
     },
     /// A file could not be read or written.

@@ -131,7 +131,7 @@ fn percent_decoded(text: &str) -> Option<Vec<u8>> {
 /// Splits a name into the directory it is in and its last part.
 ///
 /// # Errors
-/// When it is not one that the writer writes: relative, without `.` and `..`.
+/// For names that the writer does not write: absolute ones, and those with `.` or `..`.
 pub(crate) fn split(name: &[u8]) -> Result<(&[u8], &[u8])> {
     let refuse = |reason| Error::Name { name: String::from_utf8_lossy(name).into_owned(), reason };
     if name.starts_with(b"/") {

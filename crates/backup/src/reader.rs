@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
     /// Begins to read an archive.
     ///
     /// # Errors
-    /// When the input is no archive, or a later version has written it.
+    /// When the input is not an archive, or was written by a later version.
     pub fn open(input: impl Read + 'a) -> Result<Self> {
         let mut decoder = zstd::Decoder::new(Box::new(input) as Box<dyn Read + 'a>).map_err(Error::Input)?;
         decoder.window_log_max(WINDOW_LOG).map_err(Error::Input)?;
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
     /// subvolume, and creates it.
     ///
     /// # Errors
-    /// When the archive is damaged or has a name that leads elsewhere, or something cannot be written. What was created until then is there.
+    /// When the archive is damaged, a name in it leads elsewhere, or a file cannot be written. Files that were created before the error remain.
     pub fn restore(
         mut self,
         root: &OwnedFd,

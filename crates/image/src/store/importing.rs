@@ -78,7 +78,7 @@ impl LayerStore {
     /// Keeps the layer from being removed. `None` if it does not exist or is being removed.
     ///
     /// # Errors
-    /// When its directory cannot be opened or locked.
+    /// When the directory of the layer cannot be opened or locked.
     pub fn lease(&self, id: &LayerId) -> Result<Option<Lease>> {
         self.lease_named(id.as_str())
     }
@@ -86,7 +86,7 @@ impl LayerStore {
     /// Keeps the layer of this name, a plain file name, from being removed, as [`LayerStore::lease`] does.
     ///
     /// # Errors
-    /// When its directory cannot be opened or locked.
+    /// When the directory of the layer cannot be opened or locked.
     pub fn lease_named(&self, name: &str) -> Result<Option<Lease>> {
         let held = locked(&self.directory.join(name), File::try_lock_shared)?;
         Ok(held.map(|held| Lease { _directory: Arc::new(held) }))

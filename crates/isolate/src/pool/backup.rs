@@ -69,7 +69,7 @@ impl Copies {
     /// Opens the pool of `data_dir`, which a server may be using.
     ///
     /// # Errors
-    /// When it cannot be opened, or another backup is in progress.
+    /// When the pool cannot be opened, or another backup is in progress.
     pub fn open(data_dir: &Path) -> Result<Self> {
         let root = data_dir.join("pool");
         let was_mounted = root.is_dir() && file_system_of(&root)? != FileSystem::Plain;
@@ -100,7 +100,7 @@ impl Copies {
     /// Copies an object; false if there is none. On a file system without snapshots it is left where it is.
     ///
     /// # Errors
-    /// When it cannot be copied.
+    /// When the object cannot be copied.
     pub fn take(&self, shelf: Shelf, name: &str) -> Result<bool> {
         let path = self.pool.root.join(shelf.name()).join(name);
         let source = match File::open(&path) {

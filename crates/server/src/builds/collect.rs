@@ -51,10 +51,12 @@ async fn collect(shared: &Arc<Shared>) -> Result<()> {
         snapshots.extend(shared.store.expire_steps(Some(team), since, &in_use).await?);
     }
     delete_layers(shared, &in_use).await?;
+    let mut started = shared.store.unused_started().await?;
+    started.retain(|snapshot| !in_use.contains(snapshot));
     drop(deleting);
     // No row names them any more, so that no build can look them up.
     delete_snapshots(shared, snapshots).await;
-    delete_unused_started(shared).await?;
+    delete_started(shared, started).await?;
     for build in log::builds(&shared.logs) {
         if shared.store.build_row(build).await?.is_none() {
             // Deleted meanwhile, or tried again later.
@@ -104,7 +106,7 @@ async fn by_hand(shared: &Arc<Shared>, team: Uuid, is_dry: bool) -> Result<Garba
     }
     let expired = shared.store.expire_steps(Some(team), clock::now(), &HashSet::new()).await?;
     delete_snapshots(shared, expired).await;
-    delete_unused_started(shared).await?;
+    delete_started(shared, shared.store.unused_started().await?).await?;
     if unused.is_empty() {
         return Ok(garbage);
     }
@@ -140,9 +142,9 @@ async fn is_large(shared: &Shared, team: Uuid) -> Result<bool> {
     Ok(charged >= team.quota.snapshots_mib.saturating_mul(1 << 20) / 2)
 }
 
-/// Deletes the states after start commands whose builds are gone. A sandbox that is being made from one boots instead.
-async fn delete_unused_started(shared: &Shared) -> Result<()> {
-    for snapshot in shared.store.unused_started().await? {
+/// Deletes states after start commands that no build has. A sandbox that is being made from one boots instead.
+pub(super) async fn delete_started(shared: &Shared, snapshots: Vec<String>) -> Result<()> {
+    for snapshot in snapshots {
         delete_snapshots(shared, [snapshot.clone()]).await;
         shared.store.forget_started(&snapshot).await?;
     }

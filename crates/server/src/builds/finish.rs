@@ -139,11 +139,15 @@ impl Engine<'_> {
         if self.job.order.spec.force {
             return Ok(None);
         }
+        let look = self.job.uses.look().await;
         let earlier = self.shared.store.ready_records(&self.job.template).await?;
-        Ok(earlier.into_iter().find(|other| {
+        let proof = earlier.into_iter().find(|other| {
             (&other.layers, &other.services, other.limits())
                 == (&record.layers, &record.services, record.limits())
-        }))
+        });
+        let started = proof.iter().filter_map(|proof| proof.started.as_ref());
+        look.keep(started.map(|started| started.snapshot.as_str()));
+        Ok(proof)
     }
 
     pub(super) fn note(&self, cached: &str, text: &str) {

@@ -132,8 +132,6 @@ async fn finish(shared: &Shared, job: &Job<'_>, finished: Finished, began: Insta
     let Finished { record, first } = finished;
     if shared.store.finish_build(job.order.build, &record).await? {
         shared.templates.keep_ready(&job.order.team, &record, first).await;
-    } else if let Some(started) = &record.started {
-        shared.store.discard_started(&started.snapshot).await?;
     }
     crash::point("build.finished");
     Ok(())

@@ -1,10 +1,10 @@
 //! The state after the start command, which sandboxes of a template continue from (contract: templates, section 9.4).
 
-use sandcove_isolate::{Files, Mounted, NetworkPolicy, SandboxSpec, SnapshotMemory};
+use sandcove_isolate::{Files, Mounted, NetworkPolicy, SandboxSpec, SnapshotMemory, crash};
 use sandcove_wire::boot::Settings as AgentSettings;
 use uuid::Uuid;
 
-use super::collect::delete_snapshots;
+use super::collect::delete_started;
 use super::engine::Engine;
 use super::failure::Failure;
 use super::finish::why;
@@ -51,7 +51,13 @@ impl Engine<'_> {
         let guest = Guest::start(self.shared, spec).await.map_err(why)?;
         self.note("", "Template is ready");
         let snapshot = format!("t-{}", Uuid::new_v4().simple());
+        {
+            let look = self.job.uses.look().await;
+            look.keep([snapshot.as_str()]);
+            self.shared.store.note_started(&snapshot).await?;
+        }
         let taken = guest.handle().snapshot(&snapshot, self.job.order.team.account(), Some(mounted)).await;
+        crash::point("build.started");
         guest.end().await;
         let reason = match taken {
             Ok(report) => match report.memory {
@@ -65,7 +71,7 @@ impl Engine<'_> {
             },
             Err(error) => error.to_string(),
         };
-        delete_snapshots(self.shared, [snapshot]).await;
+        delete_started(self.shared, vec![snapshot]).await?;
         self.note(
             "",
             &format!("The memory of the start command cannot be kept, each sandbox runs it: {reason}"),

@@ -17,15 +17,15 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Snapshots of deleted builds that no other build has.
+    /// Noted snapshots that no build has: its build was deleted, came to nothing, or is in progress.
     pub(crate) async fn unused_started(&self) -> Result<Vec<String>> {
         let sql = format!("SELECT snapshot FROM unused_started WHERE snapshot NOT IN ({USED})");
         let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).fetch_all(&self.read).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Notes a snapshot of a build that came to nothing.
-    pub(crate) async fn discard_started(&self, snapshot: &str) -> Result<()> {
+    /// Notes a snapshot before it is taken. It is deleted unless a build has it in the end.
+    pub(crate) async fn note_started(&self, snapshot: &str) -> Result<()> {
         sqlx::query("INSERT OR IGNORE INTO unused_started (snapshot) VALUES ($1)")
             .bind(snapshot)
             .execute(&self.write)
@@ -33,7 +33,7 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a snapshot of a deleted build, which is deleted.
+    /// Forgets a snapshot that was deleted.
     pub(crate) async fn forget_started(&self, snapshot: &str) -> Result<()> {
         sqlx::query("DELETE FROM unused_started WHERE snapshot = $1")
             .bind(snapshot)
