@@ -56,7 +56,11 @@ fn read(
         Ok(length) => length,
         Err(Errno::RANGE) => {
             names.resize(MAX, 0);
-            list(&mut names)?
+            match list(&mut names) {
+                // Some file systems keep more names than the kernel lists.
+                Err(Errno::TOOBIG) => return Ok(None),
+                listed => listed?,
+            }
         }
         Err(Errno::OPNOTSUPP) => 0,
         Err(error) => return Err(error.into()),

@@ -52,6 +52,19 @@ pub enum Error {
 
 /// Returns what makes an error of the kernel one of a named file.
 pub(crate) fn at<E: Into<io::Error>>(action: &'static str, name: &[u8]) -> impl FnOnce(E) -> Error {
-    let name = String::from_utf8_lossy(name).into_owned();
+    let name = shown(name);
     move |source| Error::File { action, name, source: source.into() }
+}
+
+/// A name as text, which sandboxes choose: without what would control a terminal, and not too long.
+pub(crate) fn shown(name: &[u8]) -> String {
+    /// Maximum number of characters.
+    const MAX: usize = 300;
+    let text = String::from_utf8_lossy(name);
+    let mut shown: String =
+        text.chars().take(MAX).map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect();
+    if text.chars().nth(MAX).is_some() {
+        shown.push('…');
+    }
+    shown
 }

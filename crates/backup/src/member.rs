@@ -3,6 +3,7 @@
 use sandcove_image::oci::pax;
 
 use crate::attributes::{Owned, Xattrs};
+use crate::error::shown;
 use crate::{Error, Result};
 
 /// Name of the manifest, the first member.
@@ -133,7 +134,7 @@ fn percent_decoded(text: &str) -> Option<Vec<u8>> {
 /// # Errors
 /// For names that the writer does not write: absolute ones, and those with `.` or `..`.
 pub(crate) fn split(name: &[u8]) -> Result<(&[u8], &[u8])> {
-    let refuse = |reason| Error::Name { name: String::from_utf8_lossy(name).into_owned(), reason };
+    let refuse = |reason| Error::Name { name: shown(name), reason };
     if name.starts_with(b"/") {
         return Err(refuse("is absolute"));
     }

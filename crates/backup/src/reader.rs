@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use tar::{EntryType, Header};
 
 use crate::attributes::{self, MAX_XATTRS, Owned};
-use crate::error::at;
+use crate::error::{at, shown};
 use crate::member::{self, DIGEST, MANIFEST, Records};
 use crate::sparse::{self, BLOCK};
 use crate::{Error, FORMAT, Manifest, Result};
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
             let place = match levels.last() {
                 Some(level) => &level.directory,
                 None if above.is_empty() => root,
-                None => return Err(Error::Damaged(format!("`{}` is out of order", text(&member.name)))),
+                None => return Err(Error::Damaged(format!("`{}` is out of order", shown(&member.name)))),
             };
             if member.kind == EntryType::Directory {
                 let place = rustix::io::fcntl_dupfd_cloexec(place, 0).map_err(at("open", &member.name))?;
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
         let is_file = matches!(member.kind, EntryType::Regular);
         if !is_file && !name.starts_with(FREE) && !name.starts_with(PROGRAMS) {
             let reason = "is neither a file nor a directory";
-            return Err(Error::Name { name: text(name), reason });
+            return Err(Error::Name { name: shown(name), reason });
         }
         let create = at("create", name);
         match member.kind {
@@ -193,8 +193,7 @@ impl<'a> Reader<'a> {
                 let (above, target) = member::split(target)?;
                 let above = if above.is_empty() { b"." } else { above };
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let above =
-                    openat2(root, above, flags, Mode::empty(), BENEATH).map_err(at("find", target))?;
+                let above = beneath(root, above, flags).map_err(at("find", target))?;
                 // Its attributes are those of the first name.
                 return linkat(&above, target, place, last, AtFlags::empty()).map_err(create);
             }
@@ -213,7 +212,7 @@ impl<'a> Reader<'a> {
                 rustix::fs::chmodat(place, last, Mode::from_raw_mode(member.owned.mode), AtFlags::empty())
                     .map_err(at("set the permissions of", name))?;
             }
-            kind => return Err(Error::Damaged(format!("`{}` is of kind {}", text(name), kind.as_byte()))),
+            kind => return Err(Error::Damaged(format!("`{}` is of kind {}", shown(name), kind.as_byte()))),
         }
         attributes::set_at(place, last, &member.owned, &member.records.xattrs)
             .map_err(at("set the attributes of", name))?;
@@ -234,7 +233,7 @@ impl<'a> Reader<'a> {
             (Some(first), _) => share(root, first, &file).map_err(at("copy", name))?,
             (None, Some(size)) => {
                 let (parts, left) = sparse::read_map(&mut self.input, member.size, size)
-                    .map_err(|error| Error::Damaged(format!("`{}`: {error}", text(name))))?;
+                    .map_err(|error| Error::Damaged(format!("`{}`: {error}", shown(name))))?;
                 for (offset, length) in parts {
                     self.copy(name, &file, offset, length)?;
                 }
@@ -350,10 +349,25 @@ impl<'a> Reader<'a> {
 const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
+/// Opens what is below `root`, following no link. The kernel takes no path of such a length as names in an archive may have.
+fn beneath(root: &OwnedFd, mut path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    /// Length of a part, which with the name that follows is shorter than the kernel's maximum.
+    const PART: usize = 2048;
+    let mut above = None;
+    while let Some(length) = path.get(PART..).and_then(|rest| rest.iter().position(|byte| *byte == b'/')) {
+        let (part, rest) = path.split_at(PART + length);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let next = openat2(above.as_ref().unwrap_or(root), part, flags, Mode::empty(), BENEATH)?;
+        above = Some(next);
+        path = &rest[1..];
+    }
+    openat2(above.as_ref().unwrap_or(root), path, flags, Mode::empty(), BENEATH)
+}
+
 /// Gives `file` the content of an earlier member, sharing it on disk where that is possible.
 fn share(root: &OwnedFd, first: &[u8], file: &File) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let first = File::from(openat2(root, first, flags, Mode::empty(), BENEATH)?);
+    let first = File::from(beneath(root, first, flags)?);
     if FileType::from_raw_mode(fstat(&first)?.st_mode) != FileType::RegularFile {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -376,10 +390,6 @@ fn input(error: io::Error) -> Error {
         io::ErrorKind::Other | io::ErrorKind::InvalidData => Error::Damaged(error.to_string()),
         _ => Error::Input(error),
     }
-}
-
-fn text(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).into_owned()
 }
 
 /// A reader that computes the digest of what is read.

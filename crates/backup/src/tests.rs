@@ -1,11 +1,12 @@
 //! Archives that come back as they were, and archives that are refused.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
+use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags, linkat, mkdirat, openat};
 use sha2::{Digest, Sha256};
 use tar::EntryType;
 
@@ -226,4 +227,74 @@ fn names_and_links_lead_nowhere_else() {
     // The same members are fine where they belong.
     std::fs::create_dir(&into).unwrap();
     restore(&forged(&inside), &into).unwrap();
+}
+
+/// Directories below each other, deeper than a path may be long; returns the one at a depth.
+fn deep(root: &Path, depth: usize, files_at: usize) -> OwnedFd {
+    let name = "d".repeat(250);
+    let (mut directory, mut found) = (open(root), open(root));
+    for level in 1..=depth {
+        mkdirat(&directory, &*name, Mode::RWXU).unwrap();
+        directory = openat(&directory, &*name, OFlags::DIRECTORY, Mode::empty()).unwrap();
+        if level == files_at {
+            found = directory.try_clone().unwrap();
+        }
+    }
+    found
+}
+
+#[test]
+fn files_whose_names_are_longer_than_a_path_come_back() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let directory = deep(from.path(), 20, 17);
+    for file in ["first", "same"] {
+        let file = openat(&directory, file, OFlags::WRONLY | OFlags::CREATE, Mode::RWXU).unwrap();
+        File::from(file).write_all(&[7; 10_000]).unwrap();
+    }
+    linkat(&directory, "first", &directory, "linked", AtFlags::empty()).unwrap();
+    let (archive, written) = write(from.path(), Reading::Frozen);
+    // Nothing that a sandbox leaves may grow the archive without end.
+    assert!(
+        matches!(&*written.skipped, [one] if one.ends_with("…: its name is too long")),
+        "{:?}",
+        written.skipped
+    );
+    restore(&archive, to.path()).unwrap();
+    let mut directory = open(&to.path().join("pool/volumes/a"));
+    for _ in 0..17 {
+        directory = openat(&directory, "d".repeat(250), OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    let open = |name| File::from(openat(&directory, name, OFlags::RDONLY, Mode::empty()).unwrap());
+    let mut content = Vec::new();
+    open("same").read_to_end(&mut content).unwrap();
+    assert_eq!(content, vec![7; 10_000]);
+    assert_eq!(open("first").metadata().unwrap().ino(), open("linked").metadata().unwrap().ino());
+}
+
+#[test]
+fn names_that_are_shown_control_no_terminal() {
+    let from = tempfile::tempdir().unwrap();
+    let name = from.path().join("\u{1b}[2J\u{9b}1m");
+    let _socket = std::os::unix::net::UnixListener::bind(name).unwrap();
+    let (_, written) = write(from.path(), Reading::Frozen);
+    assert_eq!(written.skipped, ["pool/volumes/a/\u{fffd}[2J\u{fffd}1m: it is a socket"]);
+}
+
+#[test]
+fn a_file_with_more_attributes_than_can_be_listed_is_kept_without_them() {
+    // File systems of disks may have less room for attributes.
+    let Ok(from) = tempfile::tempdir_in("/dev/shm") else { return };
+    let path = from.path().join("file");
+    std::fs::write(&path, "content").unwrap();
+    for number in 0..400 {
+        let name = format!("user.{}{number}", "a".repeat(200));
+        if rustix::fs::setxattr(&path, name, b"", XattrFlags::empty()).is_err() {
+            return;
+        }
+    }
+    let to = tempfile::tempdir().unwrap();
+    let (archive, written) = write(from.path(), Reading::Frozen);
+    assert_eq!(written.skipped, ["pool/volumes/a/file: only its extended attributes, which are too large"]);
+    restore(&archive, to.path()).unwrap();
+    assert_eq!(std::fs::read(to.path().join("pool/volumes/a/file")).unwrap(), b"content");
 }

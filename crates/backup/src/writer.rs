@@ -14,13 +14,16 @@ use sha2::{Digest, Sha256};
 use tar::EntryType;
 
 use crate::attributes::{self, Owned};
-use crate::error::at;
+use crate::error::{at, shown};
 use crate::member::{self, DIGEST, MANIFEST, Records, SHORT};
 use crate::sparse::{self, BLOCK, Part};
 use crate::{Error, Manifest, Result};
 
 /// Maximum depth of directories in a tree: each takes a descriptor.
 const MAX_DEPTH: usize = 512;
+/// Maximum length of a name: what can be named in a sandbox, and the directories above it. Deeper files can be made, and their names would
+/// take any amount of memory.
+const MAX_NAME: usize = 4096 + 256;
 /// Size from which a file is compared with earlier ones, bytes: smaller ones share no data on disk.
 const MIN_SHARED: u64 = 4096;
 const CHUNK: usize = 256 << 10;
@@ -122,6 +125,10 @@ impl<W: Write> Writer<W> {
             };
             path.push(b'/');
             path.extend_from_slice(found.to_bytes());
+            if path.len() > MAX_NAME {
+                self.skip(&path, "its name is too long");
+                continue;
+            }
             let depth = levels.len();
             let Some(level) = levels.last() else { break };
             if let Some(directory) = self.entry(&level.directory, &found, &path, reading)? {
@@ -373,7 +380,7 @@ impl<W: Write> Writer<W> {
 
     fn skip(&mut self, path: &[u8], reason: &str) {
         if self.written.skipped.len() < MAX_SKIPPED {
-            self.written.skipped.push(format!("{}: {reason}", String::from_utf8_lossy(path)));
+            self.written.skipped.push(format!("{}: {reason}", shown(path)));
         }
     }
 
