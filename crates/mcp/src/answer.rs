@@ -6,7 +6,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::call::{Refused, call};
 use crate::content::text;
-use crate::message::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Message, failure, success};
+use crate::message::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Message, failure, is_name, success};
 use crate::running::Progress;
 use crate::tools;
 
@@ -52,7 +52,7 @@ async fn tool(client: &Client, id: &Value, mut params: Value, progress: Unbounde
     let Some(name) = params["name"].as_str().map(str::to_owned) else {
         return failure(id, INVALID_PARAMS, "a call names a tool");
     };
-    let token = Some(params["_meta"]["progressToken"].take()).filter(|token| !token.is_null());
+    let token = Some(params["_meta"]["progressToken"].take()).filter(is_name);
     let mut progress = Progress::new(token, progress);
     let outcome = call(client, &name, params["arguments"].take(), &mut progress).await;
     let (content, is_error) = match outcome {

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 /// Characters of output that an answer may have: agents pay for each, and the end says most.
 pub(crate) const MAX_TEXT: usize = 50_000;
 
+/// Length of all pictures of an answer as base64, bytes: no model takes more, and a sandbox makes them without end.
+pub(crate) const MAX_PICTURES: usize = 8 << 20;
+
 /// The end of a text that may become long.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
@@ -64,10 +67,50 @@ pub(crate) fn picture(kind: &str, base64: &str) -> Value {
     json!({ "type": "image", "mimeType": kind, "data": base64.split_whitespace().collect::<String>() })
 }
 
+/// Parts of an answer whose size a sandbox chooses, as results of code are.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    parts: Vec<Value>,
+    size: usize,
+    lost: usize,
+}
+
+impl Parts {
+    /// Adds text, unless there is too much already.
+    pub(crate) fn text(&mut self, words: String) {
+        self.add(words.len(), || text(words));
+    }
+
+    /// Adds a picture, unless there is too much already.
+    pub(crate) fn picture(&mut self, kind: &str, base64: &str) {
+        self.add(base64.len(), || picture(kind, base64));
+    }
+
+    fn add(&mut self, size: usize, part: impl FnOnce() -> Value) {
+        // Small ones are not free either.
+        self.size += size + 100;
+        if self.size > MAX_PICTURES {
+            self.size -= size + 100;
+            self.lost += 1;
+        } else {
+            self.parts.push(part());
+        }
+    }
+
+    /// The parts, with a note about those that are missing.
+    pub(crate) fn finish(mut self) -> Vec<Value> {
+        if self.lost > 0 {
+            let lost = self.lost;
+            self.parts.push(text(format!("[results are left out because they are too large: {lost}]")));
+        }
+        self.parts
+    }
+}
+
 /// A file as a part of an answer.
 ///
 /// # Errors
-/// A reason, if the file is neither text nor a picture.
+/// A reason, if the file is neither text nor a picture, or a picture that is too large.
 pub(crate) fn file(bytes: &[u8]) -> Result<Value, String> {
     let kind = match bytes {
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
@@ -77,6 +120,9 @@ pub(crate) fn file(bytes: &[u8]) -> Result<Value, String> {
         _ => None,
     };
     if let Some(kind) = kind {
+        if bytes.len() > MAX_PICTURES / 4 * 3 {
+            return Err(format!("the picture is too large for an answer ({} bytes)", bytes.len()));
+        }
         return Ok(picture(kind, &STANDARD.encode(bytes)));
     }
     let whole = std::str::from_utf8(bytes);
@@ -102,6 +148,27 @@ mod tests {
         assert_eq!(tail.last_line(), "ü99999");
         let text = tail.finish();
         assert!(text.len() < MAX_TEXT + 100 && text.starts_with("[the first ") && text.ends_with("ü99999\n"));
+    }
+
+    #[test]
+    fn results_of_any_number_and_size_make_a_bounded_answer() {
+        let mut parts = Parts::default();
+        let picture = "A".repeat(MAX_PICTURES / 2 - 100);
+        for _ in 0..10 {
+            parts.picture("image/png", &picture);
+        }
+        let parts = parts.finish();
+        assert_eq!(parts.len(), 3);
+        assert_eq!(parts[2], text("[results are left out because they are too large: 8]"));
+        let mut parts = Parts::default();
+        for _ in 0..1_000_000 {
+            parts.text(String::new());
+        }
+        assert!(parts.finish().len() <= MAX_PICTURES / 100 + 1);
+        let mut png = b"\x89PNG".to_vec();
+        assert!(file(&png).is_ok());
+        png.resize(MAX_PICTURES, 0);
+        assert!(file(&png).unwrap_err().contains("too large"));
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub(crate) const PARSE_ERROR: i32 = -32700;
 pub const INVALID_REQUEST: i32 = -32600;
 /// The client has cancelled the request.
 pub const CANCELLED: i32 = -32800;
+/// The server has no answer.
+pub(crate) const INTERNAL_ERROR: i32 = -32603;
 /// The method is unknown.
 pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 /// The parameters of a method are wrong.
@@ -40,8 +42,8 @@ impl Message {
         if value["jsonrpc"] != "2.0" {
             return Err(invalid("expected a JSON-RPC 2.0 message"));
         }
-        if !matches!(value["id"], Value::Null | Value::String(_) | Value::Number(_)) {
-            return Err(failure(&Value::Null, INVALID_REQUEST, "an id is text or a number"));
+        if !value["id"].is_null() && !is_name(&value["id"]) {
+            return Err(failure(&Value::Null, INVALID_REQUEST, "an id is a number or text, not too long"));
         }
         serde_json::from_value(value.clone()).map_err(|error| invalid(&error.to_string()))
     }
@@ -49,6 +51,16 @@ impl Message {
     /// The id of the request that a notification cancels.
     pub fn cancelled(&self) -> Option<&Value> {
         (self.method.as_deref() == Some("notifications/cancelled")).then(|| &self.params["requestId"])
+    }
+}
+
+/// Whether a value names a request. It is repeated in answers, and in every report of progress.
+pub(crate) fn is_name(value: &Value) -> bool {
+    /// Maximum length, bytes.
+    const MAX: usize = 1024;
+    match value {
+        Value::String(text) => text.len() <= MAX,
+        value => value.is_number(),
     }
 }
 
@@ -80,6 +92,9 @@ mod tests {
         assert_eq!(code(r#"{"id":1,"method":"ping"}"#), INVALID_REQUEST);
         assert_eq!(code(r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#), INVALID_REQUEST);
         assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"method":7}"#), INVALID_REQUEST);
+        let long = json!({ "jsonrpc": "2.0", "id": "x".repeat(2000), "method": "ping" }).to_string();
+        assert_eq!(code(&long), INVALID_REQUEST);
+        assert!(Message::parse(long.replace(&"x".repeat(1000), "").as_bytes()).is_ok());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 /// Messages that are kept for a reader. Beyond it the oldest reports of progress are dropped; the answer is the last message.
 const MAX_KEPT: usize = 64;
@@ -28,6 +28,8 @@ struct State {
     is_complete: bool,
     /// Whether a reader has seen the end.
     is_read: bool,
+    /// Memory that they take.
+    held: Option<OwnedSemaphorePermit>,
 }
 
 /// A message with its place among the messages of a session.
@@ -73,6 +75,11 @@ impl Replies {
         }
         drop(state);
         self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Takes over what the messages hold, for as long as they stay.
+    pub(crate) fn hold(&self, held: OwnedSemaphorePermit) {
+        self.lock().held = Some(held);
     }
 
     /// Notes that no message follows.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-use crate::content::{Tail, picture, text};
+use crate::content::{Parts, Tail, text};
 use crate::message;
 
 /// Time between two notifications of progress: output comes faster than anybody reads, and silent commands are not dead.
@@ -166,7 +166,7 @@ pub(crate) async fn code(
     progress: &mut Progress,
 ) -> sandcove_client::Result<Ended> {
     let mut output = Tail::default();
-    let mut results = Vec::new();
+    let mut results = Parts::default();
     let mut error = None;
     let running = async {
         let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
@@ -181,7 +181,7 @@ pub(crate) async fn code(
                         output.push(&piece.text);
                         progress.output(&output);
                     }
-                    Event::Result(result) => results.extend(shown(&result)),
+                    Event::Result(result) => add(&mut results, &result),
                     Event::Error(failed) => error = Some(failed),
                     Event::NumberOfExecutions { .. } | Event::Keepalive | Event::EndOfExecution => {}
                 },
@@ -201,7 +201,7 @@ pub(crate) async fn code(
     if !output.is_empty() {
         content.push(text(output.finish()));
     }
-    content.append(&mut results);
+    content.append(&mut results.finish());
     let mut is_error = error.is_some();
     if let Some(error) = error {
         let mut tail = Tail::default();
@@ -222,11 +222,11 @@ pub(crate) async fn code(
     Ok(Ended { content, is_error })
 }
 
-/// The forms of a result that agents read: a picture, or else text.
-fn shown(result: &ResultData) -> Vec<Value> {
+/// Adds the form of a result that agents read: a picture, or else text.
+fn add(results: &mut Parts, result: &ResultData) {
     for (kind, data) in [("image/png", &result.png), ("image/jpeg", &result.jpeg)] {
         if let Some(Value::String(data)) = data {
-            return vec![picture(kind, data)];
+            return results.picture(kind, data);
         }
     }
     let words = [&result.text, &result.markdown, &result.latex, &result.html, &result.svg];
@@ -234,5 +234,7 @@ fn shown(result: &ResultData) -> Vec<Value> {
     let words = words.or_else(|| result.json.as_ref().map(|value| json!(value).to_string()));
     let mut tail = Tail::default();
     tail.push(&words.unwrap_or_default());
-    if tail.is_empty() { Vec::new() } else { vec![text(tail.finish())] }
+    if !tail.is_empty() {
+        results.text(tail.finish());
+    }
 }

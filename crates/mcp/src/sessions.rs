@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use sandcove_client::Client;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::answer::answer;
-use crate::message::Message;
+use crate::message::{INTERNAL_ERROR, Message, failure};
 use crate::replies::{Completion, Reader, Replies, position};
 
 /// Time after which a session ends that nobody uses.
@@ -22,6 +22,10 @@ const MAX_SESSIONS: usize = 256;
 const MAX_RUNNING: usize = 32;
 /// Maximum number of finished requests of a session whose answers wait for a client that lost its connection.
 const MAX_FINISHED: usize = 16;
+/// Memory for the requests and answers of an owner, KiB. Sandboxes choose how large answers are, and clients whether they read them.
+const MAX_HELD: u32 = 256 << 10;
+/// Part of it that a request in progress takes beside its parameters.
+const RUNNING: u32 = 4 << 10;
 /// Time for which a request goes on although its client has gone.
 const ABANDONED: Duration = Duration::from_secs(60);
 
@@ -35,6 +39,8 @@ pub struct Sessions<Owner> {
 #[derive(Debug)]
 pub struct Session<Owner> {
     owner: Owner,
+    /// Memory that is left for all sessions of the owner, KiB.
+    memory: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -57,7 +63,7 @@ struct Request {
     task: AbortHandle,
 }
 
-/// The session runs as many requests as it may, or has ended.
+/// The session runs as many requests as it may, its owner's requests and answers take as much memory as they may, or it has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Busy;
 
@@ -73,12 +79,14 @@ impl<Owner: PartialEq> Sessions<Owner> {
         let mut open = lock(&self.open);
         open.retain(|_, session| !session.is_over());
         let own: Vec<_> = open.iter().filter(|(_, session)| session.owner == owner).collect();
+        let memory = own.first().map(|(_, session)| session.memory.clone());
+        let memory = memory.unwrap_or_else(|| Arc::new(Semaphore::new(MAX_HELD as usize)));
         if own.len() >= MAX_SESSIONS {
             let oldest = own.into_iter().min_by_key(|(_, session)| lock(&session.state).used);
             let oldest = oldest.map(|(id, _)| id.clone());
             oldest.and_then(|id| open.remove(&id)).inspect(|session| session.end());
         }
-        open.insert(id, Arc::new(Session::new(owner)));
+        open.insert(id, Arc::new(Session::new(owner, memory)));
     }
 
     /// The session `id`, if it is the owner's and has not ended.
@@ -108,7 +116,7 @@ impl<Owner: PartialEq> Sessions<Owner> {
 }
 
 impl<Owner> Session<Owner> {
-    fn new(owner: Owner) -> Self {
+    fn new(owner: Owner, memory: Arc<Semaphore>) -> Self {
         let state = State {
             used: Instant::now(),
             next: 1,
@@ -116,13 +124,13 @@ impl<Owner> Session<Owner> {
             listening: None,
             has_ended: false,
         };
-        Self { owner, state: Mutex::new(state) }
+        Self { owner, memory, state: Mutex::new(state) }
     }
 
     /// Begins to answer a request, and goes on with it for a while if its client loses the connection.
     ///
     /// # Errors
-    /// If the session already runs as many requests as it may.
+    /// If the session already runs as many requests as it may, or its owner's take too much memory.
     pub fn answer(&self, client: Client, message: Message) -> Result<Reader, Busy> {
         let mut state = lock(&self.state);
         state.forget();
@@ -130,13 +138,15 @@ impl<Owner> Session<Owner> {
         if running >= MAX_RUNNING || state.has_ended {
             return Err(Busy);
         }
+        let size = kib(weight(&message.params)).saturating_add(RUNNING);
+        let held = self.memory.clone().try_acquire_many_owned(size).map_err(|_| Busy)?;
         let replies = Arc::new(Replies::new(state.next));
         state.next += 1;
         let reader = replies.read(0);
         let id = message.id.clone().unwrap_or_default();
         // The task may be cancelled before it runs.
         let completion = Completion(replies.clone());
-        let task = tokio::spawn(run(client, message, completion)).abort_handle();
+        let task = tokio::spawn(run(client, message, completion, held)).abort_handle();
         state.requests.push_back(Request { id, replies, task });
         Ok(reader)
     }
@@ -210,8 +220,9 @@ impl State {
 }
 
 /// Answers a request. Cancelled, or when nobody wants the answer any more, it ends what runs in the sandbox.
-async fn run(client: Client, message: Message, completion: Completion) {
+async fn run(client: Client, message: Message, completion: Completion, held: OwnedSemaphorePermit) {
     let replies = &completion.0;
+    let id = message.id.clone().unwrap_or_default();
     let (send, mut receive) = mpsc::unbounded_channel();
     let answering = answer(&client, message, send);
     tokio::pin!(answering);
@@ -223,9 +234,48 @@ async fn run(client: Client, message: Message, completion: Completion) {
             () = replies.abandoned(ABANDONED) => return,
         }
     };
-    if let Some(answer) = outcome {
+    if let Some(mut answer) = outcome {
+        let held = match keep(held, kib(weight(&answer))) {
+            Ok(held) => held,
+            Err(held) => {
+                answer = failure(&id, INTERNAL_ERROR, "the answer is too large beside others that wait");
+                held
+            }
+        };
+        replies.hold(held);
         replies.push(answer);
     }
+}
+
+/// Makes what a request holds what its answer needs. Fails if there is not so much left.
+fn keep(mut held: OwnedSemaphorePermit, size: u32) -> Result<OwnedSemaphorePermit, OwnedSemaphorePermit> {
+    let has = u32::try_from(held.num_permits()).unwrap_or(u32::MAX);
+    if let Some(missing) = size.checked_sub(has).filter(|missing| *missing > 0) {
+        match held.semaphore().clone().try_acquire_many_owned(missing) {
+            Ok(more) => held.merge(more),
+            Err(_) => return Err(held),
+        }
+    } else {
+        drop(held.split((has - size) as usize));
+    }
+    Ok(held)
+}
+
+/// Memory that a value takes, bytes.
+fn weight(value: &Value) -> usize {
+    /// What each value takes beside its text.
+    const VALUE: usize = 64;
+    VALUE
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(values) => values.iter().map(weight).sum(),
+            Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + weight(value)).sum(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
+}
+
+fn kib(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -253,6 +303,10 @@ mod tests {
     fn request(id: u32, method: &str, params: &Value) -> Message {
         let text = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
         Message::parse(text.as_bytes()).unwrap()
+    }
+
+    fn session() -> Session<()> {
+        Session::new((), Arc::new(Semaphore::new(MAX_HELD as usize)))
     }
 
     fn silent(id: u32) -> Message {
@@ -290,7 +344,7 @@ mod tests {
 
     #[tokio::test]
     async fn answers_wait_for_a_client_that_lost_its_connection() {
-        let session = Session::new(());
+        let session = session();
         drop(session.answer(client(), request(1, "ping", &Value::Null)).unwrap());
         tokio::task::yield_now().await;
         let mut reader = session.resume("1-0").unwrap();
@@ -303,7 +357,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_request_has_no_answer() {
-        let session = Session::new(());
+        let session = session();
         let mut cancelled = session.answer(client(), silent(1)).unwrap();
         let mut ended = session.answer(client(), silent(2)).unwrap();
         session.cancel(&json!(7));
@@ -319,7 +373,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_number_of_requests_in_progress_is_bounded() {
-        let session = Session::new(());
+        let session = session();
         let readers: Vec<_> = (0..u32::try_from(MAX_RUNNING).unwrap())
             .map(|id| session.answer(client(), silent(id)).unwrap())
             .collect();
@@ -330,9 +384,60 @@ mod tests {
         drop(readers);
     }
 
+    #[tokio::test]
+    async fn memory_of_all_sessions_of_an_owner_is_bounded() {
+        let sessions = Sessions::default();
+        let open = |name: &str, owner| {
+            sessions.begin(name.into(), owner);
+            sessions.find(name, &owner).unwrap()
+        };
+        let mut large = request(1, "tools/call", &json!({ "name": "sandbox_list" }));
+        large.params["arguments"] = json!("x".repeat(8 << 20));
+        let mut readers = Vec::new();
+        for number in 0..20 {
+            let session = open(&number.to_string(), 1);
+            readers.extend((0..4).map(|_| session.answer(client(), large.clone())));
+        }
+        let running = readers.iter().filter(|reader| reader.is_ok()).count();
+        assert!((10..32).contains(&running), "{running}");
+        assert_eq!(readers.last().and_then(|last| last.as_ref().err()), Some(&Busy));
+        assert!(open("other", 2).answer(client(), large.clone()).is_ok());
+        // What is cancelled takes none.
+        (0..20).for_each(|number| assert!(sessions.end(&number.to_string(), &1)));
+        tokio::task::yield_now().await;
+        assert!(open("again", 1).answer(client(), large.clone()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn answers_that_wait_take_memory_until_they_are_forgotten() {
+        let session = session();
+        let full = || session.memory.available_permits() == MAX_HELD as usize;
+        for id in 0..3 {
+            drop(session.answer(client(), request(id, "tools/list", &Value::Null)).unwrap());
+        }
+        tokio::task::yield_now().await;
+        let held = MAX_HELD as usize - session.memory.available_permits();
+        assert!((3..100).contains(&held), "{held} KiB for three answers");
+        session.end();
+        assert!(full());
+    }
+
+    #[test]
+    fn an_answer_is_kept_if_there_is_memory_for_it() {
+        let memory = Arc::new(Semaphore::new(10));
+        let held = memory.clone().try_acquire_many_owned(4).unwrap();
+        let held = keep(held, 1).unwrap();
+        assert_eq!(memory.available_permits(), 9);
+        let held = keep(held, 10).unwrap();
+        assert_eq!(memory.available_permits(), 0);
+        let held = keep(held, 11).unwrap_err();
+        drop(held);
+        assert_eq!(memory.available_permits(), 10);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_request_that_nobody_waits_for_ends() {
-        let session = Session::new(());
+        let session = session();
         drop(session.answer(client(), silent(1)).unwrap());
         tokio::time::sleep(ABANDONED / 2).await;
         let reader = session.resume("1-0").unwrap();
