@@ -85,6 +85,11 @@ def reply(path, asked):
         return 200, [[{"label": "POSITIVE", "score": 0.9}, {"label": "NEGATIVE", "score": 0.1}]]
     if path == "/hf/tokens":
         return 200, [{"entity_group": "PER", "score": 0.4, "word": "x"}]
+    if path == "/pi/score":
+        # The question says what the score is, if it names a number.
+        question = asked["scoring_spec"][0]["question"]
+        found = re.search(r"[\d.]+", question)
+        return 200, {"total_score": float(found[0]), "question_scores": {question: float(found[0])}} if found else {"detail": "no"}
     if path == "/hook":
         return 200, {"output": answer(asked.get("prompt"))}
     if path == "/api/chat":
@@ -151,5 +156,6 @@ def environment(url):
         "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "key-anthropic",
         "OLLAMA_BASE_URL": url, "MISTRAL_API_BASE_URL": f"{url}/v1", "MISTRAL_API_KEY": "key-mistral",
         "GOOGLE_API_BASE_URL": url, "GOOGLE_API_KEY": "key-google",
+        "WITHPI_API_URL": f"{url}/pi/score", "WITHPI_API_KEY": "key-pi",
         "LOCALAI_BASE_URL": f"{url}/v1", "LITELLM_API_BASE": f"{url}/v1", "LLAMA_BASE_URL": url,
     }

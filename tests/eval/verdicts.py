@@ -52,7 +52,7 @@ KINDS = [
 
 
 # Types whose reasons tell what was found, in each program's words, whether they pass or fail.
-TELLING = re.compile(r"(not-)?(trace-|trajectory:)")
+TELLING = re.compile(r"(not-)?(trace-|trajectory:|search-rubric)")
 
 
 def kind(reason, of_type=None):

@@ -19,6 +19,30 @@ pub enum GraderError {
     /// No model is named, and there is no key for the default one.
     #[error("`{0}` needs a model: name one in `options.provider`, with --grader, or set OPENAI_API_KEY")]
     NoModel(String),
+    /// No model that searches the web is named, and there is no key for a default one.
+    #[error(
+        "`{0}` needs a model that searches the web: name one in `options.provider`, as in perplexity:sonar, a model with its tool for searching, or a script; or set OPENAI_API_KEY, ANTHROPIC_API_KEY, PERPLEXITY_API_KEY or GOOGLE_API_KEY"
+    )]
+    NoSearch(String),
+    /// No agent is named.
+    #[error(
+        "`{0}` needs an agent: name a script, a command or a service that runs one in `options.provider`"
+    )]
+    NoAgent(String),
+    /// The provider that is named is a model alone.
+    #[error(
+        "`{kind}` needs an agent, which `{id}` is not: name a script, a command or a service that runs one in `options.provider`"
+    )]
+    NotAnAgent { kind: String, id: String },
+    /// The scoring service of Pi needs a key.
+    #[error("`{0}` needs a key: set WITHPI_API_KEY")]
+    NoPiKey(String),
+    /// The question for Pi has another type.
+    #[error("the value of `{0}` must be text: a question about the answer")]
+    PiValue(String),
+    /// The scoring service of Pi gave no score.
+    #[error("the scoring service failed: {0}")]
+    Pi(String),
     /// The file of the grader's prompt could not be read.
     #[error("failed to read `{}`: {error}", .path.display())]
     ReadPrompt { path: PathBuf, error: std::io::Error },

@@ -57,7 +57,7 @@ pub(super) fn rubric<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingRes
 }
 
 /// The first JSON object of an answer.
-fn object_in(said: &Value) -> Option<Value> {
+pub(super) fn object_in(said: &Value) -> Option<Value> {
     match said {
         Value::Object(_) => Some(said.clone()),
         Value::String(text) => objects(text).into_iter().find(Value::is_object),

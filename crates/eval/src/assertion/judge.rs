@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::error::{GraderError, Result};
-use crate::calling::spec::ProviderSpec;
+use crate::calling::spec::{ProviderSpec, default_model};
 use crate::calling::{Call, Role};
 use crate::grading::GradingContext;
 use crate::grading::aggregate::{add_tokens, zero_tokens};
@@ -21,10 +21,9 @@ fn default_grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Resul
         Role::Classification => {
             return Err(GraderError::NoClassifier(kind));
         }
-        Role::Text if !has("OPENAI_API_KEY") && has("ANTHROPIC_API_KEY") => {
-            "anthropic:messages:claude-sonnet-4-5"
+        Role::Text => {
+            default_model(cx.workers.env()).ok_or_else(|| GraderError::NoModel(cx.assertion.full_kind()))?
         }
-        Role::Text => "openai:chat:gpt-5.5-2026-04-23",
     };
     if id.starts_with("openai") && !has("OPENAI_API_KEY") {
         return Err(GraderError::NoModel(kind));
@@ -36,8 +35,8 @@ fn default_grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Resul
     Ok(spec)
 }
 
-/// The provider that grades: the assertion's, else the test's, else by what keys there are.
-fn grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<ProviderSpec> {
+/// The provider that the assertion, the test or the default test names for a role.
+pub fn named(cx: &GradingContext<'_>, role: Role<'_>) -> Option<ProviderSpec> {
     let named = [cx.assertion.provider.as_ref(), cx.test.options.get("provider"), cx.fallback];
     for value in named.into_iter().flatten() {
         let by_role = value
@@ -45,27 +44,39 @@ fn grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<Provid
             .filter(|map| !map.contains_key("id") && Role::KEYS.iter().any(|key| map.contains_key(*key)));
         let chosen = by_role.map_or(Some(value), |map| map.get(role.key()));
         if let Some(spec) = chosen.and_then(|value| ProviderSpec::from_value(value, cx.workers.base())) {
-            return Ok(spec);
+            return Some(spec);
         }
     }
-    default_grader(cx, role, label)
+    None
+}
+
+/// The provider that grades: the one that is named, else by what keys there are.
+fn grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<ProviderSpec> {
+    named(cx, role).map_or_else(|| default_grader(cx, role, label), Ok)
 }
 
 /// Asks models for the verdict of one assertion, and adds up the tokens.
 pub struct Judge<'a> {
     cx: &'a GradingContext<'a>,
+    /// The model that is asked, whatever the suite names.
+    model: Option<ProviderSpec>,
     tokens: Option<TokenUsage>,
 }
 
 impl<'a> Judge<'a> {
     /// Starts with no tokens, for one assertion.
     pub fn new(cx: &'a GradingContext<'a>) -> Self {
-        Self { cx, tokens: None }
+        Self { cx, model: None, tokens: None }
+    }
+
+    /// As [`new`](Self::new), with a model that was chosen for the type of assertion.
+    pub fn with_model(cx: &'a GradingContext<'a>, model: ProviderSpec) -> Self {
+        Self { model: Some(model), ..Self::new(cx) }
     }
 
     async fn call(&mut self, role: Role<'_>, label: &str, text: &str, vars: &Object) -> Result<Value> {
         let cx = self.cx;
-        let spec = grader(cx, role, label)?;
+        let spec = self.model.clone().map_or_else(|| grader(cx, role, label), Ok)?;
         let context = json!({"vars": vars, "prompt": {"raw": text, "label": label}});
         let call = Call { prompt: text, vars, config: &spec.config, context: &context };
         let response = cx.models.ask(&spec, role, &call, cx.row.repeat).await?;
@@ -195,7 +206,7 @@ fn graders_prompt(
 }
 
 /// A grader that failed says nothing about the answer: the row becomes an error.
-fn failed(error: GraderError) -> GradingResult {
+pub fn failed(error: GraderError) -> GradingResult {
     let mut metadata = Object::new();
     metadata.insert("graderError".to_owned(), json!(true));
     GradingResult { metadata: Some(metadata), ..GradingResult::broken(error) }

@@ -12,10 +12,12 @@ mod measure;
 pub mod meteor;
 mod overlap;
 mod pattern;
+mod pi;
 mod refusal;
 pub mod registry;
 mod retrieval;
 mod script;
+mod searching;
 mod similarity;
 mod skill;
 mod sql;
@@ -29,3 +31,5 @@ mod trace;
 mod trajectory;
 mod webhook;
 mod xml;
+
+pub use structured::objects;

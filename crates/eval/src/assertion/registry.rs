@@ -1,8 +1,8 @@
 //! The assertion types.
 
 use super::{
-    attack, conversation, graded, html, labels, measure, meteor, overlap, refusal, retrieval, script,
-    similarity, skill, sql, structured, text, tools, trace, trajectory, webhook, xml,
+    attack, conversation, graded, html, labels, measure, meteor, overlap, pi, refusal, retrieval, script,
+    searching, similarity, skill, sql, structured, text, tools, trace, trajectory, webhook, xml,
 };
 use crate::grading::Grader;
 
@@ -19,6 +19,8 @@ const TABLES: &[&[(&str, Grader)]] = &[
     tools::GRADERS,
     html::GRADERS,
     graded::GRADERS,
+    searching::GRADERS,
+    pi::GRADERS,
     similarity::GRADERS,
     retrieval::GRADERS,
     conversation::GRADERS,
@@ -32,14 +34,6 @@ const TABLES: &[&[(&str, Grader)]] = &[
 
 /// Types that are not decided one by one: sets, and comparisons of all answers to a test.
 const OTHERS: &[&str] = &["assert-set", "human", "max-score", "select-best"];
-
-/// Types of promptfoo that are not supported, so that their names are not taken for misspelt, each with what to write instead. A type
-/// may be named by its beginning.
-const UNSUPPORTED: &[(&str, &str)] = &[
-    ("agent-rubric", "write an `llm-rubric` and name the model that grades in `provider`"),
-    ("pi", "write an `llm-rubric`, or ask the service from a `python` or `javascript` assertion"),
-    ("search-rubric", "write an `llm-rubric` whose `provider` has a tool for searching"),
-];
 
 /// Types that need a value.
 const VALUED: &[&str] = &[
@@ -58,6 +52,9 @@ const VALUED: &[&str] = &[
     "word-count",
     "finish-reason",
     "llm-rubric",
+    "agent-rubric",
+    "search-rubric",
+    "pi",
     "g-eval",
     "model-graded-closedqa",
     "similar",
@@ -91,12 +88,6 @@ pub fn grader(kind: &str) -> Option<Grader> {
 /// Whether assertions of a type can be graded.
 pub fn known(kind: &str) -> bool {
     grader(kind).is_some() || OTHERS.contains(&kind)
-}
-
-/// Returns what to write instead of a type that is known to promptfoo, but not supported.
-pub fn unsupported(kind: &str) -> Option<&'static str> {
-    let named = |name: &str| kind == name || (name.ends_with(['-', ':']) && kind.starts_with(name));
-    UNSUPPORTED.iter().find(|(name, _)| named(name)).map(|(_, instead)| *instead)
 }
 
 /// Whether a type needs a value.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::model::Object;
+use crate::reading::Env;
 
 /// A provider as a configuration names it, before it is made.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,6 +77,18 @@ impl ProviderSpec {
             },
             _ => None,
         }
+    }
+}
+
+/// Returns the id of the model that grades and generates where nothing names one, by what keys there are.
+pub fn default_model(env: &Env) -> Option<&'static str> {
+    let has = |name: &str| env.get(name).is_some_and(|key| !key.is_empty());
+    if has("OPENAI_API_KEY") {
+        Some("openai:chat:gpt-5.5-2026-04-23")
+    } else if has("ANTHROPIC_API_KEY") {
+        Some("anthropic:messages:claude-sonnet-4-5")
+    } else {
+        None
     }
 }
 

@@ -96,11 +96,6 @@ fn read_kind(node: &Node, findings: &mut Findings) -> Option<(String, bool, bool
 
 fn unknown_type(kind: &Node, name: &str, base: &str, findings: &mut Findings) {
     let message = format!("unknown assertion type `{name}`");
-    if let Some(instead) = registry::unsupported(base) {
-        let message = format!("the assertion type `{name}` is not supported");
-        findings.hint(Severity::Error, Some(&kind.at), message, instead);
-        return;
-    }
     match nearest(base, registry::all_names()) {
         Some(near) => {
             let near = if base == name { near.to_owned() } else { format!("not-{near}") };
