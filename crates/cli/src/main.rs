@@ -142,6 +142,8 @@ enum Command {
     /// evaluate prompts, models and the code they write, from a promptfooconfig.yaml
     #[command(args_override_self = true)]
     Eval(Box<commands::eval::EvalArgs>),
+    /// have a model propose tests or assertions for a promptfooconfig.yaml
+    Generate(commands::generate::GenerateArgs),
     /// attack sandboxes, checks of code before it runs, and models that write code
     #[command(args_override_self = true)]
     Redteam(Box<commands::redteam::RedteamArgs>),
@@ -317,8 +319,8 @@ async fn serve(settings: &Settings) -> Result<ExitCode> {
 
 async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<ExitCode> {
     let mut place = cli.place;
-    if let Command::Eval(_) | Command::Redteam(_) = &cli.command {
-        // Both have an option of the same name, for suites.
+    if let Command::Eval(_) | Command::Redteam(_) | Command::Generate(_) = &cli.command {
+        // They have an option of the same name, for suites.
         place.config = None;
     }
     let place = &place;
@@ -369,6 +371,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
         Command::Bench(args) => bench::bench(&at()?, &args).await,
         Command::Eval(args) => commands::eval::eval(*args, &at()?).await,
         Command::Redteam(args) => commands::redteam::redteam(*args, &at()?).await,
+        Command::Generate(args) => commands::generate::generate(args).await,
         Command::View(args) => commands::view::view(args).await,
         Command::Doctor { server_account, json } => {
             let settings = Settings::resolve(place, &ServerArgs::default())?;

@@ -9,6 +9,7 @@
 //! | rooms | what they own |
 //! | --- | --- |
 //! | [`view`], [`exchange`] | stored runs for a viewer; exporting and importing them |
+//! | [`generate`] | tests and assertions that a model proposes |
 //! | [`output`] | result files |
 //! | [`run`] | running a suite: rows side by side, hooks, comparisons, sums |
 //! | [`config`] | a suite: configuration files, read, checked and merged |
@@ -31,6 +32,7 @@ pub mod config;
 pub mod document;
 pub mod exchange;
 pub mod expression;
+pub mod generate;
 pub mod grading;
 pub mod home;
 pub mod javascript;

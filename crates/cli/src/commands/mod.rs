@@ -12,6 +12,7 @@ pub mod eval;
 pub mod exec;
 pub mod format;
 pub mod forward;
+pub mod generate;
 pub mod keys;
 pub mod lifecycle;
 pub mod list;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::model::Object;
-use syntax::{Expr, Part};
+use syntax::{Expr, Imported, Part};
 
 /// Reason why a template could not be rendered.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -136,6 +136,50 @@ pub fn names(source: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     parts_names(&parse(source).ok()?, &mut names);
     Some(names)
+}
+
+/// The names that a template takes from outside, without those that it sets itself. Nothing if it cannot be read.
+pub fn inputs(source: &str) -> Option<Vec<String>> {
+    let mut bound: Vec<String> = ["env", "loop", "caller", "range"].map(str::to_owned).to_vec();
+    parts_bind(&parse(source).ok()?, &mut bound);
+    Some(names(source)?.into_iter().filter(|name| !bound.contains(name)).collect())
+}
+
+fn parts_bind(parts: &[Part], bound: &mut Vec<String>) {
+    for part in parts {
+        match part {
+            Part::Set(targets, _) => bound.extend(targets.iter().cloned()),
+            Part::For { targets, body, otherwise, .. } => {
+                bound.extend(targets.iter().cloned());
+                parts_bind(body, bound);
+                parts_bind(otherwise, bound);
+            }
+            Part::If(branches, otherwise) => {
+                branches.iter().for_each(|(_, body)| parts_bind(body, bound));
+                parts_bind(otherwise, bound);
+            }
+            Part::SetBlock(targets, body) => {
+                bound.extend(targets.iter().cloned());
+                parts_bind(body, bound);
+            }
+            Part::Macro(found) => {
+                bound.push(found.name.clone());
+                bound.extend(found.parameters.iter().map(|(name, _)| name.clone()));
+                parts_bind(&found.body, bound);
+            }
+            Part::Import { names: Imported::All(name), .. } => bound.push(name.clone()),
+            Part::Import { names: Imported::Some(all), .. } => {
+                bound.extend(all.iter().map(|(_, name)| name.clone()));
+            }
+            Part::Call(_, body) => parts_bind(&body.body, bound),
+            Part::Filter(_, _, body) => parts_bind(body, bound),
+            Part::Switch(_, cases, otherwise) => {
+                cases.iter().for_each(|(_, body)| parts_bind(body, bound));
+                parts_bind(otherwise, bound);
+            }
+            Part::Text(_) | Part::Print(_) | Part::Include(..) => {}
+        }
+    }
 }
 
 fn parts_names(parts: &[Part], names: &mut Vec<String>) {
