@@ -26,7 +26,7 @@ pub fn rows(text: &str) -> Result<Vec<Record>, csv::Error> {
         let cells = header
             .iter()
             .enumerate()
-            .map(|(at, name)| (name.to_owned(), record.get(at).unwrap_or_default().to_owned()));
+            .map(|(at, name)| (name.trim().to_owned(), record.get(at).unwrap_or_default().to_owned()));
         rows.push(cells.collect());
     }
     Ok(rows)
@@ -43,7 +43,7 @@ pub fn test_of(row: &Record) -> Object {
     for (key, value) in row {
         let name = key.strip_prefix("__");
         match name {
-            Some(name) if name.starts_with("expected") && is_index(&name["expected".len()..]) => {
+            Some(name) if name.starts_with("expected") => {
                 if !value.trim().is_empty() {
                     let mut assertion = expected(value);
                     assertion.insert("\u{0}column".to_owned(), name.into());
@@ -67,7 +67,8 @@ pub fn test_of(row: &Record) -> Object {
                     None => metadata.insert(key.to_owned(), json!(value)),
                 };
             }
-            Some(name) if name.starts_with("metadata:") => {}
+            // Without a key it is about nothing.
+            Some(name) if name == "metadata" || name.starts_with("metadata:") => {}
             Some(name) if name.starts_with("config:") => {
                 let mut parts = name["config:".len()..].trim_start_matches('_').splitn(2, ':');
                 if let (Some(column), Some(setting)) = (parts.next(), parts.next()) {
@@ -87,6 +88,7 @@ pub fn test_of(row: &Record) -> Object {
                 || (of == "expected1" && column == "expected");
             if same && !value.is_empty() {
                 let value = value.parse::<f64>().map_or_else(|_| json!(value), crate::model::number_value);
+                metadata.insert(setting.clone(), value.clone());
                 assertion.insert(setting.clone(), value);
             }
         }
@@ -101,10 +103,6 @@ pub fn test_of(row: &Record) -> Object {
         test.insert("metadata".to_owned(), Value::Object(metadata));
     }
     test
-}
-
-fn is_index(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn insert_text(map: &mut Object, key: &str, value: &str) {
