@@ -34,13 +34,20 @@ const FILES: &[(&str, &str, &str)] = files!(
     "diff.js" SCRIPT,
     "charts.js" SCRIPT,
     "runs.js" SCRIPT,
+    "setup.html" HTML,
+    "setup.css" CSS,
+    "setup.js" SCRIPT,
 );
 
 /// A file of the page; the page itself for paths that pages of promptfoo have, so that links to them work.
 pub(crate) async fn asset(uri: Uri) -> Response {
     let path = uri.path().trim_start_matches('/');
-    let name =
-        if path.is_empty() || path == "eval" || path.starts_with("eval/") { "index.html" } else { path };
+    let name = match path {
+        "" | "eval" => "index.html",
+        "redteam/setup" => "setup.html",
+        run if run.starts_with("eval/") => "index.html",
+        other => other,
+    };
     match FILES.iter().find(|(known, ..)| *known == name) {
         // Asked for again every time: a new version of the program has new files under the same names.
         Some((_, kind, content)) => {

@@ -15,6 +15,8 @@ pub(crate) enum Refused {
     Origin,
     /// The request has no valid token.
     Token,
+    /// This server sets up no red teams.
+    NoSetup,
     /// The request is malformed.
     Invalid(String),
     /// The runs could not be read or changed.
@@ -39,6 +41,9 @@ impl IntoResponse for Refused {
                 StatusCode::UNAUTHORIZED,
                 "the token is missing or wrong; open the address that `sandcove view` printed".to_owned(),
             ),
+            Self::NoSetup => {
+                (StatusCode::NOT_FOUND, "start `sandcove redteam setup` to set up a red team".to_owned())
+            }
             Self::Invalid(text) => (StatusCode::BAD_REQUEST, text),
             Self::Stored(error) => {
                 let status = match &error {

@@ -10,6 +10,8 @@ mod guard;
 mod live;
 mod manage;
 mod read;
+mod running;
+mod setup;
 mod shared;
 mod table;
 
@@ -25,6 +27,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub use guard::Token;
+pub use running::Setup;
 use shared::Shared;
 
 /// A server that is bound and not yet running.
@@ -41,10 +44,22 @@ impl Viewer {
     /// # Errors
     /// When the address cannot be bound.
     pub async fn bind(address: SocketAddr, directory: PathBuf) -> std::io::Result<Self> {
+        Self::with(address, directory, None).await
+    }
+
+    /// As [`bind`](Self::bind), with the pages that set up red teams. Every client needs the token, for they run programs.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub async fn bind_setup(address: SocketAddr, directory: PathBuf, setup: Setup) -> std::io::Result<Self> {
+        Self::with(address, directory, Some(setup)).await
+    }
+
+    async fn with(address: SocketAddr, directory: PathBuf, setup: Option<Setup>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        let token = (!address.ip().is_loopback()).then(Token::random);
-        let shared = Arc::new(Shared::new(directory));
-        Ok(Self { listener, token, shared })
+        let needs_token = setup.is_some() || !address.ip().is_loopback();
+        let shared = Arc::new(Shared::new(directory, setup));
+        Ok(Self { listener, token: needs_token.then(Token::random), shared })
     }
 
     /// Returns the address that the server is bound to.
@@ -105,6 +120,10 @@ pub(crate) fn router(shared: Arc<Shared>, token: Option<Token>) -> Router {
         .route("/eval/{id}/scores", get(read::scores))
         .route("/eval/{id}/results/{row}", get(read::row))
         .route("/eval/{id}/results/{row}/rating", post(manage::rate))
+        .route("/redteam/setup", get(setup::offer).post(setup::write))
+        .route("/redteam/review", post(setup::review))
+        .route("/redteam/output", get(setup::output))
+        .route("/redteam/stop", post(setup::stop))
         .fallback(error::no_route);
     Router::new()
         .nest("/api", api)

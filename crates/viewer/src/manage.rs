@@ -16,7 +16,7 @@ use crate::error::Refused;
 use crate::shared::Shared;
 
 /// A body in JSON; errors name what is wrong.
-fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refused> {
+pub(crate) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refused> {
     serde_json::from_slice(body)
         .map_err(|error| Refused::Invalid(format!("the body is not understood: {error}")))
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use sandcove_eval::view::Library;
 use tokio::sync::watch;
 
+use crate::running::Setup;
+
 /// The state that all requests share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -12,11 +14,13 @@ pub(crate) struct Shared {
     pub(crate) library: Library,
     /// The number of changes, which pages are notified of.
     pub(crate) changes: watch::Sender<u64>,
+    /// Setting up red teams, where the pages for it are served.
+    pub(crate) setup: Option<Setup>,
 }
 
 impl Shared {
     /// The runs in `directory`, and no changes.
-    pub(crate) fn new(directory: PathBuf) -> Self {
-        Self { library: Library::new(directory), changes: watch::Sender::new(0) }
+    pub(crate) fn new(directory: PathBuf, setup: Option<Setup>) -> Self {
+        Self { library: Library::new(directory), changes: watch::Sender::new(0), setup }
     }
 }

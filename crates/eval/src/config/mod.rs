@@ -4,6 +4,7 @@ pub mod assertions;
 pub mod attacks;
 pub mod csv;
 mod dataset;
+pub mod draft;
 pub mod hooks;
 mod merged;
 mod options;

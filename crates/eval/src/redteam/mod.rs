@@ -3,6 +3,7 @@
 //! A check of code before it runs is handed the attack as an answer. A sandbox runs it, between oracles that it cannot reach. The
 //! verdicts are in the metadata of the answer, where the assertions `promptfoo:redteam:` find them.
 
+pub mod choices;
 mod findings;
 mod gate;
 pub mod host;

@@ -2,7 +2,7 @@
 
 const soon = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-async function asked(method, path, body, tries = method === "GET" ? 3 : 1) {
+export async function ask(method, path, body, tries = method === "GET" ? 3 : 1) {
   const options = { method, headers: {} };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
@@ -13,7 +13,7 @@ async function asked(method, path, body, tries = method === "GET" ? 3 : 1) {
     response = await fetch(path, options);
   } catch {
     // The server may be fine: see start.js. Only reading is tried again, for nobody knows whether a change was made.
-    if (tries > 1) return soon(300).then(() => asked(method, path, body, tries - 1));
+    if (tries > 1) return soon(300).then(() => ask(method, path, body, tries - 1));
     throw new Error("the server does not answer; is `sandcove view` still running?");
   }
   if (response.ok) return response.status === 204 ? null : response.json();
@@ -26,16 +26,16 @@ async function asked(method, path, body, tries = method === "GET" ? 3 : 1) {
 const run = (id) => `/api/eval/${encodeURIComponent(id)}`;
 
 export const api = {
-  runs: () => asked("GET", "/api/results?includeProviders=true").then((answer) => answer.data),
-  page: (id, query) => asked("GET", `${run(id)}/table?${query}`),
-  row: (id, key) => asked("GET", `${run(id)}/results/${encodeURIComponent(key)}`),
-  rate: (id, key, verdict) => asked("POST", `${run(id)}/results/${encodeURIComponent(key)}/rating`, verdict),
-  scores: (id) => asked("GET", `${run(id)}/scores`).then((answer) => answer.scores),
-  metadataKeys: (id) => asked("GET", `${run(id)}/metadata-keys`).then((answer) => answer.keys),
-  metadataValues: (id, key) => asked("GET", `${run(id)}/metadata-values?key=${encodeURIComponent(key)}`).then((answer) => answer.values),
-  rename: (id, description) => asked("PATCH", run(id), { config: { description } }),
-  copy: (id) => asked("POST", `${run(id)}/copy`, {}),
-  forget: (id) => asked("DELETE", run(id)),
+  runs: () => ask("GET", "/api/results?includeProviders=true").then((answer) => answer.data),
+  page: (id, query) => ask("GET", `${run(id)}/table?${query}`),
+  row: (id, key) => ask("GET", `${run(id)}/results/${encodeURIComponent(key)}`),
+  rate: (id, key, verdict) => ask("POST", `${run(id)}/results/${encodeURIComponent(key)}/rating`, verdict),
+  scores: (id) => ask("GET", `${run(id)}/scores`).then((answer) => answer.scores),
+  metadataKeys: (id) => ask("GET", `${run(id)}/metadata-keys`).then((answer) => answer.keys),
+  metadataValues: (id, key) => ask("GET", `${run(id)}/metadata-values?key=${encodeURIComponent(key)}`).then((answer) => answer.values),
+  rename: (id, description) => ask("PATCH", run(id), { config: { description } }),
+  copy: (id) => ask("POST", `${run(id)}/copy`, {}),
+  forget: (id) => ask("DELETE", run(id)),
   file: (id, format) => `${run(id)}/table?format=${format}`,
 };
 

@@ -7,10 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_eval::config::attacks::BESIDE;
-use sandcove_eval::output::document_as_yaml;
-use sandcove_redteam::plugin::{self, Plugin};
-use sandcove_redteam::strategy::{self, Strategy};
-use serde_json::{Map, Value, json};
+use sandcove_eval::config::draft::{self, Draft, KINDS, Kind};
+use serde_json::Value;
 
 use crate::output::{note, out};
 
@@ -72,70 +70,53 @@ impl Answers {
     }
 }
 
-/// Types of targets, with their usual ids.
-const TYPES: &[(&str, &str)] = &[
-    ("validator", "file://./validate_and_run_code_e2b.py"),
-    ("sandbox", "sandbox"),
-    ("script", "file://./target.py"),
-    ("http", "http://127.0.0.1:8000/chat"),
-    ("model", "openai:gpt-4.1"),
-];
-
 /// Writes a configuration.
 pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     let answers = Answers { asks: !args.no_interactive };
-    let kinds: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
+    let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     let given = args.target_type.clone().or_else(|| args.target.as_ref().map(|_| "script".to_owned()));
     let kind = match given {
         Some(kind) => kind,
         None => {
-            answers.ask(&format!("target type ({}; `custom` is a script)", kinds.join(", ")), "validator")?
+            answers.ask(&format!("target type ({}; `custom` is a script)", kinds.join(", ")), kinds[0])?
         }
     };
     let kind = if kind == "custom" { "script".to_owned() } else { kind };
-    let Some((_, usual)) = TYPES.iter().find(|(name, _)| *name == kind) else {
+    let Some(Kind { usual, .. }) = KINDS.iter().find(|known| known.name == kind) else {
         bail!("unknown target type `{kind}`; use {}", kinds.join(", "));
     };
-    let name = or_ask(args.name.as_ref(), || answers.ask("target name", "code-sandbox"))?;
+    let name = or_ask(args.name.as_ref(), || answers.ask("target name", draft::NAME))?;
     let id = or_ask(args.target.as_ref(), || answers.ask("target id", usual))?;
     let config = or_ask(args.target_config.as_ref(), || answers.ask("target settings, as JSON", "{}"))?;
     let config: Value =
         serde_json::from_str(&config).with_context(|| format!("the settings are no JSON: {config}"))?;
-    let config = match config {
-        Value::Object(map) => map,
-        _ => bail!("the settings of a target must be a JSON object"),
-    };
-    let purpose = purpose(args, &answers)?;
-    let plugins = list(&args.plugins, || {
-        answers.ask("plugins, separated by commas (`recommended`: all probes)", "recommended")
-    })?;
-    let strategies = list(&args.strategies, || {
-        answers.ask(
-            "strategies, separated by commas",
-            "basic, code-injection, sandbox-bypass, jailbreak:composite, malicious-patches",
-        )
-    })?;
-    review(&plugins, &strategies)?;
-    let mut target = Map::new();
-    target.insert("id".to_owned(), json!(id));
-    target.insert("label".to_owned(), json!(name));
-    if !config.is_empty() {
-        target.insert("config".to_owned(), Value::Object(config));
+    let Value::Object(config) = config else { bail!("the settings of a target must be a JSON object") };
+    let mut draft = Draft { name, id, config, ..Draft::default() };
+    match &args.purpose {
+        Some(purpose) => draft.purpose.clone_from(purpose),
+        None => {
+            draft.purpose = answers.ask("purpose of the target", draft::PURPOSE)?;
+            draft.features = answers.ask("key features", "")?;
+            draft.industry = answers.ask("industry", "")?;
+            draft.restrictions = answers.ask("what it must not do", "")?;
+        }
     }
-    let document = json!({
-        "description": format!("Red team of {name}"),
-        "targets": [target],
-        "redteam": {"purpose": purpose, "plugins": plugins, "strategies": strategies},
-    });
-    let text = format!(
-        "# A red team. Run it with `sandcove redteam run`; `sandcove redteam plugins` lists what can be asked for.\n{}",
-        document_as_yaml(&document)
-    );
-    note!("\n{text}");
+    draft.plugins = list(&args.plugins, || {
+        answers.ask("plugins, separated by commas (`recommended`: all probes)", &draft::PLUGINS.join(", "))
+    })?;
+    draft.strategies = list(&args.strategies, || {
+        answers.ask("strategies, separated by commas", &draft::STRATEGIES.join(", "))
+    })?;
+    draft.review()?.iter().for_each(|skipped| note!("{skipped}"));
+    note!("\n{}", draft.text());
     if !matches!(answers.ask("write it (yes, no)", "yes")?.as_str(), "yes" | "y") {
         bail!("nothing was written");
     }
-    let path = write(args, &text)?;
+    let directory = args.directory.clone().unwrap_or_else(|| ".".into());
+    let path = draft.write(&directory, args.force)?;
+    if path.ends_with(BESIDE) {
+        note!("promptfooconfig.yaml is there already, so the red team gets a file of its own.");
+    }
     out!("{}", path.display());
     note!("Run it with: sandcove redteam run");
     Ok(ExitCode::SUCCESS)
@@ -150,61 +131,4 @@ fn list(given: &[String], ask: impl FnOnce() -> Result<String>) -> Result<Vec<St
         return Ok(given.to_vec());
     }
     Ok(ask()?.split(',').map(|id| id.trim().to_owned()).filter(|id| !id.is_empty()).collect())
-}
-
-/// The purpose in a text, from several answers.
-fn purpose(args: &InitArgs, answers: &Answers) -> Result<String> {
-    if let Some(purpose) = &args.purpose {
-        return Ok(purpose.clone());
-    }
-    let mut text = answers
-        .ask("purpose of the target", "Runs generated code in a sandbox, after a check of what it does.")?;
-    for (question, name) in
-        [("key features", "Key features"), ("industry", "Industry"), ("what it must not do", "Restrictions")]
-    {
-        let answer = answers.ask(question, "")?;
-        if !answer.is_empty() {
-            text.push_str(&format!("\n{name}: {answer}"));
-        }
-    }
-    Ok(text)
-}
-
-/// Checks the names, and says what will be skipped.
-fn review(plugins: &[String], strategies: &[String]) -> Result<()> {
-    for id in plugins {
-        match plugin::resolve(id) {
-            Plugin::Unknown => bail!("unknown plugin `{id}`; `sandcove redteam plugins` lists them"),
-            Plugin::Unavailable(why) => note!("plugin {id} will be skipped: {why}"),
-            Plugin::Probes(_) | Plugin::Intent => {}
-        }
-    }
-    for id in strategies {
-        match strategy::resolve(id, &[]) {
-            Strategy::Unknown => bail!("unknown strategy `{id}`; `sandcove redteam plugins` lists them"),
-            Strategy::Unavailable(why) => note!("strategy {id} will be skipped: {why}"),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Writes the configuration under its usual name, or beside one that is there.
-fn write(args: &InitArgs, text: &str) -> Result<PathBuf> {
-    let directory = args.directory.clone().unwrap_or_else(|| ".".into());
-    std::fs::create_dir_all(&directory)
-        .with_context(|| format!("failed to create `{}`", directory.display()))?;
-    let usual = directory.join("promptfooconfig.yaml");
-    let path = match usual.exists() && !args.force {
-        true => {
-            note!("promptfooconfig.yaml is there already, so the red team gets a file of its own.");
-            directory.join(BESIDE)
-        }
-        false => usual,
-    };
-    if path.exists() && !args.force {
-        bail!("`{}` exists; --force replaces it", path.display());
-    }
-    std::fs::write(&path, text).with_context(|| format!("failed to write `{}`", path.display()))?;
-    Ok(path)
 }

@@ -4,6 +4,7 @@ mod generate;
 mod init;
 mod report;
 mod run;
+mod setup;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ pub struct RedteamArgs {
 enum RedteamCommand {
     /// create a configuration, by questions about the target
     Init(init::InitArgs),
+    /// create a configuration on pages in a browser, and run it from there
+    Setup(setup::SetupArgs),
     /// write the attacks to a file, without running them
     Generate(generate::GenerateArgs),
     /// generate the attacks, run them and report
@@ -132,6 +135,7 @@ fn layer(text: &str) -> Result<Layer, String> {
 pub async fn redteam(args: RedteamArgs, place: &Place) -> Result<ExitCode> {
     match args.command {
         RedteamCommand::Init(args) => init::init(&args),
+        RedteamCommand::Setup(args) => setup::setup(args).await,
         RedteamCommand::Generate(args) => generate::generate(&args),
         RedteamCommand::Run(args) => run::run(args, true, place).await,
         RedteamCommand::Eval(args) => run::run(args, false, place).await,

@@ -1,0 +1,211 @@
+//! One red team at a time, in a process of its own, and what it prints.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::response::sse::Event;
+use futures_util::{Stream, stream};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+/// Lines that are kept of a red team. What it prints is short; a target may print more.
+const MAX_LINES: usize = 20_000;
+/// Bytes that are kept of a line.
+const MAX_LINE: usize = 10_000;
+
+/// What setting up takes: where the configuration goes, and the program that runs it.
+#[derive(Debug)]
+pub struct Setup {
+    pub(crate) directory: PathBuf,
+    pub(crate) runs: Runs,
+}
+
+impl Setup {
+    /// Writes to `directory`, and runs what it wrote with the command `program`, whose results are stored in `home`.
+    pub fn new(directory: PathBuf, program: PathBuf, home: PathBuf) -> Self {
+        Self { directory, runs: Runs::new(program, home) }
+    }
+}
+
+/// What a red team printed so far, and how it ended.
+#[derive(Debug, Default)]
+struct Printed {
+    /// Counts red teams; 0 before the first.
+    run: u64,
+    lines: Vec<String>,
+    end: Option<i32>,
+    pid: Option<Pid>,
+}
+
+/// The red team that was started last.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    program: PathBuf,
+    home: PathBuf,
+    printed: Arc<Mutex<Printed>>,
+    /// Counts changes of `printed`.
+    changes: watch::Sender<u64>,
+}
+
+impl Runs {
+    /// No red team yet.
+    pub(crate) fn new(program: PathBuf, home: PathBuf) -> Self {
+        // Where none was started, there is none to wait for.
+        let printed = Printed { end: Some(0), ..Printed::default() };
+        Self { program, home, printed: Arc::new(Mutex::new(printed)), changes: watch::Sender::new(0) }
+    }
+
+    /// Whether a red team is running.
+    pub(crate) fn is_running(&self) -> bool {
+        lock(&self.printed).end.is_none()
+    }
+
+    /// Starts a red team with this configuration.
+    pub(crate) fn start(&self, config: &Path, directory: &Path) -> Result<(), String> {
+        let mut printed = lock(&self.printed);
+        if printed.end.is_none() {
+            return Err("a red team is running already".to_owned());
+        }
+        let child = Command::new(&self.program)
+            .args(["redteam", "run", "--force", "-c"])
+            .arg(config)
+            .current_dir(directory)
+            .env("PROMPTFOO_CONFIG_DIR", &self.home)
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("failed to start `{}`: {error}", self.program.display()))?;
+        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        *printed = Printed { run: printed.run + 1, pid, ..Printed::default() };
+        drop(printed);
+        self.changes.send_modify(|count| *count += 1);
+        tokio::spawn(follow(child, Arc::clone(&self.printed), self.changes.clone()));
+        Ok(())
+    }
+
+    /// Interrupts the red team, as Ctrl-C does, and returns whether there was one.
+    pub(crate) fn stop(&self) -> bool {
+        let printed = lock(&self.printed);
+        let running = printed.pid.filter(|_| printed.end.is_none());
+        running.is_some_and(|pid| kill_process(pid, Signal::INT).is_ok())
+    }
+
+    /// `start` when a red team was started, its `lines` from the first as they come, and then `end` with its exit status.
+    pub(crate) fn events(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
+        let reader = Reader { printed: Arc::clone(&self.printed), run: 0, at: 0, ended: 0 };
+        stream::unfold((reader, self.changes.subscribe()), |(mut reader, mut changes)| async move {
+            loop {
+                changes.borrow_and_update();
+                if let Some((name, data)) = reader.next() {
+                    return Some((Ok(Event::default().event(name).data(data)), (reader, changes)));
+                }
+                changes.changed().await.ok()?;
+            }
+        })
+    }
+}
+
+/// How far a page has read.
+struct Reader {
+    printed: Arc<Mutex<Printed>>,
+    run: u64,
+    at: usize,
+    /// The run whose end was reported.
+    ended: u64,
+}
+
+impl Reader {
+    /// The next event, if there is one.
+    fn next(&mut self) -> Option<(&'static str, String)> {
+        let printed = lock(&self.printed);
+        if printed.run != self.run {
+            (self.run, self.at) = (printed.run, 0);
+            // Browsers drop events without data.
+            return Some(("start", self.run.to_string()));
+        }
+        if self.at < printed.lines.len() {
+            let new = printed.lines[self.at..].join("\n");
+            self.at = printed.lines.len();
+            return Some(("lines", new));
+        }
+        let end = printed.end.filter(|_| self.ended != self.run)?;
+        self.ended = self.run;
+        Some(("end", end.to_string()))
+    }
+}
+
+async fn follow(mut child: Child, printed: Arc<Mutex<Printed>>, changes: watch::Sender<u64>) {
+    let (out, error) = (child.stdout.take(), child.stderr.take());
+    let read = async {
+        tokio::join!(read_lines(out, &printed, &changes), read_lines(error, &printed, &changes));
+    };
+    read.await;
+    let status = child.wait().await;
+    let mut printed = lock(&printed);
+    printed.pid = None;
+    printed.end = Some(status.ok().and_then(|status| status.code()).unwrap_or(1));
+    drop(printed);
+    changes.send_modify(|count| *count += 1);
+}
+
+async fn read_lines(
+    from: Option<impl AsyncRead + Unpin>,
+    printed: &Mutex<Printed>,
+    changes: &watch::Sender<u64>,
+) {
+    let Some(from) = from else { return };
+    let mut reader = BufReader::new(from);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match reader.read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        line.truncate(MAX_LINE);
+        // Carriage returns end lines in an event.
+        let text = String::from_utf8_lossy(&line).trim_end().replace('\r', " ");
+        let mut printed = lock(printed);
+        if printed.lines.len() < MAX_LINES {
+            printed.lines.push(text);
+            drop(printed);
+            changes.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+fn lock(printed: &Mutex<Printed>) -> std::sync::MutexGuard<'_, Printed> {
+    printed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_reads_every_line_once_and_begins_anew_with_the_next_run() {
+        let printed = Arc::new(Mutex::new(Printed { end: Some(0), ..Printed::default() }));
+        let mut reader = Reader { printed: Arc::clone(&printed), run: 0, at: 0, ended: 0 };
+        assert_eq!(reader.next(), None);
+        *lock(&printed) =
+            Printed { run: 1, lines: vec!["a".to_owned(), "b".to_owned()], ..Printed::default() };
+        assert_eq!(reader.next(), Some(("start", "1".to_owned())));
+        assert_eq!(reader.next(), Some(("lines", "a\nb".to_owned())));
+        assert_eq!(reader.next(), None);
+        lock(&printed).lines.push("c".to_owned());
+        lock(&printed).end = Some(100);
+        assert_eq!(reader.next(), Some(("lines", "c".to_owned())));
+        assert_eq!(reader.next(), Some(("end", "100".to_owned())));
+        assert_eq!(reader.next(), None);
+        *lock(&printed) = Printed { run: 2, ..Printed::default() };
+        assert_eq!(reader.next(), Some(("start", "2".to_owned())));
+        assert_eq!(reader.next(), None);
+    }
+}
