@@ -1,4 +1,4 @@
-//! One red team at a time, in a process of its own, and what it prints.
+//! One red team at a time, in a process of its own, and its output.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const MAX_LINES: usize = 20_000;
 /// Bytes that are kept of a line.
 const MAX_LINE: usize = 10_000;
 
-/// What setting up takes: where the configuration goes, and the program that runs it.
+/// Settings of the pages: the directory of the configuration, and the program that runs it.
 #[derive(Debug)]
 pub struct Setup {
     pub(crate) directory: PathBuf,
@@ -31,7 +31,7 @@ impl Setup {
     }
 }
 
-/// What a red team printed so far, and how it ended.
+/// Output of a red team so far, and its exit status.
 #[derive(Debug, Default)]
 struct Printed {
     /// Counts red teams; 0 before the first.
@@ -112,7 +112,7 @@ impl Runs {
     }
 }
 
-/// How far a page has read.
+/// The position of a page in the output.
 struct Reader {
     printed: Arc<Mutex<Printed>>,
     run: u64,

@@ -23,7 +23,7 @@ fn setup(shared: &Shared) -> Result<&Setup, Refused> {
     shared.setup.as_ref().ok_or(Refused::NoSetup)
 }
 
-/// What there is to choose from, and what is chosen where a user chooses nothing.
+/// Plugins, strategies and types of targets to choose from, with their defaults.
 pub(crate) async fn offer(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Refused> {
     let setup = setup(&shared)?;
     let kinds = KINDS.iter().map(|kind| json!({"name": kind.name, "about": kind.about, "usual": kind.usual}));
@@ -78,7 +78,7 @@ pub(crate) async fn stop(State(shared): State<Arc<Shared>>) -> Result<Json<Value
     Ok(Json(json!({"stopped": stopped})))
 }
 
-/// What the red team that was started last prints: a `line` for each line, and its exit status in `end`.
+/// Output of the red team that was started last, and then its exit status.
 pub(crate) async fn output(
     State(shared): State<Arc<Shared>>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refused> {

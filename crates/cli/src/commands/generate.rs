@@ -152,7 +152,7 @@ impl CommonArgs {
     }
 }
 
-/// Where the result goes. It is checked before a model is paid.
+/// The destination of the result, checked before a model is paid.
 struct Target {
     output: Option<(PathBuf, String)>,
     config: Option<PathBuf>,

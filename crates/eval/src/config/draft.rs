@@ -45,7 +45,7 @@ pub const PLUGINS: &[&str] = &["recommended"];
 pub const STRATEGIES: &[&str] =
     &["basic", "code-injection", "sandbox-bypass", "jailbreak:composite", "malicious-patches"];
 
-/// What a user has filled in.
+/// The answers of a user.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Draft {
@@ -57,11 +57,11 @@ pub struct Draft {
     pub config: Object,
     /// Purpose of the target.
     pub purpose: String,
-    /// What it offers.
+    /// Key features of the target.
     pub features: String,
-    /// The industry that it serves.
+    /// The industry that the target serves.
     pub industry: String,
-    /// What it must not do.
+    /// Restrictions of the target.
     pub restrictions: String,
     /// Ids of plugins.
     pub plugins: Vec<String>,

@@ -9,12 +9,12 @@ use crate::model::Object;
 use crate::template::is_template;
 use crate::template::value::to_text;
 
-/// How many assertions are generated, and how.
+/// Options of generated assertions.
 #[derive(Debug, Clone, Default)]
 pub struct AssertionOptions {
     /// The model; that of the suite or of the environment if there is none.
     pub provider: Option<String>,
-    /// What the user asks for beside.
+    /// Further instructions of the user.
     pub instructions: Option<String>,
     /// The number of assertions.
     pub number: usize,
@@ -70,7 +70,7 @@ fn question(value: &Value) -> Option<(Option<String>, String)> {
     Some((label.map(str::to_owned), text.to_owned()))
 }
 
-/// What the suite checks already, without files and code.
+/// Checks that the suite has already, without files and code.
 fn existing(suite: &Suite) -> Vec<String> {
     let tests = suite.tests.iter().chain([&suite.default_test]);
     let asserts = tests.filter_map(|test| test.get("assert")?.as_array()).flatten();

@@ -8,12 +8,12 @@ use crate::model::Object;
 use crate::template::value::to_text;
 use crate::template::{inputs, is_template};
 
-/// How many tests are generated, and how.
+/// Options of generated tests.
 #[derive(Debug, Clone, Default)]
 pub struct DatasetOptions {
     /// The model; that of the suite or of the environment if there is none.
     pub provider: Option<String>,
-    /// What the user asks for beside.
+    /// Further instructions of the user.
     pub instructions: Option<String>,
     /// The number of personas.
     pub personas: usize,

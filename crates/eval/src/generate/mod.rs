@@ -124,7 +124,7 @@ fn shown_prompts(suite: &Suite) -> String {
     each.collect::<Vec<_>>().join("\n")
 }
 
-/// What the user asks for beside, as a paragraph.
+/// Further instructions of the user, as a paragraph.
 fn more(instructions: Option<&str>) -> String {
     instructions.map(|text| format!("\n\n{}", text.trim())).unwrap_or_default()
 }

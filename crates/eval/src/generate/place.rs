@@ -90,7 +90,7 @@ fn inserted(text: &str, keys: &[&str], items: &[Value]) -> Option<String> {
     Some(format!("{}\n", lines.join("\n")))
 }
 
-/// Where lines go, and which: in a map between two lines, whose keys are at a column.
+/// The place of new lines, and the lines: in a map between two lines, whose keys are at a column.
 fn place(
     lines: &[String],
     start: usize,

@@ -40,7 +40,7 @@ fn write_map(map: &Object, column: usize, after_dash: bool, out: &mut String) {
     }
 }
 
-/// Writes what stands after a key or a dash.
+/// Writes the value after a key or a dash.
 fn write_value(value: &Value, column: usize, out: &mut String) {
     let inner = column + 2;
     match value {

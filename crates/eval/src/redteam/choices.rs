@@ -1,4 +1,4 @@
-//! What a red team can be made of, for those who choose.
+//! Plugins and strategies to choose from.
 
 use sandcove_redteam::plugin::{self, Plugin};
 use sandcove_redteam::{category, mutate, probe, strategy};
