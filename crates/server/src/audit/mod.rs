@@ -1,8 +1,10 @@
 //! The audit log: who did what, in files that are appended to and bounded.
 //!
-//! A file holds records of JSON, one on a line, and is named by the number of its first record. A full file is left, and the oldest one deleted.
+//! A file holds records of JSON, one on a line, and is named by the number of its first record. A full file is left, and the oldest one deleted;
+//! what teams other than the loudest did is kept.
 
 mod read;
+mod shrink;
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -42,7 +44,7 @@ impl Audit {
 
     fn with_files_of(directory: PathBuf, max_file: u64) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        let last = read::files(&directory)?.pop();
+        let last = read::files(&directory)?.pop().filter(|(first, _)| *first != read::KEPT);
         let next = match &last {
             Some((first, path)) => read::records(path)?.last().map_or(*first, |record| record.id + 1),
             None => 1,
@@ -65,10 +67,7 @@ impl Audit {
             open.file.sync_data()?;
             open.file = append_to(&self.directory, open.next)?;
             open.size = 0;
-            let files = read::files(&self.directory)?;
-            for (_, path) in files.iter().rev().skip(MAX_FILES) {
-                std::fs::remove_file(path)?;
-            }
+            shrink::to(&self.directory, MAX_FILES, self.max_file / 4)?;
         }
         record.id = open.next;
         let mut line = serde_json::to_vec(&record)?;
@@ -137,6 +136,41 @@ mod tests {
         assert_eq!(numbers(&log, &Wanted { after: Some(2), ..all.clone() }), [3, 4]);
         assert_eq!(numbers(&log, &Wanted { action: Some("sandbox.".to_owned()), ..all.clone() }), [3, 1]);
         assert_eq!(numbers(&log, &Wanted { team: Some("other".to_owned()), ..all }), [0; 0]);
+    }
+
+    #[test]
+    fn a_team_pushes_out_its_own_records_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = Audit::with_files_of(directory.path().to_owned(), 4000).unwrap();
+        let by =
+            |team: Option<&str>| AuditRecord { team_id: team.map(str::to_owned), ..record("secret.delete") };
+        log.append(by(Some("quiet"))).unwrap();
+        log.append(by(None)).unwrap();
+        for number in 0..1000 {
+            log.append(by(Some("loud"))).unwrap();
+            if number == 500 {
+                log.append(by(Some("quiet"))).unwrap();
+            }
+        }
+        let all = Wanted { limit: 2000, ..Wanted::default() };
+        assert_eq!(numbers(&log, &Wanted { team: Some("quiet".to_owned()), ..all.clone() }), [504, 1]);
+        let kept = numbers(&log, &all);
+        assert_eq!((kept[0], &kept[kept.len() - 2..]), (1003, &[2, 1][..]));
+        assert!(kept.len() < 200 && kept.is_sorted_by(|one, next| one > next), "{kept:?}");
+        assert_eq!(numbers(&log, &Wanted { after: Some(1), limit: 2, ..all.clone() })[0], 2);
+        // Nor do many quiet teams, or what operators do, make it grow.
+        for number in 0..3000 {
+            log.append(by(Some(&number.to_string()))).unwrap();
+            log.append(by(None)).unwrap();
+        }
+        let files = read::files(directory.path()).unwrap();
+        let size: u64 = files.iter().map(|(_, path)| path.metadata().unwrap().len()).sum();
+        assert!(files.len() == MAX_FILES + 1 && size < 4000 * 9 + 2000, "{size}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), MAX_FILES + 1);
+        drop(log);
+        let log = Audit::open(directory.path().to_owned()).unwrap();
+        log.append(by(None)).unwrap();
+        assert_eq!(numbers(&log, &Wanted { limit: 1, ..Wanted::default() }), [7004]);
     }
 
     #[test]

@@ -9,6 +9,11 @@ use sandcove_wire::api::audit::AuditRecord;
 /// Extension of the files.
 const EXTENSION: &str = "jsonl";
 
+/// What stands for the number of the file with records that were kept when others of their file were deleted: before all others.
+pub(super) const KEPT: u64 = 0;
+/// Name of that file. It is not one that log shippers follow: they have seen its records.
+const KEPT_NAME: &str = "kept";
+
 /// Filter for records.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
@@ -53,7 +58,10 @@ impl Wanted {
 
 /// The path of the file that begins with a record.
 pub(super) fn path(directory: &Path, first: u64) -> PathBuf {
-    directory.join(format!("{first:020}.{EXTENSION}"))
+    match first {
+        KEPT => directory.join(KEPT_NAME),
+        first => directory.join(format!("{first:020}.{EXTENSION}")),
+    }
 }
 
 /// The files with the numbers of their first records, oldest first.
@@ -61,6 +69,10 @@ pub(super) fn files(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
+        if path.ends_with(KEPT_NAME) {
+            files.push((KEPT, path));
+            continue;
+        }
         let is_ours = path.extension().is_some_and(|extension| extension == EXTENSION);
         let number = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
         files.extend(number.filter(|_| is_ours).map(|number| (number, path)));

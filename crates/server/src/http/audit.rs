@@ -23,6 +23,8 @@ use crate::{Error, Result, clock};
 const MAX_PAGE: i64 = 1000;
 /// Maximum length of what a client says about itself, characters.
 const MAX_FORWARDED: usize = 200;
+/// Maximum length of the name of an object, characters: no object has a longer one, and a request may name any.
+const MAX_OBJECT: usize = 300;
 
 /// Calls that are recorded, with their names.
 const ACTIONS: [(&str, &str, &str); 32] = [
@@ -171,7 +173,7 @@ fn object(pattern: &str, path: &str) -> Option<String> {
         .filter(|(name, _)| name.starts_with('{'))
         .map(|(_, value)| percent_decode_str(value).decode_utf8_lossy().into_owned())
         .collect();
-    (!values.is_empty()).then(|| values.join("/"))
+    (!values.is_empty()).then(|| values.join("/").chars().take(MAX_OBJECT).collect())
 }
 
 fn forwarded_for(request: &Request) -> Option<String> {
@@ -274,5 +276,7 @@ mod tests {
             Some("t/k")
         );
         assert_eq!(object("/api-keys", "/api-keys"), None);
+        let long = object("/sandboxes/{id}", &format!("/sandboxes/{}", "ü".repeat(20_000))).unwrap();
+        assert_eq!(long.chars().count(), MAX_OBJECT);
     }
 }
