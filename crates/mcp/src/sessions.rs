@@ -263,7 +263,7 @@ fn keep(mut held: OwnedSemaphorePermit, size: u32) -> Result<OwnedSemaphorePermi
 
 /// Memory that a value takes, bytes.
 fn weight(value: &Value) -> usize {
-    /// What each value takes beside its text.
+    /// Size of a value beside its text, bytes.
     const VALUE: usize = 64;
     VALUE
         + match value {
