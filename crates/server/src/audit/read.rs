@@ -9,7 +9,7 @@ use sandcove_wire::api::audit::AuditRecord;
 /// Extension of the files.
 const EXTENSION: &str = "jsonl";
 
-/// What stands for the number of the file with records that were kept when others of their file were deleted: before all others.
+/// Number that stands for the file with records that were kept when others of their file were deleted: before all others.
 pub(super) const KEPT: u64 = 0;
 /// Name of that file. It is not one that log shippers follow: they have seen its records.
 const KEPT_NAME: &str = "kept";
