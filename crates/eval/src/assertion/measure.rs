@@ -85,7 +85,8 @@ fn perplexity_score(cx: &GradingContext<'_>) -> GradingResult {
 fn finish_reason(cx: &GradingContext<'_>) -> GradingResult {
     let wanted = cx.value.map(to_text).unwrap_or_default();
     let Some(reason) = &cx.response.finish_reason else {
-        return GradingResult::failed("Provider did not supply stop/finish reason");
+        let missing = || "Provider did not supply stop/finish reason".to_owned();
+        return GradingResult::of(cx.assertion, false, missing);
     };
     GradingResult::of(cx.assertion, reason.to_lowercase() == wanted.to_lowercase(), || {
         let not = if cx.assertion.negated { "not " } else { "" };

@@ -1,5 +1,8 @@
 //! Checks of JSON.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
 use serde_json::Value;
 
 use super::keywords;
@@ -37,8 +40,19 @@ fn compiled(schema: &Value) -> Result<jsonschema::Validator, String> {
         if schema.get("$schema").is_some() { jsonschema::options() } else { jsonschema::draft7::options() };
     options
         .should_validate_formats(true)
+        .with_format("email", is_email)
         .build(schema)
         .map_err(|error| format!("the schema is not valid: {error}"))
+}
+
+/// Whether a text is an address whose domain has a dot, as `ajv` has it.
+fn is_email(text: &str) -> bool {
+    static EMAIL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let word = "[a-z0-9!#$%&'*+/=?^_`{|}~-]+";
+        let label = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?";
+        Regex::new(&format!(r"(?i)^{word}(?:\.{word})*@(?:{label}\.)+{label}$")).ok()
+    });
+    EMAIL.as_ref().is_some_and(|pattern| pattern.is_match(text))
 }
 
 /// Returns why a value does not match a schema, if it does not.

@@ -16,8 +16,8 @@ pub struct ProviderSpec {
     pub label: Option<String>,
     /// The settings.
     pub config: Object,
-    /// The prompts that the provider gets; all if there are none.
-    pub prompts: Vec<String>,
+    /// The prompts that the provider gets, by label or id; all if none are listed.
+    pub prompts: Option<Vec<String>>,
     /// The transform of outputs.
     pub transform: Option<Value>,
     /// Milliseconds to wait after a call.
@@ -44,11 +44,11 @@ impl ProviderSpec {
     fn of(id: &str, options: &Object, raw: Value, base: &Path) -> Self {
         let map = |key: &str| options.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
         let config = map("config");
-        let prompts = options.get("prompts").and_then(Value::as_array).into_iter().flatten();
+        let prompts = options.get("prompts").and_then(Value::as_array);
         Self {
             id: id.to_owned(),
             label: options.get("label").and_then(Value::as_str).map(str::to_owned),
-            prompts: prompts.filter_map(Value::as_str).map(str::to_owned).collect(),
+            prompts: prompts.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect()),
             transform: options.get("transform").or_else(|| config.get("transform")).cloned(),
             delay: options.get("delay").or_else(|| config.get("delay")).and_then(Value::as_f64),
             env: map("env"),

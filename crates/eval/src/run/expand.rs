@@ -78,7 +78,8 @@ pub fn columns(providers: &[ProviderSpec], all: &[Prompt]) -> Vec<ColumnPlan> {
     let mut columns = Vec::new();
     for (provider, spec) in providers.iter().enumerate() {
         for (prompt, text) in all.iter().enumerate() {
-            if spec.prompts.is_empty() || spec.prompts.iter().any(|entry| prompts::is_meant(text, entry)) {
+            let named = |list: &Vec<String>| list.iter().any(|entry| prompts::is_meant(text, entry));
+            if spec.prompts.as_ref().is_none_or(named) {
                 columns.push(ColumnPlan { provider, prompt });
             }
         }

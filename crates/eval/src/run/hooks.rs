@@ -236,7 +236,7 @@ async fn take_suite(suite: &mut Suite, mut changed: Object, before: &Object) -> 
     {
         for spec in &mut suite.providers {
             let labels = map.get(spec.name()).and_then(Value::as_array).into_iter().flatten();
-            spec.prompts = labels.filter_map(Value::as_str).map(str::to_owned).collect();
+            spec.prompts = Some(labels.filter_map(Value::as_str).map(str::to_owned).collect());
         }
     }
     Ok(())
