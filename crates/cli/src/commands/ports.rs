@@ -15,6 +15,15 @@ use crate::table::table;
 
 /// State of a listening socket in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
+/// Addresses on which the server reaches a service, as `/proc/net/tcp` and `/proc/net/tcp6` have them: all, loopback, and IPv4 in IPv6.
+const REACHED: [&str; 6] = [
+    "00000000",
+    "0100007F",
+    "00000000000000000000000000000000",
+    "00000000000000000000000001000000",
+    "0000000000000000FFFF000000000000",
+    "0000000000000000FFFF00000100007F",
+];
 /// Ports of Sandcove's own services in every sandbox.
 const OWN: [u16; 2] = [sandcove_wire::boot::AGENT_PORT, sandcove_wire::boot::INTERPRETER_PORT];
 
@@ -64,13 +73,15 @@ pub async fn ports(client: &Client, args: PortsArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The ports of listening sockets in the text of `/proc/net/tcp` and `/proc/net/tcp6`.
+/// The ports of listening sockets in the text of `/proc/net/tcp` and `/proc/net/tcp6`, on addresses at which a service is reached. The
+/// agent's address for questions about the sandbox (192.0.2.1) is none.
 fn listening(text: &str) -> BTreeSet<u16> {
     let port = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
-        let (_, port) = words.next()?.rsplit_once(':')?;
+        let (address, port) = words.next()?.rsplit_once(':')?;
         let state = words.nth(1)?;
-        (state == LISTENING).then(|| u16::from_str_radix(port, 16).ok()).flatten()
+        let is_reached = state == LISTENING && REACHED.contains(&address);
+        is_reached.then(|| u16::from_str_radix(port, 16).ok()).flatten()
     };
     text.lines().filter_map(port).collect()
 }
@@ -120,6 +131,14 @@ pub fn browse(url: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_agents_own_address_is_no_service() {
+        let own = "   0: 010200C0:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0\n";
+        assert!(listening(own).is_empty());
+        let mapped = "   0: 0000000000000000FFFF00000100007F:0050 0000000000000000FFFF000000000000:0000 0A\n";
+        assert_eq!(listening(&format!("{own}{mapped}")).into_iter().collect::<Vec<_>>(), [80]);
+    }
 
     #[test]
     fn only_listening_sockets_count() {

@@ -13,6 +13,8 @@ use crate::rpc::Id;
 const SCAN: &str = "while cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; echo .; do sleep 1; done";
 /// State of a listening socket, in hexadecimal as in the tables.
 const LISTEN: &str = "0A";
+/// Address at which the agent answers questions about the sandbox; no program of the sandbox listens there.
+const EVENTS: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 80);
 /// Maximum size of the tables, bytes.
 const MAX_TABLES: usize = 1 << 20;
 
@@ -83,10 +85,9 @@ fn opened(tables: &str) -> Vec<Value> {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (address, state) = (fields.next()?, fields.nth(1)?);
         let (ip, port) = address.split_once(':')?;
-        let port = u16::from_str_radix(port, 16).ok()?;
-        let is_shown = state == LISTEN && ![AGENT_PORT, INTERPRETER_PORT].contains(&port);
-        is_shown
-            .then(|| Some(json!({ "Ip": address_of(ip)?.to_string(), "Port": port, "State": "LISTEN" })))?
+        let (ip, port) = (address_of(ip)?, u16::from_str_radix(port, 16).ok()?);
+        let is_own = [AGENT_PORT, INTERPRETER_PORT].contains(&port) || (ip, port) == EVENTS;
+        (state == LISTEN && !is_own).then(|| json!({ "Ip": ip.to_string(), "Port": port, "State": "LISTEN" }))
     });
     opened.collect()
 }
@@ -117,6 +118,7 @@ mod tests {
             0: 00000000:1F90 00000000:0000 0A 00000000:00000000\n   \
             1: 0100007F:1F91 0100007F:1F90 01 00000000:00000000\n   \
             2: 00000000:C33F 00000000:0000 0A 00000000:00000000\n   \
+            3: 010200C0:0050 00000000:0000 0A 00000000:00000000\n   \
             0: 00000000000000000000000001000000:0050 00000000000000000000000000000000:0000 0A 0\n bad\n x y:z w 0A";
         let expected = [("0.0.0.0", 8080), ("::1", 80)];
         let expected = expected.map(|(ip, port)| json!({ "Ip": ip, "Port": port, "State": "LISTEN" }));
