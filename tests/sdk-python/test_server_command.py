@@ -154,7 +154,10 @@ def test_teams_are_managed_with_the_admin_token(server, tmp_path):
     assert done.returncode == 1 and "SANDCOVE_ADMIN_TOKEN" in done.stderr
     token = tmp_path / "token"
     token.write_text("wrong")
-    assert sandcove(server, "team", "list", "--admin-token-file", str(token)).returncode == 1
+    for command in (["team", "list"], ["node", "list"], ["audit"]):
+        done = sandcove(server, *command, "--admin-token-file", str(token))
+        assert done.returncode == 1 and "does not accept the admin token" in done.stderr, done.stderr
+        assert "hint: pass the token" in done.stderr and "API key" not in done.stderr
 
 
 def test_the_audit_log_says_who_did_what(server, tmp_path):

@@ -23,6 +23,10 @@ fn text(error: &anyhow::Error) -> String {
              E2B_API_KEY to it, or unset E2B_API_KEY to use the key of this machine's server",
             server_of(url)
         ),
+        Some(ClientError::AdminToken { .. }) => format!(
+            "{error:#}\nhint: pass the token that the server was started with: --admin-token-file, or SANDCOVE_ADMIN_TOKEN; a context \
+             keeps one with `sandcove config set NAME.admin-token`"
+        ),
         Some(ClientError::Refused { status, url, .. }) if *status >= 500 => {
             format!("{error:#} (HTTP status {status} from {})", server_of(url))
         }
@@ -44,5 +48,15 @@ mod tests {
             ClientError::Refused { url: "http://h:1/x".into(), status: 401, message: "Invalid".into() };
         let text = text(&refused.into());
         assert!(text.starts_with("the server at http://h:1 does not accept the API key\nhint: "), "{text}");
+    }
+
+    #[test]
+    fn a_refused_admin_token_is_not_called_an_api_key() {
+        let text = text(&ClientError::AdminToken { url: "http://h:1/admin/audit".into() }.into());
+        assert!(
+            text.starts_with("the server at http://h:1 does not accept the admin token\nhint: "),
+            "{text}"
+        );
+        assert!(!text.contains("API key"), "{text}");
     }
 }

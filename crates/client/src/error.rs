@@ -27,6 +27,12 @@ pub enum Error {
         /// Message of the server.
         message: String,
     },
+    /// The server does not accept the admin token.
+    #[error("the server at {} does not accept the admin token", server_of(url))]
+    AdminToken {
+        /// URL of the request.
+        url: String,
+    },
     /// The answer is an error, but not one of a Sandcove server.
     #[error("{url} answered with HTTP status {status}: {message}")]
     Status {
@@ -71,6 +77,7 @@ impl Error {
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Refused { status, .. } | Self::Status { status, .. } => Some(*status),
+            Self::AdminToken { .. } => Some(401),
             _ => None,
         }
     }

@@ -1,14 +1,17 @@
 //! What an operator of a server may do: manage its teams and its node (contract: control-plane, section 13).
 
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, Response};
+use hyper::body::Incoming;
 use sandcove_wire::api::admin::{
     AdminTeam, Killed, NewTeam, Node, NodeStatus, NodeStatusChange, RunningCounts, TeamUpdate,
 };
 use sandcove_wire::api::audit::AuditRecord;
 use sandcove_wire::api::team::{Named, NewApiKey};
 use sandcove_wire::secret::Secret;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::server::{Client, segment};
 
 /// A client of a server, with the rights of its operator.
@@ -31,7 +34,7 @@ impl Operator {
     /// # Errors
     /// If the server does not answer, or refuses the token.
     pub async fn teams(&self) -> Result<Vec<AdminTeam>> {
-        self.client.json(Method::GET, "/admin/teams", None::<&()>).await
+        self.json(Method::GET, "/admin/teams", None::<&()>).await
     }
 
     /// The number of running sandboxes by team id.
@@ -39,7 +42,7 @@ impl Operator {
     /// # Errors
     /// If the server does not answer, or refuses the token.
     pub async fn running_counts(&self) -> Result<RunningCounts> {
-        self.client.json(Method::GET, "/admin/sandboxes/running-counts", None::<&()>).await
+        self.json(Method::GET, "/admin/sandboxes/running-counts", None::<&()>).await
     }
 
     /// Creates a team.
@@ -47,7 +50,7 @@ impl Operator {
     /// # Errors
     /// If the server refuses the name, the namespace or a limit.
     pub async fn create_team(&self, new: &NewTeam) -> Result<AdminTeam> {
-        self.client.json(Method::POST, "/admin/teams", Some(new)).await
+        self.json(Method::POST, "/admin/teams", Some(new)).await
     }
 
     /// Changes a team.
@@ -55,7 +58,7 @@ impl Operator {
     /// # Errors
     /// If the server does not know the team, or refuses the change.
     pub async fn update_team(&self, id: &str, update: &TeamUpdate) -> Result<AdminTeam> {
-        self.client.json(Method::PATCH, &format!("/admin/teams/{}", segment(id)), Some(update)).await
+        self.json(Method::PATCH, &format!("/admin/teams/{}", segment(id)), Some(update)).await
     }
 
     /// Creates an API key for a team.
@@ -64,7 +67,7 @@ impl Operator {
     /// If the server does not know the team, or refuses the name.
     pub async fn create_key(&self, team: &str, name: &str) -> Result<NewApiKey> {
         let body = Named { name: name.to_owned() };
-        self.client.json(Method::POST, &format!("/admin/teams/{}/api-keys", segment(team)), Some(&body)).await
+        self.json(Method::POST, &format!("/admin/teams/{}/api-keys", segment(team)), Some(&body)).await
     }
 
     /// Kills all sandboxes of a team.
@@ -73,7 +76,7 @@ impl Operator {
     /// If the server does not know the team.
     pub async fn kill_sandboxes(&self, team: &str) -> Result<Killed> {
         let path = format!("/admin/teams/{}/sandboxes/kill", segment(team));
-        self.client.json(Method::POST, &path, None::<&()>).await
+        self.json(Method::POST, &path, None::<&()>).await
     }
 
     /// The hosts of the server.
@@ -81,7 +84,7 @@ impl Operator {
     /// # Errors
     /// If the server does not answer, or refuses the token.
     pub async fn nodes(&self) -> Result<Vec<Node>> {
-        self.client.json(Method::GET, "/nodes", None::<&()>).await
+        self.json(Method::GET, "/nodes", None::<&()>).await
     }
 
     /// Opens a host for new sandboxes, or closes it.
@@ -90,7 +93,7 @@ impl Operator {
     /// If the server does not know the host, or the status is not one that can be set.
     pub async fn set_node_status(&self, node: &str, status: NodeStatus) -> Result<()> {
         let body = NodeStatusChange { status };
-        self.client.call(Method::POST, &format!("/nodes/{}", segment(node)), Some(&body)).await.map(drop)
+        self.call(Method::POST, &format!("/nodes/{}", segment(node)), Some(&body)).await.map(drop)
     }
 
     /// Records of the audit log: newest first, or after a number, oldest first.
@@ -98,7 +101,33 @@ impl Operator {
     /// # Errors
     /// If the server does not answer, or refuses the token or the filter.
     pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditRecord>> {
-        self.client.json(Method::GET, &format!("/admin/audit?{}", filter.query()), None::<&()>).await
+        self.json(Method::GET, &format!("/admin/audit?{}", filter.query()), None::<&()>).await
+    }
+
+    async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T> {
+        self.client.json(method, path, body).await.map_err(of_the_token)
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Response<Incoming>> {
+        self.client.call(method, path, body).await.map_err(of_the_token)
+    }
+}
+
+/// Names the credential that was refused: the answer to a wrong admin token is like that to a wrong API key.
+fn of_the_token(error: Error) -> Error {
+    match error {
+        Error::Refused { status: 401, url, .. } => Error::AdminToken { url },
+        other => other,
     }
 }
 

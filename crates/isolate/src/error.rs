@@ -114,6 +114,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// The failure of a tool that has ended, with what it wrote. A tool that a signal ended may have written nothing: its status says so.
+    pub(crate) fn tool(tool: &'static str, output: &std::process::Output) -> Self {
+        let written = String::from_utf8_lossy(&output.stderr);
+        let reason = match written.trim() {
+            "" => output.status.to_string(),
+            written => written.to_owned(),
+        };
+        Self::Tool { tool, reason }
+    }
+
     /// Whether the disk of the pool or of the data directory is full.
     pub fn is_full(&self) -> bool {
         match self {
@@ -135,5 +145,22 @@ impl Error {
             | Self::NotStored { .. }
             | Self::NoSnapshots => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_tool_that_fails_without_a_word_is_named_with_its_status() {
+        let failure = |script: &str| {
+            Error::tool("nft", &Command::new("sh").args(["-c", script]).output().unwrap()).to_string()
+        };
+        assert_eq!(failure("kill -9 $$"), "`nft` failed: signal: 9 (SIGKILL)");
+        assert_eq!(failure("exit 3"), "`nft` failed: exit status: 3");
+        assert_eq!(failure("echo no such table >&2; exit 1"), "`nft` failed: no such table");
     }
 }

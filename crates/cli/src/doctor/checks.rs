@@ -2,11 +2,11 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use rustix::thread::CapabilitySet;
 
-use super::{Check, Status};
+use super::{Check, Status, namespaces};
 use crate::data_dir::Lock;
 use crate::languages::State;
 
@@ -48,8 +48,8 @@ pub fn all(data_dir: &Path) -> Vec<Check> {
     vec![
         root(),
         kernel(),
-        namespaces(),
-        user_namespaces(),
+        namespaces::known(),
+        namespaces::user(),
         filesystem("overlayfs", "overlay", "load the module: modprobe overlay"),
         btrfs(data_dir),
         cgroups(),
@@ -111,28 +111,6 @@ fn kernel() -> Check {
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-fn namespaces() -> Check {
-    let wanted = ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"];
-    let missing: Vec<&str> =
-        wanted.into_iter().filter(|name| !Path::new("/proc/self/ns").join(name).exists()).collect();
-    let found =
-        if missing.is_empty() { "all seven".to_owned() } else { format!("without {}", missing.join(", ")) };
-    Check::when(
-        missing.is_empty(),
-        "namespaces",
-        found,
-        Status::Missing,
-        "use a kernel built with these namespaces",
-    )
-}
-
-fn user_namespaces() -> Check {
-    let limit: u64 =
-        read("/proc/sys/user/max_user_namespaces").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    let hint = "raise it: sysctl user.max_user_namespaces=10000";
-    Check::when(limit >= 100, "user namespaces", format!("at most {limit}"), Status::Missing, hint)
 }
 
 fn filesystem(name: &'static str, kind: &str, hint: &'static str) -> Check {
@@ -283,11 +261,15 @@ fn nft(arguments: &[&str], script: &str) -> Result<(), String> {
     };
     match run() {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => {
-            Err(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("failed").to_owned())
-        }
+        Ok(output) => Err(first_line(&output)),
         Err(error) => Err(format!("nft: {error}")),
     }
+}
+
+/// The first line of what a program that failed wrote, or its status: a program that a signal ended may have written nothing.
+pub(super) fn first_line(output: &Output) -> String {
+    let written = String::from_utf8_lossy(&output.stderr);
+    written.lines().next().map_or_else(|| output.status.to_string(), str::to_owned)
 }
 
 fn seccomp() -> Check {
@@ -369,7 +351,7 @@ fn existing_ancestor(path: &Path) -> PathBuf {
     path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
 }
 
-fn read(path: impl AsRef<Path>) -> Option<String> {
+pub(super) fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
@@ -384,6 +366,13 @@ mod tests {
         assert!(version("6.1.0").unwrap() > OLDEST_KERNEL);
         assert!(version("5.9").unwrap() < OLDEST_KERNEL);
         assert_eq!(version("unknown"), None);
+    }
+
+    #[test]
+    fn a_program_that_a_signal_ended_is_named_with_it() {
+        let line = |script: &str| first_line(&Command::new("sh").args(["-c", script]).output().unwrap());
+        assert_eq!(line("kill -9 $$"), "signal: 9 (SIGKILL)");
+        assert_eq!(line("echo first >&2; echo second >&2; exit 1"), "first");
     }
 
     #[test]

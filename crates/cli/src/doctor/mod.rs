@@ -3,6 +3,7 @@
 mod account;
 mod checks;
 mod clients;
+mod namespaces;
 
 use std::path::Path;
 use std::process::ExitCode;

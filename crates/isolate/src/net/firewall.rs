@@ -340,15 +340,16 @@ async fn nft(script: &str) -> Result<()> {
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| failed(format!("{error} (install nftables)")))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(script.as_bytes()).await.map_err(|error| failed(error.to_string()))?;
-    }
+    // Also when nft ends before it has read everything: its own message says more than a broken pipe.
+    let written = match child.stdin.take() {
+        Some(mut stdin) => stdin.write_all(script.as_bytes()).await,
+        None => Ok(()),
+    };
     let done = child.wait_with_output().await.map_err(|error| failed(error.to_string()))?;
-    if done.status.success() {
-        Ok(())
-    } else {
-        Err(failed(String::from_utf8_lossy(&done.stderr).trim().to_owned()))
+    if !done.status.success() {
+        return Err(Error::tool("nft", &done));
     }
+    written.map_err(|error| failed(error.to_string()))
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ fn make(data_dir: &Path, image: &Path, size_gib: Option<u64>) -> Result<()> {
         .map_err(|error| failed(format!("{error} (install btrfs-progs)")))?;
     if !made.status.success() {
         let _ = std::fs::remove_file(&fresh);
-        return Err(failed(String::from_utf8_lossy(&made.stderr).trim().to_owned()));
+        return Err(Error::tool("mkfs.btrfs", &made));
     }
     file.sync_all().map_err(at("sync", &fresh))?;
     std::fs::rename(&fresh, image).map_err(at("rename", &fresh))
