@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::generation::Begun;
 use super::refusal::refused;
-use super::{foreign, images, refusal};
+use super::{attributes, foreign, images, refusal};
 use crate::criu::{Program, first_error};
 use crate::jail::FOREIGN;
 use crate::net::Dialer;
@@ -94,6 +94,7 @@ pub(crate) async fn dump(
         None => return Err(refused(format!("CRIU did not end within {} s", TIMEOUT.as_secs()))),
     }
     images::correct(directory).map_err(failed)?;
+    attributes::store(subject.pids, directory).map_err(failed)?;
     let foreign = serde_json::to_vec(&foreign).map_err(|error| failed(error.into()))?;
     std::fs::write(directory.join(FOREIGN), foreign).map_err(failed)
 }

@@ -14,7 +14,11 @@ const NO_NAMESPACE: u64 = 0xFFFF;
 /// Corrects the images in `directory`.
 pub(super) fn correct(directory: &Path) -> io::Result<()> {
     change(&directory.join("inventory.img"), INVENTORY_MAGIC, separate_network)?;
-    change(&directory.join("files.img"), MAGIC, rearm_timer)
+    change(&directory.join("files.img"), MAGIC, rearm_timer)?;
+    match change(&directory.join("tty-data.img"), MAGIC, undo_output_processing) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 /// Links the images of `from` into the directory `to`, in which the processes have the ids of another slot.
@@ -50,6 +54,25 @@ fn rearm_timer(file: &mut Fields) -> io::Result<()> {
             set(timer, 8, 1);
         }
     })
+}
+
+/// Output of a terminal that nobody has read is written to it again by CRIU, and the terminal turns each line feed into a carriage return and a
+/// line feed, as it did the first time. The data are field 2.
+fn undo_output_processing(terminal: &mut Fields) -> io::Result<()> {
+    for (_, value) in terminal.iter_mut().filter(|(number, _)| *number == 2) {
+        if let Value::Bytes(bytes) = value {
+            let mut previous = bytes.clone();
+            previous.push(0);
+            let next = previous.iter().skip(1);
+            *bytes = bytes
+                .iter()
+                .zip(next)
+                .filter(|pair| *pair != (&b'\r', &b'\n'))
+                .map(|(byte, _)| *byte)
+                .collect();
+        }
+    }
+    Ok(())
 }
 
 /// Sets the first host id of each map of a user namespace (fields 1 and 2 for users and groups; in an extent 2 is the host's id).
@@ -131,6 +154,16 @@ mod tests {
             let mut file = timer(before);
             rearm_timer(&mut file).unwrap();
             assert_eq!(file, timer(after), "{before:?}");
+        }
+    }
+
+    #[test]
+    fn line_ends_of_unread_output_are_those_that_were_written() {
+        let data = |text: &str| vec![(1, Value::Integer(3)), (2, Value::Bytes(text.as_bytes().to_vec()))];
+        for (before, after) in [("1 first\r\n\r\nx\r", "1 first\n\nx\r"), ("", ""), ("a\nb", "a\nb")] {
+            let mut terminal = data(before);
+            undo_output_processing(&mut terminal).unwrap();
+            assert_eq!(terminal, data(after));
         }
     }
 

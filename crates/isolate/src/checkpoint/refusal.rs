@@ -1,6 +1,11 @@
 //! What cannot be stored although CRIU does not say so: it would wait for ever, or restore something else.
 
+use std::io;
 use std::path::Path;
+
+use rustix::io::ioctl_fionread;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::{Error, Result};
 
@@ -19,6 +24,20 @@ pub(super) fn check(pids: &[u32], waits_while_frozen: bool, root: u64) -> Result
             // CRIU looks for a watched file by the number of its inode, which overlays have more than once.
             return Err(refused(format!("process {pid} watches files with inotify")));
         }
+        if has_unread_input(*pid, &directory) {
+            // CRIU types it again, and the terminal shows it once more.
+            return Err(refused(format!("process {pid} has a terminal with input that was not read")));
+        }
+        if has_personality(&directory) {
+            // CRIU restores the default.
+            return Err(refused(format!("process {pid} has changed its personality")));
+        }
+        if let Some((child, status)) = dead_with_high_status(&directory) {
+            // CRIU restores its lower seven bits.
+            return Err(refused(format!(
+                "process {child} has ended with status {status}, which its parent {pid} has not read"
+            )));
+        }
     }
     Ok(())
 }
@@ -34,6 +53,52 @@ fn is_stopped(process: &Path) -> bool {
     threads
         .filter_map(|thread| std::fs::read_to_string(thread.path().join("wchan")).ok())
         .any(|function| STOPPED_IN.contains(&function.trim()))
+}
+
+/// Whether a terminal of a process, which shows what is typed, has whole lines that no process has read.
+fn has_unread_input(pid: u32, process: &Path) -> bool {
+    let descriptors = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    descriptors
+        .filter(|descriptor| {
+            std::fs::read_link(descriptor.path()).is_ok_and(|path| path.starts_with("/dev/pts"))
+        })
+        .filter_map(|descriptor| descriptor.file_name().to_str()?.parse().ok())
+        // One that is closed meanwhile has none.
+        .any(|number| unread_input(pid, number).unwrap_or(false))
+}
+
+fn unread_input(pid: u32, descriptor: i32) -> io::Result<bool> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    let terminal = pidfd_getfd(pidfd_open(pid, PidfdFlags::empty())?, descriptor, PidfdGetfdFlags::empty())?;
+    let shows = tcgetattr(&terminal)?.local_modes.contains(LocalModes::ECHO);
+    Ok(shows && ioctl_fionread(&terminal)? > 0)
+}
+
+fn has_personality(process: &Path) -> bool {
+    // Without text the process has ended meanwhile.
+    std::fs::read_to_string(process.join("personality"))
+        .is_ok_and(|text| !text.trim().trim_start_matches('0').is_empty())
+}
+
+/// A dead child that has ended with a status above 127, and the status.
+fn dead_with_high_status(process: &Path) -> Option<(u32, u32)> {
+    let threads = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    children
+        .flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+        .find_map(|child| {
+            let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+            high_status(&stat).map(|status| (child, status))
+        })
+}
+
+/// The status that a dead process has ended with, by its `stat`, if it is above 127.
+fn high_status(stat: &str) -> Option<u32> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split_whitespace();
+    let is_dead = fields.next()? == "Z";
+    let status = fields.next_back()?.parse::<u32>().ok()? >> 8;
+    (is_dead && status > 127).then_some(status)
 }
 
 fn watches(process: &Path, root: u64) -> bool {
@@ -62,6 +127,27 @@ mod tests {
         assert!(has_watch(info, 0x168));
         assert!(!has_watch(info, 0x16));
         assert!(!has_watch("eventfd-count: 0\n", 0x168));
+    }
+
+    #[test]
+    fn only_a_status_that_is_cut_off_is_found() {
+        let stat = |state, code| format!("7 (a) b) {state} 1 7 7 0 -1 0 {code}\n");
+        assert_eq!(high_status(&stat("Z", 137 << 8)), Some(137));
+        assert_eq!(high_status(&stat("Z", 127 << 8)), None);
+        // Ended by a signal, with a core dump.
+        assert_eq!(high_status(&stat("Z", 0x8B)), None);
+        assert_eq!(high_status(&stat("S", 137 << 8)), None);
+    }
+
+    #[test]
+    fn a_dead_child_is_found() {
+        let mut child = std::process::Command::new("sh").args(["-c", "exit 200"]).spawn().unwrap();
+        let own = Path::new("/proc").join(std::process::id().to_string());
+        while dead_with_high_status(&own) != Some((child.id(), 200)) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert_eq!(dead_with_high_status(&own), None);
     }
 
     #[test]

@@ -12,8 +12,8 @@ const NOTIFY: u64 = 6;
 const NEW_NETWORK: u64 = 0x4000_0000;
 /// Control groups are not CRIU's.
 const IGNORE: u64 = 0;
-/// Connections are not locked: the network is the server's.
-const SKIP: u64 = 3;
+/// How packets are held back until all connections are whole: by nftables.
+const NFTABLES: u64 = 2;
 
 /// Options of a restore.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ pub(crate) fn restore_request(options: &RestoreOptions) -> Vec<u8> {
         (24, yes),
         (34, integer(IGNORE)),
         (38, integer(NEW_NETWORK)),
-        (64, integer(SKIP)),
+        (64, integer(NFTABLES)),
     ];
     fields.extend(options.mounts.iter().map(|(name, path)| (37, text(&format!("mnt[{name}]:{path}")))));
     fields.extend(options.files.iter().map(|(name, descriptor)| {

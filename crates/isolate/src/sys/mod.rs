@@ -28,7 +28,7 @@ pub(crate) use quota::{
     Group, QuotaMode, create_group, enable_quota, group_usage, join_group, limit_of, quota_mode,
     remove_group, set_limit, unused_groups,
 };
-pub(crate) use sched::{Children, set_schedule};
+pub(crate) use sched::{Children, io_priority, set_io_priority, set_schedule};
 pub(crate) use seccomp::{RefusedCalls, install_filter};
 pub(crate) use socket::{mark, tcp_socket, watch};
 

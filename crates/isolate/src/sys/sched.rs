@@ -28,6 +28,22 @@ pub(crate) enum Children {
     Reset,
 }
 
+/// Kind of a number of a thread, for the calls for I/O priorities.
+const IOPRIO_WHO_PROCESS: i32 = 1;
+
+/// I/O priority of a thread.
+pub(crate) fn io_priority(thread: u32) -> io::Result<i32> {
+    // SAFETY: the call has no pointers.
+    let priority = check(unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread) })?;
+    Ok(priority as i32)
+}
+
+/// Sets the I/O priority of a thread.
+pub(crate) fn set_io_priority(thread: u32, priority: i32) -> io::Result<()> {
+    // SAFETY: the call has no pointers.
+    check(unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, thread, priority) }).map(drop)
+}
+
 /// Sets niceness and time slice of the calling thread. Linux before 6.12 ignores the slice.
 pub(crate) fn set_schedule(nice: i32, slice: Duration, children: Children) -> io::Result<()> {
     const RESET_ON_FORK: u64 = 1;

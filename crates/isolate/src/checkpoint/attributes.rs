@@ -1,0 +1,146 @@
+//! Attributes of threads that CRIU does not store: read before a dump, and set again on the restored threads before they run.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+
+use crate::sys;
+
+/// File with the attributes in the directory of the images.
+const FILE: &str = "attributes.json";
+/// Attributes that are files of `/proc/TID`.
+const FILES: [&str; 3] = ["timerslack_ns", "coredump_filter", "oom_score_adj"];
+
+/// Attributes of a thread.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Thread {
+    /// Numbers of the processors that it may run on.
+    processors: Vec<usize>,
+    /// I/O priority, as ioprio_get(2) has it.
+    io_priority: i32,
+    /// Contents of [`FILES`], by name.
+    files: BTreeMap<String, String>,
+}
+
+/// Writes the attributes of all threads of the processes `pids` into the directory of the images.
+pub(super) fn store(pids: &[u32], directory: &Path) -> io::Result<()> {
+    let mut found = BTreeMap::new();
+    for (inside, thread) in threads(pids)? {
+        // A dead thread has none, and is restored as one.
+        if let Ok(attributes) = read(thread) {
+            found.insert(inside, attributes);
+        }
+    }
+    std::fs::write(directory.join(FILE), serde_json::to_vec(&found)?)
+}
+
+/// Gives the threads of the restored processes `pids` the attributes that are in the directory `generation`. One of an earlier version has none.
+pub(crate) fn restore(pids: &[u32], generation: &Path) -> io::Result<()> {
+    let text = match std::fs::read(generation.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        text => text?,
+    };
+    let stored: BTreeMap<u32, Thread> = serde_json::from_slice(&text)?;
+    for (inside, thread) in threads(pids)? {
+        if let (Some(wanted), Ok(now)) = (stored.get(&inside), read(thread)) {
+            change(thread, &now, wanted)?;
+        }
+    }
+    Ok(())
+}
+
+fn change(thread: u32, now: &Thread, wanted: &Thread) -> io::Result<()> {
+    if now.io_priority != wanted.io_priority {
+        sys::set_io_priority(thread, wanted.io_priority)?;
+    }
+    if now.processors != wanted.processors {
+        let mut processors = CpuSet::new();
+        wanted.processors.iter().for_each(|number| processors.set(*number));
+        sched_setaffinity(pid(thread), &processors)?;
+    }
+    for (name, content) in &wanted.files {
+        if now.files.get(name) != Some(content) {
+            std::fs::write(directory(thread).join(name), content)?;
+        }
+    }
+    Ok(())
+}
+
+fn read(thread: u32) -> io::Result<Thread> {
+    let allowed = sched_getaffinity(pid(thread))?;
+    let directory = directory(thread);
+    let content = |name: &str| {
+        let text = std::fs::read_to_string(directory.join(name))?;
+        let text = text.trim();
+        // The kernel shows this one in hexadecimal digits, and takes numbers of C.
+        Ok::<_, io::Error>(if name == "coredump_filter" { format!("0x{text}") } else { text.to_owned() })
+    };
+    Ok(Thread {
+        processors: (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect(),
+        io_priority: sys::io_priority(thread)?,
+        files: FILES
+            .into_iter()
+            .map(|name| Ok((name.to_owned(), content(name)?)))
+            .collect::<io::Result<_>>()?,
+    })
+}
+
+/// Host numbers of the threads of `pids`, by their numbers inside.
+fn threads(pids: &[u32]) -> io::Result<Vec<(u32, u32)>> {
+    let mut found = Vec::new();
+    for pid in pids {
+        for thread in std::fs::read_dir(directory(*pid).join("task"))? {
+            // One that ends meanwhile needs nothing.
+            let Ok(status) = std::fs::read_to_string(thread?.path().join("status")) else { continue };
+            if let Some(numbers) = numbers(&status) {
+                found.push(numbers);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Innermost and outermost number of the thread of this `status`.
+fn numbers(status: &str) -> Option<(u32, u32)> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    let mut numbers = numbers.split_whitespace();
+    let outer = numbers.next()?;
+    let inner = numbers.next_back().unwrap_or(outer);
+    Some((inner.parse().ok()?, outer.parse().ok()?))
+}
+
+fn pid(thread: u32) -> Option<Pid> {
+    i32::try_from(thread).ok().and_then(Pid::from_raw)
+}
+
+fn directory(thread: u32) -> PathBuf {
+    Path::new("/proc").join(thread.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_of_this_process_come_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = [std::process::id()];
+        store(&own, directory.path()).unwrap();
+        let before = read(own[0]).unwrap();
+        std::fs::write("/proc/self/coredump_filter", "0x11").unwrap();
+        assert_ne!(read(own[0]).unwrap(), before);
+        restore(&own, directory.path()).unwrap();
+        assert_eq!(read(own[0]).unwrap(), before);
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_innermost_and_the_outermost_namespace() {
+        assert_eq!(numbers("Name:\tx\nNSpid:\t700\t31\t4\n"), Some((4, 700)));
+        assert_eq!(numbers("NSpid:\t700\n"), Some((700, 700)));
+        assert_eq!(numbers("Name:\tx\n"), None);
+    }
+}
