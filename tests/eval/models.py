@@ -3,11 +3,14 @@
 A prompt with `<<text>>` has that text as its answer, else the answer is `echo: ` and the prompt.
 """
 
+import email
 import json
 import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from targets import Socket
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
@@ -97,9 +100,34 @@ def reply(path, asked):
         return 200, {"message": {"role": "assistant", "content": content}, "done": True, "prompt_eval_count": 10, "eval_count": 5}
     if path == "/api/generate":
         return 200, {"response": answer(asked.get("prompt")), "done": True, "prompt_eval_count": 10, "eval_count": 5}
+    if path == "/oauth/token":
+        return 200, {"access_token": "token-oauth", "expires_in": 3600, "token_type": "Bearer"}
+    if path == "/sessions":
+        return 200, {"session": {"id": "session-1"}}
     if path == "/text":
         return 200, f"plain {answer(asked)}"
     return 200, {"path": path, "sent": asked, "text": answer(asked) if asked else "nothing", "list": [{"n": 1}, {"n": 2}]}
+
+
+def form(kind, raw):
+    """The parts of a body with files, without the boundary, which is chosen anew each time."""
+    message = email.message_from_string(f"Content-Type: {kind}\r\n\r\n{raw}")
+    heads = [(part.get_param("name", header="content-disposition"), part.get_filename(), part) for part in message.get_payload()]
+    return {"form": [[name, file, part.get_content_type() if file else None, part.get_payload()] for name, file, part in heads]}
+
+
+def over_a_socket(message):
+    """The messages that answer one of a websocket: in pieces if it asks for a stream."""
+    try:
+        asked = json.loads(message)
+    except ValueError:
+        return [f"plain {message}"]
+    if asked.get("stream"):
+        pieces = [{"type": "delta", "text": f"{word} "} for word in answer(asked["text"]).split()]
+        return [json.dumps(piece) for piece in [{"type": "start"}, *pieces, {"type": "end"}]]
+    if asked.get("fail"):
+        return [json.dumps({"error": "the model is away"})]
+    return [json.dumps({"output": answer(asked["text"]), "sent": asked})]
 
 
 class Models(BaseHTTPRequestHandler):
@@ -110,7 +138,8 @@ class Models(BaseHTTPRequestHandler):
         try:
             asked = json.loads(raw)
         except ValueError:
-            asked = raw
+            kind = self.headers.get("Content-Type") or ""
+            asked = form(kind, raw) if kind.startswith("multipart/") else raw
         kept = {name.lower(): value for name, value in self.headers.items() if name.lower() in KEPT or name.lower().startswith("x-own")}
         self.server.asked.append({"method": self.command, "path": self.path, "headers": dict(sorted(kept.items())), "body": asked})
         status, body = reply(self.path, asked)
@@ -138,19 +167,24 @@ def models():
     server.daemon_threads = True
     server.asked = []
     server.url = f"http://127.0.0.1:{server.server_port}"
+    sockets = Socket(over_a_socket)
+    server.sockets = sockets.url
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
         yield server
     finally:
+        sockets.close()
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-def environment(url):
+def environment(service):
     """The variables by which both programs find the service instead of the real ones."""
+    url = service.url
     return {
+        "MODELS_WS": service.sockets,
         "MODELS_URL": url, "MODELS_HOST": url.removeprefix("http://"),
         "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "key-openai",
         "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "key-anthropic",

@@ -13,26 +13,15 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from models import environment as addresses, models
+from neutral import ENVIRONMENT
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 CASES = sorted(path for path in (HERE / "cases").iterdir() if path.suffix in (".yaml", ".cjs", ".mjs"))
-
-# Nothing but the suite may decide: no stored answers, no calls home, no configuration of whoever runs this.
-ENVIRONMENT = {
-    "PROMPTFOO_DISABLE_TELEMETRY": "1",
-    "PROMPTFOO_DISABLE_UPDATE": "1",
-    "PROMPTFOO_DISABLE_SHARING": "1",
-    "PROMPTFOO_DISABLE_REMOTE_GENERATION": "1",
-    "PROMPTFOO_DISABLE_DEBUG_LOG": "1",
-    "PROMPTFOO_PYTHON": sys.executable,
-    "NO_COLOR": "1",
-}
 
 # The first that fits. Texts of the suite's own functions fit none and are compared as they are.
 KINDS = [
@@ -134,7 +123,7 @@ def run(command, case):
         out = Path(home) / "out.json"
         arguments = [*command, "eval", "-c", case.name, "-o", str(out), "--no-cache", "--no-table", "--no-progress-bar"]
         arguments += says.get("args", "").split()
-        environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": home, **addresses(service.url), "OTLP_PORT": free_port()}
+        environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": home, **addresses(service), "OTLP_PORT": free_port()}
         environment |= dict(pair.split("=", 1) for pair in says.get("env", "").split())
         done = subprocess.run(
             arguments, cwd=case.parent, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL

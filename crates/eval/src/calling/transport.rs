@@ -1,8 +1,10 @@
 //! HTTP calls of providers: one client, time limits, and new tries when a service is busy.
 
+use std::error::Error as _;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::CallError;
@@ -19,6 +21,14 @@ pub struct Reply {
     pub text: String,
 }
 
+impl Reply {
+    /// Meaning of the status, as in `Not Found`; empty for one of the service's own.
+    pub fn status_text(&self) -> &'static str {
+        let status = reqwest::StatusCode::from_u16(self.status).ok();
+        status.and_then(|status| status.canonical_reason()).unwrap_or_default()
+    }
+}
+
 /// One request.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
@@ -30,13 +40,20 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Option<String>,
+    /// A body that is not text, in place of `body`.
+    pub form: Option<Bytes>,
+    /// The client, where the one of all providers will not do.
+    pub client: Option<reqwest::Client>,
+    /// Attempts after the first, where a configuration says how many.
+    pub max_retries: Option<u32>,
 }
 
 impl Request {
     /// A POST of JSON.
     pub fn json(url: String, body: &Value) -> Self {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-        Self { method: "POST".to_owned(), url, headers, body: Some(body.to_string()) }
+        let body = Some(body.to_string());
+        Self { method: "POST".to_owned(), url, headers, body, ..Self::default() }
     }
 
     /// Sets a header.
@@ -55,7 +72,12 @@ const MAX_RETRIES: u32 = 4;
 /// # Errors
 /// [`CallError`] when the request gets no answer. An answer with a bad status is no error.
 pub async fn send(request: &Request) -> Result<Reply, CallError> {
-    send_within(request, Duration::from_millis(number("REQUEST_TIMEOUT_MS").unwrap_or(300_000))).await
+    send_within(request, time_limit()).await
+}
+
+/// The time limit of each try: `REQUEST_TIMEOUT_MS`, or five minutes.
+pub fn time_limit() -> Duration {
+    Duration::from_millis(number("REQUEST_TIMEOUT_MS").unwrap_or(300_000))
 }
 
 /// As [`send`], with a time limit for each try.
@@ -63,7 +85,11 @@ pub async fn send(request: &Request) -> Result<Reply, CallError> {
 /// # Errors
 /// As [`send`].
 pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, CallError> {
-    let client = client()?;
+    let client = match &request.client {
+        Some(own) => own,
+        None => client()?,
+    };
+    let max_retries = request.max_retries.unwrap_or(MAX_RETRIES);
     let pause = number("PROMPTFOO_REQUEST_BACKOFF_MS").unwrap_or(5000);
     let retry_5xx = crate::reading::env::is_on("PROMPTFOO_RETRY_5XX");
     let mut tries = 0;
@@ -73,12 +99,13 @@ pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, Ca
             Ok(reply) => reply.status == 429 || (retry_5xx && reply.status >= 500),
             Err(failure) => failure.again,
         };
-        if !busy || tries == MAX_RETRIES {
+        if !busy || tries >= max_retries {
             return result.map_err(|failure| failure.error);
         }
         let asked = result.ok().and_then(|reply| wait_of(&reply));
         let jitter = rand::random_range(0.8..1.2);
-        let wait = asked.unwrap_or_else(|| Duration::from_millis(pause * 2u64.pow(tries)));
+        let wait =
+            asked.unwrap_or_else(|| Duration::from_millis(pause.saturating_mul(2u64.saturating_pow(tries))));
         tokio::time::sleep(wait.mul_f64(jitter).min(Duration::from_secs(60))).await;
         tries += 1;
     }
@@ -137,16 +164,14 @@ async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> R
     for (name, value) in &request.headers {
         builder = builder.header(name, value);
     }
-    if let Some(body) = &request.body {
+    if let Some(form) = &request.form {
+        builder = builder.body(form.clone());
+    } else if let Some(body) = &request.body {
         builder = builder.body(body.clone());
     }
     let failed = |error: reqwest::Error| {
         let address = request.url.split('?').next().unwrap_or_default().to_owned();
-        let mut reason = error.without_url().to_string();
-        if reason.is_empty() {
-            reason.push_str("no answer");
-        }
-        FailedAttempt { error: CallError::NoAnswer { address, reason }, again: true }
+        FailedAttempt { error: CallError::NoAnswer { address, reason: reason(&error) }, again: true }
     };
     let response =
         builder.send().await.map_err(|error| FailedAttempt { again: error.is_connect(), ..failed(error) })?;
@@ -157,6 +182,19 @@ async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> R
         .collect();
     let text = response.text().await.map_err(failed)?;
     Ok(Reply { status, headers, text })
+}
+
+/// Returns what went wrong, down to its cause, without the address, which may hold a key.
+pub fn reason(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    match error.is_timeout() {
+        true => "no answer in time".to_owned(),
+        false if error.source().is_none() => "no answer".to_owned(),
+        false => cause.to_string(),
+    }
 }
 
 fn wait_of(reply: &Reply) -> Option<Duration> {
@@ -172,12 +210,18 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// The one client of the process; made on first use, so that a run without HTTP pays nothing.
-fn client() -> Result<&'static reqwest::Client, CallError> {
+///
+/// # Errors
+/// [`CallError::Setup`] when the host does not allow it.
+pub fn client() -> Result<&'static reqwest::Client, CallError> {
     static CLIENT: OnceLock<Result<reqwest::Client, String>> = OnceLock::new();
-    let made = CLIENT.get_or_init(|| {
-        // An embedding program may have chosen a provider before.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        reqwest::Client::builder().build().map_err(|error| error.to_string())
-    });
+    let made = CLIENT.get_or_init(|| builder().build().map_err(|error| error.to_string()));
     made.as_ref().map_err(|reason| CallError::Setup(reason.clone()))
+}
+
+/// Begins a client with settings of its own.
+pub fn builder() -> reqwest::ClientBuilder {
+    // An embedding program may have chosen a provider before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
 }

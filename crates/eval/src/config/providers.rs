@@ -94,7 +94,7 @@ pub fn check_override(node: &Node, base: &Path, findings: &mut Findings) {
 /// Returns the family of a provider, whose files of data are read and whose files of functions exist.
 fn check(spec: &mut ProviderSpec) -> Result<Family, String> {
     let family = provider::family_of(spec).map_err(|problem| problem.to_string())?;
-    if let Some(problem) = unsupported::setting(&family, &spec.config) {
+    if let Some(problem) = unsupported::setting(&spec.id, &family, &spec.config, &spec.base) {
         return Err(problem);
     }
     if family.takes_data() {

@@ -12,6 +12,7 @@ mod google;
 mod http;
 mod huggingface;
 mod llama;
+mod mcp;
 mod ollama;
 mod openai;
 mod prices;
@@ -20,11 +21,12 @@ mod service;
 pub mod settings;
 pub mod unsupported;
 mod webhook;
+mod websocket;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::calling::spec::{ProviderSpec, Turns};
 use crate::calling::{CallError, Provider, ProviderFactory};
@@ -76,6 +78,10 @@ pub enum Family {
     Turns(Turns),
     /// Any HTTP service.
     Http,
+    /// Any service that is asked over a websocket.
+    WebSocket,
+    /// Tools of servers of the Model Context Protocol.
+    Mcp,
     /// A file of Go.
     Golang(PathBuf),
     /// A file with code.
@@ -98,6 +104,8 @@ impl Family {
                 | Self::Llama
                 | Self::Webhook
                 | Self::Http
+                | Self::WebSocket
+                | Self::Mcp
                 | Self::Turns(_)
                 | Self::Script(Language::Python | Language::Ruby, _, _)
         )
@@ -195,6 +203,12 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
     }
     if id.starts_with("ollama:") {
         return Ok(Family::Ollama);
+    }
+    if id == "mcp" || id.starts_with("mcp:") {
+        return Ok(Family::Mcp);
+    }
+    if websocket::WebSocket::is_meant(id) {
+        return Ok(Family::WebSocket);
     }
     if matches!(id, "http" | "https") || id.starts_with("http://") || id.starts_with("https://") {
         let described =
@@ -300,10 +314,9 @@ impl ProviderFactory for Factory {
                 self.service(hook, spec)?
             }
             Family::Turns(_) => return Err(CallError::OnlyOfTests(spec.id.clone())),
-            Family::Http => {
-                let url = spec.config.get("url").and_then(Value::as_str);
-                Box::new(http::Http::new(&spec.id, url, Arc::clone(&self.workers)))
-            }
+            Family::Http => Box::new(http::Http::new(spec, Arc::clone(&self.workers))),
+            Family::Mcp => Box::new(mcp::Mcp::new(spec, Arc::clone(&self.workers))),
+            Family::WebSocket => Box::new(websocket::WebSocket::new(spec, Arc::clone(&self.workers))),
             Family::Golang(path) => Box::new(golang::Golang::new(&spec.id, path, env(), options)),
             Family::Script(language, path, name) => {
                 let file = script::File { language, path, name };
@@ -328,6 +341,8 @@ mod tests {
         assert_eq!(of("ollama:llama3"), Ok(Family::Ollama));
         assert_eq!(of("anthropic:messages:m"), Ok(Family::Anthropic));
         assert_eq!(of("https://host/path"), Ok(Family::Http));
+        assert_eq!(of("wss://host/path"), Ok(Family::WebSocket));
+        assert_eq!(of("mcp"), Ok(Family::Mcp));
         assert!(matches!(of("azure:chat:d"), Ok(Family::Azure(_))));
         assert_eq!(of("llama:m"), Ok(Family::Llama));
         assert_eq!(of("webhook:http://host/path"), Ok(Family::Webhook));

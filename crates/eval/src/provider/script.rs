@@ -159,7 +159,8 @@ impl Script {
 /// Notes what promptfoo notes of answers from files of Python.
 fn counted(mut response: ProviderResponse, language: Language) -> ProviderResponse {
     if language == Language::Python {
-        response.cached.get_or_insert(false);
+        // Whatever the function says: it was called.
+        response.cached = Some(false);
         if let Some(usage) = &mut response.token_usage {
             usage.num_requests.get_or_insert(1.0);
         }

@@ -97,7 +97,7 @@ pub fn data(config: &Object, base: &Path) -> Result<Option<Object>, CallError> {
         return Ok(None);
     }
     let mut config = config.clone();
-    for (name, value) in &mut config {
+    for (name, value) in config.iter_mut().filter(|(name, _)| *name != references::SENT) {
         let failed =
             |error: ReferenceError| CallError::Setting { name: name.clone(), reason: error.to_string() };
         references::resolve(value, base).map_err(failed)?;

@@ -1,35 +1,28 @@
 //! Settings of promptfoo's providers that are not supported, and would be missed without a word.
 
+use std::path::Path;
+
 use serde_json::Value;
 
-use super::Family;
+use super::{Family, http, mcp, websocket};
 use crate::model::Object;
 
-/// Returns what is wrong with the configuration of a provider that has a setting which is not supported, and what to do.
-pub fn setting(family: &Family, config: &Object) -> Option<String> {
-    let (kind, known): (&str, &[&str]) = match family {
-        Family::Http => ("http", &["multipart", "signatureAuth", "tls", "session"]),
+/// Returns what is wrong with the configuration of a provider that has a setting which is not supported, and what to do. Files of
+/// settings are relative to `base`.
+pub fn setting(id: &str, family: &Family, config: &Object, base: &Path) -> Option<String> {
+    let known: &[&str] = match family {
+        Family::Http => return http::check::problem(config, base),
+        Family::Mcp => return mcp::problem(config, base),
+        Family::WebSocket => return websocket::WebSocket::problem(id, config),
         Family::OpenAi(_) | Family::Azure(_) | Family::Google(_) | Family::Bedrock(_) => {
-            ("models", &["mcp", "functionToolCallbacks"])
+            &["mcp", "functionToolCallbacks"]
         }
-        Family::Anthropic => ("models", &["mcp"]),
+        Family::Anthropic => &["mcp"],
         _ => return None,
     };
-    let instead = match family {
-        Family::Http => "make the request in a Python or JavaScript provider",
-        _ => "call the model from a Python or JavaScript provider, which runs its tools",
-    };
-    let given = |key: &&&str| config.get(**key).is_some_and(|value| !is_off(value));
-    if let Some(key) = known.iter().find(given) {
-        return Some(format!("`config.{key}` is not supported by {kind}; {instead}"));
-    }
-    let auth = config.get("auth").and_then(|auth| auth.get("type")).and_then(Value::as_str);
-    match auth.filter(|_| *family == Family::Http) {
-        None | Some("bearer" | "basic" | "api_key") => None,
-        Some(other) => Some(format!(
-            "`config.auth` of type `{other}` is not supported; use bearer, basic or api_key, or {instead}"
-        )),
-    }
+    let instead = "call the model from a Python or JavaScript provider, which runs its tools";
+    let key = known.iter().find(|key| config.get(**key).is_some_and(|value| !is_off(value)))?;
+    Some(format!("`config.{key}` is not supported by models; {instead}"))
 }
 
 /// Whether a setting is switched off: `mcp: {enabled: false}`.
@@ -45,10 +38,10 @@ mod tests {
 
     #[test]
     fn settings_without_an_effect_are_named() {
-        let of = |family: &Family, config: Value| setting(family, config.as_object().unwrap());
+        let of = |family: &Family, config: Value| {
+            setting("x", family, config.as_object().unwrap(), Path::new("/"))
+        };
         assert!(of(&Family::Http, json!({"tls": {"cert": "x"}})).unwrap().contains("`config.tls`"));
-        assert!(of(&Family::Http, json!({"auth": {"type": "oauth"}})).unwrap().contains("`oauth`"));
-        assert_eq!(of(&Family::Http, json!({"auth": {"type": "bearer"}, "sessionParser": "x"})), None);
         assert!(of(&Family::Anthropic, json!({"mcp": {"enabled": true}})).is_some());
         assert_eq!(of(&Family::Anthropic, json!({"mcp": {"enabled": false}})), None);
         assert_eq!(of(&Family::Ollama, json!({"tls": 1, "auth": {"type": "oauth"}})), None);

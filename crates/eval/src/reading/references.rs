@@ -40,12 +40,16 @@ pub fn resolve(value: &mut Value, base: &Path) -> Result<(), ReferenceError> {
     resolve_within(value, base, MAX_DEPTH)
 }
 
-/// As [`resolve`], for all values of a map.
+/// Settings whose files are sent as they are, and read when they are.
+pub const SENT: &str = "multipart";
+
+/// As [`resolve`], for all settings of a provider.
 ///
 /// # Errors
 /// As [`resolve`].
 pub fn resolve_all(map: &mut Object, base: &Path) -> Result<(), ReferenceError> {
-    map.values_mut().try_for_each(|value| resolve(value, base))
+    let mut values = map.iter_mut().filter(|(name, _)| *name != SENT);
+    values.try_for_each(|(_, value)| resolve(value, base))
 }
 
 fn resolve_within(value: &mut Value, base: &Path, depth: usize) -> Result<(), ReferenceError> {

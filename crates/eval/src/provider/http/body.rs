@@ -38,14 +38,18 @@ pub fn fill(body: &Value, vars: &Object, templates: &Templates) -> Result<Value,
         Value::String(text) => match serde_json::from_str::<Value>(text) {
             Ok(value) if value.is_object() || value.is_array() => render(&value)?,
             _ => {
+                let plain = render(body)?;
+                if !text.trim_start().starts_with(['{', '[']) {
+                    return Ok(plain);
+                }
+                // Written with filters, as in `{{prompt | dump}}`, it is JSON as it is.
+                if let Some(value) = plain.as_str().and_then(|text| serde_json::from_str(text).ok()) {
+                    return Ok(value);
+                }
                 let escaped: Object =
                     vars.iter().map(|(name, value)| (name.clone(), in_quotes(value))).collect();
                 let filled = templates.render(text, &escaped)?;
-                let structured = text.trim_start().starts_with(['{', '[']);
-                match serde_json::from_str::<Value>(&filled) {
-                    Ok(value) if structured => value,
-                    _ => render(body)?,
-                }
+                serde_json::from_str(&filled).unwrap_or(plain)
             }
         },
         other => parsed(render(other)?),
@@ -115,5 +119,6 @@ mod tests {
         let expected = json!({"q": "say \"hi\"\n"});
         assert_eq!(fill(&json!({"q": "{{prompt}}"}), vars, &templates).unwrap(), expected);
         assert_eq!(fill(&json!("{\"q\": \"{{prompt}}\"}"), vars, &templates).unwrap(), expected);
+        assert_eq!(fill(&json!("{\"q\": {{prompt | dump}}}"), vars, &templates).unwrap(), expected);
     }
 }

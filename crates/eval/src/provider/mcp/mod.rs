@@ -1,0 +1,168 @@
+//! `mcp`: servers of the Model Context Protocol. A prompt names a tool and its arguments, and what the tool returns is the answer.
+
+mod check;
+mod pipe;
+mod server;
+mod web;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::http::code;
+use super::http::error::HttpError;
+use super::settings;
+use crate::calling::spec::ProviderSpec;
+use crate::calling::{Call, CallError, Provider};
+use crate::javascript::JavaScriptError;
+use crate::model::{Object, ProviderResponse};
+use crate::script::Workers;
+use crate::template::value::to_number;
+pub use check::problem;
+use server::Server;
+
+/// The time limit of a request, as the SDKs have it.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Reason why a tool gave no answer.
+#[derive(Debug, thiserror::Error)]
+enum McpError {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(
+        "the prompt is not JSON; it must name a tool, as in {{\"tool\": \"search\", \"args\": {{\"text\": \"x\"}}}}"
+    )]
+    Prompt,
+    #[error(
+        "the prompt names no tool; it must be like {{\"tool\": \"search\", \"args\": {{\"text\": \"x\"}}}}"
+    )]
+    NoTool,
+    #[error("no connected server has a tool `{0}`")]
+    UnknownTool(String),
+    #[error("failed to start `{program}`: {error}")]
+    Start { program: String, error: std::io::Error },
+    #[error("the server ended, or closed its output")]
+    Closed,
+    #[error("the server did not answer `{method}` within {} ms", limit.as_millis())]
+    TimedOut { method: String, limit: Duration },
+    #[error("the server answered `{method}` with status {status}: {start}")]
+    Status { method: String, status: u16, start: String },
+    #[error("the connection failed: {0}")]
+    Connection(String),
+    #[error("the server answered with error {code}: {message}")]
+    Refused { code: String, message: String },
+    #[error("the server `{name}`: {error}")]
+    Server { name: String, error: Box<McpError> },
+    #[error("`transformResponse` failed: {0}")]
+    Transform(JavaScriptError),
+    #[error("`transformResponse` gave nothing for: {0}")]
+    Nothing(String),
+}
+
+/// The provider `mcp`.
+pub struct Mcp {
+    id: String,
+    workers: Arc<Workers>,
+    /// Connected for the first prompt, and for all of them.
+    servers: OnceCell<Vec<Server>>,
+}
+
+impl Mcp {
+    /// A provider whose programs run in the directory of the suite. Its functions in files are run by `workers`.
+    pub fn new(spec: &ProviderSpec, workers: Arc<Workers>) -> Self {
+        Self { id: spec.id.clone(), workers, servers: OnceCell::new() }
+    }
+
+    async fn ask(&self, call: &Call<'_>) -> Result<ProviderResponse, McpError> {
+        // A variable of this name is not shortened to what the prompt shows of it.
+        let payload = match call.vars.get("prompt") {
+            Some(Value::String(text)) => serde_json::from_str(text),
+            Some(other) => Ok(other.clone()),
+            None => serde_json::from_str(call.prompt),
+        };
+        let payload: Value = payload.map_err(|_| McpError::Prompt)?;
+        let of = |keys: &[&str]| keys.iter().find_map(|key| payload.get(*key)).cloned();
+        let tool = of(&["tool", "toolName", "function", "functionName", "name"]);
+        let tool = tool.as_ref().and_then(Value::as_str).filter(|tool| !tool.is_empty());
+        let tool = tool.ok_or(McpError::NoTool)?;
+        let mut arguments =
+            call.config.get("defaultArgs").and_then(Value::as_object).cloned().unwrap_or_default();
+        if let Some(Value::Object(own)) = of(&["args", "arguments", "params", "parameters"]) {
+            arguments.extend(own);
+        }
+        let started = Instant::now();
+        let servers = self.servers.get_or_try_init(|| self.connect(call.config)).await?;
+        let server = servers.iter().find(|server| server.has(tool));
+        let server = server.ok_or_else(|| McpError::UnknownTool(tool.to_owned()))?;
+        let params = json!({"name": tool, "arguments": arguments});
+        let result = server.request("tools/call", params, time_limit(call.config)).await?;
+        let content = match result.get("content") {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(content) => content.to_string(),
+        };
+        let about = json!({"toolName": tool, "toolArgs": arguments, "originalPayload": payload});
+        let mut response = self.received(call.config, &result, content, &about).await?;
+        response.raw.get_or_insert(result);
+        let metadata = response.metadata.get_or_insert_default();
+        metadata.extend(about.as_object().cloned().unwrap_or_default());
+        response.latency_ms = Some(started.elapsed().as_millis() as f64);
+        Ok(response)
+    }
+
+    async fn connect(&self, config: &Object) -> Result<Vec<Server>, McpError> {
+        let mut connected = Vec::new();
+        for settings in check::servers(config) {
+            let server = Server::connect(settings, config, &self.workers, time_limit(config));
+            let name = check::name(settings);
+            let failed = |error| McpError::Server { name, error: Box::new(error) };
+            connected.push(server.await.map_err(failed)?);
+        }
+        Ok(connected)
+    }
+
+    async fn received(
+        &self,
+        config: &Object,
+        result: &Value,
+        content: String,
+        about: &Value,
+    ) -> Result<ProviderResponse, McpError> {
+        let Some(code) = code::of_response(config) else { return Ok(ProviderResponse::text(content)) };
+        let arguments = [result.clone(), json!(content), about.clone()];
+        let value = if code.starts_with("file://") {
+            let called = self.workers.invoke(code, &["get_transform"], arguments.to_vec()).await;
+            called.map_err(HttpError::from)?
+        } else {
+            code::evaluate(code, "result, content, context", &arguments).map_err(McpError::Transform)?
+        };
+        code::answer(value)?.ok_or(McpError::Nothing(content))
+    }
+}
+
+fn time_limit(config: &Object) -> Duration {
+    let of_config = config.get("timeout").map(to_number);
+    let of_env = || std::env::var("MCP_REQUEST_TIMEOUT_MS").ok().and_then(|text| text.parse().ok());
+    let ms = of_config.or_else(of_env).filter(|ms| *ms > 0.0);
+    ms.map_or(TIME_LIMIT, |ms| Duration::from_millis(ms as u64))
+}
+
+impl Provider for Mcp {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn settled<'a>(&'a self, config: &'a Object) -> BoxFuture<'a, Result<Option<Object>, CallError>> {
+        std::future::ready(settings::data(config, self.workers.base())).boxed()
+    }
+
+    fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
+        async move { self.ask(call).await.unwrap_or_else(ProviderResponse::failed) }.boxed()
+    }
+}

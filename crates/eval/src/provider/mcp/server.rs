@@ -1,0 +1,121 @@
+//! One server: the handshake, its tools, and requests to it.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::McpError;
+use super::pipe::Pipe;
+use super::web::Web;
+use crate::model::Object;
+use crate::script::Workers;
+
+/// The version of the protocol that is spoken.
+const VERSION: &str = "2025-06-18";
+/// Most pages of tools that are asked for.
+const MAX_PAGES: usize = 100;
+
+/// A server that has greeted.
+pub struct Server {
+    connection: Connection,
+    tools: HashSet<String>,
+}
+
+enum Connection {
+    Pipe(Pipe),
+    Web(Box<Web>),
+}
+
+impl Server {
+    /// Connects to a server, and asks for its tools.
+    pub async fn connect(
+        settings: &Object,
+        config: &Object,
+        workers: &Workers,
+        limit: Duration,
+    ) -> Result<Self, McpError> {
+        let is_program = ["command", "path"].iter().any(|key| settings.contains_key(*key));
+        let connection = match is_program {
+            true => Connection::Pipe(Pipe::start(settings, workers)?),
+            false => Connection::Web(Box::new(Web::new(settings, workers))),
+        };
+        let mut server = Self { connection, tools: HashSet::new() };
+        let hello = json!({
+            "protocolVersion": VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": "sandcove", "version": env!("CARGO_PKG_VERSION")},
+        });
+        let greeting = server.request("initialize", hello, limit).await?;
+        let version = greeting.get("protocolVersion").and_then(Value::as_str).unwrap_or(VERSION);
+        if let Connection::Web(web) = &mut server.connection {
+            web.speak(version);
+        }
+        server.notify("notifications/initialized", limit).await?;
+        if config.get("pingOnConnect") == Some(&Value::Bool(true)) {
+            server.request("ping", json!({}), limit).await?;
+        }
+        server.list(config, limit).await?;
+        Ok(server)
+    }
+
+    async fn list(&mut self, config: &Object, limit: Duration) -> Result<(), McpError> {
+        let names = |key: &str| {
+            config.get(key).map(|names| match names {
+                Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+                other => other.as_str().into_iter().collect::<HashSet<_>>(),
+            })
+        };
+        let (only, without) = (names("tools"), names("exclude_tools").unwrap_or_default());
+        let mut params = json!({});
+        for _ in 0..MAX_PAGES {
+            let page = self.request("tools/list", params, limit).await?;
+            let tools = page.get("tools").and_then(Value::as_array).into_iter().flatten();
+            let tools = tools.filter_map(|tool| tool.get("name")?.as_str());
+            let tools = tools.filter(|name| only.as_ref().is_none_or(|only| only.contains(name)));
+            self.tools.extend(tools.filter(|name| !without.contains(name)).map(str::to_owned));
+            match page.get("nextCursor").and_then(Value::as_str) {
+                Some(cursor) => params = json!({"cursor": cursor}),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the server has a tool that may be called.
+    pub fn has(&self, tool: &str) -> bool {
+        self.tools.contains(tool)
+    }
+
+    /// Returns the result of a request.
+    pub async fn request(&self, method: &str, params: Value, limit: Duration) -> Result<Value, McpError> {
+        let answer = async {
+            match &self.connection {
+                Connection::Pipe(pipe) => pipe.request(method, params).await,
+                Connection::Web(web) => web.request(method, params).await,
+            }
+        };
+        let answer = tokio::time::timeout(limit, answer).await;
+        let mut answer = answer.map_err(|_| McpError::TimedOut { method: method.to_owned(), limit })??;
+        if let Some(error) = answer.get("error") {
+            let message = error.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
+            return Err(McpError::Refused {
+                code: error.get("code").map(Value::to_string).unwrap_or_default(),
+                message,
+            });
+        }
+        Ok(answer.get_mut("result").map(Value::take).unwrap_or_default())
+    }
+
+    async fn notify(&self, method: &str, limit: Duration) -> Result<(), McpError> {
+        let message = json!({"jsonrpc": "2.0", "method": method});
+        let sent = async {
+            match &self.connection {
+                Connection::Pipe(pipe) => pipe.send(&message).await,
+                Connection::Web(web) => web.notify(&message).await,
+            }
+        };
+        let sent = tokio::time::timeout(limit, sent).await;
+        sent.map_err(|_| McpError::TimedOut { method: method.to_owned(), limit })?
+    }
+}
