@@ -21,7 +21,7 @@ def graded(tmp_path, sandcove):
         out = tmp_path / "out.json"
         out.unlink(missing_ok=True)
         with models() as service:
-            env = {**os.environ, **ENVIRONMENT, **addresses(service.url), "PROMPTFOO_CONFIG_DIR": str(tmp_path / "home"), **variables}
+            env = {**os.environ, **ENVIRONMENT, **addresses(service), "PROMPTFOO_CONFIG_DIR": str(tmp_path / "home"), **variables}
             done = subprocess.run(
                 [*sandcove, "eval", "-o", str(out), "--no-cache", "--no-table", "--no-progress-bar"],
                 cwd=tmp_path, env={name: value for name, value in env.items() if value is not None},
