@@ -30,6 +30,8 @@ use crate::state::App;
 use crate::templates::{check_namespace, tags_to_set};
 use crate::{Error, Result, clock};
 
+/// Prefix of a base that is a template, not an image.
+const TEMPLATE: &str = "template://";
 /// Maximum length of a name with namespace and tag, characters.
 const MAX_NAME: usize = 128;
 /// Maximum number of CPUs of a sandbox.
@@ -311,9 +313,11 @@ fn spec(body: wire::StartBuild) -> Result<(BuildSpec, Option<RegistryCredentials
     };
     let (from, credentials) = match (given(body.from_image), given(body.from_template), archive) {
         (None, None, Some(archive)) => (archive, None),
-        (Some(image), None, None) => {
-            (BuildBase::Image(image), body.from_image_registry.map(RegistryCredentials::from))
-        }
+        // Official clients know no `FROM` for templates in a Dockerfile, and send what is there as an image.
+        (Some(image), None, None) => match image.trim().strip_prefix(TEMPLATE) {
+            Some(template) => (BuildBase::Template(template.to_owned()), None),
+            None => (BuildBase::Image(image), body.from_image_registry.map(RegistryCredentials::from)),
+        },
         // Clients send credentials that they were given for an image before.
         (None, Some(template), None) => (BuildBase::Template(template), None),
         (Some(_), Some(_), None) => {

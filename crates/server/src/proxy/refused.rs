@@ -14,6 +14,10 @@ const NO_INTERPRETER: &str = "if this is run_code: the template has no code inte
     code-interpreter-v1, or with the variable SANDCOVE_INTERPRETER=python (set_envs, or ENV in a Dockerfile) on an image with \
     Python 3.9 or newer; `sandcove template build --interpreter` does the same";
 
+/// Hint for when a request names no sandbox, by its host, a header or anything else.
+const NO_SANDBOX: &str = "no running sandbox has this token or signature. The signature of a URL is for its path, user and expiration \
+    only: a URL that was changed, or whose sandbox has ended, belongs to none";
+
 /// The answer to traffic that does not reach its sandbox.
 pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
     let status = status(refusal);
@@ -50,6 +54,9 @@ pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
     if matches!(refusal, Refusal::PortClosed(_, INTERPRETER_PORT)) {
         // Clients show the whole answer as the text of their error.
         answer["hint"] = json!(NO_INTERPRETER);
+    }
+    if id.is_empty() {
+        answer["hint"] = json!(NO_SANDBOX);
     }
     json_answer(status, &answer)
 }

@@ -316,6 +316,19 @@ async fn a_start_says_what_is_wrong_with_it() {
 }
 
 #[tokio::test]
+async fn a_dockerfile_that_begins_with_a_template_is_built_by_official_clients_too() {
+    let server = Server::start().await;
+    let requested = request(&server, json!({ "name": "app" })).await;
+    let path =
+        format!("/v2/templates/{}/builds/{}", text(&requested, "templateID"), text(&requested, "buildID"));
+    // They send what is behind `FROM` as an image.
+    let reply = server.call("POST", &path, json!({ "fromImage": "template://team/tools:v1" })).await;
+    assert_eq!(reply.code(), 202, "{}", reply.text);
+    let row = server.app.store().build_row(build_of(&requested)).await.unwrap().unwrap();
+    assert_eq!(row.spec.unwrap().from, BuildBase::Template("team/tools:v1".into()));
+}
+
+#[tokio::test]
 async fn what_clients_send_with_steps_is_accepted() {
     let server = Server::start().await;
     let requested = request(&server, json!({ "name": "app" })).await;

@@ -176,6 +176,10 @@ async fn dead_sandboxes_and_closed_ports_are_told_apart() {
         unknown.json(),
         json!({ "sandboxId": "inothere", "message": "The sandbox was not found", "code": 502 })
     );
+    // The SDKs' URLs for files name a sandbox by their signature only.
+    let changed = server.send("GET", "/files?path=a&signature=v1_changed", &[], "").await;
+    assert_eq!((changed.code(), changed.message()), (502, "The sandbox was not found".into()));
+    assert!(changed.json()["hint"].as_str().unwrap().contains("a URL that was changed"));
     let page = ask(&id, "9", CHROME).await;
     assert_eq!(
         (page.status.as_u16(), page.headers["content-type"].to_str().unwrap()),
