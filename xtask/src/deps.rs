@@ -39,7 +39,7 @@ const NEVER: &[(&str, &[&str])] = &[
     ),
     ("sandcove-mcp", &["sandcove-server", "sandcove-isolate", "sandcove-host", "axum", "reqwest", "rustix"]),
     ("sandcove-names", &["axum", "sqlx", "libc", "rustix", "sandcove-server", "sandcove-host"]),
-    ("sandcove-viewer", &["sandcove-server", "sandcove-isolate", "sandcove-image", "sqlx", "rustix", "libc"]),
+    ("sandcove-viewer", &["sandcove-server", "sandcove-isolate", "sandcove-image", "sqlx", "libc"]),
     (
         "sandcove-redteam",
         &["tokio", "reqwest", "sandcove-client", "sandcove-eval", "ruff_python_parser", "tree-sitter"],

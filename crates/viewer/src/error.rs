@@ -15,7 +15,7 @@ pub(crate) enum Refused {
     Origin,
     /// The request has no valid token.
     Token,
-    /// This server sets up no red teams.
+    /// The server sets up no red teams.
     NoSetup,
     /// The request is malformed.
     Invalid(String),

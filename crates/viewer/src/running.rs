@@ -6,11 +6,11 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::response::sse::Event;
-use futures_util::{Stream, stream};
+use futures_util::{FutureExt, Stream, stream};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Lines that are kept of a red team. What it prints is short; a target may print more.
 const MAX_LINES: usize = 20_000;
@@ -38,7 +38,6 @@ struct Printed {
     run: u64,
     lines: Vec<String>,
     end: Option<i32>,
-    pid: Option<Pid>,
 }
 
 /// The red team that was started last.
@@ -49,6 +48,8 @@ pub(crate) struct Runs {
     printed: Arc<Mutex<Printed>>,
     /// Counts changes of `printed`.
     changes: watch::Sender<u64>,
+    /// Interrupts the red team that is running.
+    interrupt: Arc<Notify>,
 }
 
 impl Runs {
@@ -56,7 +57,8 @@ impl Runs {
     pub(crate) fn new(program: PathBuf, home: PathBuf) -> Self {
         // Where none was started, there is none to wait for.
         let printed = Printed { end: Some(0), ..Printed::default() };
-        Self { program, home, printed: Arc::new(Mutex::new(printed)), changes: watch::Sender::new(0) }
+        let printed = Arc::new(Mutex::new(printed));
+        Self { program, home, printed, changes: watch::Sender::new(0), interrupt: Arc::default() }
     }
 
     /// Whether a red team is running.
@@ -82,19 +84,23 @@ impl Runs {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("failed to start `{}`: {error}", self.program.display()))?;
-        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        *printed = Printed { run: printed.run + 1, pid, ..Printed::default() };
+        *printed = Printed { run: printed.run + 1, ..Printed::default() };
         drop(printed);
         self.changes.send_modify(|count| *count += 1);
-        tokio::spawn(follow(child, Arc::clone(&self.printed), self.changes.clone()));
+        // One of the team before, which ended by itself meanwhile, is not for this one.
+        let interrupt = Arc::clone(&self.interrupt);
+        let _ = interrupt.notified().now_or_never();
+        tokio::spawn(follow(child, interrupt, Arc::clone(&self.printed), self.changes.clone()));
         Ok(())
     }
 
     /// Interrupts the red team, as Ctrl-C does, and returns whether there was one.
     pub(crate) fn stop(&self) -> bool {
-        let printed = lock(&self.printed);
-        let running = printed.pid.filter(|_| printed.end.is_none());
-        running.is_some_and(|pid| kill_process(pid, Signal::INT).is_ok())
+        let is_running = self.is_running();
+        if is_running {
+            self.interrupt.notify_one();
+        }
+        is_running
     }
 
     /// `start` when a red team was started, its `lines` from the first as they come, and then `end` with its exit status.
@@ -141,15 +147,27 @@ impl Reader {
     }
 }
 
-async fn follow(mut child: Child, printed: Arc<Mutex<Printed>>, changes: watch::Sender<u64>) {
+async fn follow(
+    mut child: Child,
+    interrupt: Arc<Notify>,
+    printed: Arc<Mutex<Printed>>,
+    changes: watch::Sender<u64>,
+) {
     let (out, error) = (child.stdout.take(), child.stderr.take());
-    let read = async {
-        tokio::join!(read_lines(out, &printed, &changes), read_lines(error, &printed, &changes));
+    let end = async {
+        loop {
+            tokio::select! {
+                status = child.wait() => return status,
+                // A child that was waited for has no number any more, which may be that of another process.
+                () = interrupt.notified() => if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+                    let _ = kill_process(pid, Signal::INT);
+                },
+            }
+        }
     };
-    read.await;
-    let status = child.wait().await;
+    let ((), (), status) =
+        tokio::join!(read_lines(out, &printed, &changes), read_lines(error, &printed, &changes), end);
     let mut printed = lock(&printed);
-    printed.pid = None;
     printed.end = Some(status.ok().and_then(|status| status.code()).unwrap_or(1));
     drop(printed);
     changes.send_modify(|count| *count += 1);

@@ -42,7 +42,7 @@ pub fn pdf(text: &str) -> Vec<u8> {
     let mut file = String::from("%PDF-1.4\n");
     let mut table = String::new();
     for (index, object) in objects.iter().enumerate() {
-        let _ = write!(table, "{:010} 00000 n \n", file.len());
+        let _ = writeln!(table, "{:010} 00000 n ", file.len());
         let _ = write!(file, "{} 0 obj\n{object}\nendobj\n", index + 1);
     }
     let at = file.len();

@@ -23,7 +23,7 @@ pub struct Server {
 }
 
 enum Connection {
-    Pipe(Pipe),
+    Pipe(Box<Pipe>),
     Web(Box<Web>),
 }
 
@@ -37,7 +37,7 @@ impl Server {
     ) -> Result<Self, McpError> {
         let is_program = ["command", "path"].iter().any(|key| settings.contains_key(*key));
         let connection = match is_program {
-            true => Connection::Pipe(Pipe::start(settings, workers)?),
+            true => Connection::Pipe(Box::new(Pipe::start(settings, workers)?)),
             false => Connection::Web(Box::new(Web::new(settings, workers))),
         };
         let mut server = Self { connection, tools: HashSet::new() };
