@@ -13,6 +13,7 @@ use sandcove_image::{
 use sandcove_isolate::Backend;
 use sandcove_names::{DnsSockets, Renewal, Zone};
 use sandcove_server::domain::template::TemplateRecord;
+use sandcove_server::otlp::Endpoints;
 use sandcove_server::tls::{Certificate, Certificates, Source};
 use sandcove_server::{App, Listeners};
 use sandcove_wire::boot::ENVD_VERSION;
@@ -70,8 +71,8 @@ pub struct Start {
     pub certificate: Option<Certificate>,
     /// Names that are answered for by DNS, and who issues their certificate.
     pub names: Option<sandcove_names::Settings>,
-    /// Where traces are sent.
-    pub traces: Option<Secret>,
+    /// Where traces and logs are sent.
+    pub otlp: Endpoints,
 }
 
 impl Machine {
@@ -150,6 +151,7 @@ async fn prepare_start(
     config.private_webhooks = settings.private_webhooks;
     config.interpreter_token = settings.interpreter_token.into();
     config.legacy = settings.legacy;
+    config.metrics_to = settings.metrics_to.clone();
     config.dashboard = settings.dashboard;
     config.warm_memory = settings.warm_memory;
     config.registries = settings.builds.registries.clone();
@@ -162,7 +164,7 @@ async fn prepare_start(
     let certificate = listening.certificate.as_ref().map(|(certificate, _)| certificate.clone());
     config.tls_only = settings.tls.only;
     let names = listening.public.as_ref().map(|(names, _)| names.clone());
-    Ok((Start { config, templates, certificate, names, traces: settings.traces.clone() }, upgrade))
+    Ok((Start { config, templates, certificate, names, otlp: settings.otlp.clone() }, upgrade))
 }
 
 /// Opens the database and recovers the sandboxes of an earlier run; returns the API key of the server too.

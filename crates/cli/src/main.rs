@@ -39,7 +39,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use sandcove_image::oci;
 use sandcove_isolate::Unprivileged;
-use sandcove_server::traces::Traces;
+use sandcove_server::otlp::Otlp;
 use sandcove_wire::secret::Secret;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
@@ -273,13 +273,13 @@ fn egress(account: u32, log_refused_calls: bool) -> Result<ExitCode> {
         sandcove_isolate::renounce(account, Unprivileged::Egress, log_refused_calls)
             .with_context(|| format!("failed to give up the rights of root and become {account}"))?;
     }
-    observe(None, LogFormat::from_env())?;
+    observe(&Otlp::default(), LogFormat::from_env())?;
     sandcove_egress::run(socket, roots).context("failed to talk to the host process")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the log to standard error, and gives spans to `traces`.
-fn observe(traces: Option<&Traces>, format: LogFormat) -> Result<()> {
+/// Writes the log to standard error, and gives spans and lines of the log to `otlp`.
+fn observe(otlp: &Otlp, format: LogFormat) -> Result<()> {
     let filter = log_filter::from_env()?;
     let is_coloured = std::io::stderr().is_terminal() && !output::is_plain();
     let log = tracing_subscriber::fmt::layer()
@@ -293,7 +293,8 @@ fn observe(traces: Option<&Traces>, format: LogFormat) -> Result<()> {
             Box::new(log.json().flatten_event(true).with_current_span(false).with_filter(filter))
         }
     };
-    tracing_subscriber::registry().with(traces.map(Traces::layer)).with(log).init();
+    let sent = otlp.logs(log_filter::from_env()?);
+    tracing_subscriber::registry().with(otlp.spans()).with(sent).with(log).init();
     Ok(())
 }
 
@@ -302,18 +303,16 @@ async fn serve(settings: &Settings) -> Result<ExitCode> {
     let account = (settings.server_account != 0).then_some(settings.server_account);
     let objection = account.and_then(sandcove_isolate::cannot_become);
     if let (Some(account), None) = (account, &objection) {
-        observe(None, settings.log_format)?;
+        observe(&Otlp::default(), settings.log_format)?;
         return commands::serve::serve(settings, Some(account)).await;
     }
-    let traces = settings.traces.as_ref().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
-    observe(traces.as_ref(), settings.log_format)?;
+    let otlp = Otlp::start(&settings.otlp)?;
+    observe(&otlp, settings.log_format)?;
     if let (Some(account), Some(objection)) = (account, objection) {
         tracing::warn!("the server runs in one process, as root, and not as {account}: {objection}");
     }
     let code = commands::serve::serve(settings, None).await;
-    if let Some(traces) = traces {
-        traces.stop().await;
-    }
+    otlp.stop().await;
     code
 }
 
@@ -327,7 +326,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
     if let Command::Serve(args) = &cli.command {
         return serve(&Settings::resolve(place, args)?).await;
     }
-    observe(None, LogFormat::from_env())?;
+    observe(&Otlp::default(), LogFormat::from_env())?;
     let at = || -> Result<Place> {
         let explicit = matches.value_source("data_dir") == Some(ValueSource::CommandLine);
         Ok(Place { data_dir: place.path()?, explicit })

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use sandcove_image::oci::Mirror;
 use sandcove_server::WarmMemory;
+use sandcove_server::otlp::Endpoints;
 use sandcove_wire::secret::Secret;
 use serde::Deserialize;
 
@@ -214,7 +215,7 @@ pub struct ServerArgs {
     /// former name of `--languages all`, and with `=false` of `--languages lean`
     #[arg(long, env = "SANDCOVE_ALL_LANGUAGES", hide = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     all_languages: Option<bool>,
-    /// OpenTelemetry collector that receives traces, OTLP over HTTP [default: none]
+    /// OpenTelemetry collector that receives traces, logs and metrics, OTLP over HTTP [default: none]
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
     /// kill all sandboxes when the server stops, instead of leaving them running
@@ -323,8 +324,10 @@ pub struct Settings {
     pub template_cache: Option<PathBuf>,
     /// The languages of the code interpreter.
     pub languages: LanguageChoice,
-    /// Where traces are sent, the whole URL. It may hold a password by mistake, so that it does not show.
-    pub traces: Option<Secret>,
+    /// Where traces and logs are sent.
+    pub otlp: Endpoints,
+    /// Where metrics are sent, the whole URL.
+    pub metrics_to: Option<Secret>,
     pub stop_sandboxes: bool,
     /// Settings of template builds.
     pub builds: BuildChoices,
@@ -339,6 +342,12 @@ impl Settings {
         let file = read(place.config.as_deref())?;
         let secret = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty()).map(Secret::new);
         let args = args.clone();
+        let endpoint = |signal| {
+            let (flag, file) = (args.otlp_endpoint.as_deref(), file.otlp_endpoint.as_deref());
+            otlp_endpoint(signal, flag, file, |name| std::env::var(name).ok())
+        };
+        let otlp = Endpoints { traces: endpoint("traces"), logs: endpoint("logs") };
+        let metrics_to = endpoint("metrics");
         let warm_memory = WarmMemory::default();
         let data_dir = place.data_dir.clone().or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
         let ParkAfter(park_after) = args.park_after.or(file.park_after).unwrap_or_default();
@@ -392,7 +401,8 @@ impl Settings {
                 .or(file.languages)
                 .or(file.all_languages.map(LanguageChoice::from_all))
                 .unwrap_or(LanguageChoice::All),
-            traces: traces_endpoint(args.otlp_endpoint, file.otlp_endpoint, |name| std::env::var(name).ok()),
+            otlp,
+            metrics_to,
             stop_sandboxes: args.stop_sandboxes || file.stop_sandboxes,
             builds: BuildChoices::resolve(
                 args.builds,
@@ -411,18 +421,23 @@ impl Settings {
     }
 }
 
-/// The URL that traces are sent to: from the flag, from OpenTelemetry's standard variables, or from the file. The variable
-/// for traces alone has the whole URL; the others have its base.
-fn traces_endpoint(
-    flag: Option<String>,
-    file: Option<String>,
+/// The URL that a signal of OpenTelemetry, such as traces, is sent to: from the flag, from the standard variables, or from the file. The
+/// variable for the signal alone has the whole URL; the others have its base. A signal whose exporter is `none` is not sent.
+fn otlp_endpoint(
+    signal: &str,
+    flag: Option<&str>,
+    file: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Option<Secret> {
-    let given = |name| variable(name).filter(|value: &String| !value.is_empty());
-    let whole = |base: String| format!("{}/v1/traces", base.trim_end_matches('/'));
+    let upper = signal.to_uppercase();
+    let given = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let whole = |base: &str| format!("{}/v1/{signal}", base.trim_end_matches('/'));
+    if given(&format!("OTEL_{upper}_EXPORTER")).is_some_and(|name| name == "none") {
+        return None;
+    }
     flag.map(whole)
-        .or_else(|| given("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
-        .or_else(|| given("OTEL_EXPORTER_OTLP_ENDPOINT").map(whole))
+        .or_else(|| given(&format!("OTEL_EXPORTER_OTLP_{upper}_ENDPOINT")))
+        .or_else(|| given("OTEL_EXPORTER_OTLP_ENDPOINT").as_deref().map(whole))
         .or_else(|| file.map(whole))
         .map(Secret::new)
 }
@@ -554,21 +569,30 @@ mod tests {
     }
 
     #[test]
-    fn traces_go_where_the_flag_the_variables_or_the_file_say() {
-        let endpoint = |flag: Option<&str>, variables: &[(&str, &str)], file: Option<&str>| {
+    fn signals_go_where_the_flag_the_variables_or_the_file_say() {
+        let endpoint = |signal: &str, flag: Option<&str>, variables: &[(&str, &str)], file: Option<&str>| {
             let variable = |name: &str| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
             };
-            let found = traces_endpoint(flag.map(Into::into), file.map(Into::into), variable);
-            found.map(|url| url.expose().to_owned())
+            otlp_endpoint(signal, flag, file, variable).map(|url| url.expose().to_owned())
         };
         let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t/here");
         let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b:4318/");
-        assert_eq!(endpoint(Some("http://f"), &[traces, base], None).as_deref(), Some("http://f/v1/traces"));
-        assert_eq!(endpoint(None, &[traces, base], Some("http://c")).as_deref(), Some("http://t/here"));
-        assert_eq!(endpoint(None, &[base], Some("http://c")).as_deref(), Some("http://b:4318/v1/traces"));
-        assert_eq!(endpoint(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], None), None);
-        assert_eq!(endpoint(None, &[], Some("http://c")).as_deref(), Some("http://c/v1/traces"));
+        let no_logs = ("OTEL_LOGS_EXPORTER", "none");
+        for (signal, flag, variables, file, expected) in [
+            ("traces", Some("http://f"), &[traces, base][..], None, Some("http://f/v1/traces")),
+            ("traces", None, &[traces, base], Some("http://c"), Some("http://t/here")),
+            ("traces", None, &[base], Some("http://c"), Some("http://b:4318/v1/traces")),
+            ("traces", None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], None, None),
+            ("traces", None, &[], Some("http://c"), Some("http://c/v1/traces")),
+            ("logs", None, &[traces], None, None),
+            ("logs", None, &[traces, base], None, Some("http://b:4318/v1/logs")),
+            ("logs", Some("http://f"), &[no_logs], None, None),
+            ("metrics", Some("http://f"), &[no_logs], None, Some("http://f/v1/metrics")),
+        ] {
+            let found = endpoint(signal, flag, variables, file);
+            assert_eq!(found.as_deref(), expected, "{signal} {flag:?} {variables:?} {file:?}");
+        }
     }
 
     #[test]

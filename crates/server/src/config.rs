@@ -66,6 +66,8 @@ pub struct Config {
     pub legacy: bool,
     /// Whether the dashboard is served.
     pub dashboard: bool,
+    /// Where metrics are sent, the whole URL; nowhere when unset.
+    pub metrics_to: Option<Secret>,
     /// Registries that images of template builds come from.
     pub registries: Registries,
     /// Builds of templates in progress at once; further ones wait.
@@ -150,6 +152,7 @@ impl Config {
             interpreter_token: InterpreterToken::default(),
             legacy: true,
             dashboard: true,
+            metrics_to: None,
             registries: Registries::default(),
             max_builds: default_max_builds(),
             build_timeout: Duration::from_secs(3600),

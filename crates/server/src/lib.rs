@@ -18,7 +18,7 @@
 //!  store                                the database
 //!  domain                               records, lifecycle policy, network rules; no I/O
 //!  audit                                who did what; files
-//!  telemetry, traces, outbound          metrics; spans; requests that the server makes itself
+//!  telemetry, otlp, outbound            metrics; what a collector gets; requests that the server makes itself
 //!  node, config, clock, random, error
 //!  tls                                  certificates of the listener
 //! ```
@@ -66,6 +66,7 @@ pub mod fuzzing;
 mod http;
 mod mcp;
 mod node;
+pub mod otlp;
 mod outbound;
 mod proxy;
 mod random;
@@ -77,7 +78,6 @@ pub mod store;
 mod telemetry;
 pub mod templates;
 pub mod tls;
-pub mod traces;
 pub mod volumes;
 
 pub use config::{Config, InterpreterToken, Registries, WarmMemory};

@@ -12,7 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use sandcove_isolate::PoolState;
 
-use crate::traces;
+use crate::otlp;
 
 /// The result of a start of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,7 +272,12 @@ impl Default for Telemetry {
         registry.register(
             "trace_spans_dropped",
             "Spans that were not sent to the collector of traces",
-            traces::dropped(),
+            otlp::dropped_spans(),
+        );
+        registry.register(
+            "log_records_dropped",
+            "Lines of the log that were not sent to the collector of logs",
+            otlp::dropped_records(),
         );
         Self {
             registry,

@@ -9,7 +9,7 @@ use sandcove_channel::Channel;
 use sandcove_host::Host;
 use sandcove_isolate::{Unprivileged, crash};
 use sandcove_names::DnsSockets;
-use sandcove_server::traces::Traces;
+use sandcove_server::otlp::Otlp;
 use sandcove_server::{App, Listeners};
 use tokio::net::{TcpListener, UdpSocket, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -28,7 +28,7 @@ pub fn run(
     account: u32,
     directory: &Path,
     log_refused_calls: bool,
-    observe: fn(Option<&Traces>, LogFormat) -> Result<()>,
+    observe: fn(&Otlp, LogFormat) -> Result<()>,
 ) -> Result<ExitCode> {
     let socket = sandcove_isolate::passed_socket().context("this command is started by the server")?;
     let purpose = Unprivileged::Server { directory, ends_with_parent: true };
@@ -51,13 +51,13 @@ struct Given {
     _lock: OwnedFd,
 }
 
-async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>, LogFormat) -> Result<()>) -> Result<ExitCode> {
+async fn serve(socket: OwnedFd, observe: fn(&Otlp, LogFormat) -> Result<()>) -> Result<ExitCode> {
     let _ignored = ignore_signals()?;
     let mut channel = Channel::new(socket)?;
     let Given { host, listeners, dns, mut start, _lock } = receive(&mut channel).await?;
     crash::point("server.introduced");
-    let traces = start.traces.take().map(|endpoint| Traces::start(endpoint.expose())).transpose()?;
-    observe(traces.as_ref(), LogFormat::from_env())?;
+    let otlp = Otlp::start(&std::mem::take(&mut start.otlp))?;
+    observe(&otlp, LogFormat::from_env())?;
     let names = start.names.clone();
     let app = match open_app(start, &host).await {
         Ok((app, key)) => {
@@ -74,9 +74,7 @@ async fn serve(socket: OwnedFd, observe: fn(Option<&Traces>, LogFormat) -> Resul
         serve_names(&app, dns, &names)?;
     }
     obey(&mut channel, app, host, listeners).await?;
-    if let Some(traces) = traces {
-        traces.stop().await;
-    }
+    otlp.stop().await;
     Ok(ExitCode::SUCCESS)
 }
 

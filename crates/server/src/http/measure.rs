@@ -13,7 +13,7 @@ use tracing::Span;
 use uuid::Uuid;
 
 use crate::state::{Allowance, App};
-use crate::{Error, Result, traces};
+use crate::{Error, Result, otlp};
 
 /// The slot in a request for its team's allowance: filled in when the team is known, read for the answer.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +38,7 @@ pub(super) async fn measure(State(app): State<App>, mut request: Request, next: 
     let span = Span::current();
     if !span.is_disabled() && route != "none" {
         span.record("http.route", route.as_str());
-        traces::rename(&span, format!("{method} {route}"));
+        otlp::rename(&span, format!("{method} {route}"));
     }
     let slot = AllowanceSlot::default();
     request.extensions_mut().insert(slot.clone());

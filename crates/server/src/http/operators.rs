@@ -16,6 +16,16 @@ const OPEN_METRICS: &str = "application/openmetrics-text";
 
 /// The metrics, in the form that the client asks for: Prometheus prefers OpenMetrics.
 pub(super) async fn metrics(State(app): State<App>, _: Scraper, headers: HeaderMap) -> Response {
+    let accepts = |kind: &HeaderValue| kind.to_str().is_ok_and(|kinds| kinds.contains(OPEN_METRICS));
+    let (form, kind) = match headers.get_all(header::ACCEPT).iter().any(accepts) {
+        true => (Form::Open, "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        false => (Form::Plain, "text/plain; version=0.0.4; charset=utf-8"),
+    };
+    ([(header::CONTENT_TYPE, kind)], metrics_text(&app, form).await).into_response()
+}
+
+/// The metrics as they are now.
+pub(crate) async fn metrics_text(app: &App, form: Form) -> String {
     let views = app.sandboxes().all_views();
     let paused = views.iter().filter(|view| view.is_paused()).count();
     let telemetry = app.telemetry();
@@ -28,12 +38,7 @@ pub(super) async fn metrics(State(app): State<App>, _: Scraper, headers: HeaderM
         telemetry.set_disk(disk.total_bytes, disk.used_bytes);
     }
     let pool = app.templates().pool_states().await.ok();
-    let accepts = |kind: &HeaderValue| kind.to_str().is_ok_and(|kinds| kinds.contains(OPEN_METRICS));
-    let (form, kind) = match headers.get_all(header::ACCEPT).iter().any(accepts) {
-        true => (Form::Open, "application/openmetrics-text; version=1.0.0; charset=utf-8"),
-        false => (Form::Plain, "text/plain; version=0.0.4; charset=utf-8"),
-    };
-    ([(header::CONTENT_TYPE, kind)], telemetry.text(pool, form)).into_response()
+    telemetry.text(pool, form)
 }
 
 pub(super) async fn nodes(State(app): State<App>, _: Operator) -> Response {

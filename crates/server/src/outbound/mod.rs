@@ -1,4 +1,4 @@
-//! HTTP requests that the server itself makes: to receivers of webhooks, and to the collector of traces.
+//! HTTP requests that the server itself makes: to receivers of webhooks, and to the collector of traces, logs and metrics.
 
 mod tls;
 

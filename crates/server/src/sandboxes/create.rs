@@ -25,7 +25,7 @@ use crate::domain::team::Team;
 use crate::domain::template::TemplateRecord;
 use crate::events::{self, describe};
 use crate::telemetry::StartResult;
-use crate::{Error, Result, clock, random, traces};
+use crate::{Error, Result, clock, otlp, random};
 
 /// Pause before a start tries again whose sandbox found no slot on the host.
 const RETRY: Duration = Duration::from_millis(100);
@@ -88,9 +88,9 @@ pub(super) async fn create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Dri
     let span = info_span!("create", team_id = %team, sandbox_id = Empty, otel.status_code = Empty);
     let made = try_create(shared, plan).instrument(span.clone()).await;
     if made.is_err() {
-        traces::failed(&span);
+        otlp::failed(&span);
     }
-    traces::end(&span);
+    otlp::end(&span);
     made
 }
 
@@ -150,7 +150,7 @@ impl Reserved {
         loop {
             let source = match shared.host.create(spec.clone()).await {
                 Ok(handle) => {
-                    traces::record_start(&handle);
+                    otlp::record_start(&handle);
                     return Ok(Launched { reserved: self, handle, lost_memory });
                 }
                 Err(source) => source,

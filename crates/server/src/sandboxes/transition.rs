@@ -21,7 +21,7 @@ use crate::domain::lifecycle::{Keep, Phase, Session, SnapshotOrder};
 use crate::domain::sandbox::{Settings, StoredState};
 use crate::domain::template::TemplateRecord;
 use crate::events::describe;
-use crate::{Error, Result, clock, traces};
+use crate::{Error, Result, clock, otlp};
 
 /// A transition in flight; returns the processes that there are afterwards.
 pub(super) type TransitionFuture = BoxFuture<'static, Result<Option<Handle>>>;
@@ -245,7 +245,7 @@ impl TransitionContext {
             IsolateError::AgentSlow { .. } => Error::StartTimeout(source),
             source => self.failed("start")(source),
         })?;
-        traces::record_start(&handle);
+        otlp::record_start(&handle);
         crash::point("resume.started");
         Ok(handle)
     }

@@ -3,6 +3,7 @@
 mod clients;
 mod connection;
 mod listeners;
+mod report;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,11 +39,12 @@ use crate::proxy::{self, Format, refused};
 use crate::sandboxes::Upload;
 use crate::state::App;
 use crate::tls::Certificates;
-use crate::{Error, Result, traces};
+use crate::{Error, Result, otlp};
 use clients::Clients;
 use connection::{ClientConnection, Resetting, Stream};
 use listeners::Door;
 pub use listeners::Listeners;
+use report::Report;
 
 /// Pause after a connection could not be accepted, most likely because there are too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
@@ -83,6 +85,7 @@ impl App {
         let server = Arc::new(Server::new(self.clone()));
         let connections = TaskTracker::new();
         let closing = CancellationToken::new();
+        let report = Report::start(self);
         loop {
             let accepted = tokio::select! {
                 accepted = listeners.accept() => accepted,
@@ -108,6 +111,9 @@ impl App {
         self.sandboxes().cut_streams();
         if tokio::time::timeout(self.config().grace, connections.wait()).await.is_err() {
             tracing::warn!(open = connections.len(), "stopping with connections still open");
+        }
+        if let Some(report) = report {
+            report.end().await;
         }
         self.stop().await;
         Ok(())
@@ -345,7 +351,7 @@ impl Server {
             otel.kind = "server",
             otel.status_code = Empty,
         );
-        traces::continue_from(&span, request.headers());
+        otlp::continue_from(&span, request.headers());
         let deadline = deadline(request.uri().path());
         let answer = self.router.clone().oneshot(request.map(axum::body::Body::new)).instrument(span.clone());
         let answer = match tokio::time::timeout(deadline, answer).await {
@@ -354,9 +360,9 @@ impl Server {
         };
         span.record("http.response.status_code", answer.status().as_u16());
         if answer.status().is_server_error() {
-            traces::failed(&span);
+            otlp::failed(&span);
         }
-        traces::end(&span);
+        otlp::end(&span);
         answer
     }
 }

@@ -24,7 +24,7 @@ use crate::sandboxes::log::SandboxLog;
 use crate::sandboxes::memory;
 use crate::sandboxes::transition::{Notes, TransitionContext, TransitionFuture};
 use crate::sandboxes::view::View;
-use crate::{Error, Result, clock, traces};
+use crate::{Error, Result, clock, otlp};
 
 /// Minimum duration of a pause or resume, so that simultaneous commands share its answer: without it the second one would
 /// arrive when the sandbox is paused already, which is an error.
@@ -184,9 +184,9 @@ impl Driver {
         let concluding = self.conclude(transition, result, timeout, auto_pause, &notes);
         let outcome = concluding.instrument(span.clone()).await;
         if outcome.is_err() {
-            traces::failed(&span);
+            otlp::failed(&span);
         }
-        traces::end(&span);
+        otlp::end(&span);
         let last = |outcome: &Outcome| LastOutcome { transition, outcome: *outcome, sent_at: Instant::now() };
         if transition != Transition::Park {
             self.last_outcome = outcome.as_ref().ok().map(last);

@@ -1,89 +1,87 @@
-//! The queue of ended spans on their way to the collector. It is bounded, and ending a span never waits.
+//! The queue of what is on its way to the collector: ended spans, or lines of the log. It is bounded, and what fills it never waits.
 
 use std::time::Duration;
 
 use http::Uri;
-use opentelemetry::Context;
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of spans that wait; one has about a kilobyte.
+/// Maximum number of entries that wait; one has about a kilobyte.
 const CAPACITY: usize = 8192;
-/// Maximum number of spans in a batch.
+/// Maximum number of entries in a batch.
 const BATCH: usize = 512;
-/// Time that a smaller batch waits for more spans.
+/// Time that a smaller batch waits for more entries.
 const DELAY: Duration = Duration::from_millis(500);
 /// Timeout of a batch, with all attempts.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The counter of spans that no collector accepted.
+/// A counter of what no collector accepted.
 pub(super) type Dropped = Counter;
 
-/// The sending end of the queue.
+/// The sending end of a queue.
 #[derive(Debug)]
-pub(super) struct Queue {
-    spans: mpsc::Sender<SpanData>,
+pub(super) struct Queue<T> {
+    entries: mpsc::Sender<T>,
     dropped: Dropped,
 }
 
-/// The receiving end of the queue.
-pub(super) struct Waiting {
-    spans: mpsc::Receiver<SpanData>,
+/// The receiving end of a queue.
+pub(super) struct Waiting<T> {
+    entries: mpsc::Receiver<T>,
     dropped: Dropped,
 }
 
-impl Queue {
-    pub(super) fn new(dropped: Dropped) -> (Self, Waiting) {
-        let (sender, spans) = mpsc::channel(CAPACITY);
-        (Self { spans: sender, dropped: dropped.clone() }, Waiting { spans, dropped })
+/// Sends batches to a collector.
+pub(super) trait Export<T>: Send + Sync {
+    /// What is sent, in words.
+    const WHAT: &str;
+
+    /// Sends one batch.
+    fn export(&self, batch: Vec<T>) -> impl Future<Output = OTelSdkResult> + Send;
+}
+
+impl<T> Queue<T> {
+    /// An empty queue; `dropped` counts what it does not take, and what the collector does not.
+    pub(super) fn new(dropped: Dropped) -> (Self, Waiting<T>) {
+        let (sender, entries) = mpsc::channel(CAPACITY);
+        (Self { entries: sender, dropped: dropped.clone() }, Waiting { entries, dropped })
     }
-}
 
-impl SpanProcessor for Queue {
-    fn on_start(&self, _: &mut Span, _: &Context) {}
-
-    fn on_end(&self, span: SpanData) {
-        if span.span_context.is_sampled() && self.spans.try_send(span).is_err() {
+    /// Adds an entry, or drops it if the queue is full.
+    pub(super) fn put(&self, entry: T) {
+        if self.entries.try_send(entry).is_err() {
             self.dropped.inc();
         }
     }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        Ok(())
-    }
-
-    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
-        Ok(())
-    }
 }
 
-/// Sends `waiting` spans until `stopping` is cancelled and no span waits. Spans that the collector does not accept are
-/// dropped; the first failure is logged, and the next success.
-pub(super) async fn send(
-    exporter: impl SpanExporter,
-    mut waiting: Waiting,
+/// Sends what waits until `stopping` is cancelled and nothing waits. Entries that the collector does not accept are dropped; the first
+/// failure is logged, and the next success.
+pub(super) async fn send<T, E: Export<T>>(
+    exporter: E,
+    mut waiting: Waiting<T>,
     stopping: CancellationToken,
     collector: Uri,
 ) {
+    let what = E::WHAT;
     let mut reached = true;
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         tokio::select! {
-            count = waiting.spans.recv_many(&mut batch, BATCH) => if count == 0 { return },
-            () = stopping.cancelled(), if !waiting.spans.is_closed() => {
-                waiting.spans.close();
+            count = waiting.entries.recv_many(&mut batch, BATCH) => if count == 0 { return },
+            () = stopping.cancelled(), if !waiting.entries.is_closed() => {
+                waiting.entries.close();
                 continue;
             }
         }
         if batch.len() < BATCH && stopping.run_until_cancelled(sleep(DELAY)).await.is_some() {
             while batch.len() < BATCH
-                && let Ok(span) = waiting.spans.try_recv()
+                && let Ok(entry) = waiting.entries.try_recv()
             {
-                batch.push(span);
+                batch.push(entry);
             }
         }
         let count = batch.len();
@@ -95,9 +93,9 @@ pub(super) async fn send(
         };
         match failure {
             None if reached => {}
-            None => tracing::warn!(%collector, "the collector takes traces again"),
+            None => tracing::warn!(%collector, "the collector takes {what} again"),
             Some(ref error) if reached => {
-                tracing::warn!(%collector, error, "the collector did not take traces, they are dropped until it does");
+                tracing::warn!(%collector, error, "the collector did not take {what}, they are dropped until it does");
             }
             Some(_) => {}
         }
@@ -113,9 +111,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use opentelemetry::trace::{Span as _, Tracer, TracerProvider};
     use opentelemetry_sdk::error::OTelSdkError;
-    use opentelemetry_sdk::trace::SdkTracerProvider;
     use tracing_subscriber::Layer;
     use tracing_subscriber::layer::{self, SubscriberExt};
 
@@ -128,8 +124,10 @@ mod tests {
         got: Arc<AtomicUsize>,
     }
 
-    impl SpanExporter for Collector {
-        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+    impl Export<usize> for Collector {
+        const WHAT: &str = "numbers";
+
+        async fn export(&self, batch: Vec<usize>) -> OTelSdkResult {
             assert!(batch.len() <= BATCH);
             if self.takes {
                 self.got.fetch_add(batch.len(), Ordering::Relaxed);
@@ -151,13 +149,11 @@ mod tests {
         }
     }
 
-    /// Ends `count` spans before anything is sent, then sends and stops; what was taken and what was dropped.
+    /// Queues `count` entries before anything is sent, then sends and stops; what was taken and what was dropped.
     async fn ends(count: usize, takes: bool) -> (usize, u64) {
         let dropped = Dropped::default();
         let (queue, waiting) = Queue::new(dropped.clone());
-        let provider = SdkTracerProvider::builder().with_span_processor(queue).build();
-        let tracer = provider.tracer("test");
-        (0..count).for_each(|_| tracer.start("span").end());
+        (0..count).for_each(|number| queue.put(number));
         let got = Arc::new(AtomicUsize::new(0));
         let stopping = CancellationToken::new();
         stopping.cancel();

@@ -1,4 +1,4 @@
-//! The transport of batches of spans to the collector.
+//! The transport to the collector.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::outbound::{self, Tls};
 /// Timeout of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The HTTP client of the exporter.
+/// The HTTP client of the exporters.
 #[derive(Debug, Default)]
 pub(super) struct Post {
     tls: Tls,
@@ -27,7 +27,7 @@ impl HttpClient for Post {
         let answer = sent.map_err(|_| "no answer in time".to_owned()).and_then(|answer| answer);
         // The exporter does not log the reason.
         answer.map_err(|error| {
-            tracing::debug!(%error, "a batch of traces was not sent");
+            tracing::debug!(%error, "a batch for the collector was not sent");
             error.into()
         })
     }

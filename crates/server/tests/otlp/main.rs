@@ -1,4 +1,4 @@
-//! Traces, as a collector gets them (docs/internals/tracing.md). In a process of their own: which spans are looked at is decided for all
+//! Traces, logs and metrics, as a collector gets them (docs/internals/tracing.md). In a process of their own: which spans are looked at is decided for all
 //! threads of one together, so other tests would change what these see.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -12,12 +12,18 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Kind;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
-use sandcove_server::traces::{InvalidTraces, Traces};
+use sandcove_server::otlp::{Endpoints, InvalidEndpoint, Otlp};
+use sandcove_wire::secret::Secret;
 use serde_json::{Value, json};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::Layer;
@@ -45,8 +51,9 @@ impl Collector {
         let keep = post(move |body: Bytes| async move { bodies.lock().unwrap().push(body) });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { axum::serve(listener, Router::new().route("/v1/traces", keep)).await });
-        format!("http://{address}/v1/traces")
+        // One signal for each collector, so that its address says nothing.
+        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(keep)).await });
+        format!("http://{address}/v1/any")
     }
 
     /// The spans, and the resource that they name.
@@ -73,9 +80,10 @@ fn text(attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue], key: &s
 }
 
 /// Spans of this thread, which runs the whole server of a test, go to `endpoint`.
-fn trace_to(endpoint: &str) -> (Traces, DefaultGuard) {
-    let traces = Traces::start(endpoint).unwrap();
-    let subscriber = tracing_subscriber::registry().with(traces.layer());
+fn trace_to(endpoint: &str) -> (Otlp, DefaultGuard) {
+    let endpoints = Endpoints { traces: Some(Secret::new(endpoint)), logs: None };
+    let traces = Otlp::start(&endpoints).unwrap();
+    let subscriber = tracing_subscriber::registry().with(traces.spans());
     let guard = tracing::subscriber::set_default(subscriber);
     (traces, guard)
 }
@@ -179,10 +187,63 @@ async fn an_endpoint_that_is_none_is_refused_and_not_shown() {
     for endpoint in
         ["collector:4318", "ftp://collector/", "http://me:my-password@collector:4318/v1/traces", ""]
     {
-        let refused = Traces::start(endpoint).unwrap_err();
-        assert!(matches!(refused, InvalidTraces::Endpoint));
+        let logs = Endpoints { traces: None, logs: Some(Secret::new(endpoint)) };
+        let refused = Otlp::start(&logs).unwrap_err();
+        assert!(matches!(refused, InvalidEndpoint::Url("logs")));
         assert!(!refused.to_string().contains("my-password"));
     }
+}
+
+#[tokio::test]
+async fn a_collector_gets_lines_of_the_log_with_the_id_of_their_request() {
+    let _alone = SUBSCRIBED.lock().await;
+    let collector = Collector::default();
+    let endpoints = Endpoints { traces: None, logs: Some(Secret::new(collector.listen().await)) };
+    let otlp = Otlp::start(&endpoints).unwrap();
+    let filter = tracing_subscriber::filter::LevelFilter::DEBUG;
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(otlp.logs(filter)));
+    let server = Server::start().await;
+    server
+        .send("GET", "/sandboxes/inosuchsandbox", &[("x-api-key", KEY), ("x-request-id", "mine-2")], "")
+        .await;
+    drop(guard);
+    otlp.stop().await;
+    let mut lines = Vec::new();
+    for body in collector.bodies.lock().unwrap().iter() {
+        assert!(!String::from_utf8_lossy(body).contains(KEY));
+        for group in ExportLogsServiceRequest::decode(body.clone()).unwrap().resource_logs {
+            assert_eq!(text(&group.resource.as_ref().unwrap().attributes, "service.name"), "sandcove");
+            lines.extend(group.scope_logs.into_iter().flat_map(|scope| scope.log_records));
+        }
+    }
+    let is = |line: &LogRecord, text: &str| matches!(line.body.as_ref().and_then(|body| body.value.as_ref()), Some(Kind::StringValue(body)) if body == text);
+    let line = lines.iter().find(|line| is(line, "request refused")).unwrap();
+    assert_eq!(text(&line.attributes, "request_id"), "mine-2");
+    assert_eq!(line.severity_text, "DEBUG");
+}
+
+#[tokio::test]
+async fn a_collector_gets_the_metrics_when_the_server_stops() {
+    let _alone = SUBSCRIBED.lock().await;
+    let collector = Collector::default();
+    let to = Secret::new(collector.listen().await);
+    let server = Server::with(|config| config.metrics_to = Some(to)).await;
+    let id = server.id(json!({})).await;
+    assert_eq!(server.call("DELETE", &format!("/sandboxes/{id}"), Value::Null).await.status, 204);
+    server.restart().await;
+    let body = collector.bodies.lock().unwrap().last().unwrap().clone();
+    let groups = ExportMetricsServiceRequest::decode(body).unwrap().resource_metrics;
+    assert_eq!(text(&groups[0].resource.as_ref().unwrap().attributes, "service.name"), "sandcove");
+    let metrics = &groups[0].scope_metrics[0].metrics;
+    let named =
+        |name: &str| metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.data.clone());
+    let Some(Data::Sum(starts)) = named("sandcove_sandbox_starts") else { panic!("{metrics:?}") };
+    assert_eq!(text(&starts.data_points[0].attributes, "result"), "started");
+    assert_eq!(starts.data_points[0].value, Some(Number::AsDouble(1.0)));
+    let Some(Data::Histogram(seconds)) = named("sandcove_sandbox_start_seconds") else {
+        panic!("{metrics:?}")
+    };
+    assert_eq!(seconds.data_points[0].bucket_counts.iter().sum::<u64>(), 1);
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,23 +1,19 @@
-//! Traces for operators: spans of requests and of what they change in sandboxes, sent to a collector of OpenTelemetry data
-//! (OTLP over HTTP, protobuf). Off unless there is an endpoint; then nothing here is set up and spans cost nothing.
+//! Spans of requests and of what they change in sandboxes.
 //!
-//! Only spans of this program go out, with the ids, the route and the status they have: no events of the log, no headers,
-//! paths, queries or bodies.
-
-mod post;
-mod queue;
+//! Only spans of this program go out, with the ids, the route and the status they have: no headers, paths, queries or bodies.
 
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{Span as _, TraceContextExt, Tracer, TracerProvider};
-use opentelemetry::{KeyValue, global};
+use opentelemetry::{Context, KeyValue, global};
 use opentelemetry_http::HeaderExtractor;
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanProcessor};
 use prometheus_client::metrics::counter::Counter;
 use sandcove_host::Handle;
 use sandcove_isolate::{StartPhase, StartPhaseKind};
@@ -30,61 +26,41 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-use post::Post;
-use queue::{Dropped, Queue};
+use super::post::Post;
+use super::queue::{self, Dropped, Export, Queue};
+use super::{InvalidEndpoint, SERVICE};
 
-/// Service name of spans unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
-const SERVICE: &str = "sandcove";
-/// Time that a stop waits for the collector to accept the last spans.
-const STOP_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The reason for which traces cannot be sent.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidTraces {
-    /// The endpoint is not a URL of a collector. The message does not show it, because it may contain a password.
-    #[error("the endpoint for traces must be a URL like `http://collector:4318`, without user and password")]
-    Endpoint,
-    /// The settings in `OTEL_*` variables are invalid.
-    #[error("failed to set up the sending of traces: {0}")]
-    Settings(String),
-}
-
-/// The sender of spans; active once its [`Traces::layer`] is part of the subscriber of this process.
+/// The sender of spans.
 #[derive(Debug)]
-pub struct Traces {
+pub(super) struct Spans {
     provider: SdkTracerProvider,
-    stopping: CancellationToken,
-    sending: JoinHandle<()>,
 }
 
-impl Traces {
-    /// Starts sending to `endpoint`, the whole URL. Must be called within a runtime. The collector may start later.
-    pub fn start(endpoint: &str) -> Result<Self, InvalidTraces> {
-        let uri: Uri = endpoint.parse().map_err(|_| InvalidTraces::Endpoint)?;
-        let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
-        if !is_web || uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
-            return Err(InvalidTraces::Endpoint);
-        }
+impl Spans {
+    /// Sends spans to `endpoint` until `stopping`.
+    pub(super) fn start(
+        endpoint: Uri,
+        resource: Resource,
+        stopping: CancellationToken,
+    ) -> Result<(Self, JoinHandle<()>), InvalidEndpoint> {
         let mut exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(Post::default())
             .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(endpoint)
+            .with_endpoint(endpoint.to_string())
             .build()
-            .map_err(|err| InvalidTraces::Settings(err.to_string()))?;
-        let resource = resource();
+            .map_err(|err| InvalidEndpoint::Settings(err.to_string()))?;
         opentelemetry_sdk::trace::SpanExporter::set_resource(&mut exporter, &resource);
-        let (queue, waiting) = Queue::new(dropped());
-        let stopping = CancellationToken::new();
-        let sending = tokio::spawn(queue::send(exporter, waiting, stopping.clone(), uri));
+        let (queue, waiting) = Queue::new(dropped_spans());
+        let sending = tokio::spawn(queue::send(exporter, waiting, stopping, endpoint));
         let provider =
             SdkTracerProvider::builder().with_resource(resource).with_span_processor(queue).build();
         global::set_tracer_provider(provider.clone());
-        Ok(Self { provider, stopping, sending })
+        Ok((Self { provider }, sending))
     }
 
     /// The layer that collects spans.
-    pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
+    pub(super) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
         tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer(SERVICE))
             .with_location(false)
@@ -94,15 +70,31 @@ impl Traces {
             .with_context_activation(false)
             .with_filter(filter_fn(is_ours).with_max_level_hint(LevelFilter::INFO))
     }
+}
 
-    /// Sends the remaining spans, within a short timeout.
-    pub async fn stop(self) {
-        self.stopping.cancel();
-        let ending = self.sending.abort_handle();
-        if tokio::time::timeout(STOP_TIMEOUT, self.sending).await.is_err() {
-            ending.abort();
-            tracing::warn!("the collector took too long for the last traces, they are lost");
+impl SpanProcessor for Queue<SpanData> {
+    fn on_start(&self, _: &mut opentelemetry_sdk::trace::Span, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if span.span_context.is_sampled() {
+            self.put(span);
         }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+impl Export<SpanData> for SpanExporter {
+    const WHAT: &str = "traces";
+
+    fn export(&self, batch: Vec<SpanData>) -> impl Future<Output = OTelSdkResult> + Send {
+        opentelemetry_sdk::trace::SpanExporter::export(self, batch)
     }
 }
 
@@ -118,15 +110,6 @@ fn is_ours(metadata: &Metadata<'_>) -> bool {
         && !LOGGED_ONLY.contains(&metadata.name())
         && target.starts_with("sandcove")
         && !target.starts_with("sandcove_isolate")
-}
-
-fn resource() -> Resource {
-    let unnamed = Resource::builder().build();
-    let is_named = unnamed.get(&"service.name".into()).is_some_and(|name| {
-        let name = name.as_str();
-        !name.is_empty() && !name.starts_with("unknown_service")
-    });
-    if is_named { unnamed } else { Resource::builder().with_service_name(SERVICE).build() }
 }
 
 /// Makes `span` part of the trace that the request belongs to already, by its `traceparent` header.
@@ -178,7 +161,7 @@ pub(crate) fn failed(span: &Span) {
 }
 
 /// The counter of spans that no collector accepted; one for the process, like the subscriber.
-pub(crate) fn dropped() -> Dropped {
+pub(crate) fn dropped_spans() -> Dropped {
     static DROPPED: std::sync::LazyLock<Counter> = std::sync::LazyLock::new(Counter::default);
     DROPPED.clone()
 }

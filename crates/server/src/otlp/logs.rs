@@ -1,0 +1,97 @@
+//! Lines of the log, as the log of the server process has them, with what their spans say: the id of the request is part of it.
+
+use std::time::Duration;
+
+use http::Uri;
+use opentelemetry::InstrumentationScope;
+use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_otlp::{LogExporter, Protocol, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::logs::{LogBatch, LogProcessor, SdkLogRecord, SdkLoggerProvider};
+use prometheus_client::metrics::counter::Counter;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{FilterExt, filter_fn};
+use tracing_subscriber::layer::Filter;
+use tracing_subscriber::registry::LookupSpan;
+
+use super::InvalidEndpoint;
+use super::post::Post;
+use super::queue::{self, Dropped, Export, Queue};
+
+/// A line of the log, and what wrote it.
+type Line = (SdkLogRecord, InstrumentationScope);
+
+/// The sender of lines of the log.
+#[derive(Debug)]
+pub(super) struct Logs {
+    provider: SdkLoggerProvider,
+}
+
+impl Logs {
+    /// Sends lines to `endpoint` until `stopping`.
+    pub(super) fn start(
+        endpoint: Uri,
+        resource: Resource,
+        stopping: CancellationToken,
+    ) -> Result<(Self, JoinHandle<()>), InvalidEndpoint> {
+        let mut exporter = LogExporter::builder()
+            .with_http()
+            .with_http_client(Post::default())
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(endpoint.to_string())
+            .build()
+            .map_err(|err| InvalidEndpoint::Settings(err.to_string()))?;
+        opentelemetry_sdk::logs::LogExporter::set_resource(&mut exporter, &resource);
+        let (queue, waiting) = Queue::new(dropped_records());
+        let sending = tokio::spawn(queue::send(exporter, waiting, stopping, endpoint));
+        let provider = SdkLoggerProvider::builder().with_resource(resource).with_log_processor(queue).build();
+        Ok((Self { provider }, sending))
+    }
+
+    /// The layer that collects the lines that `filter` lets through.
+    pub(super) fn layer<S, F>(&self, filter: F) -> impl Layer<S> + use<S, F>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+        F: Filter<S> + Send + Sync + 'static,
+    {
+        OpenTelemetryTracingBridge::new(&self.provider).with_filter(filter.and(filter_fn(is_not_of_sending)))
+    }
+}
+
+/// Whether a line is about something else than the sending of lines, which would go on for ever.
+fn is_not_of_sending(metadata: &Metadata<'_>) -> bool {
+    !metadata.target().starts_with("sandcove_server::otlp") && !metadata.target().starts_with("opentelemetry")
+}
+
+impl LogProcessor for Queue<Line> {
+    fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
+        self.put((record.clone(), scope.clone()));
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+impl Export<Line> for LogExporter {
+    const WHAT: &str = "logs";
+
+    async fn export(&self, batch: Vec<Line>) -> OTelSdkResult {
+        let lines: Vec<_> = batch.iter().map(|(record, scope)| (record, scope)).collect();
+        opentelemetry_sdk::logs::LogExporter::export(self, LogBatch::new(&lines)).await
+    }
+}
+
+/// The counter of lines that no collector accepted; one for the process, like the subscriber.
+pub(crate) fn dropped_records() -> Dropped {
+    static DROPPED: std::sync::LazyLock<Counter> = std::sync::LazyLock::new(Counter::default);
+    DROPPED.clone()
+}

@@ -1,0 +1,130 @@
+//! What a collector of OpenTelemetry data gets (OTLP over HTTP, protobuf): spans, lines of the log, and metrics. Off unless there is an
+//! endpoint; then nothing here is set up, and spans and lines cost nothing.
+
+mod logs;
+mod metrics;
+mod post;
+mod queue;
+mod spans;
+
+use std::time::Duration;
+
+use http::Uri;
+use opentelemetry_sdk::Resource;
+use sandcove_wire::secret::Secret;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::Subscriber;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Filter;
+use tracing_subscriber::registry::LookupSpan;
+
+use logs::Logs;
+use spans::Spans;
+
+pub(crate) use logs::dropped_records;
+pub(crate) use metrics::send as send_metrics;
+pub(crate) use spans::{continue_from, dropped_spans, end, failed, record_start, rename};
+
+/// Service name unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
+const SERVICE: &str = "sandcove";
+/// Time that a stop waits for the collector to accept the last of what is sent.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The reason for which nothing can be sent to an endpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidEndpoint {
+    /// The endpoint is not a URL of a collector. The message does not show it, because it may contain a password.
+    #[error("the endpoint for {0} must be a URL like `http://collector:4318`, without user and password")]
+    Url(&'static str),
+    /// The settings in `OTEL_*` variables are invalid.
+    #[error("failed to set up what is sent to the collector: {0}")]
+    Settings(String),
+}
+
+/// Where traces and logs are sent, each a whole URL. They may hold passwords by mistake, so that they do not show.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Endpoints {
+    /// Where spans go.
+    pub traces: Option<Secret>,
+    /// Where lines of the log go.
+    pub logs: Option<Secret>,
+}
+
+/// The sender of spans and of lines of the log; active once its layers are part of the subscriber of this process. The default sends nothing.
+#[derive(Debug, Default)]
+pub struct Otlp {
+    spans: Option<Spans>,
+    logs: Option<Logs>,
+    stopping: CancellationToken,
+    sending: Vec<JoinHandle<()>>,
+}
+
+impl Otlp {
+    /// Starts sending. Must be called within a runtime. The collector may start later.
+    ///
+    /// # Errors
+    /// When an endpoint is no URL of a collector, or a variable of OpenTelemetry is invalid.
+    pub fn start(endpoints: &Endpoints) -> Result<Self, InvalidEndpoint> {
+        let (resource, stopping) = (resource(), CancellationToken::new());
+        let (mut spans, mut logs, mut sending) = (None, None, Vec::new());
+        if let Some(endpoint) = &endpoints.traces {
+            let endpoint = collector("traces", endpoint)?;
+            let (started, task) = Spans::start(endpoint, resource.clone(), stopping.clone())?;
+            spans = Some(started);
+            sending.push(task);
+        }
+        if let Some(endpoint) = &endpoints.logs {
+            let (started, task) = Logs::start(collector("logs", endpoint)?, resource, stopping.clone())?;
+            logs = Some(started);
+            sending.push(task);
+        }
+        Ok(Self { spans, logs, stopping, sending })
+    }
+
+    /// The layer that collects spans.
+    pub fn spans<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> Option<impl Layer<S> + use<S>> {
+        self.spans.as_ref().map(Spans::layer)
+    }
+
+    /// The layer that collects the lines of the log that `filter` lets through.
+    pub fn logs<S, F>(&self, filter: F) -> Option<impl Layer<S> + use<S, F>>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+        F: Filter<S> + Send + Sync + 'static,
+    {
+        self.logs.as_ref().map(|logs| logs.layer(filter))
+    }
+
+    /// Sends what remains, within a short timeout.
+    pub async fn stop(self) {
+        self.stopping.cancel();
+        let deadline = tokio::time::Instant::now() + STOP_TIMEOUT;
+        for sending in self.sending {
+            let ending = sending.abort_handle();
+            if tokio::time::timeout_at(deadline, sending).await.is_err() {
+                ending.abort();
+                tracing::warn!("the collector took too long for the last traces or logs, they are lost");
+            }
+        }
+    }
+}
+
+/// The address of a collector of `what`.
+fn collector(what: &'static str, endpoint: &Secret) -> Result<Uri, InvalidEndpoint> {
+    let uri: Uri = endpoint.expose().parse().map_err(|_| InvalidEndpoint::Url(what))?;
+    let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+    let has_password = uri.authority().is_none_or(|authority| authority.as_str().contains('@'));
+    if is_web && !has_password { Ok(uri) } else { Err(InvalidEndpoint::Url(what)) }
+}
+
+/// What sends: this program, or what the variables of OpenTelemetry say.
+fn resource() -> Resource {
+    let unnamed = Resource::builder().build();
+    let is_named = unnamed.get(&"service.name".into()).is_some_and(|name| {
+        let name = name.as_str();
+        !name.is_empty() && !name.starts_with("unknown_service")
+    });
+    if is_named { unnamed } else { Resource::builder().with_service_name(SERVICE).build() }
+}
