@@ -375,7 +375,6 @@ def test_a_simulated_user_talks_to_the_provider_of_the_row(evaluate, service, tm
         ({"providers": [{"id": "http", "config": {"url": "http://x", "tls": {"cert": "c"}}}]}, "`config.tls`: a certificate of the client needs both"),
         ({"providers": [{"id": "openai:gpt-4o", "config": {"mcp": {"enabled": True}}}]}, "`config.mcp` is not supported"),
         ({"providers": ["echo"], "tests": [{"provider": "nobody:x", "vars": {"x": "1"}}]}, "unknown provider `nobody:x`"),
-        ({"providers": ["echo"], "tests": [{"assert": [{"type": "search-rubric", "value": 1}]}]}, "`search-rubric` is not supported"),
         ({"providers": ["echo"], "tests": [{"assert": [{"type": "javascript", "value": "file://none.js"}]}]}, "file of a check not found"),
         ({"providers": ["echo"], "prompts": ["langfuse://x"]}, "prompts cannot be read from `langfuse`"),
         ({"providers": ["echo"], "redteam": {"plugins": ["harmful"]}}, "the red team section is not run"),

@@ -40,6 +40,19 @@ pub enum Stop {
     KeepingSandboxes,
     /// All sandboxes of all teams are killed first, paused ones too.
     EndingSandboxes,
+    /// Everything on this host ends with the server: the memory of paused sandboxes goes to disk first.
+    WithHost,
+}
+
+impl Stop {
+    /// Does what has to be done before the server stops.
+    pub async fn prepare(self, app: &App) {
+        match self {
+            Self::KeepingSandboxes => {}
+            Self::EndingSandboxes => app.sandboxes().kill_all().await,
+            Self::WithHost => app.sandboxes().leave_host().await,
+        }
+    }
 }
 
 /// A host that is ready for a server: everything that takes root is prepared.
@@ -233,9 +246,7 @@ impl Exit {
     /// Records that the server is stopping, and kills all sandboxes if `how` asks for it.
     pub async fn begin(&self, how: Stop) {
         self.lock.leave_or_warn();
-        if how == Stop::EndingSandboxes {
-            self.app.sandboxes().kill_all().await;
-        }
+        how.prepare(&self.app).await;
     }
 }
 

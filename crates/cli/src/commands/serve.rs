@@ -44,7 +44,13 @@ fn announce(file: &ServerFile, settings: &Settings) -> Result<Stops> {
     note!("sandcove is listening on {}", file.url);
     env::announce(file, &settings.data_dir)?;
     notify(State::Ready);
-    Ok(Stops::catch(if settings.stop_sandboxes { Stop::EndingSandboxes } else { Stop::KeepingSandboxes })?)
+    let usual = match settings.stop_sandboxes {
+        true => Stop::EndingSandboxes,
+        // The first process of a container, with which all others end.
+        false if std::process::id() == 1 => Stop::WithHost,
+        false => Stop::KeepingSandboxes,
+    };
+    Ok(Stops::catch(usual)?)
 }
 
 /// The signals that stop a server.
@@ -77,6 +83,9 @@ impl Stops {
         notify(State::Stopping);
         match how {
             Stop::EndingSandboxes => note!("stopping, and killing all sandboxes"),
+            Stop::WithHost => {
+                note!("stopping; running sandboxes end with this container, paused ones are kept")
+            }
             Stop::KeepingSandboxes => {
                 note!("stopping; sandboxes keep running and are found again at the next start");
             }

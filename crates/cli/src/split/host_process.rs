@@ -64,7 +64,7 @@ struct Patience {
     message: Duration,
     /// Time until the process has stopped.
     stop: Duration,
-    /// Time until it has stopped when it is to kill all sandboxes before.
+    /// Time until it has stopped when it is to kill all sandboxes before, or to store their memory.
     end: Duration,
 }
 
@@ -153,7 +153,7 @@ impl Split {
                 how = &mut stop, if deadline.is_none() => {
                     let time = match how {
                         Stop::KeepingSandboxes => patience.stop,
-                        Stop::EndingSandboxes => patience.end,
+                        Stop::EndingSandboxes | Stop::WithHost => patience.end,
                     };
                     deadline = Some(Instant::now() + time);
                     lock.leave_or_warn();
@@ -330,14 +330,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_process_that_does_not_stop_is_killed() {
-        for how in [Stop::KeepingSandboxes, Stop::EndingSandboxes] {
+        for how in [Stop::KeepingSandboxes, Stop::EndingSandboxes, Stop::WithHost] {
             let directory = tempfile::tempdir().unwrap();
             let (split, _unread) = idle(directory.path());
             let number = split.process.child.id().unwrap();
             let (never, soon) = (Duration::from_secs(3600), Duration::from_millis(50));
             let patience = match how {
                 Stop::KeepingSandboxes => Patience { message: never, stop: soon, end: never },
-                Stop::EndingSandboxes => Patience { message: never, stop: never, end: soon },
+                Stop::EndingSandboxes | Stop::WithHost => Patience { message: never, stop: never, end: soon },
             };
             let error = split.serve_with(std::future::ready(how), patience).await.unwrap_err();
             assert!(error.to_string().contains("has not stopped in time"), "{error}");

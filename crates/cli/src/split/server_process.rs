@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Listens, ToHost, ToServer};
-use crate::host::{Start, Stop, open_app, serve_names};
+use crate::host::{Start, open_app, serve_names};
 use crate::log_filter::LogFormat;
 
 /// Gives up all rights but those of `account` to `directory`, and runs a server until the host process has it stop. `observe` sets up
@@ -92,9 +92,7 @@ async fn obey(channel: &mut Channel, app: App, host: Host, listeners: Listeners)
                 Some((ToServer::Stop(how), _)) => {
                     let (app, stop) = (app.clone(), stop.clone());
                     tokio::spawn(async move {
-                        if how == Stop::EndingSandboxes {
-                            app.sandboxes().kill_all().await;
-                        }
+                        how.prepare(&app).await;
                         stop.cancel();
                     });
                 }

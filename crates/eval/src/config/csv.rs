@@ -225,7 +225,7 @@ mod tests {
         let test = Value::Object(test_of(&rows(text).unwrap()[0]));
         assert_eq!(test["vars"], json!({"q": "hi"}));
         assert_eq!(test["description"], "first");
-        assert_eq!(test["metadata"], json!({"tags": ["x", "y,z"]}));
+        assert_eq!(test["metadata"], json!({"tags": ["x", "y,z"], "threshold": 3}));
         assert_eq!(test["assert"][0], json!({"type": "contains", "value": "a", "metric": "m"}));
         assert_eq!(
             test["assert"][1],

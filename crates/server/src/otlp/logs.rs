@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Uri;
 use opentelemetry::InstrumentationScope;
-use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_appender_tracing::layer::{OpenTelemetryTracingBridge, TracingSpanAttributes};
 use opentelemetry_otlp::{LogExporter, Protocol, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -58,7 +58,10 @@ impl Logs {
         S: Subscriber + for<'a> LookupSpan<'a>,
         F: Filter<S> + Send + Sync + 'static,
     {
-        OpenTelemetryTracingBridge::new(&self.provider).with_filter(filter.and(filter_fn(is_not_of_sending)))
+        let bridge = OpenTelemetryTracingBridge::builder(&self.provider)
+            .with_tracing_span_attributes(TracingSpanAttributes::all())
+            .build();
+        bridge.with_filter(filter.and(filter_fn(is_not_of_sending)))
     }
 }
 

@@ -126,7 +126,7 @@ type Labels = Vec<(String, String)>;
 /// A value of a metric.
 #[derive(Debug)]
 struct Sample<'a> {
-    /// What the name of the sample has after that of the metric: nothing, `_total`, `_sum`, `_count` or `_bucket`.
+    /// End of the sample's name, after that of the metric: nothing, `_total`, `_sum`, `_count` or `_bucket`.
     part: &'a str,
     /// The upper bound of a bucket.
     bound: Option<f64>,

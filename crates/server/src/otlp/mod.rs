@@ -119,7 +119,7 @@ fn collector(what: &'static str, endpoint: &Secret) -> Result<Uri, InvalidEndpoi
     if is_web && !has_password { Ok(uri) } else { Err(InvalidEndpoint::Url(what)) }
 }
 
-/// What sends: this program, or what the variables of OpenTelemetry say.
+/// The name of the sender: that of this program, or what the variables of OpenTelemetry say.
 fn resource() -> Resource {
     let unnamed = Resource::builder().build();
     let is_named = unnamed.get(&"service.name".into()).is_some_and(|name| {

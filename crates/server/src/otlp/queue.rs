@@ -36,7 +36,7 @@ pub(super) struct Waiting<T> {
 
 /// Sends batches to a collector.
 pub(super) trait Export<T>: Send + Sync {
-    /// What is sent, in words.
+    /// Name of the entries, for the log.
     const WHAT: &str;
 
     /// Sends one batch.

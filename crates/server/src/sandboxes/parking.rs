@@ -11,8 +11,8 @@ use super::view::View;
 use crate::clock;
 use crate::domain::lifecycle::{Keep, Phase};
 
-/// Sandboxes whose memory is written to disk at once because they have been paused for long: each one reads and writes all that it has.
-const CONCURRENT: usize = 2;
+/// Sandboxes whose memory is written to disk at once although nobody waits for it: each one reads and writes all that it has.
+pub(super) const CONCURRENT: usize = 2;
 
 /// Whether and when memory goes to disk.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use super::admission::{Admission, Capacity};
 use super::command::Outcome;
 use super::create::{self, CreatePlan};
 use super::observed::{self, Storing};
+use super::parking;
 use super::recover;
 use super::shared::{Entry, Shared};
 use super::view::View;
@@ -219,6 +220,13 @@ impl Registry {
         self.kill(entries).await
     }
 
+    /// Brings the memory of all paused sandboxes to disk, as nothing in memory outlives the host. Where it cannot be stored, it is given up for
+    /// their files, which are kept. Sandboxes that run stay as they are.
+    pub async fn leave_host(&self) {
+        let frozen = self.shared.all().into_iter().filter(|entry| parking::is_frozen(&entry.view()));
+        stream::iter(frozen).for_each_concurrent(parking::CONCURRENT, leave_host).await;
+    }
+
     async fn kill(&self, entries: Vec<Arc<Entry>>) -> (u32, u32) {
         let outcomes = stream::iter(entries).map(|entry| async move {
             match entry.execute(Command::Kill(KillReason::Admin)).await {
@@ -270,6 +278,15 @@ impl Registry {
             }
             Err(err) => tracing::warn!(error = ?err, "failed to release what no sandbox needs"),
         }
+    }
+}
+
+async fn leave_host(entry: Arc<Entry>) {
+    let id = &entry.details.id;
+    let Err(error) = entry.execute(Command::Park).await else { return };
+    tracing::warn!(sandbox_id = %id, %error, "memory of a paused sandbox cannot be stored, and only its files are kept");
+    if let Err(error) = entry.execute(Command::Demote).await {
+        tracing::warn!(sandbox_id = %id, %error, "memory of a paused sandbox was not released");
     }
 }
 

@@ -108,6 +108,23 @@ async fn what_cannot_be_stored_stays_frozen_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_host_that_ends_leaves_memory_on_disk_or_files() {
+    let server = able().await;
+    let (running, kept, refused) =
+        (server.id(json!({})).await, server.id(json!({})).await, server.id(json!({})).await);
+    assert_eq!(post(&server, &kept, "pause", Value::Null).await, 204);
+    server.app.sandboxes().leave_host().await;
+    assert_eq!(place(&server, &kept).await, "disk");
+    server.fake.refuse_parking("process 12 is stopped");
+    assert_eq!(post(&server, &refused, "pause", Value::Null).await, 204);
+    server.app.sandboxes().leave_host().await;
+    assert_eq!(place(&server, &refused).await, Value::Null);
+    assert_eq!(server.get(&format!("/sandboxes/{refused}")).await.json()["state"], "paused");
+    assert_eq!(place(&server, &kept).await, "disk", "it was stored before");
+    assert_eq!(server.fake.ids(), [sandbox_id(&running)], "nothing that is frozen is left");
+}
+
+#[tokio::test]
 async fn memory_that_cannot_be_restored_is_reported_and_the_files_are_kept() {
     let server = able().await;
     let id = server.id(json!({})).await;
