@@ -13,7 +13,10 @@ from harness.trees import plan
 from harness.trees.cycle import Cycle
 from test_park import CRIU, parking  # noqa: F401
 
-pytestmark = pytest.mark.skipif(not (CRIU / "bin/criu").exists(), reason="CRIU is not there: packaging/criu/fetch fetches it")
+pytestmark = [
+    pytest.mark.skipif(not (CRIU / "bin/criu").exists(), reason="CRIU is not there: packaging/criu/fetch fetches it"),
+    pytest.mark.skipif("SANDCOVE_TEST_TREES" not in os.environ, reason="SANDCOVE_TEST_TREES is not set"),
+]
 SEED = os.environ.get("SANDCOVE_TEST_TREE_SEED") or str(random.SystemRandom().randint(1, 10**9))
 TREES = int(os.environ.get("SANDCOVE_TEST_TREES", "25"))
 PARTS = [part for part in os.environ.get("SANDCOVE_TEST_TREE_PARTS", "").split(",") if part]
