@@ -84,7 +84,7 @@ impl Stops {
         match how {
             Stop::EndingSandboxes => note!("stopping, and killing all sandboxes"),
             Stop::WithHost => {
-                note!("stopping; running sandboxes end with this container, paused ones are kept")
+                note!("stopping; running sandboxes end with this container, paused ones are kept");
             }
             Stop::KeepingSandboxes => {
                 note!("stopping; sandboxes keep running and are found again at the next start");
