@@ -48,10 +48,16 @@ def left_traces(before, directory: Path, instance: str | None) -> dict[str, set[
     def is_own(trace: str) -> bool:
         return str(directory) in trace or f"sandcove{instance}" in trace.replace("/", " ").split()
 
-    own = {kind: {trace for trace in found if is_own(trace)} for kind, found in new_traces(before, directory).items()}
     strange = lambda: [trace for found in new_traces(before, directory).values() for trace in found if not is_own(trace)]  # noqa: E731
     wait_until(lambda: not strange(), what="nothing else is new on this host")
-    return {kind: found for kind, found in own.items() if found}
+
+    def own() -> dict[str, set[str]]:
+        found = {kind: set(filter(is_own, new)) for kind, new in new_traces(before, directory).items()}
+        return {kind: new for kind, new in found.items() if new}
+
+    # A mount namespace that another server is making holds a copy of each mount for a moment, and with it the loop device.
+    wait_until(lambda: "loops" not in own(), what="the end of the loop device")
+    return own()
 
 
 def sandcove(binary, *arguments, **options):

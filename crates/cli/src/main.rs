@@ -15,6 +15,7 @@ mod languages;
 mod listening;
 mod log_filter;
 mod notify;
+mod otlp;
 mod output;
 mod progress;
 #[cfg(test)]

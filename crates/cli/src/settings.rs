@@ -15,6 +15,7 @@ use serde::Deserialize;
 
 use crate::address::{address, address_in_file};
 use crate::log_filter::LogFormat;
+use crate::otlp;
 use crate::registries::{BuildArgs, BuildChoices, BuildFile, mirrors_in_file};
 use crate::tls::{AcmeCheck, TlsArgs, TlsChoice, TlsFile, TlsSettings};
 
@@ -344,7 +345,7 @@ impl Settings {
         let args = args.clone();
         let endpoint = |signal| {
             let (flag, file) = (args.otlp_endpoint.as_deref(), file.otlp_endpoint.as_deref());
-            otlp_endpoint(signal, flag, file, |name| std::env::var(name).ok())
+            otlp::endpoint(signal, flag, file, |name| std::env::var(name).ok())
         };
         let otlp = Endpoints { traces: endpoint("traces"), logs: endpoint("logs") };
         let metrics_to = endpoint("metrics");
@@ -419,27 +420,6 @@ impl Settings {
             admin_token: secret("SANDCOVE_ADMIN_TOKEN").or(file.admin_token),
         })
     }
-}
-
-/// The URL that a signal of OpenTelemetry, such as traces, is sent to: from the flag, from the standard variables, or from the file. The
-/// variable for the signal alone has the whole URL; the others have its base. A signal whose exporter is `none` is not sent.
-fn otlp_endpoint(
-    signal: &str,
-    flag: Option<&str>,
-    file: Option<&str>,
-    variable: impl Fn(&str) -> Option<String>,
-) -> Option<Secret> {
-    let upper = signal.to_uppercase();
-    let given = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let whole = |base: &str| format!("{}/v1/{signal}", base.trim_end_matches('/'));
-    if given(&format!("OTEL_{upper}_EXPORTER")).is_some_and(|name| name == "none") {
-        return None;
-    }
-    flag.map(whole)
-        .or_else(|| given(&format!("OTEL_EXPORTER_OTLP_{upper}_ENDPOINT")))
-        .or_else(|| given("OTEL_EXPORTER_OTLP_ENDPOINT").as_deref().map(whole))
-        .or_else(|| file.map(whole))
-        .map(Secret::new)
 }
 
 impl DataDir {
@@ -566,33 +546,6 @@ mod tests {
     fn a_file_that_was_asked_for_must_exist() {
         let place = DataDir { data_dir: None, config: Some("/does/not/exist.toml".into()) };
         assert!(Settings::resolve(&place, &ServerArgs::default()).is_err());
-    }
-
-    #[test]
-    fn signals_go_where_the_flag_the_variables_or_the_file_say() {
-        let endpoint = |signal: &str, flag: Option<&str>, variables: &[(&str, &str)], file: Option<&str>| {
-            let variable = |name: &str| {
-                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-            };
-            otlp_endpoint(signal, flag, file, variable).map(|url| url.expose().to_owned())
-        };
-        let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t/here");
-        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b:4318/");
-        let no_logs = ("OTEL_LOGS_EXPORTER", "none");
-        for (signal, flag, variables, file, expected) in [
-            ("traces", Some("http://f"), &[traces, base][..], None, Some("http://f/v1/traces")),
-            ("traces", None, &[traces, base], Some("http://c"), Some("http://t/here")),
-            ("traces", None, &[base], Some("http://c"), Some("http://b:4318/v1/traces")),
-            ("traces", None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], None, None),
-            ("traces", None, &[], Some("http://c"), Some("http://c/v1/traces")),
-            ("logs", None, &[traces], None, None),
-            ("logs", None, &[traces, base], None, Some("http://b:4318/v1/logs")),
-            ("logs", Some("http://f"), &[no_logs], None, None),
-            ("metrics", Some("http://f"), &[no_logs], None, Some("http://f/v1/metrics")),
-        ] {
-            let found = endpoint(signal, flag, variables, file);
-            assert_eq!(found.as_deref(), expected, "{signal} {flag:?} {variables:?} {file:?}");
-        }
     }
 
     #[test]

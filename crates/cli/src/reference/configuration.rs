@@ -42,7 +42,7 @@ const VARIABLES: &str = "
 | variable | meaning |
 | --- | --- |
 | `SANDCOVE_LOG` | what is logged: a level (`off`, `error`, `warn`, `info`, `debug`, `trace`) or `target=level`, separated by commas [default: warn] |
-| `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, … | where traces, logs and metrics are sent, and which; see [OpenTelemetry](../internals/tracing.md) |
+| `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, … | where traces, logs and metrics are sent, and which; see [OpenTelemetry](../internals/opentelemetry.md) |
 | `NO_COLOR` | no colours in any output |
 
 Commands that use a server:

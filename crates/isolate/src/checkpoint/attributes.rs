@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,8 @@ const FILES: [&str; 3] = ["timerslack_ns", "coredump_filter", "oom_score_adj"];
 /// Attributes of a thread.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Thread {
-    /// Numbers of the processors that it may run on.
-    processors: Vec<usize>,
+    /// Numbers of the processors that it may run on, unless they are those of this server: another host may have others.
+    processors: Option<Vec<usize>>,
     /// I/O priority, as ioprio_get(2) has it.
     io_priority: i32,
     /// Contents of [`FILES`], by name.
@@ -29,7 +30,7 @@ struct Thread {
 /// Writes the attributes of all threads of the processes `pids` into the directory of the images.
 pub(super) fn store(pids: &[u32], directory: &Path) -> io::Result<()> {
     let mut found = BTreeMap::new();
-    for (inside, thread) in threads(pids)? {
+    for (inside, thread) in threads(pids) {
         // A dead thread has none, and is restored as one.
         if let Ok(attributes) = read(thread) {
             found.insert(inside, attributes);
@@ -45,7 +46,7 @@ pub(crate) fn restore(pids: &[u32], generation: &Path) -> io::Result<()> {
         text => text?,
     };
     let stored: BTreeMap<u32, Thread> = serde_json::from_slice(&text)?;
-    for (inside, thread) in threads(pids)? {
+    for (inside, thread) in threads(pids) {
         if let (Some(wanted), Ok(now)) = (stored.get(&inside), read(thread)) {
             change(thread, &now, wanted)?;
         }
@@ -57,10 +58,14 @@ fn change(thread: u32, now: &Thread, wanted: &Thread) -> io::Result<()> {
     if now.io_priority != wanted.io_priority {
         sys::set_io_priority(thread, wanted.io_priority)?;
     }
-    if now.processors != wanted.processors {
+    if let Some(wanted) = wanted.processors.as_ref().filter(|_| now.processors != wanted.processors) {
         let mut processors = CpuSet::new();
-        wanted.processors.iter().for_each(|number| processors.set(*number));
-        sched_setaffinity(pid(thread), &processors)?;
+        wanted.iter().for_each(|number| processors.set(*number));
+        match sched_setaffinity(pid(thread), &processors) {
+            // This host has none of them.
+            Err(Errno::INVAL) => {}
+            set => set?,
+        }
     }
     for (name, content) in &wanted.files {
         if now.files.get(name) != Some(content) {
@@ -71,7 +76,7 @@ fn change(thread: u32, now: &Thread, wanted: &Thread) -> io::Result<()> {
 }
 
 fn read(thread: u32) -> io::Result<Thread> {
-    let allowed = sched_getaffinity(pid(thread))?;
+    let processors = processors(pid(thread))?;
     let directory = directory(thread);
     let content = |name: &str| {
         let text = std::fs::read_to_string(directory.join(name))?;
@@ -80,7 +85,7 @@ fn read(thread: u32) -> io::Result<Thread> {
         Ok::<_, io::Error>(if name == "coredump_filter" { format!("0x{text}") } else { text.to_owned() })
     };
     Ok(Thread {
-        processors: (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect(),
+        processors: (processors != self::processors(None)?).then_some(processors),
         io_priority: sys::io_priority(thread)?,
         files: FILES
             .into_iter()
@@ -89,19 +94,18 @@ fn read(thread: u32) -> io::Result<Thread> {
     })
 }
 
-/// Host numbers of the threads of `pids`, by their numbers inside.
-fn threads(pids: &[u32]) -> io::Result<Vec<(u32, u32)>> {
-    let mut found = Vec::new();
-    for pid in pids {
-        for thread in std::fs::read_dir(directory(*pid).join("task"))? {
-            // One that ends meanwhile needs nothing.
-            let Ok(status) = std::fs::read_to_string(thread?.path().join("status")) else { continue };
-            if let Some(numbers) = numbers(&status) {
-                found.push(numbers);
-            }
-        }
-    }
-    Ok(found)
+/// Numbers of the processors that a thread may run on; `None` is this one.
+fn processors(thread: Option<Pid>) -> io::Result<Vec<usize>> {
+    let allowed = sched_getaffinity(thread)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect())
+}
+
+/// Host numbers of the threads of `pids`, by their numbers inside. Those that end meanwhile need nothing.
+fn threads(pids: &[u32]) -> Vec<(u32, u32)> {
+    pids.iter()
+        .flat_map(|pid| std::fs::read_dir(directory(*pid).join("task")).into_iter().flatten().flatten())
+        .filter_map(|thread| numbers(&std::fs::read_to_string(thread.path().join("status")).ok()?))
+        .collect()
 }
 
 /// Innermost and outermost number of the thread of this `status`.

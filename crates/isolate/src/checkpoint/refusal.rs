@@ -59,12 +59,16 @@ fn is_stopped(process: &Path) -> bool {
 fn has_unread_input(pid: u32, process: &Path) -> bool {
     let descriptors = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     descriptors
-        .filter(|descriptor| {
-            std::fs::read_link(descriptor.path()).is_ok_and(|path| path.starts_with("/dev/pts"))
-        })
+        .filter(|descriptor| std::fs::read_link(descriptor.path()).is_ok_and(|path| is_terminal(&path)))
         .filter_map(|descriptor| descriptor.file_name().to_str()?.parse().ok())
         // One that is closed meanwhile has none.
         .any(|number| unread_input(pid, number).unwrap_or(false))
+}
+
+/// Whether a path is that of a terminal, and not that of what makes them (`/dev/pts/ptmx`), of which programs read output.
+fn is_terminal(path: &Path) -> bool {
+    path.strip_prefix("/dev/pts")
+        .is_ok_and(|name| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
 }
 
 fn unread_input(pid: u32, descriptor: i32) -> io::Result<bool> {
@@ -127,6 +131,13 @@ mod tests {
         assert!(has_watch(info, 0x168));
         assert!(!has_watch(info, 0x16));
         assert!(!has_watch("eventfd-count: 0\n", 0x168));
+    }
+
+    #[test]
+    fn what_makes_terminals_is_none() {
+        assert!(is_terminal(Path::new("/dev/pts/0")));
+        assert!(!is_terminal(Path::new("/dev/pts/ptmx")));
+        assert!(!is_terminal(Path::new("/dev/ptmx")));
     }
 
     #[test]

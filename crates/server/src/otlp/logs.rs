@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Uri;
 use opentelemetry::InstrumentationScope;
 use opentelemetry_appender_tracing::layer::{OpenTelemetryTracingBridge, TracingSpanAttributes};
-use opentelemetry_otlp::{LogExporter, Protocol, WithExportConfig, WithHttpConfig};
+use opentelemetry_otlp::LogExporter;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{LogBatch, LogProcessor, SdkLogRecord, SdkLoggerProvider};
@@ -19,7 +19,7 @@ use tracing_subscriber::layer::Filter;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::InvalidEndpoint;
-use super::post::Post;
+use super::post::over_http;
 use super::queue::{self, Dropped, Export, Queue};
 
 /// A line of the log, and what wrote it.
@@ -38,11 +38,7 @@ impl Logs {
         resource: Resource,
         stopping: CancellationToken,
     ) -> Result<(Self, JoinHandle<()>), InvalidEndpoint> {
-        let mut exporter = LogExporter::builder()
-            .with_http()
-            .with_http_client(Post::default())
-            .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(endpoint.to_string())
+        let mut exporter = over_http(LogExporter::builder().with_http(), &endpoint)
             .build()
             .map_err(|err| InvalidEndpoint::Settings(err.to_string()))?;
         opentelemetry_sdk::logs::LogExporter::set_resource(&mut exporter, &resource);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body_util::Full;
 use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_otlp::{Protocol, WithExportConfig, WithHttpConfig};
 use tokio::net::TcpStream;
 
 use crate::outbound::{self, Tls};
@@ -18,6 +19,14 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Post {
     tls: Tls,
+}
+
+/// Has the exporter that `builder` builds send to `endpoint` by this transport.
+pub(super) fn over_http<B: WithExportConfig + WithHttpConfig>(builder: B, endpoint: &Uri) -> B {
+    builder
+        .with_http_client(Post::default())
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(endpoint.to_string())
 }
 
 #[async_trait]

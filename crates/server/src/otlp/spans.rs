@@ -9,7 +9,7 @@ use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{Span as _, TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue, global};
 use opentelemetry_http::HeaderExtractor;
-use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_otlp::SpanExporter;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -26,7 +26,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::post::Post;
+use super::post::over_http;
 use super::queue::{self, Dropped, Export, Queue};
 use super::{InvalidEndpoint, SERVICE};
 
@@ -43,11 +43,7 @@ impl Spans {
         resource: Resource,
         stopping: CancellationToken,
     ) -> Result<(Self, JoinHandle<()>), InvalidEndpoint> {
-        let mut exporter = SpanExporter::builder()
-            .with_http()
-            .with_http_client(Post::default())
-            .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(endpoint.to_string())
+        let mut exporter = over_http(SpanExporter::builder().with_http(), &endpoint)
             .build()
             .map_err(|err| InvalidEndpoint::Settings(err.to_string()))?;
         opentelemetry_sdk::trace::SpanExporter::set_resource(&mut exporter, &resource);

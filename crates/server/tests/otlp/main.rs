@@ -1,4 +1,4 @@
-//! Traces, logs and metrics, as a collector gets them (docs/internals/tracing.md). In a process of their own: which spans are looked at is decided for all
+//! Traces, logs and metrics, as a collector gets them (docs/internals/opentelemetry.md). In a process of their own: which spans are looked at is decided for all
 //! threads of one together, so other tests would change what these see.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
