@@ -40,6 +40,13 @@ def first_process(server) -> int | None:
     return next(iter(volatile.children(server.pid)), None)
 
 
+def is_on_disk(server, sandbox) -> bool:
+    """Whether the memory of a sandbox is stored in the pool, which may be mounted in the container only."""
+    pool = Path(f"/proc/{first_process(server)}/root{server.data_dir}/pool")
+    assert (pool / "sandboxes").is_dir()
+    return (pool / "parked" / sandbox.sandbox_id / "manifest.json").exists()
+
+
 def stop(server):
     """Ends the container as an engine does: its first process gets the signal."""
     if (first := first_process(server)) is not None:
@@ -53,15 +60,13 @@ def test_memory_outlives_the_container(contained):
     child = sandbox.commands.run("sleep 5000", background=True)
     sandbox.pause()
     assert pause_state(contained, sandbox) == "full"
-    manifest = Path(contained.data_dir / "pool/parked" / sandbox.sandbox_id / "manifest.json")
-    assert not manifest.exists()
+    assert not is_on_disk(contained, sandbox)
 
     first = first_process(contained)
     stop(contained)
     wait_until(lambda: not Path(f"/proc/{first}").exists(), what="the end of the container")
-    assert manifest.exists()
-
     contained.start()
+    assert is_on_disk(contained, sandbox)
     sandbox.connect(timeout=1800)
     assert sandbox.run_code("counter + 1").text == "42"
     assert child.pid in [process.pid for process in sandbox.commands.list()]
