@@ -143,6 +143,9 @@ enum Command {
     /// evaluate prompts, models and the code they write, from a promptfooconfig.yaml
     #[command(args_override_self = true)]
     Eval(Box<commands::eval::EvalArgs>),
+    /// check a promptfooconfig.yaml without running it, or ask its providers for an answer
+    #[command(args_override_self = true)]
+    Validate(Box<commands::validate::TopLevelArgs>),
     /// have a model propose tests or assertions for a promptfooconfig.yaml
     Generate(commands::generate::GenerateArgs),
     /// attack sandboxes, checks of code before it runs, and models that write code
@@ -211,7 +214,7 @@ fn main() -> ExitCode {
             let text = if is_coloured { text.ansi().to_string() } else { text.to_string() };
             output::write_error(text.as_bytes());
             // An evaluation's exit code 2 means that there was nothing to run.
-            let is_eval = std::env::args().nth(1).is_some_and(|verb| verb == "eval" || verb == "redteam");
+            let is_eval = std::env::args().nth(1).is_some_and(|verb| ["eval", "redteam", "validate"].contains(&verb.as_str()));
             if is_eval { ExitCode::FAILURE } else { ExitCode::from(2) }
         }
         Err(help) => {
@@ -319,7 +322,7 @@ async fn serve(settings: &Settings) -> Result<ExitCode> {
 
 async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<ExitCode> {
     let mut place = cli.place;
-    if let Command::Eval(_) | Command::Redteam(_) | Command::Generate(_) = &cli.command {
+    if let Command::Eval(_) | Command::Validate(_) | Command::Redteam(_) | Command::Generate(_) = &cli.command {
         // They have an option of the same name, for suites.
         place.config = None;
     }
@@ -370,6 +373,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
         Command::Keys(command) => keys.context("the keys were not prepared")?.run(command).await,
         Command::Bench(args) => bench::bench(&at()?, &args).await,
         Command::Eval(args) => commands::eval::eval(*args, &at()?).await,
+        Command::Validate(args) => commands::validate::top_level(*args, &at()?).await,
         Command::Redteam(args) => commands::redteam::redteam(*args, &at()?).await,
         Command::Generate(args) => commands::generate::generate(args).await,
         Command::View(args) => commands::view::view(args).await,

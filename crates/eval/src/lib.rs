@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`view`], [`exchange`] | stored runs for a viewer; exporting and importing them |
 //! | [`generate`] | tests and assertions that a model proposes |
+//! | [`connectivity`] | whether providers answer |
 //! | [`output`] | result files |
 //! | [`run`] | running a suite: rows side by side, hooks, comparisons, sums |
 //! | [`config`] | a suite: configuration files, read, checked and merged |
@@ -29,6 +30,7 @@ pub mod assertion;
 pub mod calling;
 pub mod code;
 pub mod config;
+pub mod connectivity;
 pub mod document;
 pub mod exchange;
 pub mod expression;

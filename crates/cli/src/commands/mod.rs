@@ -33,6 +33,7 @@ pub mod stored;
 pub mod template;
 pub mod top;
 pub mod trust;
+pub mod validate;
 pub mod view;
 pub mod volume;
 pub mod webhook;

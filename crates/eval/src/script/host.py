@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import sys
 import traceback
 
@@ -100,10 +101,13 @@ def function(path, name, defaults):
 
 @functools.lru_cache(maxsize=1024)
 def inline(code, parameters):
-    """A function made of an expression, or of lines that return something."""
-    code = code.strip("\n")
-    lines = code.splitlines() if "\n" in code else [f"return {code.strip()}"]
-    source = f"def main({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in lines)
+    """A function made of an expression, or of lines that return something. A line with a line break at its end, as blocks of YAML have
+    it, is one of the second kind."""
+    lines = code.split("\n") if "\n" in code else [f"return {code}"]
+    # Lines are indented as the code is, because Python refuses tabs beside spaces.
+    own = re.search(r"^[^\S\n]+(?=\S)", code, re.M) if "\n" in code else None
+    indent = own[0] if own else "    "
+    source = f"def main({', '.join(parameters)}):\n" + "".join(f"{indent}{line}\n" for line in lines)
     space = {"json": json}
     exec(compile(source, "<inline>", "exec"), space)  # noqa: S102
     return space["main"]

@@ -20,6 +20,7 @@ use super::count;
 use super::reach::{Place, Reach, Target};
 use super::serve::not_running;
 use super::stored::{self, Kind};
+use super::validate::{ValidateArgs, validate};
 use crate::output::{note, out};
 use args::RunArgs;
 use run::{Again, Task};
@@ -36,14 +37,8 @@ pub struct EvalArgs {
 
 #[derive(Debug, Subcommand)]
 enum EvalCommand {
-    /// check the configuration without running it
-    Validate {
-        /// accepted for compatibility; only configurations are checked
-        #[arg(value_parser = ["config"], hide = true)]
-        what: Option<String>,
-        #[command(flatten)]
-        run: Box<RunArgs>,
-    },
+    /// check the configuration without running it, or ask its providers for an answer
+    Validate(Box<ValidateArgs>),
     /// run the rows of a stored run that ended with an error again
     Retry {
         /// id of the run
@@ -117,7 +112,7 @@ struct InitArgs {
 /// Runs the command.
 pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
     let (mut run, task) = match args.command {
-        Some(EvalCommand::Validate { run, .. }) => (*run, Task::Validate),
+        Some(EvalCommand::Validate(validated)) => return validate(*validated, &server(&args.reach, place)).await,
         Some(EvalCommand::Retry { id, run }) => (*run, Task::Run(Some(Again { id: Some(id), errors: true }))),
         Some(other) => return manage(other).await,
         None => {
@@ -184,7 +179,7 @@ async fn manage(command: EvalCommand) -> Result<ExitCode> {
             let removed = answers::clear_cache().context("failed to clear the cache")?;
             out!("removed {}", count(removed, "answer"));
         }
-        EvalCommand::Validate { .. } | EvalCommand::Retry { .. } => unreachable!("handled with the runs"),
+        EvalCommand::Validate(_) | EvalCommand::Retry { .. } => unreachable!("handled with the runs"),
     }
     Ok(ExitCode::SUCCESS)
 }
