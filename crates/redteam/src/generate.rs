@@ -31,11 +31,22 @@ pub struct Skipped {
     pub why: String,
 }
 
+/// Settings of the strategy `retry`, whose attacks are those of earlier runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Retry {
+    /// Most attacks of each plugin and target; as many as the suite has of the plugin, where no number is set.
+    pub most: Option<usize>,
+    /// The plugins whose attacks are repeated; all of the suite, where none are named.
+    pub plugins: Option<Vec<String>>,
+}
+
 /// A generated suite.
 #[derive(Debug, Clone, Default)]
 pub struct Generated {
     /// The tests, as a configuration has them.
     pub tests: Vec<Value>,
+    /// Whether attacks of earlier runs are repeated.
+    pub retry: Option<Retry>,
     /// Things that are not attacked.
     pub skipped: Vec<Skipped>,
 }
@@ -87,7 +98,7 @@ pub fn generate(
     destructive: bool,
 ) -> Result<Generated, GenerateError> {
     let mut generated = Generated::default();
-    let strategies = strategies(section, &mut generated.skipped)?;
+    let strategies = strategies(section, &mut generated)?;
     if !section.languages.is_empty() {
         let why = "translating attacks takes a model; they are in English".to_owned();
         generated.skipped.push(Skipped { what: format!("language {}", section.languages.join(", ")), why });
@@ -103,7 +114,14 @@ pub fn generate(
                 continue;
             }
             Plugin::Intent => intents(plugin)?,
-            Plugin::Probes(categories) => of_categories(&categories, own, plugin.tests.or(section.tests)),
+            Plugin::Probes(categories) => {
+                let is_attacked = |layer: &Layer| {
+                    (section.layers.is_empty() || section.layers.contains(layer))
+                        && targets.by_layer.get(layer).is_some_and(|labels| !labels.is_empty())
+                };
+                let most = plugin.tests.or(section.tests);
+                of_categories(&categories, own, most, |probe| probe.layers.iter().any(is_attacked))
+            }
         };
         for probe in probes {
             if probe.destructive && !destructive {
@@ -149,7 +167,7 @@ pub fn generate(
 
 fn strategies<'a>(
     section: &'a Section,
-    skipped: &mut Vec<Skipped>,
+    generated: &mut Generated,
 ) -> Result<Vec<(&'a Named, Strategy)>, GenerateError> {
     let mut resolved = Vec::new();
     for named in &section.strategies {
@@ -158,7 +176,13 @@ fn strategies<'a>(
         match strategy::resolve(&named.id, &steps) {
             Strategy::Unknown => return Err(GenerateError::Strategy(named.id.clone())),
             Strategy::Unavailable(why) => {
-                skipped.push(Skipped { what: format!("strategy {}", named.id), why: why.to_owned() });
+                let what = format!("strategy {}", named.id);
+                generated.skipped.push(Skipped { what, why: why.to_owned() });
+            }
+            Strategy::Retry => {
+                let plugins = named.config.get("plugins").and_then(Value::as_array);
+                let plugins = plugins.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+                generated.retry = Some(Retry { most: number(named, "numTests").or(named.tests), plugins });
             }
             Strategy::Basic if named.config.get("enabled") == Some(&json!(false)) => {}
             strategy => resolved.push((named, strategy)),
@@ -212,8 +236,14 @@ fn intents(plugin: &Named) -> Result<Vec<Probe>, GenerateError> {
     Ok(probes.collect())
 }
 
-/// The probes of categories, in the order of the files, at most so many of each category.
-fn of_categories(categories: &[&str], own: &[Probe], most: Option<usize>) -> Vec<Probe> {
+/// The probes of categories, in the order of the files, at most so many of each category. Those that no target can be attacked with do not
+/// count.
+fn of_categories(
+    categories: &[&str],
+    own: &[Probe],
+    most: Option<usize>,
+    counts_for: impl Fn(&Probe) -> bool,
+) -> Vec<Probe> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut chosen = Vec::new();
     for category in categories {
@@ -222,7 +252,7 @@ fn of_categories(categories: &[&str], own: &[Probe], most: Option<usize>) -> Vec
             if most.is_some_and(|most| *count >= most) {
                 break;
             }
-            *count += usize::from(!probe.destructive);
+            *count += usize::from(!probe.destructive && counts_for(probe));
             chosen.push(probe.clone());
         }
     }

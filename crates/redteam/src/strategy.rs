@@ -21,6 +21,8 @@ pub enum Strategy {
     Texts(Vec<&'static str>),
     /// Encodings one after the other.
     Stacked(Vec<String>),
+    /// Attacks that succeeded in earlier runs.
+    Retry,
     /// Nothing that can be made offline, with the reason.
     Unavailable(&'static str),
     /// No strategy has the name.
@@ -88,9 +90,7 @@ pub fn resolve(id: &str, steps: &[String]) -> Strategy {
             Strategy::Stacked(steps.to_vec())
         }
         "layer" => Strategy::Unavailable("its steps are no encodings: `config.steps: [base64, rot13]`"),
-        "retry" => Strategy::Unavailable(
-            "nothing is kept of earlier runs but their results; `--filter-failing` runs those again",
-        ),
+        "retry" => Strategy::Retry,
         _ if MEDIA.contains(&id) => Strategy::Unavailable("pictures and sounds are not made"),
         _ => match TEXTS.iter().find(|known| **known == id) {
             Some(known) => Strategy::Texts(vec![known]),
@@ -205,6 +205,7 @@ mod tests {
         assert!(matches!(resolve("jailbreak:composite", &[]), Strategy::Unavailable(_)));
         assert!(matches!(resolve("layer", &["base64".to_owned(), "rot13".to_owned()]), Strategy::Stacked(_)));
         assert!(matches!(resolve("layer", &["crescendo".to_owned()]), Strategy::Unavailable(_)));
+        assert_eq!(resolve("retry", &[]), Strategy::Retry);
         assert_eq!(resolve("nothing", &[]), Strategy::Unknown);
     }
 

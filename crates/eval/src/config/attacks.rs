@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 use sandcove_redteam::category::Severity;
-use sandcove_redteam::generate::{self, GenerateError, Skipped, Targets};
+use sandcove_redteam::generate::{self, GenerateError, Retry, Skipped, Targets};
 use sandcove_redteam::probe::{self, Layer};
 use sandcove_redteam::section::{self, Named, Section, SectionError};
 use serde_json::{Map, Value, json};
@@ -59,6 +59,8 @@ pub struct Attacks {
     pub base: PathBuf,
     /// Things that are not attacked.
     pub skipped: Vec<Skipped>,
+    /// Whether attacks of earlier runs are to be repeated. [`repeat`](super::repeated::repeat) adds them.
+    pub retry: Option<Retry>,
 }
 
 /// Reason why a suite of attacks was not made.
@@ -176,7 +178,7 @@ pub fn plan(options: &AttackOptions, findings: &mut Findings) -> Result<Attacks,
     config.insert("redteam".to_owned(), given);
     let metadata = config.entry("metadata").or_insert_with(|| json!({}));
     metadata["configHash"] = json!(hash);
-    Ok(Attacks { document: Value::Object(config), hash, base, skipped: made.skipped })
+    Ok(Attacks { document: Value::Object(config), hash, base, skipped: made.skipped, retry: made.retry })
 }
 
 fn overrule(section: &mut Section, options: &AttackOptions) {

@@ -11,6 +11,7 @@ mod options;
 mod program;
 pub mod prompts;
 mod providers;
+pub mod repeated;
 pub mod scenarios;
 mod standalone;
 pub mod suite;

@@ -27,6 +27,7 @@ pub fn strategies() -> Vec<Value> {
         ("answer", "programs in other forms of an answer, such as two blocks or none"),
         ("jailbreak:composite", "takes a model; skipped"),
         ("other-encodings", "camelcase, morse, piglatin and emoji"),
+        ("retry", "attacks that succeeded in earlier runs, beside those of this one"),
     ];
     let named = named.map(|(id, about)| json!({"id": id, "about": about}));
     let texts = strategy::TEXTS.iter().map(|id| json!({"id": id, "about": "a text in disguise"}));

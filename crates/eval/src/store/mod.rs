@@ -14,6 +14,7 @@ use sqlx::{Connection, Row as _, SqliteConnection};
 
 use crate::document::DocumentError;
 use crate::home::{directory, own_directory};
+use crate::model::Object;
 
 /// Reason why stored runs could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -181,6 +182,44 @@ pub async fn document(id: Option<&str>) -> Result<Value, StoreError> {
         *results = Value::Array(rows.collect());
     }
     Ok(document)
+}
+
+/// An attack of a red team that was not withstood.
+#[derive(Debug, Clone)]
+pub struct Attack {
+    /// The id of the run.
+    pub run: String,
+    /// The target, as rows have it: `id` and `label`.
+    pub provider: Object,
+    /// The test.
+    pub test: Value,
+}
+
+/// Returns the attacks of all stored red teams that were not withstood, the newest first.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn failed_attacks() -> Result<Vec<Attack>, StoreError> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Attacked {
+        provider: Object,
+        test_case: Value,
+    }
+    let mut connection = open().await?;
+    let rows = sqlx::query(
+        "SELECT eval_id, row FROM eval_rows JOIN evals ON evals.id = eval_id WHERE success = 0 AND row LIKE '%\"pluginId\"%' \
+         ORDER BY created_at DESC, test_idx, prompt_idx",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .map_err(StoreError::Read)?;
+    let attacks = rows.iter().filter_map(|row| {
+        let Attacked { provider, test_case: test } = serde_json::from_str(row.get::<&str, _>(1)).ok()?;
+        let is_attack = test.pointer("/metadata/pluginId").is_some_and(Value::is_string);
+        is_attack.then(|| Attack { run: row.get(0), provider, test })
+    });
+    Ok(attacks.collect())
 }
 
 /// Whether a run is stored.

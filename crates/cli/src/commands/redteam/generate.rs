@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_eval::config::attacks::{self, Attacks};
+use sandcove_eval::config::repeated;
 use sandcove_eval::output::document_as_yaml;
 use sandcove_eval::reading::{Findings, Severity};
 use serde_json::Value;
@@ -58,7 +59,7 @@ struct Ignored {
 pub(super) const NAME: &str = "redteam.yaml";
 
 /// Generates the attacks.
-pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode> {
+pub(super) async fn generate(args: &GenerateArgs) -> Result<ExitCode> {
     let output = match args.write {
         true => {
             let options = args.attacks.options()?;
@@ -71,19 +72,24 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode> {
         }
         false => args.output.clone(),
     };
-    let written = write(&args.attacks, output)?;
+    let written = write(&args.attacks, output).await?;
     out!("run them with: sandcove redteam eval -c {}", written.display());
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the attacks, unless the file has them already, says what was skipped, and returns the path.
-pub(super) fn write(args: &AttackArgs, output: Option<PathBuf>) -> Result<PathBuf> {
+pub(super) async fn write(args: &AttackArgs, output: Option<PathBuf>) -> Result<PathBuf> {
     let mut findings = Findings::default();
     let planned = attacks::plan(&args.options()?, &mut findings);
     for finding in findings.all().iter().filter(|finding| finding.severity > Severity::Notice) {
         note!("{finding}");
     }
-    let Attacks { document, hash, base, skipped } = planned?;
+    let mut planned = planned?;
+    if planned.retry.is_some() {
+        let repeated = repeated::repeat(&mut planned).await.context("failed to look for attacks of earlier runs")?;
+        note!("repeating {} of earlier runs", count(repeated, "attack"));
+    }
+    let Attacks { document, hash, base, skipped, .. } = planned;
     for skip in &skipped {
         note!("skipped {}: {}", skip.what, skip.why);
     }

@@ -136,7 +136,7 @@ pub async fn redteam(args: RedteamArgs, place: &Place) -> Result<ExitCode> {
     match args.command {
         RedteamCommand::Init(args) => init::init(&args),
         RedteamCommand::Setup(args) => setup::setup(args).await,
-        RedteamCommand::Generate(args) => generate::generate(&args),
+        RedteamCommand::Generate(args) => generate::generate(&args).await,
         RedteamCommand::Run(args) => run::run(args, true, place).await,
         RedteamCommand::Eval(args) => run::run(args, false, place).await,
         RedteamCommand::Report(args) => report::report(args).await,
@@ -186,7 +186,7 @@ fn plugins(args: &PluginsArgs) {
         }
     }
     out!(
-        "\nstrategies: basic, code (also code-injection), sandbox-bypass, answer, malicious-patches, layer, other-encodings"
+        "\nstrategies: basic, code (also code-injection), sandbox-bypass, answer, malicious-patches, layer, other-encodings, retry"
     );
     out!(
         "of programs: {}",
