@@ -1,6 +1,7 @@
 """A service that plays the models of suites: it speaks their dialects, says what it is asked to, and keeps what it was sent.
 
-A prompt with `<<text>>` has that text as its answer, else the answer is `echo: ` and the prompt.
+A prompt with `<<text>>` has that text as its answer, else the answer is `echo: ` and the prompt. `<<call NAME ARGUMENTS>>` calls a tool, and a
+model that gets what the tool returned says so. `<<items LIST>>` has the items of the list in a reply of `responses`.
 """
 
 import email
@@ -56,8 +57,14 @@ def reply(path, asked):
         return 200, {"id": "c1", "object": "chat.completion", "model": asked.get("model"),
                      "choices": [{"index": 0, "message": message, "finish_reason": reason}], "usage": USAGE}
     if path.endswith("/responses") or "/responses?" in path:
-        content = [{"type": "output_text", "text": answer(asked.get("input"))}]
+        said = answer(asked.get("input"))
+        content = [{"type": "output_text", "text": said}]
         output = [{"type": "message", "role": "assistant", "status": "completed", "content": content}]
+        if said.startswith("items "):
+            output = json.loads(said[6:])
+        elif said.startswith("call "):
+            _, name, arguments = said.split(" ", 2)
+            output = [{"type": "function_call", "id": "f1", "call_id": "call_1", "name": name, "arguments": arguments, "status": "completed"}]
         usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
         return 200, {"id": "r1", "status": "completed", "model": asked.get("model"), "output": output, "usage": usage}
     if path == "/api/embeddings":
@@ -72,12 +79,24 @@ def reply(path, asked):
     if path.endswith("/completions"):
         return 200, {"choices": [{"text": answer(asked.get("prompt")), "finish_reason": "stop"}], "usage": USAGE}
     if path.endswith("/messages"):
-        content = [{"type": "text", "text": answer([message.get("content") for message in asked.get("messages", [])])}]
-        return 200, {"id": "m1", "role": "assistant", "content": content, "stop_reason": "end_turn",
-                     "usage": {"input_tokens": 10, "output_tokens": 5}}
+        parts = [message.get("content") for message in asked.get("messages", [])]
+        said, returned = answer(parts), [part for part in parts[-1] if isinstance(part, dict) and part.get("type") == "tool_result"]
+        content, reason = [{"type": "text", "text": said}], "end_turn"
+        if said.startswith("again ") or (said.startswith("call ") and not returned):
+            _, name, arguments = said.split(" ", 2)
+            content, reason = [{"type": "tool_use", "id": "t1", "name": name, "input": json.loads(arguments)}], "tool_use"
+        elif returned:
+            content = [{"type": "text", "text": f"the tool said {part['content']}, error {part.get('is_error', False)}"} for part in returned]
+        return 200, {"id": "m1", "type": "message", "model": asked.get("model"), "role": "assistant", "content": content,
+                     "stop_reason": reason, "stop_sequence": None, "usage": {"input_tokens": 10, "output_tokens": 5}}
     if "generateContent" in path:
         said = [content.get("parts") for content in asked.get("contents", [])]
-        content = {"role": "model", "parts": [{"text": answer(*said)}]}
+        text = answer(*said)
+        parts = [{"text": text}]
+        if text.startswith("call "):
+            _, name, arguments = text.split(" ", 2)
+            parts = [{"functionCall": {"name": name, "args": json.loads(arguments)}}]
+        content = {"role": "model", "parts": parts}
         usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
         return 200, {"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage}
     if "embedContent" in path:

@@ -373,7 +373,7 @@ def test_a_simulated_user_talks_to_the_provider_of_the_row(evaluate, service, tm
         ({"providers": ["sequence"]}, "name it as `provider` of a test"),
         ({"providers": ["replicate:claude"]}, "unknown provider `replicate:claude`"),
         ({"providers": [{"id": "http", "config": {"url": "http://x", "tls": {"cert": "c"}}}]}, "`config.tls`: a certificate of the client needs both"),
-        ({"providers": [{"id": "openai:gpt-4o", "config": {"mcp": {"enabled": True}}}]}, "`config.mcp` is not supported"),
+        ({"providers": [{"id": "openai:gpt-4o", "config": {"mcp": {"enabled": True}}}]}, "`config.mcp` needs `server` or `servers`"),
         ({"providers": ["echo"], "tests": [{"provider": "nobody:x", "vars": {"x": "1"}}]}, "unknown provider `nobody:x`"),
         ({"providers": ["echo"], "tests": [{"assert": [{"type": "javascript", "value": "file://none.js"}]}]}, "file of a check not found"),
         ({"providers": ["echo"], "prompts": ["langfuse://x"]}, "prompts cannot be read from `langfuse`"),

@@ -6,7 +6,12 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-TOOLS = [{"name": name, "description": name, "inputSchema": {"type": "object"}} for name in ("add", "fail", "ask", "secret", "slow")]
+NUMBERS = {
+    "$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "required": ["a", "b"], "additionalProperties": False,
+    "properties": {"a": {"type": "integer", "title": "first"}, "b": {"type": "integer"}},
+}  # fmt: skip
+NAMES = ("add", "fail", "secret", "ask", "slow")
+TOOLS = [{"name": name, "description": name, "inputSchema": NUMBERS if name == "add" else {"type": "object"}} for name in NAMES]
 
 
 def answer(message):

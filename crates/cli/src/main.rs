@@ -214,7 +214,9 @@ fn main() -> ExitCode {
             let text = if is_coloured { text.ansi().to_string() } else { text.to_string() };
             output::write_error(text.as_bytes());
             // An evaluation's exit code 2 means that there was nothing to run.
-            let is_eval = std::env::args().nth(1).is_some_and(|verb| ["eval", "redteam", "validate"].contains(&verb.as_str()));
+            let is_eval = std::env::args()
+                .nth(1)
+                .is_some_and(|verb| ["eval", "redteam", "validate"].contains(&verb.as_str()));
             if is_eval { ExitCode::FAILURE } else { ExitCode::from(2) }
         }
         Err(help) => {
@@ -322,7 +324,8 @@ async fn serve(settings: &Settings) -> Result<ExitCode> {
 
 async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<ExitCode> {
     let mut place = cli.place;
-    if let Command::Eval(_) | Command::Validate(_) | Command::Redteam(_) | Command::Generate(_) = &cli.command {
+    if let Command::Eval(_) | Command::Validate(_) | Command::Redteam(_) | Command::Generate(_) = &cli.command
+    {
         // They have an option of the same name, for suites.
         place.config = None;
     }

@@ -181,7 +181,8 @@ fn strategies<'a>(
             }
             Strategy::Retry => {
                 let plugins = named.config.get("plugins").and_then(Value::as_array);
-                let plugins = plugins.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+                let plugins =
+                    plugins.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect());
                 generated.retry = Some(Retry { most: number(named, "numTests").or(named.tests), plugins });
             }
             Strategy::Basic if named.config.get("enabled") == Some(&json!(false)) => {}

@@ -97,7 +97,9 @@ async fn targets(args: TargetArgs, server: &Fallback) -> Result<Option<Targets>>
     let directory = std::env::current_dir()?;
     if args.configs.is_empty() {
         let Some(id) = &args.target else {
-            note!("hint: `sandcove validate target -c promptfooconfig.yaml` asks all providers of a configuration");
+            note!(
+                "hint: `sandcove validate target -c promptfooconfig.yaml` asks all providers of a configuration"
+            );
             bail!("name a provider with -t, or a configuration with -c");
         };
         let mut findings = Findings::default();

@@ -77,7 +77,12 @@ impl Answers {
         call: &Call<'_>,
         repeat: usize,
     ) -> ProviderResponse {
-        let Some(directory) = self.directory.as_ref().filter(|_| provider.is_service()) else {
+        // What tools return is not known before, and they may change something.
+        let has_tools = ["mcp", "functionToolCallbacks"].iter().any(|key| {
+            call.config.get(*key).is_some_and(|value| value.get("enabled") != Some(&json!(false)))
+        });
+        let is_kept = provider.is_service() && !has_tools;
+        let Some(directory) = self.directory.as_ref().filter(|_| is_kept) else {
             return role.ask(provider, call).await;
         };
         // A row's own id is no part of the question.

@@ -217,6 +217,9 @@ pub enum CallError {
     /// A file or a function that a setting names gave no value.
     #[error("the setting `{name}`: {reason}")]
     Setting { name: String, reason: String },
+    /// A server of tools cannot be used.
+    #[error("`config.mcp`: {0}")]
+    Tools(String),
     /// The provider speaks to another one, which is that of the row.
     #[error(
         "`{0}` asks the provider of the row several times: name it as `provider` of a test or of `defaultTest`"

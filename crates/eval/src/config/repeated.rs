@@ -21,7 +21,7 @@ pub async fn repeat(attacks: &mut Attacks) -> Result<usize, StoreError> {
     Ok(add(attacks, &retry, earlier))
 }
 
-/// What makes two attacks the same: the variables, the strategy and the target.
+/// The text by which two attacks are the same: the variables, the strategy and the target.
 fn key(test: &Value, target: &str) -> String {
     json!([test["vars"], test["metadata"]["strategyId"], target]).to_string()
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::chat;
 use super::prices::Prices;
 use super::service::{self, Dialect};
+use super::tools::{Outcome, ToolCall, shape};
 use crate::calling::CallError;
 use crate::calling::transport::Request;
 use crate::model::{Object, ProviderResponse, TokenUsage};
@@ -112,6 +113,48 @@ impl Dialect for Anthropic {
 
     fn read(&self, reply: &Value, _config: &Object) -> ProviderResponse {
         read(reply)
+    }
+
+    fn tool(&self, tool: &Value) -> Option<Value> {
+        Some(shape::anthropic(tool))
+    }
+
+    fn calls(&self, reply: &Value) -> Vec<ToolCall> {
+        let parts = reply.get("content").and_then(Value::as_array).into_iter().flatten();
+        let calls = parts.filter(|part| part.get("type") == Some(&json!("tool_use"))).filter_map(|part| {
+            let arguments = part.get("input").cloned().unwrap_or_default();
+            Some(ToolCall { name: part.get("name")?.as_str()?.to_owned(), arguments, raw: part.clone() })
+        });
+        calls.collect()
+    }
+
+    fn follows_up(&self) -> bool {
+        true
+    }
+
+    fn follow_up(&self, request: &Request, reply: &Value, calls: &[(ToolCall, Outcome)]) -> Option<Request> {
+        let mut body: Value = serde_json::from_str(request.body.as_deref()?).ok()?;
+        let results = calls.iter().map(|(call, outcome)| {
+            let mut result = json!({"type": "tool_result", "tool_use_id": call.raw.get("id")});
+            match outcome {
+                Outcome::Result(text) | Outcome::Returned(text) => result["content"] = json!(text),
+                other => {
+                    result["content"] = json!(other.shown(&call.name));
+                    result["is_error"] = json!(true);
+                }
+            }
+            result
+        });
+        let results: Vec<Value> = results.collect();
+        let messages = body.get_mut("messages")?.as_array_mut()?;
+        messages.push(json!({"role": "assistant", "content": reply.get("content")}));
+        messages.push(json!({"role": "user", "content": results}));
+        // A tool that must be called would be called for ever.
+        let is_forced = body.pointer("/tool_choice/type").is_some_and(|kind| kind == "any" || kind == "tool");
+        if is_forced && let Some(body) = body.as_object_mut() {
+            body.shift_remove("tool_choice");
+        }
+        Some(Request { body: Some(body.to_string()), ..request.clone() })
     }
 
     fn cost(&self, prices: &Prices, config: &Object, usage: &TokenUsage) -> Option<f64> {

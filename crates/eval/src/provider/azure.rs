@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::openai::{self, Endpoint, replies};
 use super::prices::Prices;
 use super::service::{self, Dialect};
+use super::tools::{Outcome, ToolCall};
 use crate::calling::CallError;
 use crate::calling::transport::{Answer, Request};
 use crate::model::{Guardrails, Object, ProviderResponse, TokenUsage};
@@ -164,6 +165,35 @@ impl Dialect for Azure {
             response.output = Some(object);
         }
         response
+    }
+
+    fn tool(&self, tool: &Value) -> Option<Value> {
+        replies::tool(tool, self.endpoint)
+    }
+
+    fn calls(&self, reply: &Value) -> Vec<ToolCall> {
+        replies::calls(reply, self.endpoint)
+    }
+
+    /// Calls that nothing here runs stay beside the others.
+    fn resolved(
+        &self,
+        reply: &Value,
+        response: ProviderResponse,
+        calls: &[(ToolCall, Outcome)],
+    ) -> ProviderResponse {
+        if self.endpoint == Endpoint::Responses {
+            return replies::resolved(reply, response, calls);
+        }
+        let said = reply.pointer("/choices/0/message/content").is_some_and(|content| !content.is_null());
+        let shown: Vec<Option<String>> =
+            calls.iter().map(|(call, outcome)| outcome.shown(&call.name)).collect();
+        if said || shown.iter().all(Option::is_none) {
+            return response;
+        }
+        let texts =
+            calls.iter().zip(shown).map(|((call, _), text)| text.unwrap_or_else(|| call.raw.to_string()));
+        ProviderResponse { output: Some(Value::String(texts.collect::<Vec<_>>().join("\n"))), ..response }
     }
 
     /// A filter that refuses the prompt has answered.

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::chat;
 use super::service::{self, Dialect};
+use super::tools::{Outcome, ToolCall, shape};
 use crate::calling::CallError;
 use crate::calling::transport::Request;
 use crate::model::{Object, ProviderResponse, TokenUsage};
@@ -127,6 +128,11 @@ impl Bedrock {
     }
 }
 
+/// A call of a tool as answers show it.
+fn shown(call: &Value) -> Value {
+    json!({"type": "tool_use", "id": call["toolUseId"], "name": call["name"], "input": call["input"]})
+}
+
 /// Returns a tool as Converse takes it, from its own shape, OpenAI's or Anthropic's.
 fn tool(tool: &Value) -> Value {
     if tool.get("toolSpec").is_some() {
@@ -172,13 +178,9 @@ impl Dialect for Bedrock {
         let Some(parts) = reply.pointer("/output/message/content").and_then(Value::as_array) else {
             return service::no_output(reply);
         };
-        let text = |part: &Value| {
-            match part.get("text").and_then(Value::as_str) {
+        let text = |part: &Value| match part.get("text").and_then(Value::as_str) {
             Some(text) => Some(text.to_owned()),
-            None => part.get("toolUse").map(|call| {
-                json!({"type": "tool_use", "id": call["toolUseId"], "name": call["name"], "input": call["input"]}).to_string()
-            }),
-        }
+            None => part.get("toolUse").map(|call| shown(call).to_string()),
         };
         let count = |key: &str| reply.pointer(&format!("/usage/{key}")).and_then(Value::as_f64);
         let stopped = reply.get("stopReason").and_then(Value::as_str);
@@ -192,6 +194,42 @@ impl Dialect for Bedrock {
             )),
             ..ProviderResponse::default()
         }
+    }
+
+    fn tool(&self, tool: &Value) -> Option<Value> {
+        Some(shape::converse(tool))
+    }
+
+    fn calls(&self, reply: &Value) -> Vec<ToolCall> {
+        let parts = reply.pointer("/output/message/content").and_then(Value::as_array).into_iter().flatten();
+        let calls = parts.filter_map(|part| {
+            let call = part.get("toolUse")?;
+            let arguments = call.get("input").cloned().unwrap_or_default();
+            Some(ToolCall { name: call.get("name")?.as_str()?.to_owned(), arguments, raw: shown(call) })
+        });
+        calls.collect()
+    }
+
+    /// Calls that nothing here runs stay beside the others. A tool of a server that fails makes an error of the answer.
+    fn resolved(
+        &self,
+        _reply: &Value,
+        response: ProviderResponse,
+        calls: &[(ToolCall, Outcome)],
+    ) -> ProviderResponse {
+        let texts: Vec<Option<String>> =
+            calls.iter().map(|(call, outcome)| outcome.shown(&call.name)).collect();
+        if texts.iter().all(Option::is_none) {
+            return response;
+        }
+        let errors = calls.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Error(_)));
+        let errors: Vec<String> = errors.filter_map(|(call, outcome)| outcome.shown(&call.name)).collect();
+        let (done, left): (Vec<_>, Vec<_>) = calls.iter().zip(texts).partition(|(_, text)| text.is_some());
+        let mut texts: Vec<String> = done.into_iter().filter_map(|(_, text)| text).collect();
+        let left: Vec<String> = left.iter().map(|((call, _), _)| call.raw.to_string()).collect();
+        texts.extend((!left.is_empty()).then(|| left.join("\n\n")));
+        let error = (!errors.is_empty()).then(|| errors.join("; "));
+        ProviderResponse { output: Some(Value::String(texts.join("\n"))), error, ..response }
     }
 
     fn cost(&self, prices: &Prices, config: &Object, usage: &TokenUsage) -> Option<f64> {

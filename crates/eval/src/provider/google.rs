@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::chat;
 use super::prices::Prices;
 use super::service::{self, Dialect};
+use super::tools::{ToolCall, shape};
 use crate::calling::CallError;
 use crate::calling::transport::Request;
 use crate::model::{Guardrails, Object, ProviderResponse, TokenUsage};
@@ -145,6 +146,26 @@ impl Dialect for Google {
             };
         }
         read(reply)
+    }
+
+    fn tool(&self, tool: &Value) -> Option<Value> {
+        (!self.embeds).then(|| shape::gemini(tool))
+    }
+
+    /// As promptfoo: tests of Gemini are about the calls.
+    fn runs_servers(&self) -> bool {
+        false
+    }
+
+    fn calls(&self, reply: &Value) -> Vec<ToolCall> {
+        let parts =
+            reply.pointer("/candidates/0/content/parts").and_then(Value::as_array).into_iter().flatten();
+        let calls = parts.filter_map(|part| {
+            let call = part.get("functionCall")?;
+            let arguments = call.get("args").cloned().unwrap_or_default();
+            Some(ToolCall { name: call.get("name")?.as_str()?.to_owned(), arguments, raw: part.clone() })
+        });
+        calls.collect()
     }
 
     fn cost(&self, prices: &Prices, config: &Object, usage: &TokenUsage) -> Option<f64> {

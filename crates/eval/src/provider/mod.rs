@@ -19,6 +19,7 @@ mod prices;
 mod script;
 mod service;
 pub mod settings;
+mod tools;
 pub mod unsupported;
 mod webhook;
 mod websocket;
@@ -38,6 +39,7 @@ use crate::script::{Language, Workers};
 use prices::Prices;
 use service::{Dialect, Service};
 use settings::Settings;
+use tools::Tools;
 
 /// The families of providers.
 #[derive(Debug, Clone, PartialEq)]
@@ -271,7 +273,8 @@ impl Factory {
     ) -> Result<Box<dyn Provider>, CallError> {
         let env = self.workers.env().with(&spec.env);
         let settings = Settings::new(Arc::clone(&self.workers), &spec.base);
-        Ok(Box::new(Service::new(dialect, env, self.prices()?, settings)))
+        let tools = Tools::new(Arc::clone(&self.workers));
+        Ok(Box::new(Service::new(dialect, env, self.prices()?, settings, tools)))
     }
 }
 

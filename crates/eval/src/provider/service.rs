@@ -8,8 +8,10 @@ use serde_json::Value;
 
 use super::prices::Prices;
 use super::settings::Settings;
+use super::tools::{self, Outcome, ToolCall, Tools};
 use crate::calling::transport::{self, Answer, Request};
 use crate::calling::{Call, CallError, Provider};
+use crate::grading::aggregate::{add_tokens, zero_tokens};
 use crate::model::{Object, ProviderResponse, TokenUsage};
 use crate::reading::Env;
 
@@ -47,6 +49,49 @@ pub trait Dialect: Send + Sync {
         None
     }
 
+    /// Returns a tool of an MCP server as the model's requests have it; nothing where models get no tools of servers.
+    fn tool(&self, _tool: &Value) -> Option<Value> {
+        None
+    }
+
+    /// Returns the calls of tools that a good reply asks for.
+    fn calls(&self, _reply: &Value) -> Vec<ToolCall> {
+        Vec::new()
+    }
+
+    /// Whether tools of servers are run when the model calls them; else the calls are the answer.
+    fn runs_servers(&self) -> bool {
+        true
+    }
+
+    /// Whether the model gets what its calls of servers' tools returned, and answers then.
+    fn follows_up(&self) -> bool {
+        false
+    }
+
+    /// Returns the request that gives the model what its calls returned.
+    fn follow_up(
+        &self,
+        _request: &Request,
+        _reply: &Value,
+        _calls: &[(ToolCall, Outcome)],
+    ) -> Option<Request> {
+        None
+    }
+
+    /// Returns an answer with what its calls returned in place of them.
+    fn resolved(
+        &self,
+        _reply: &Value,
+        response: ProviderResponse,
+        calls: &[(ToolCall, Outcome)],
+    ) -> ProviderResponse {
+        match tools::joined(calls) {
+            Some(text) => ProviderResponse { output: Some(Value::String(text)), ..response },
+            None => response,
+        }
+    }
+
     /// Returns what an answer cost, in dollars, if that is known. A model that runs on the user's machine costs nothing.
     fn cost(&self, _prices: &Prices, _config: &Object, _usage: &TokenUsage) -> Option<f64> {
         Some(0.0)
@@ -59,28 +104,110 @@ pub struct Service<D> {
     env: Env,
     prices: Arc<Prices>,
     settings: Settings,
+    tools: Tools,
 }
+
+/// Most calls of tools that a model makes for one prompt, unless `max_tool_calls` says otherwise.
+const MAX_TOOL_CALLS: f64 = 8.0;
 
 impl<D: Dialect> Service<D> {
     /// A model whose answers cost what `prices` say, and whose settings may be in files.
-    pub fn new(dialect: D, env: Env, prices: Arc<Prices>, settings: Settings) -> Self {
-        Self { dialect, env, prices, settings }
+    pub fn new(dialect: D, env: Env, prices: Arc<Prices>, settings: Settings, tools: Tools) -> Self {
+        Self { dialect, env, prices, settings, tools }
     }
 
     async fn ask(&self, prompt: &str, config: &Object) -> Result<ProviderResponse, CallError> {
-        let request = self.dialect.request(prompt, config, &self.env)?;
-        let answer = transport::ask(request, config).await?;
-        let mut response = match answer.is_good() {
+        let mut response = match Tools::are_wanted(config) {
+            true => self.ask_with_tools(prompt, config).await?,
+            false => {
+                let request = self.dialect.request(prompt, config, &self.env)?;
+                self.received(transport::ask(request, config).await?, config)?.0
+            }
+        };
+        let usage = response.token_usage.as_ref();
+        response.cost = usage.and_then(|usage| self.dialect.cost(&self.prices, config, usage));
+        Ok(response)
+    }
+
+    /// Returns what a service answered, and the reply that it is read from.
+    fn received(&self, answer: Answer, config: &Object) -> Result<(ProviderResponse, Value), CallError> {
+        let response = match answer.is_good() {
             true => self.dialect.read(&answer.value, config),
             false => match self.dialect.read_refusal(&answer) {
                 Some(response) => response,
                 None => return Err(answer.into_error()),
             },
         };
-        response.latency_ms = Some(answer.took_ms);
-        let usage = response.token_usage.as_ref();
-        response.cost = usage.and_then(|usage| self.dialect.cost(&self.prices, config, usage));
-        Ok(response)
+        Ok((ProviderResponse { latency_ms: Some(answer.took_ms), ..response }, answer.value))
+    }
+
+    /// Asks a model that has tools, and runs those that it calls.
+    async fn ask_with_tools(&self, prompt: &str, config: &Object) -> Result<ProviderResponse, CallError> {
+        let config = self.with_servers(config).await?;
+        let mut request = self.dialect.request(prompt, &config, &self.env)?;
+        let limit = config.get("max_tool_calls").and_then(Value::as_f64).filter(|limit| *limit >= 0.0);
+        let limit = limit.unwrap_or(MAX_TOOL_CALLS) as usize;
+        let (mut spent, mut ran) = (zero_tokens(), 0);
+        loop {
+            let answer = transport::ask(request.clone(), &config).await?;
+            let (mut response, reply) = self.received(answer, &config)?;
+            if let Some(usage) = &response.token_usage {
+                add_tokens(&mut spent, usage);
+                response.token_usage = Some(spent.clone());
+            }
+            let calls = self.dialect.calls(&reply);
+            if calls.is_empty() {
+                return Ok(response);
+            }
+            if !self.dialect.follows_up() {
+                let done = self.run(&config, calls).await;
+                return Ok(self.dialect.resolved(&reply, response, &done));
+            }
+            // A model that also calls tools which nobody runs here cannot go on.
+            if limit == 0 || !calls.iter().all(|call| self.tools.has(&call.name)) {
+                return Ok(response);
+            }
+            ran += calls.len();
+            if ran > limit {
+                let error = format!(
+                    "the model called more than {limit} tools; set `config.max_tool_calls` to allow more"
+                );
+                return Ok(ProviderResponse { error: Some(error), ..response });
+            }
+            let done = self.run(&config, calls).await;
+            match self.dialect.follow_up(&request, &reply, &done) {
+                Some(next) => request = next,
+                None => return Ok(response),
+            }
+        }
+    }
+
+    async fn run(&self, config: &Object, calls: Vec<ToolCall>) -> Vec<(ToolCall, Outcome)> {
+        let mut done = Vec::new();
+        for call in calls {
+            let outcome = match self.tools.has(&call.name) && !self.dialect.runs_servers() {
+                true => Outcome::Unknown,
+                false => self.tools.run(config, &call).await,
+            };
+            done.push((call, outcome));
+        }
+        done
+    }
+
+    /// Returns a configuration with the tools of its servers before its own.
+    async fn with_servers(&self, config: &Object) -> Result<Object, CallError> {
+        let listed = self.tools.listed(config).await?;
+        let mut tools: Vec<Value> = listed.iter().filter_map(|tool| self.dialect.tool(tool)).collect();
+        let mut config = config.clone();
+        if !tools.is_empty() {
+            match config.get_mut("tools").map(Value::take) {
+                Some(Value::Array(own)) => tools.extend(own),
+                Some(Value::Null) | None => {}
+                Some(one) => tools.push(one),
+            }
+            config.insert("tools".to_owned(), Value::Array(tools));
+        }
+        Ok(config)
     }
 }
 

@@ -1,8 +1,6 @@
-//! Settings of promptfoo's providers that are not supported, and would be missed without a word.
+//! Settings of providers that cannot work, or are not supported and would be missed without a word.
 
 use std::path::Path;
-
-use serde_json::Value;
 
 use super::{Family, http, mcp, websocket};
 use crate::model::Object;
@@ -10,29 +8,20 @@ use crate::model::Object;
 /// Returns what is wrong with the configuration of a provider that has a setting which is not supported, and what to do. Files of
 /// settings are relative to `base`.
 pub fn setting(id: &str, family: &Family, config: &Object, base: &Path) -> Option<String> {
-    let known: &[&str] = match family {
-        Family::Http => return http::check::problem(config, base),
-        Family::Mcp => return mcp::problem(config, base),
-        Family::WebSocket => return websocket::WebSocket::problem(id, config),
-        Family::OpenAi(_) | Family::Azure(_) | Family::Google(_) | Family::Bedrock(_) => {
-            &["mcp", "functionToolCallbacks"]
+    match family {
+        Family::Http => http::check::problem(config, base),
+        Family::Mcp => mcp::problem(config, base),
+        Family::WebSocket => websocket::WebSocket::problem(id, config),
+        Family::OpenAi(_) | Family::Azure(_) | Family::Google(_) | Family::Bedrock(_) | Family::Anthropic => {
+            mcp::problem_of_model(config, base)
         }
-        Family::Anthropic => &["mcp"],
-        _ => return None,
-    };
-    let instead = "call the model from a Python or JavaScript provider, which runs its tools";
-    let key = known.iter().find(|key| config.get(**key).is_some_and(|value| !is_off(value)))?;
-    Some(format!("`config.{key}` is not supported by models; {instead}"))
-}
-
-/// Whether a setting is switched off: `mcp: {enabled: false}`.
-fn is_off(value: &Value) -> bool {
-    matches!(value, Value::Null | Value::Bool(false)) || value.get("enabled") == Some(&Value::Bool(false))
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -42,7 +31,11 @@ mod tests {
             setting("x", family, config.as_object().unwrap(), Path::new("/"))
         };
         assert!(of(&Family::Http, json!({"tls": {"cert": "x"}})).unwrap().contains("`config.tls`"));
-        assert!(of(&Family::Anthropic, json!({"mcp": {"enabled": true}})).is_some());
+        assert!(
+            of(&Family::Anthropic, json!({"mcp": {"enabled": true}}))
+                .unwrap()
+                .contains("`server` or `servers`")
+        );
         assert_eq!(of(&Family::Anthropic, json!({"mcp": {"enabled": false}})), None);
         assert_eq!(of(&Family::Ollama, json!({"tls": 1, "auth": {"type": "oauth"}})), None);
     }

@@ -112,7 +112,9 @@ struct InitArgs {
 /// Runs the command.
 pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
     let (mut run, task) = match args.command {
-        Some(EvalCommand::Validate(validated)) => return validate(*validated, &server(&args.reach, place)).await,
+        Some(EvalCommand::Validate(validated)) => {
+            return validate(*validated, &server(&args.reach, place)).await;
+        }
         Some(EvalCommand::Retry { id, run }) => (*run, Task::Run(Some(Again { id: Some(id), errors: true }))),
         Some(other) => return manage(other).await,
         None => {

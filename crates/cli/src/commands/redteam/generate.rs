@@ -86,7 +86,8 @@ pub(super) async fn write(args: &AttackArgs, output: Option<PathBuf>) -> Result<
     }
     let mut planned = planned?;
     if planned.retry.is_some() {
-        let repeated = repeated::repeat(&mut planned).await.context("failed to look for attacks of earlier runs")?;
+        let repeated =
+            repeated::repeat(&mut planned).await.context("failed to look for attacks of earlier runs")?;
         note!("repeating {} of earlier runs", count(repeated, "attack"));
     }
     let Attacks { document, hash, base, skipped, .. } = planned;

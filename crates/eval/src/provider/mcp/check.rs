@@ -51,6 +51,27 @@ pub fn problem(config: &Object, base: &Path) -> Option<String> {
     })
 }
 
+/// Returns what is wrong with the block `mcp` of a model, and what to do.
+pub fn problem_of_model(config: &Object, base: &Path) -> Option<String> {
+    let block = match config.get("mcp")? {
+        Value::Null | Value::Bool(false) => return None,
+        Value::Object(block) => block,
+        _ => return Some("`config.mcp` must be a map".to_owned()),
+    };
+    if block.get("enabled") == Some(&Value::Bool(false)) {
+        return None;
+    }
+    if block.get("enabled") != Some(&Value::Bool(true)) {
+        return Some("`config.mcp` connects to no server; set `config.mcp.enabled: true`".to_owned());
+    }
+    if servers(block).next().is_none() {
+        return Some("`config.mcp` needs `server` or `servers`".to_owned());
+    }
+    servers(block).find_map(|server| {
+        of_server(server, base).map(|problem| format!("server `{}` of `config.mcp`: {problem}", name(server)))
+    })
+}
+
 fn of_server(server: &Object, base: &Path) -> Option<String> {
     let text = |key: &str| server.get(key).and_then(Value::as_str);
     if text("command").is_some() {
@@ -98,5 +119,10 @@ mod tests {
             ""
         );
         assert_eq!(of(json!({"enabled": true, "server": {"command": "x", "args": []}})), "");
+        let of = |block: Value| problem_of_model(json!({"mcp": block}).as_object().unwrap(), Path::new("/"));
+        assert_eq!(of(json!({"enabled": true, "server": {"command": "x"}})), None);
+        assert_eq!(of(json!({"enabled": false})), None);
+        assert!(of(json!({"server": {"command": "x"}})).unwrap().contains("enabled: true"));
+        assert!(of(json!({"enabled": true, "servers": [{}]})).unwrap().contains("one of `command`"));
     }
 }

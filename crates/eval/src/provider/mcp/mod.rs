@@ -1,6 +1,7 @@
 //! `mcp`: servers of the Model Context Protocol. A prompt names a tool and its arguments, and what the tool returns is the answer.
 
 mod check;
+mod connections;
 mod pipe;
 mod server;
 mod web;
@@ -21,16 +22,13 @@ use crate::calling::{Call, CallError, Provider};
 use crate::javascript::JavaScriptError;
 use crate::model::{Object, ProviderResponse};
 use crate::script::Workers;
-use crate::template::value::to_number;
-pub use check::problem;
-use server::Server;
-
-/// The time limit of a request, as the SDKs have it.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+pub use check::{problem, problem_of_model};
+pub use connections::{Connections, content};
 
 /// Reason why a tool gave no answer.
 #[derive(Debug, thiserror::Error)]
-enum McpError {
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum McpError {
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error(transparent)]
@@ -70,7 +68,7 @@ pub struct Mcp {
     id: String,
     workers: Arc<Workers>,
     /// Connected for the first prompt, and for all of them.
-    servers: OnceCell<Vec<Server>>,
+    servers: OnceCell<Connections>,
 }
 
 impl Mcp {
@@ -97,16 +95,10 @@ impl Mcp {
             arguments.extend(own);
         }
         let started = Instant::now();
-        let servers = self.servers.get_or_try_init(|| self.connect(call.config)).await?;
-        let server = servers.iter().find(|server| server.has(tool));
-        let server = server.ok_or_else(|| McpError::UnknownTool(tool.to_owned()))?;
-        let params = json!({"name": tool, "arguments": arguments});
-        let result = server.request("tools/call", params, time_limit(call.config)).await?;
-        let content = match result.get("content") {
-            None | Some(Value::Null) => String::new(),
-            Some(Value::String(text)) => text.clone(),
-            Some(content) => content.to_string(),
-        };
+        let connect = || Connections::open(call.config, &self.workers);
+        let servers = self.servers.get_or_try_init(connect).await?;
+        let result = servers.call(tool, &Value::Object(arguments.clone())).await?;
+        let content = content(&result);
         let about = json!({"toolName": tool, "toolArgs": arguments, "originalPayload": payload});
         let mut response = self.received(call.config, &result, content, &about).await?;
         response.raw.get_or_insert(result);
@@ -114,17 +106,6 @@ impl Mcp {
         metadata.extend(about.as_object().cloned().unwrap_or_default());
         response.latency_ms = Some(started.elapsed().as_millis() as f64);
         Ok(response)
-    }
-
-    async fn connect(&self, config: &Object) -> Result<Vec<Server>, McpError> {
-        let mut connected = Vec::new();
-        for settings in check::servers(config) {
-            let server = Server::connect(settings, config, &self.workers, time_limit(config));
-            let name = check::name(settings);
-            let failed = |error| McpError::Server { name, error: Box::new(error) };
-            connected.push(server.await.map_err(failed)?);
-        }
-        Ok(connected)
     }
 
     async fn received(
@@ -144,13 +125,6 @@ impl Mcp {
         };
         code::answer(value)?.ok_or(McpError::Nothing(content))
     }
-}
-
-fn time_limit(config: &Object) -> Duration {
-    let of_config = config.get("timeout").map(to_number);
-    let of_env = || std::env::var("MCP_REQUEST_TIMEOUT_MS").ok().and_then(|text| text.parse().ok());
-    let ms = of_config.or_else(of_env).filter(|ms| *ms > 0.0);
-    ms.map_or(TIME_LIMIT, |ms| Duration::from_millis(ms as u64))
 }
 
 impl Provider for Mcp {

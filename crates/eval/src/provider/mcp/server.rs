@@ -19,7 +19,7 @@ const MAX_PAGES: usize = 100;
 /// A server that has greeted.
 pub struct Server {
     connection: Connection,
-    tools: HashSet<String>,
+    tools: Vec<Value>,
 }
 
 enum Connection {
@@ -40,7 +40,7 @@ impl Server {
             true => Connection::Pipe(Box::new(Pipe::start(settings, workers)?)),
             false => Connection::Web(Box::new(Web::new(settings, workers))),
         };
-        let mut server = Self { connection, tools: HashSet::new() };
+        let mut server = Self { connection, tools: Vec::new() };
         let hello = json!({
             "protocolVersion": VERSION,
             "capabilities": {},
@@ -71,9 +71,13 @@ impl Server {
         for _ in 0..MAX_PAGES {
             let page = self.request("tools/list", params, limit).await?;
             let tools = page.get("tools").and_then(Value::as_array).into_iter().flatten();
-            let tools = tools.filter_map(|tool| tool.get("name")?.as_str());
-            let tools = tools.filter(|name| only.as_ref().is_none_or(|only| only.contains(name)));
-            self.tools.extend(tools.filter(|name| !without.contains(name)).map(str::to_owned));
+            let is_wanted = |tool: &&Value| {
+                let name = tool.get("name").and_then(Value::as_str);
+                name.is_some_and(|name| {
+                    only.as_ref().is_none_or(|only| only.contains(name)) && !without.contains(name)
+                })
+            };
+            self.tools.extend(tools.filter(is_wanted).cloned());
             match page.get("nextCursor").and_then(Value::as_str) {
                 Some(cursor) => params = json!({"cursor": cursor}),
                 None => break,
@@ -82,9 +86,14 @@ impl Server {
         Ok(())
     }
 
+    /// The tools that may be called, as the server describes them.
+    pub fn tools(&self) -> &[Value] {
+        &self.tools
+    }
+
     /// Whether the server has a tool that may be called.
     pub fn has(&self, tool: &str) -> bool {
-        self.tools.contains(tool)
+        self.tools.iter().any(|known| known.get("name").and_then(Value::as_str) == Some(tool))
     }
 
     /// Returns the result of a request.

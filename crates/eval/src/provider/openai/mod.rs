@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::chat;
 use super::prices::Prices;
 use super::service::{self, Dialect};
+use super::tools::{self, Outcome, ToolCall};
 use crate::calling::CallError;
 use crate::calling::transport::Request;
 use crate::model::{Object, ProviderResponse, TokenUsage};
@@ -181,6 +182,29 @@ impl Dialect for OpenAi {
 
     fn read(&self, reply: &Value, config: &Object) -> ProviderResponse {
         replies::read(reply, self.endpoint, config)
+    }
+
+    fn tool(&self, tool: &Value) -> Option<Value> {
+        replies::tool(tool, self.endpoint)
+    }
+
+    fn calls(&self, reply: &Value) -> Vec<ToolCall> {
+        replies::calls(reply, self.endpoint)
+    }
+
+    fn resolved(
+        &self,
+        reply: &Value,
+        response: ProviderResponse,
+        calls: &[(ToolCall, Outcome)],
+    ) -> ProviderResponse {
+        match self.endpoint {
+            Endpoint::Responses => replies::resolved(reply, response, calls),
+            _ => match tools::joined(calls) {
+                Some(text) => ProviderResponse { output: Some(Value::String(text)), ..response },
+                None => response,
+            },
+        }
     }
 
     fn cost(&self, prices: &Prices, config: &Object, usage: &TokenUsage) -> Option<f64> {

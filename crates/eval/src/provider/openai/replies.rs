@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::Endpoint;
 use crate::model::{Guardrails, Object, ProviderResponse, TokenUsage};
 use crate::provider::service;
+use crate::provider::tools::{Outcome, ToolCall, shape};
+use crate::template::value::to_text;
 
 /// The categories that were flagged, with the strongest score of each.
 fn flags(value: &Value) -> Option<Value> {
@@ -30,7 +32,10 @@ pub fn read(value: &Value, endpoint: Endpoint, config: &Object) -> ProviderRespo
         Endpoint::Completion => {
             (value.pointer("/choices/0/text").cloned(), value.pointer("/choices/0/finish_reason"), false)
         }
-        Endpoint::Responses => (responses_output(value), value.get("status"), false),
+        Endpoint::Responses => {
+            let (output, refused) = responses_output(value, |_| None);
+            (output, value.get("status"), refused)
+        }
         Endpoint::Embedding => (value.pointer("/data/0/embedding").cloned(), None, false),
         Endpoint::Moderation => (flags(value), None, false),
     };
@@ -82,24 +87,124 @@ fn chat_output(value: &Value) -> (Option<Value>, Option<&Value>, bool) {
     (output, finish, false)
 }
 
-fn responses_output(value: &Value) -> Option<Value> {
-    let items = value.get("output")?.as_array()?;
-    let mut texts = Vec::new();
+/// Returns a tool of a server as an endpoint has it.
+pub fn tool(tool: &Value, endpoint: Endpoint) -> Option<Value> {
+    match endpoint {
+        Endpoint::Chat => Some(shape::openai(tool)),
+        Endpoint::Responses => Some(shape::responses(tool)),
+        _ => None,
+    }
+}
+
+/// Returns the calls of tools in a reply of an endpoint.
+pub fn calls(value: &Value, endpoint: Endpoint) -> Vec<ToolCall> {
+    let found: Vec<&Value> = match endpoint {
+        Endpoint::Chat => {
+            let message = value.pointer("/choices/0/message");
+            let field =
+                |key: &str| message.and_then(|message| message.get(key)).filter(|value| !value.is_null());
+            match (field("function_call"), field("tool_calls")) {
+                (Some(one), _) => vec![one],
+                (None, Some(many)) => many.as_array().into_iter().flatten().collect(),
+                (None, None) => Vec::new(),
+            }
+        }
+        Endpoint::Responses => function_calls(value).collect(),
+        _ => Vec::new(),
+    };
+    let calls = found.into_iter().filter_map(|call| {
+        let described = call.get("function").unwrap_or(call);
+        let arguments = described.get("arguments").cloned().unwrap_or_default();
+        Some(ToolCall { name: described.get("name")?.as_str()?.to_owned(), arguments, raw: call.clone() })
+    });
+    calls.collect()
+}
+
+fn function_calls(value: &Value) -> impl Iterator<Item = &Value> {
+    let items = value.get("output").and_then(Value::as_array).into_iter().flatten();
+    items.filter(|item| item.get("type").and_then(Value::as_str) == Some("function_call"))
+}
+
+/// Returns the answer of the endpoint `responses` with what calls returned in place of them.
+pub fn resolved(
+    value: &Value,
+    response: ProviderResponse,
+    calls: &[(ToolCall, Outcome)],
+) -> ProviderResponse {
+    let shown = |item: &Value| {
+        let done = calls.iter().find(|(call, _)| call.raw == *item);
+        done.and_then(|(call, outcome)| outcome.shown(&call.name))
+    };
+    ProviderResponse { output: responses_output(value, shown).0.or(response.output), ..response }
+}
+
+/// Returns the texts of a reply of the endpoint `responses`, and whether it refuses. `shown` returns the text in place of a call.
+fn responses_output(value: &Value, shown: impl Fn(&Value) -> Option<String>) -> (Option<Value>, bool) {
+    let Some(items) = value.get("output").and_then(Value::as_array) else { return (None, false) };
+    let (mut texts, mut refusal) = (Vec::new(), None);
     for item in items {
+        let text = |key: &str| item.get(key).map(to_text).unwrap_or_default();
         match item.get("type").and_then(Value::as_str) {
             Some("message") => {
                 let parts = item.get("content").and_then(Value::as_array).into_iter().flatten();
-                texts.extend(
-                    parts
-                        .filter_map(|part| part.get("text").or_else(|| part.get("refusal"))?.as_str())
-                        .map(str::to_owned),
-                );
+                let mut whole = String::new();
+                for part in parts {
+                    match part.get("refusal").and_then(Value::as_str) {
+                        Some(refused) => refusal = Some(refused.to_owned()),
+                        None => whole.push_str(part.get("text").and_then(Value::as_str).unwrap_or_default()),
+                    }
+                }
+                texts.push(whole);
             }
-            Some("function_call") => texts.push(item.to_string()),
+            Some("function_call") => texts.push(shown(item).unwrap_or_else(|| item.to_string())),
+            Some("tool_result") => texts.push(item.to_string()),
+            Some("reasoning") => {
+                let parts = item.get("summary").and_then(Value::as_array).into_iter().flatten();
+                let parts: Vec<&str> = parts.filter_map(|part| part.get("text")?.as_str()).collect();
+                if !parts.is_empty() {
+                    texts.push(format!("Reasoning: {}", parts.join("\n")));
+                }
+            }
+            Some("web_search_call") => texts.push(searched(item)),
+            Some("code_interpreter_call") => texts.push(format!("Code Interpreter: {}", text("code"))),
+            Some("mcp_list_tools") => {
+                let tools = item.get("tools").map(|tools| format!("{tools:#}")).unwrap_or_default();
+                texts.push(format!("MCP Tools from {}: {tools}", text("server_label")));
+            }
+            Some("mcp_call") => {
+                let name = text("name");
+                texts.push(match item.get("error").filter(|error| !error.is_null()) {
+                    Some(error) => format!("MCP Tool Error ({name}): {}", to_text(error)),
+                    None => format!("MCP Tool Result ({name}): {}", text("output")),
+                });
+            }
+            Some("mcp_approval_request") => {
+                let (server, name, arguments) = (text("server_label"), text("name"), text("arguments"));
+                texts.push(format!("MCP Approval Required for {server}.{name}: {arguments}"));
+            }
             _ => {}
         }
     }
-    Some(Value::String(texts.join("\n")))
+    if let Some(refusal) = refusal {
+        return (Some(Value::String(refusal)), true);
+    }
+    texts.retain(|text| !text.is_empty());
+    (Some(Value::String(texts.join("\n"))), false)
+}
+
+/// The text that stands for a search.
+fn searched(item: &Value) -> String {
+    let of = |key: &str| item.pointer(&format!("/action/{key}")).map(to_text).unwrap_or_default();
+    match of("type").as_str() {
+        "search" => format!("Web Search: \"{}\"", of("query")),
+        "open_page" => format!("Opening page: {}", of("url")),
+        "find_in_page" => format!("Finding in page: \"{}\"", of("query")),
+        "" => {
+            let status = item.get("status").map(to_text).unwrap_or_else(|| "unknown".to_owned());
+            format!("Web Search Call (status: {status})")
+        }
+        other => format!("Web action: {other}"),
+    }
 }
 
 fn usage(value: &Value) -> TokenUsage {
