@@ -9,6 +9,7 @@ leaves this machine.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import ssl
@@ -50,12 +51,17 @@ NAMES = {
         "private.example.com": PRIVATE,
         "host.example.com": HOST,
         "loop.example.com": "127.0.0.1",
+        "turns.example.com": EXAMPLE,
     },
     OTHER_RESOLVER: {"example.com": ELSEWHERE},
 }
 # Its answer has room in no datagram.
 LONG = "long.example.com"
+# Every third answer has another address, which sandboxes must not reach.
+TURNS = "turns.example.com"
 WEB, WEB_TLS, BANNER, WHOLE = 80, 443, 22, 8080
+# Where programs that speak HTTP/3 send datagrams.
+DATAGRAMS = 443
 
 
 class Internet:
@@ -140,6 +146,13 @@ class Internet:
         assert program.stdout.readline() == b"ready\n", "the proxy did not start"
         return program
 
+    def serve_twin(self, *arguments: object) -> None:
+        """Runs the services of `twin.py` in the rest of the world, at the proxy's address."""
+        command = [*self.outside, sys.executable, "-m", "harness.twin", *map(str, arguments)]
+        program = subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE)
+        self._programs.append(program)
+        assert program.stdout.readline() == b"ready\n", "the twin did not start"
+
     def _start(self, namespace: str, arguments: list[str], **options: object) -> subprocess.Popen[bytes]:
         command = ["nsenter", f"--net=/run/netns/{namespace}", "--", sys.executable, "-m", "harness.internet", *arguments]
         program = subprocess.Popen(command, cwd=Path(__file__).parents[1], **options)
@@ -174,6 +187,9 @@ async def answer(writer: asyncio.StreamWriter, text: str) -> None:
     writer.close()
 
 
+asked_in_turn = itertools.count()
+
+
 def dns_answer(query: bytes, names: dict[str, str], over_udp: bool) -> bytes:
     labels, at = [], 12
     while length := query[at]:
@@ -181,8 +197,10 @@ def dns_answer(query: bytes, names: dict[str, str], over_udp: bool) -> bytes:
         at += 1 + length
     name, question = ".".join(labels).lower(), query[12 : at + 5]
     address, is_a = names.get(name), query[at + 1 : at + 3] == b"\0\1"
+    if name == TURNS and is_a and next(asked_in_turn) % 3 == 1:
+        address = PRIVATE
     too_long = over_udp and name == LONG
-    records = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(address) if address and is_a else b""
+    records = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 0 if name == TURNS else 60, 4) + socket.inet_aton(address) if address and is_a else b""
     count = 1 if records and not too_long else 0
     flags = 0x8180 | (0x0200 if too_long else 0) | (0 if address else 3)
     return query[:2] + struct.pack(">HHHHH", flags, 1, count, 0, 0) + question + (records if count else b"")
@@ -199,12 +217,26 @@ class Datagrams(asyncio.DatagramProtocol):
         self._transport.sendto(dns_answer(data, self._names, over_udp=True), sender)
 
 
+class Echo(asyncio.DatagramProtocol):
+    """Tells where a datagram arrived."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, sender: tuple[str, int]) -> None:
+        self._transport.sendto(self._transport.get_extra_info("sockname")[0].encode(), sender)
+
+
 async def serve(side: str) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(TLS / "receiver.pem", TLS / "receiver.key")
     for handler, port, context in ((web, WEB, None), (web, WEB_TLS, tls), (whole, WHOLE, None), (banner, BANNER, None)):
         await asyncio.start_server(handler, "0.0.0.0", port, ssl=context)
         await asyncio.start_server(handler, "::", port, ssl=context)
+    loop = asyncio.get_running_loop()
+    # One each, or answers would come from another address.
+    for address in (EXAMPLE, WWW, *PRIVATE_RANGES) if side == "world" else ():
+        await loop.create_datagram_endpoint(Echo, local_addr=(address, DATAGRAMS))
     for resolver, names in NAMES.items() if side == "world" else ():
 
         async def over_tcp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, names=names) -> None:
@@ -218,7 +250,6 @@ async def serve(side: str) -> None:
                 writer.close()
 
         await asyncio.start_server(over_tcp, resolver, 53)
-        loop = asyncio.get_running_loop()
         await loop.create_datagram_endpoint(lambda names=names: Datagrams(names), local_addr=(resolver, 53))
     print("ready", flush=True)
     await asyncio.Event().wait()

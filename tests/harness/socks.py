@@ -23,6 +23,10 @@ class Proxy:
         with open(self._log, "a") as log:
             log.write(json.dumps(what) + "\n")
 
+    def destination(self, host: str, port: int) -> tuple[str | None, int]:
+        """Where a host's port is; no address for a host that has none."""
+        return NAMES[RESOLVER].get(host), port
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._serve(reader, writer)
@@ -53,13 +57,13 @@ class Proxy:
         if kind == 3:
             [length] = await reader.readexactly(1)
             asked = (await reader.readexactly(length)).decode()
-            address = NAMES[RESOLVER].get(asked)
         else:
-            asked = address = socket.inet_ntoa(await reader.readexactly(4))
+            asked = socket.inet_ntoa(await reader.readexactly(4))
         [port] = struct.unpack(">H", await reader.readexactly(2))
+        address, there = self.destination(asked, port) if kind == 3 else (asked, port)
         self.note(host=asked, port=port)
         try:
-            there_reader, there_writer = await asyncio.open_connection(address, port)
+            there_reader, there_writer = await asyncio.open_connection(address, there)
         except (OSError, TypeError):
             writer.write(b"\5\5\0\1\0\0\0\0\0\0")
             return

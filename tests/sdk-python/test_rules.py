@@ -31,7 +31,9 @@ def certificates(directory: Path) -> tuple[Path, Path, Path]:
 
     authority, key, request, leaf, own = (directory / name for name in ("ca.pem", "ca.key", "leaf.csr", "leaf.pem", "leaf.key"))
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    openssl("req", "-x509", *curve, "-keyout", key, "-out", authority, "-days", 3000, "-subj", "/CN=Authority of the tests")
+    # Python wants to read what an authority's key is for.
+    usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+    openssl("req", "-x509", *curve, *usage, "-keyout", key, "-out", authority, "-days", 3000, "-subj", "/CN=Authority of the tests")
     openssl("req", *curve, "-keyout", own, "-out", request, "-subj", "/CN=hosts")
     extensions = directory / "extensions"
     extensions.write_text("subjectAltName=DNS:example.com,DNS:*.example.com\nextendedKeyUsage=serverAuth\n")
