@@ -53,7 +53,7 @@ use settings::{DataDir, ServerArgs, Settings};
 
 /// Run AI-generated code in sandboxes on your own machines, with unchanged E2B clients.
 #[derive(Debug, Parser)]
-#[command(name = "sandcove", version)]
+#[command(name = "sandcove", version, max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
     place: DataDir,

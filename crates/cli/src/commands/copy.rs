@@ -256,11 +256,9 @@ pub async fn files(client: &Client, args: FilesArgs) -> Result<ExitCode> {
 }
 
 fn row(entry: &EntryInfo) -> [String; 5] {
-    // A name may have anything in it, escape sequences too.
-    let name = entry.name.escape_debug();
     let name = match &entry.symlink_target {
-        Some(target) => format!("{name} -> {}", target.escape_debug()),
-        None => name.to_string(),
+        Some(target) => format!("{} -> {target}", entry.name),
+        None => entry.name.clone(),
     };
     [entry.permissions.clone(), entry.owner.clone(), entry.group.clone(), entry.size.to_string(), name]
 }

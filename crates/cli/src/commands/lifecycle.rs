@@ -12,7 +12,7 @@ use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
 use super::exec::{self, Shell};
-use super::variable;
+use super::{timeout, variable};
 use crate::output::{note, out};
 
 /// Time that a sandbox with an open shell has left when nothing extends it, seconds.
@@ -29,8 +29,8 @@ pub struct CreateArgs {
     /// print the id and leave the sandbox running, instead of opening a shell that it ends with
     #[arg(short, long)]
     detach: bool,
-    /// seconds until the sandbox is killed or paused [default: 300; with a shell, some seconds after it]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    /// time until the sandbox is killed or paused, such as 300 or 5m [default: 300; with a shell, some seconds after it]
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
     timeout: Option<u32>,
     /// what happens at the timeout
     #[arg(long, alias = "lifecycle.ontimeout", value_enum, default_value = "kill")]
@@ -190,8 +190,8 @@ pub struct ResumeArgs {
     /// ids of sandboxes
     #[arg(required = true)]
     ids: Vec<SandboxId>,
-    /// seconds until the end of the sandboxes
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    /// time until the end of the sandboxes, such as 300 or 5m
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = timeout)]
     timeout: u32,
 }
 
@@ -212,8 +212,8 @@ pub struct ForkArgs {
     /// number of forks
     #[arg(short = 'n', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     count: u32,
-    /// seconds until the end of the forks
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    /// time until the end of the forks, such as 300 or 5m
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = timeout)]
     timeout: u32,
 }
 

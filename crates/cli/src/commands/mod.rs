@@ -46,6 +46,31 @@ pub fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Parses a timeout, which is not zero: seconds, or a number with a unit, such as `5m`.
+pub fn timeout(text: &str) -> Result<u32, String> {
+    match seconds(text) {
+        Ok(0) => Err("expected a time that is not zero".to_owned()),
+        parsed => parsed,
+    }
+}
+
+/// Parses a time: seconds, or a number with a unit, such as `5m`.
+pub fn seconds(text: &str) -> Result<u32, String> {
+    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        "d" => Some(86_400),
+        _ => None,
+    };
+    let number = digits.parse::<u32>().ok();
+    number
+        .zip(unit)
+        .and_then(|(number, unit)| number.checked_mul(unit))
+        .ok_or_else(|| "expected seconds, or a number with s, m, h or d, such as 5m".to_owned())
+}
+
 /// Formats a number with its noun in singular or plural.
 pub fn count(number: usize, noun: &str) -> String {
     let ending = match number {
@@ -65,6 +90,16 @@ mod tests {
         assert_eq!(variable("A=b=c").unwrap(), ("A".to_owned(), "b=c".to_owned()));
         assert!(variable("=x").is_err());
         assert!(variable("x").is_err());
+    }
+
+    #[test]
+    fn timeouts_have_units() {
+        for (text, seconds) in [("300", 300), ("90s", 90), ("5m", 300), ("24h", 86_400), ("1d", 86_400)] {
+            assert_eq!(timeout(text), Ok(seconds), "{text}");
+        }
+        for text in ["", "0", "0m", "m", "5x", "5 m", "-5", "1.5h", "5M", "99999d", "٣m"] {
+            assert!(timeout(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::list::{self, ListArgs, Which};
 use super::observe::{self, LogsArgs, MetricsArgs};
 use super::ports::{self, OpenArgs, PortsArgs};
 use super::reach::{Place, Reach};
+use super::seconds;
 use super::snapshot::{self, SnapshotCommand};
 use crate::output::{note, out};
 
@@ -59,8 +60,8 @@ pub enum SandboxCommand {
     Timeout {
         /// id of the sandbox
         id: SandboxId,
-        /// seconds from now
-        #[arg(value_name = "SECONDS")]
+        /// time from now, such as 300 or 5m
+        #[arg(value_name = "SECONDS", value_parser = seconds)]
         timeout: u32,
     },
     /// start sandboxes with the files of another, and print their ids

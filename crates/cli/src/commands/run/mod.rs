@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::exec::{feed, is_gone};
 use super::reach::{Place, Reach};
-use super::variable;
+use super::{timeout, variable};
 use crate::data_dir::ServerFile;
 use crate::host::Host;
 use crate::output::note;
@@ -64,8 +64,8 @@ pub struct RunArgs {
     /// set an environment variable for the code; repeatable
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     envs: Vec<(String, String)>,
-    /// seconds until the code is stopped with exit status 124
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    /// time until the code is stopped with exit status 124, such as 300 or 5m
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = timeout)]
     timeout: u32,
     /// directory for pictures that the code shows
     #[arg(short, long, value_name = "DIR")]
