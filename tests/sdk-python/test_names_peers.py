@@ -41,7 +41,7 @@ def test_datagrams_go_to_addresses_and_never_by_name():
 
 def test_a_name_that_leads_inside_at_times_leads_nowhere_then():
     with sandbox([TURNS]) as box:
-        # The sandbox asks, and so does the proxy: whatever each is told, and in whatever order.
+        # The sandbox asks, and so does the proxy: whatever answer each gets, and in whatever order.
         command = f"for i in $(seq 12); do curl -s --max-time 5 http://{TURNS} || echo none; echo; done"
         reached = run(box, command).split()
         assert EXAMPLE in reached and set(reached) <= {EXAMPLE, "none"}
