@@ -10,6 +10,8 @@ const MAGIC: usize = 8;
 const INVENTORY_MAGIC: usize = 4;
 /// A number that no namespace of a dump has: CRIU counts them from 1.
 const NO_NAMESPACE: u64 = 0xFFFF;
+/// How packets are held back, in the inventory.
+const NFTABLES: u64 = 1;
 
 /// Corrects the images in `directory`.
 pub(super) fn correct(directory: &Path) -> io::Result<()> {
@@ -38,7 +40,11 @@ pub(super) fn link_for(id_base: u32, from: &Path, to: &Path) -> io::Result<()> {
 
 /// The processes have to get a network namespace of their own that belongs to their user namespace: only then may they repair TCP
 /// connections. CRIU was in their namespace when it stored them, so the images call that one CRIU's (`root_ids`, `net_ns_id`).
+///
+/// They also say that no packets were held back, which was right for frozen processes. While connections are made again, a packet to an
+/// end that is not there yet would end them, and CRIU goes by the images and not by its options (`network_lock_method`).
 fn separate_network(inventory: &mut Fields) -> io::Result<()> {
+    set(inventory, 11, NFTABLES);
     change_nested(inventory, 3, |ids| {
         set(ids, 6, NO_NAMESPACE);
     })
@@ -171,9 +177,12 @@ mod tests {
     fn the_network_namespace_is_no_longer_that_of_criu() {
         let ids =
             |network| encode(&[(5, Value::Integer(1)), (6, Value::Integer(network)), (7, Value::Integer(3))]);
-        let mut inventory = vec![(1, Value::Integer(2)), (3, Value::Bytes(ids(2)))];
-        separate_network(&mut inventory).unwrap();
-        assert_eq!(inventory, [(1, Value::Integer(2)), (3, Value::Bytes(ids(NO_NAMESPACE)))]);
+        let inventory = |network, lock| {
+            vec![(1, Value::Integer(2)), (3, Value::Bytes(ids(network))), (11, Value::Integer(lock))]
+        };
+        let mut changed = inventory(2, 2);
+        separate_network(&mut changed).unwrap();
+        assert_eq!(changed, inventory(NO_NAMESPACE, NFTABLES));
     }
 
     #[test]
