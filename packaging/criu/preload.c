@@ -4,16 +4,34 @@
  * of a sandbox; the same numbers are in /proc/PID/limits, which root may read.
  *
  * For a restore: the kernel charges the owner of a user namespace for what is used in it, and that is whoever makes it. With SANDCOVE_OWNER it
- * is that user, who is root inside, and not root of the host. */
+ * is that user, who is root inside, and not root of the host.
+ *
+ * For a restore too: a process gets the controlling terminal of its session from its parent, when it is forked. CRIU gives it to the first
+ * process of the session alone, when all are forked. SANDCOVE_TERMINALS has pairs `TERMINAL:PROCESS`, in the order of the terminals, with 0 for
+ * one without a session. They are created before the first process forks, and kept in CRIU's store of descriptors; each process of a pair takes
+ * its terminal when it begins its session, before it forks others of the session; and where CRIU opens `./././dev/pts/ptmx` it gets terminal 2.
+ *
+ * For a dump: the kernel goes on with an interrupted call that has a timeout by a note which CRIU cannot read, and which it overwrites. It lets
+ * such a call fail with EINTR, in the copy and in the process that goes on, and programs without signal handlers do not expect that. Here the
+ * call begins again: with the time that is left where the program has asked for it, and with all of it otherwise. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <elf.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <termios.h>
 #include <unistd.h>
 
 /* The names in /proc/PID/limits, by the numbers of the limits. */
@@ -76,12 +94,189 @@ static long clone_owned(long arguments, long size) {
     return result;
 }
 
+/* CRIU's store, which all processes of a restore have. */
+extern int fdstore_add(int fd) __attribute__((weak));
+extern int fdstore_get(int id) __attribute__((weak));
+
+enum { MAX_TERMINALS = 256 };
+static struct terminal {
+    int index, leader;
+    /* Numbers in the store. Without its second end the terminal of a session would be hung up; one that nobody has opened must stay so. */
+    int master, slave;
+} terminals[MAX_TERMINALS];
+static int terminal_count;
+
+/* Opens the master of the terminal `index`, which nobody has: the kernel gives the lowest number. */
+static int open_master(int index) {
+    int others[MAX_TERMINALS], count = 0, found = -1, number;
+    while (found < 0 && count < MAX_TERMINALS) {
+        long fd = raw(SYS_openat, AT_FDCWD, (long)"/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC, 0, 0, 0);
+        if (fd < 0) break;
+        if (raw(SYS_ioctl, fd, TIOCGPTN, (long)&number, 0, 0, 0) == 0 && number == index) found = (int)fd;
+        else others[count++] = (int)fd;
+        if (number > index) break;
+    }
+    while (count > 0) close(others[--count]);
+    return found;
+}
+
+/* Puts a descriptor into the store. */
+static int keep(int fd) {
+    int number = fd >= 0 ? fdstore_add(fd) : -1;
+    if (fd >= 0) close(fd);
+    return number;
+}
+
+static int create_terminal(struct terminal *terminal) {
+    int unlock = 0, master = open_master(terminal->index);
+    terminal->slave = -1;
+    if (master >= 0 && terminal->leader > 0 && ioctl(master, TIOCSPTLCK, &unlock) == 0)
+        terminal->slave = keep(ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+    terminal->master = keep(master);
+    return terminal->master >= 0 && (terminal->slave >= 0 || terminal->leader == 0);
+}
+
+/* Runs once, in the first process of the sandbox, which has all its mounts then and no children. */
+static void create_terminals(void) {
+    static int created;
+    const char *text = getenv("SANDCOVE_TERMINALS");
+    int length;
+    if (created++ || !text || !fdstore_add || !fdstore_get) return;
+    while (terminal_count < MAX_TERMINALS) {
+        struct terminal *terminal = &terminals[terminal_count];
+        if (sscanf(text, "%d:%d%n", &terminal->index, &terminal->leader, &length) != 2) return;
+        /* What follows would have other numbers. */
+        if (!create_terminal(terminal)) return;
+        terminal_count++;
+        text += length;
+        text += *text == ',';
+    }
+}
+
+pid_t setsid(void) {
+    long session = raw(SYS_setsid, 0, 0, 0, 0, 0, 0);
+    for (int i = 0; i < terminal_count && session > 0; i++) {
+        if (terminals[i].leader != session) continue;
+        int slave = fdstore_get(terminals[i].slave);
+        if (slave >= 0) {
+            ioctl(slave, TIOCSCTTY, 0);
+            close(slave);
+        }
+    }
+    if (session > 0) return (pid_t)session;
+    errno = (int)-session;
+    return -1;
+}
+
+int openat64(int directory, const char *path, int flags, ...) {
+    int mode = 0, dots = 0;
+    if (flags & (O_CREAT | __O_TMPFILE)) {
+        va_list list;
+        va_start(list, flags);
+        mode = va_arg(list, int);
+        va_end(list);
+    }
+    const char *rest = path;
+    for (; rest[0] == '.' && rest[1] == '/'; rest += 2) dots++;
+    size_t length = strlen(rest);
+    int is_master = length >= 5 && strcmp(rest + length - 5, "/ptmx") == 0;
+    for (int i = 0; i < terminal_count && dots > 0 && is_master; i++) {
+        if (terminals[i].index != dots - 1) continue;
+        int master = fdstore_get(terminals[i].master);
+        if (master >= 0) fcntl(master, F_SETFL, flags);
+        return master;
+    }
+    long fd = raw(SYS_openat, directory, (long)path, flags | O_LARGEFILE, mode, 0, 0);
+    if (fd >= 0) return (int)fd;
+    errno = (int)-fd;
+    return -1;
+}
+
+/* What the kernel notes for a call that goes on by a note, and for one that is called again. */
+enum { BY_NOTE = -516, AGAIN = -513, LONG_MODE = 0x33, MOVE = 0xB8 };
+/* What a list for poll(2) has: not too many, descriptors below the usual limit, and events that there are. */
+enum { MAX_POLLED = 256, MAX_DESCRIPTOR = 1 << 20, EVENTS = 0x3FFF };
+
+/* Whether a thread has a signal to handle: it is to see that its call was interrupted. */
+static int has_signal(int thread) {
+    char path[64], line[256];
+    unsigned long long pending = 0, blocked = 0, mask;
+    snprintf(path, sizeof path, "/proc/%d/status", thread);
+    FILE *file = fopen(path, "r");
+    if (!file) return 1;
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "SigPnd: %llx", &mask) == 1 || sscanf(line, "ShdPnd: %llx", &mask) == 1) pending |= mask;
+        if (sscanf(line, "SigBlk: %llx", &mask) == 1) blocked = mask;
+    }
+    fclose(file);
+    return (pending & ~blocked) != 0;
+}
+
+/* Whether the registers are those of poll(2): few descriptors, and their list. */
+static int is_poll(int thread, const struct user_regs_struct *registers) {
+    struct pollfd list[MAX_POLLED];
+    unsigned long count = registers->rsi;
+    struct iovec here = {list, count * sizeof *list}, there = {(void *)registers->rdi, count * sizeof *list};
+    if (count == 0 || count > MAX_POLLED || process_vm_readv(thread, &here, 1, &there, 1, 0) != (long)here.iov_len) return 0;
+    for (unsigned long i = 0; i < count; i++) {
+        if (list[i].fd > MAX_DESCRIPTOR || (list[i].events & ~EVENTS) != 0) return 0;
+    }
+    /* A futex has an operation there, and the value that is waited for. */
+    return count < FUTEX_PRIVATE_FLAG || *(int *)list != (int)registers->rdx;
+}
+
+static void call_again(int thread, struct user_regs_struct *registers) {
+    unsigned char code[7];
+    struct iovec here = {code, sizeof code}, there = {(void *)(registers->rip - sizeof code), sizeof code};
+    int call = (int)registers->orig_rax;
+    if ((long)registers->rax != BY_NOTE || call < 0 || registers->cs != LONG_MODE) return;
+    if (process_vm_readv(thread, &here, 1, &there, 1, 0) != sizeof code || code[5] != 0x0F || code[6] != 0x05) return;
+    if (call == SYS_restart_syscall) {
+        /* It was interrupted before. The registers are those of the first time, and in some C libraries the number is in the code. Of the
+         * others only poll is interrupted by each freeze. */
+        if (code[0] == MOVE) memcpy(&call, code + 1, sizeof call);
+        else if (is_poll(thread, registers)) call = SYS_poll;
+    }
+    if (has_signal(thread)) return;
+    switch (call) {
+    case SYS_poll:
+    case SYS_futex: break;
+    /* The kernel has written the time that is left to where the program wants it. */
+    case SYS_nanosleep: if (registers->rsi) registers->rdi = registers->rsi; break;
+    case SYS_clock_nanosleep: if (registers->r10) registers->rdx = registers->r10; break;
+    default: return;
+    }
+    registers->orig_rax = call;
+    registers->rax = AGAIN;
+}
+
+long ptrace(enum __ptrace_request request, ...) {
+    va_list list;
+    va_start(list, request);
+    long thread = va_arg(list, long), address = va_arg(list, long), data = va_arg(list, long), word;
+    va_end(list);
+    int peeks = request == PTRACE_PEEKTEXT || request == PTRACE_PEEKDATA || request == PTRACE_PEEKUSER;
+    long result = raw(SYS_ptrace, request, (int)thread, address, peeks ? (long)&word : data, 0, 0);
+    if (result < 0 && result > -4096) {
+        errno = (int)-result;
+        return -1;
+    }
+    if (peeks) errno = 0;
+    if (request == PTRACE_GETREGSET && address == NT_PRSTATUS) {
+        struct iovec *registers = (struct iovec *)data;
+        if (registers->iov_len == sizeof(struct user_regs_struct)) call_again((int)thread, registers->iov_base);
+    }
+    return peeks ? word : result;
+}
+
 long syscall(long number, ...) {
     va_list list;
     va_start(list, number);
     long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long);
     long d = va_arg(list, long), e = va_arg(list, long), f = va_arg(list, long);
     va_end(list);
+    /* The fork of a child that gets the number it had. */
+    if (number == SYS_clone3 && getpid() == 1 && ((struct clone_args *)a)->set_tid_size > 0) create_terminals();
     long result = number == SYS_clone3 ? clone_owned(a, b) : raw(number, a, b, c, d, e, f);
     if (number == SYS_prlimit64 && result == -EPERM && !c && d && read_limit(a, b, (void *)d) == 0) return 0;
     if (result < 0 && result > -4096) {

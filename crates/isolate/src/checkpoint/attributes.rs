@@ -9,6 +9,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+use super::numbers::threads;
 use crate::sys;
 
 /// File with the attributes in the directory of the images.
@@ -100,23 +101,6 @@ fn processors(thread: Option<Pid>) -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect())
 }
 
-/// Host numbers of the threads of `pids`, by their numbers inside. Those that end meanwhile need nothing.
-fn threads(pids: &[u32]) -> Vec<(u32, u32)> {
-    pids.iter()
-        .flat_map(|pid| std::fs::read_dir(directory(*pid).join("task")).into_iter().flatten().flatten())
-        .filter_map(|thread| numbers(&std::fs::read_to_string(thread.path().join("status")).ok()?))
-        .collect()
-}
-
-/// Innermost and outermost number of the thread of this `status`.
-fn numbers(status: &str) -> Option<(u32, u32)> {
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    let mut numbers = numbers.split_whitespace();
-    let outer = numbers.next()?;
-    let inner = numbers.next_back().unwrap_or(outer);
-    Some((inner.parse().ok()?, outer.parse().ok()?))
-}
-
 fn pid(thread: u32) -> Option<Pid> {
     i32::try_from(thread).ok().and_then(Pid::from_raw)
 }
@@ -139,12 +123,5 @@ mod tests {
         assert_ne!(read(own[0]).unwrap(), before);
         restore(&own, directory.path()).unwrap();
         assert_eq!(read(own[0]).unwrap(), before);
-    }
-
-    #[test]
-    fn numbers_are_those_of_the_innermost_and_the_outermost_namespace() {
-        assert_eq!(numbers("Name:\tx\nNSpid:\t700\t31\t4\n"), Some((4, 700)));
-        assert_eq!(numbers("NSpid:\t700\n"), Some((700, 700)));
-        assert_eq!(numbers("Name:\tx\n"), None);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::generation::Begun;
 use super::refusal::refused;
-use super::{attributes, foreign, images, refusal};
+use super::{attributes, foreign, images, network_refusal, refusal, sockets, terminals};
 use crate::criu::{Program, first_error};
 use crate::jail::FOREIGN;
 use crate::net::Dialer;
@@ -60,6 +60,9 @@ pub(crate) async fn dump(
     let mountinfo = std::fs::read_to_string(format!("/proc/{}/mountinfo", subject.pid)).map_err(failed)?;
     let mounts = Mounts::parse(&mountinfo).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
     refusal::check(subject.pids, subject.is_first_version, mounts.root_device)?;
+    if let Some(reason) = network_refusal::reason(subject.pids) {
+        return Err(refused(reason));
+    }
     let foreign = foreign::find(subject.pids, &mounts.numbers).map_err(failed)?;
 
     let program = criu.command();
@@ -94,7 +97,9 @@ pub(crate) async fn dump(
         None => return Err(refused(format!("CRIU did not end within {} s", TIMEOUT.as_secs()))),
     }
     images::correct(directory).map_err(failed)?;
+    terminals::store(subject.pids, directory).map_err(failed)?;
     attributes::store(subject.pids, directory).map_err(failed)?;
+    sockets::store(subject.pids, directory).map_err(failed)?;
     let foreign = serde_json::to_vec(&foreign).map_err(|error| failed(error.into()))?;
     std::fs::write(directory.join(FOREIGN), foreign).map_err(failed)
 }

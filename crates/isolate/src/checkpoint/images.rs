@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::criu::{Fields, Value, decode, encode, invalid};
 
 /// Length of the magic numbers at the start of an image, bytes; the inventory has only one.
-const MAGIC: usize = 8;
+pub(super) const MAGIC: usize = 8;
 const INVENTORY_MAGIC: usize = 4;
 /// A number that no namespace of a dump has: CRIU counts them from 1.
 const NO_NAMESPACE: u64 = 0xFFFF;
@@ -112,12 +112,22 @@ fn change_all(
     Ok(changed)
 }
 
-fn change(path: &Path, magic: usize, by: impl FnMut(&mut Fields) -> io::Result<()>) -> io::Result<()> {
+/// Changes every message of the image in the file `path`.
+pub(super) fn change(
+    path: &Path,
+    magic: usize,
+    by: impl FnMut(&mut Fields) -> io::Result<()>,
+) -> io::Result<()> {
     let changed = change_all(&std::fs::read(path)?, magic, by)?;
     std::fs::write(path, changed)
 }
 
-fn change_nested(fields: &mut Fields, number: u64, mut by: impl FnMut(&mut Fields)) -> io::Result<()> {
+/// Changes the messages in the fields `number`.
+pub(super) fn change_nested(
+    fields: &mut Fields,
+    number: u64,
+    mut by: impl FnMut(&mut Fields),
+) -> io::Result<()> {
     for (_, value) in fields.iter_mut().filter(|(found, _)| *found == number) {
         if let Value::Bytes(bytes) = value {
             let mut nested = decode(bytes)?;
@@ -128,14 +138,31 @@ fn change_nested(fields: &mut Fields, number: u64, mut by: impl FnMut(&mut Field
     Ok(())
 }
 
-fn get(fields: &Fields, number: u64) -> u64 {
+/// The integer in the field `number`; 0 when there is none.
+pub(super) fn get(fields: &Fields, number: u64) -> u64 {
     let found = fields.iter().find(|(found, _)| *found == number);
     if let Some((_, Value::Integer(value))) = found { *value } else { 0 }
 }
 
-fn set(fields: &mut Fields, number: u64, to: u64) {
+/// Changes the integer in the field `number`, if there is one.
+pub(super) fn set(fields: &mut Fields, number: u64, to: u64) {
     if let Some((_, value)) = fields.iter_mut().find(|(found, _)| *found == number) {
         *value = Value::Integer(to);
+    }
+}
+
+/// The text in the field `number`.
+pub(super) fn text(fields: &Fields, number: u64) -> Option<&str> {
+    fields.iter().find_map(|(found, value)| match value {
+        Value::Bytes(bytes) if *found == number => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    })
+}
+
+/// Changes the text in the field `number`, if there is one.
+pub(super) fn set_text(fields: &mut Fields, number: u64, to: &str) {
+    if let Some((_, value)) = fields.iter_mut().find(|(found, _)| *found == number) {
+        *value = Value::Bytes(to.into());
     }
 }
 

@@ -2,23 +2,37 @@
 //!
 //! | part | files |
 //! | --- | --- |
-//! | what cannot be stored, found before CRIU runs | `refusal` |
+//! | what cannot be stored, found before CRIU runs | `refusal`, `network_refusal` |
 //! | files that a fork of a warm process has mapped from mounts that are not the sandbox's | `foreign` |
-//! | attributes of threads that CRIU does not store | `attributes` |
+//! | attributes of threads, and options of sockets, that CRIU does not store | `attributes`, `sockets` |
 //! | running CRIU | `dump` |
-//! | corrections of its images | `images` |
+//! | corrections of its images | `images`, `terminals` |
+//! | descriptors and numbers of processes | `descriptors`, `numbers` |
 //! | the directory that holds them, what it is valid for, and the proof that this server wrote it | `generation`, `manifest` |
 
 mod attributes;
+mod descriptors;
 mod dump;
 mod foreign;
 mod generation;
 mod images;
 mod manifest;
+mod network_refusal;
+mod numbers;
 mod refusal;
+mod sockets;
+mod terminals;
 
-pub(crate) use attributes::restore as restore_attributes;
 pub(crate) use dump::{Subject, dump};
 pub(crate) use generation::{Begun, Generations};
 pub(crate) use manifest::{Host, Manifest};
 pub(crate) use refusal::refused;
+
+use std::io;
+use std::path::Path;
+
+/// Gives the restored processes `pids` what CRIU does not store, from the directory `generation`, before they run.
+pub(crate) fn complete(pids: &[u32], generation: &Path) -> io::Result<()> {
+    attributes::restore(pids, generation)?;
+    sockets::restore(pids, generation)
+}

@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 
 use rustix::io::ioctl_fionread;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::termios::{LocalModes, tcgetattr};
 
+use super::{descriptors, terminals};
 use crate::{Error, Result};
 
 /// Functions of the kernel in which a process waits that was stopped by a signal or by a debugger before it was frozen.
@@ -24,7 +24,7 @@ pub(super) fn check(pids: &[u32], waits_while_frozen: bool, root: u64) -> Result
             // CRIU looks for a watched file by the number of its inode, which overlays have more than once.
             return Err(refused(format!("process {pid} watches files with inotify")));
         }
-        if has_unread_input(*pid, &directory) {
+        if has_unread_input(*pid) {
             // CRIU types it again, and the terminal shows it once more.
             return Err(refused(format!("process {pid} has a terminal with input that was not read")));
         }
@@ -38,6 +38,10 @@ pub(super) fn check(pids: &[u32], waits_while_frozen: bool, root: u64) -> Result
                 "process {child} has ended with status {status}, which its parent {pid} has not read"
             )));
         }
+    }
+    if let Some(pid) = terminals::without(pids) {
+        // CRIU's copy is forked by a process that has it.
+        return Err(refused(format!("process {pid} has given up the terminal of its session")));
     }
     Ok(())
 }
@@ -56,13 +60,10 @@ fn is_stopped(process: &Path) -> bool {
 }
 
 /// Whether a terminal of a process, which shows what is typed, has whole lines that no process has read.
-fn has_unread_input(pid: u32, process: &Path) -> bool {
-    let descriptors = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    descriptors
-        .filter(|descriptor| std::fs::read_link(descriptor.path()).is_ok_and(|path| is_terminal(&path)))
-        .filter_map(|descriptor| descriptor.file_name().to_str()?.parse().ok())
-        // One that is closed meanwhile has none.
-        .any(|number| unread_input(pid, number).unwrap_or(false))
+fn has_unread_input(pid: u32) -> bool {
+    let descriptors = descriptors::of(pid).into_iter().filter(|(_, path)| is_terminal(path));
+    // One that is closed meanwhile has none.
+    descriptors.map(|(number, _)| number).any(|number| unread_input(pid, number).unwrap_or(false))
 }
 
 /// Whether a path is that of a terminal, and not that of what makes them (`/dev/pts/ptmx`), of which programs read output.
@@ -72,8 +73,7 @@ fn is_terminal(path: &Path) -> bool {
 }
 
 fn unread_input(pid: u32, descriptor: i32) -> io::Result<bool> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
-    let terminal = pidfd_getfd(pidfd_open(pid, PidfdFlags::empty())?, descriptor, PidfdGetfdFlags::empty())?;
+    let terminal = descriptors::copy(pid, descriptor)?;
     let shows = tcgetattr(&terminal)?.local_modes.contains(LocalModes::ECHO);
     Ok(shows && ioctl_fionread(&terminal)? > 0)
 }

@@ -25,6 +25,8 @@ pub(crate) const CRIU: &str = "/criu";
 pub(crate) const GIVEN: &str = "/given";
 /// File beside CRIU's images that names the files of layers which processes have mapped from elsewhere.
 pub(crate) const FOREIGN: &str = "foreign.json";
+/// File beside CRIU's images with terminals, and the first process of the session that each controls, or 0.
+pub(crate) const SESSIONS: &str = "sessions.json";
 /// End of the name that a generation of images gets when processes run that come from it.
 pub(crate) const USED: &str = ".used";
 /// Maximum number of layers of a template.

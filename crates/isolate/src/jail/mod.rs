@@ -23,7 +23,7 @@ pub(crate) use clone::{Parent, hold_user_namespace};
 pub(crate) use counters::{INOTIFY_INSTANCES, INOTIFY_WATCHES};
 pub(crate) use handover::{
     BuildRequest, CRIU, EMPTY, FOREIGN, Failure, GIVEN, ID_COUNT, JailKind, LAYERS, Launch, MAX_LAYERS,
-    NEW_ROOT, PROGRAMS, Proceed, Reply, Restore, UPPER, USED, VolumeMount,
+    NEW_ROOT, PROGRAMS, Proceed, Reply, Restore, SESSIONS, UPPER, USED, VolumeMount,
 };
 pub(crate) use mounts::TERMINALS;
 pub(crate) use seccomp::{

@@ -21,7 +21,7 @@ use sandcove_wire::boot::LIBEXEC;
 use super::builder::{mount_programs, mount_root, mount_volumes, user_namespace};
 use super::handover::{
     BuildRequest, CRIU, EMPTY, FOREIGN, Failure, GIVEN, JailKind, LAYERS, Launch, PROGRAMS, Proceed, Reply,
-    Restore, USED,
+    Restore, SESSIONS, USED,
 };
 use super::{capabilities, clone, counters, devices, file_systems, masks, network};
 use crate::criu::{Message, Program, RestoreOptions, first_error, reply, restore_request};
@@ -57,6 +57,8 @@ struct Given {
     foreign: BTreeMap<String, OwnedFd>,
     images: OwnedFd,
     work: OwnedFd,
+    /// Controlling terminals, as text for what is preloaded into CRIU.
+    terminals: String,
 }
 
 /// Restores the processes of a sandbox and reports to the server over the socket `server`. If the server ends before they run, they end.
@@ -75,8 +77,10 @@ pub(super) fn run(request: &BuildRequest, restore: &Restore, server: &OwnedFd) -
     // CRIU tries out on it what the kernel can do.
     network::turn_loopback_on()?;
     let given = make(request, restore)?;
-    let Given { mounts, foreign, images, work } = given;
-    let criu = start(request.id_base, mounts, foreign, (&images, &work), log)?;
+    let Given { mounts, foreign, images, work, terminals } = given;
+    let variables =
+        [format!("SANDCOVE_OWNER={}", request.id_base), format!("SANDCOVE_TERMINALS={terminals}")];
+    let criu = start(mounts, foreign, (&images, &work), log, variables)?;
     serve(request, restore, server, &criu).map_err(|failed| match failed {
         Some(failure) => failure,
         None => failure("restore with CRIU", &reason(&work)),
@@ -134,7 +138,20 @@ fn make(request: &BuildRequest, restore: &Restore) -> Result<Given, Failure> {
             .map_err(Failure::at(&format!("open `{}`", path.display())))
     };
     let (images, work) = (directory(&restore.images)?, directory(&Path::new(GIVEN).join(WORK))?);
-    Ok(Given { mounts, foreign, images, work })
+    Ok(Given { mounts, foreign, images, work, terminals: terminals(restore)? })
+}
+
+/// The terminals that sessions have, as `TERMINAL:PROCESS,...`, in the order of their numbers. Images of an earlier version have none.
+fn terminals(restore: &Restore) -> Result<String, Failure> {
+    let failed = "read the terminals of sessions";
+    let text = match std::fs::read(restore.images.join(SESSIONS)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        text => text.map_err(Failure::at(failed))?,
+    };
+    let sessions: BTreeMap<u64, u32> = serde_json::from_slice(&text).map_err(Failure::at(failed))?;
+    let pairs: Vec<String> =
+        sessions.iter().map(|(terminal, process)| format!("{terminal}:{process}")).collect();
+    Ok(pairs.join(","))
 }
 
 /// Opens the files that processes have mapped from the mounts of a warm process. They are those of the layers, whatever the sandbox has
@@ -171,11 +188,11 @@ fn open_foreign(restore: &Restore, launch: &Launch) -> Result<BTreeMap<String, O
 
 /// Starts CRIU and sends its request; returns the socket to it. CRIU opens the directories of images and log in this process.
 fn start(
-    id_base: u32,
     mounts: BTreeMap<String, String>,
     foreign: BTreeMap<String, OwnedFd>,
     (images, work): (&OwnedFd, &OwnedFd),
     log: OwnedFd,
+    variables: [String; 2],
 ) -> Result<OwnedFd, Failure> {
     let (ours, theirs) = pair().map_err(Failure::at("socketpair"))?;
     let (names, foreign): (Vec<String>, Vec<OwnedFd>) = foreign.into_iter().unzip();
@@ -193,7 +210,7 @@ fn start(
         Forked::Child => {
             let mut fds = vec![theirs, log];
             fds.extend(foreign);
-            if let Err(error) = execute(id_base, fds) {
+            if let Err(error) = execute(fds, variables) {
                 let _ = std::fs::write(Path::new(GIVEN).join(WORK).join(PRINTED), error.to_string());
             }
             sys::exit_now(1)
@@ -205,8 +222,8 @@ fn start(
     Ok(ours)
 }
 
-/// Executes CRIU with the descriptors `fds`, from [`SOCKET_FD`] on.
-fn execute(id_base: u32, fds: Vec<OwnedFd>) -> io::Result<()> {
+/// Executes CRIU with the descriptors `fds`, from [`SOCKET_FD`] on, and `variables` for what is preloaded into it.
+fn execute(fds: Vec<OwnedFd>, variables: [String; 2]) -> io::Result<()> {
     // CRIU owns its files, and waits for its children.
     sys::set_file_identity(Uid::ROOT, Gid::ROOT)?;
     set_capabilities_secure_bits(CapabilitiesSecureBits::empty())?;
@@ -225,10 +242,10 @@ fn execute(id_base: u32, fds: Vec<OwnedFd>) -> io::Result<()> {
     sys::close_on_exec_from(count)?;
     // As for a new sandbox: its user namespace takes over limits of this process, and belongs to its first id.
     counters::before_clone(JailKind::Sandbox, counters::may_raise()?)?;
-    let owner = format!("SANDCOVE_OWNER={id_base}");
-    // The others are for `tar`, which unpacks the contents of file systems in memory.
-    let variables = [owner, format!("PATH={CRIU}/bin"), format!("LD_LIBRARY_PATH={CRIU}/lib")];
-    let variables: Vec<CString> = variables.into_iter().map(CString::new).collect::<Result<_, _>>()?;
+    // For `tar`, which unpacks the contents of file systems in memory.
+    let others = [format!("PATH={CRIU}/bin"), format!("LD_LIBRARY_PATH={CRIU}/lib")];
+    let variables: Vec<CString> =
+        variables.into_iter().chain(others).map(CString::new).collect::<Result<_, _>>()?;
     Err(sys::exec(program, &command, &variables))
 }
 

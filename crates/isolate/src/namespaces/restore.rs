@@ -17,7 +17,7 @@ use super::prepare;
 use super::running::RunningSandbox;
 use super::unassigned::{Agent, UnassignedSandbox};
 use super::{control, log, process, record};
-use crate::checkpoint::{Generations, Manifest, refused, restore_attributes};
+use crate::checkpoint::{Generations, Manifest, complete, refused};
 use crate::jail::{BuildRequest, JailKind, Restore};
 use crate::spawner::Launcher;
 use crate::{Blueprint, Error, Files, Limits, NetworkPolicy, Record, Result, SandboxSpec, crash};
@@ -189,7 +189,7 @@ async fn revive(host: &Arc<Host>, spec: &SandboxSpec, slot: u32, is_pooled: bool
             let pids = host.cgroups.pids(slot)?.into_iter().filter_map(|pid| u32::try_from(pid).ok());
             let pids: Vec<u32> = pids.collect();
             let generation = source.generations(parking).published(source.name());
-            restore_attributes(&pids, &generation)
+            complete(&pids, &generation)
                 .map_err(|error| refused(format!("attributes of its processes: {error}")))?;
             record::write(&host.run_dir(&record.id), &record)
         })

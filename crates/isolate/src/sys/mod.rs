@@ -30,7 +30,7 @@ pub(crate) use quota::{
 };
 pub(crate) use sched::{Children, io_priority, set_io_priority, set_schedule};
 pub(crate) use seccomp::{RefusedCalls, install_filter};
-pub(crate) use socket::{mark, tcp_socket, watch};
+pub(crate) use socket::{mark, set_socket_option, socket_option, tcp_socket, watch};
 
 use std::io;
 

@@ -35,6 +35,35 @@ pub(crate) fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     check(result.into()).map(drop)
 }
 
+/// Longest value of an option that is read, bytes.
+const MAX_OPTION: usize = 128;
+
+/// Value of an option of a socket, as the kernel has it; one that is longer than [`MAX_OPTION`] is cut off.
+pub(crate) fn socket_option(socket: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<Vec<u8>> {
+    let mut value = vec![0_u8; MAX_OPTION];
+    let mut length = MAX_OPTION as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `value`, and the length into `length`; both outlive the call.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &raw mut length)
+    };
+    check(result.into())?;
+    value.truncate(length as usize);
+    Ok(value)
+}
+
+/// Sets an option of a socket to a value that [`socket_option`] has returned.
+pub(crate) fn set_socket_option(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: &[u8],
+) -> io::Result<()> {
+    let length = value.len() as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes of `value`, which outlives the call.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), length) };
+    check(result.into()).map(drop)
+}
+
 /// Registers `fd` with the async runtime to wait until it is readable. Needs a running tokio runtime.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd is open and means the same file until it is dropped, which only the AsyncFd can do.
