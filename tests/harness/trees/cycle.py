@@ -52,7 +52,8 @@ class Grove:
         here = Path(__file__).parent
         for name in INSIDE:
             sandbox.files.write(f"{PLACE}/{name}", (here / name).read_text())
-        self.run(f"launch {self.write(plans)}")
+        # Nodes that do not answer.
+        self.silent = self.run(f"launch {self.write(plans)}").splitlines()
 
     def write(self, plans: list[dict]) -> str:
         path = f"{PLACE}/plans.json"
@@ -151,7 +152,7 @@ def differences(before, after, path: str = "") -> list[str]:
 
 
 def reason_of(message: str) -> str:
-    return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "N", message.split("cannot be stored on disk: ")[-1])[:160]
+    return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "N", message.split("cannot be parked: ")[-1])[:160]
 
 
 class Cycle:
@@ -178,6 +179,10 @@ class Cycle:
     def plant(self, plans: list[dict], user: str) -> Grove:
         grove = Grove(self.server, self.create(), plans, user)
         self.groves.append(grove)
+        for line in grove.silent:
+            name, _, why = line.partition(" ")
+            self.report.missing[f"answers, of a whole tree: {why}"] += 1
+            grove.fell(next(one for one in grove.plans if one["name"] == name.split("/")[0]))
         return grove
 
     def store(self, grove: Grove) -> None:
@@ -230,6 +235,8 @@ class Cycle:
             # It says so: nothing is silent about it, but nothing of the kind is expected either.
             self.note(grove.plans[0], "and those beside it were not restored", lost)
             return
+        # One that is wrong already would take its time to find that out by itself.
+        grove.plans = [one for one in grove.plans if one["name"] not in wrong]
         answers = grove.ask("use", "finish")
         for one in grove.plans:
             failed = [
@@ -242,9 +249,9 @@ class Cycle:
             for node in plan.nodes(one):
                 for part, why in looks[one["name"]]["inside"][node["name"]].get("missing", {}).items():
                     self.report.missing[f"{part.split('-', 1)[1]}: {why}"] += 1
-            if failed and one["name"] not in wrong:
+            if failed:
                 self.note(one, "cannot be used", failed)
-            elif one["name"] not in wrong:
+            else:
                 self.report.equal += 1
 
     def note(self, one: dict, what: str, found: list[str]) -> None:

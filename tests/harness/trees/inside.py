@@ -6,16 +6,19 @@
 A process of a tree is a node. It makes its parts (`parts_*.py`), starts its children and then waits on a socket of its own for questions.
 """
 
+import fcntl
 import json
 import os
 import random
 import signal
 import socket
+import struct
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.path.abspath(__file__)
+TIOCGSID = 0x5429
 
 
 def kinds():
@@ -127,9 +130,22 @@ class Node:
                 answers[name] = {"error": f"{step}: {type(error).__name__}: {error}"}
         if step == "state":
             answers["process"] = [os.getpid(), os.getpgid(0), os.getsid(0), os.readlink("/proc/self/cwd"), os.nice(0)]
+            answers["terminal"] = terminal()
             if self.missing:
                 answers["missing"] = self.missing
         return answers
+
+
+def terminal():
+    """Groups of this process's controlling terminal: that in the foreground, and that of its session."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+    except OSError as error:
+        return error.errno
+    try:
+        return [os.tcgetpgrp(fd), struct.unpack("i", fcntl.ioctl(fd, TIOCGSID, bytes(4)))[0]]
+    finally:
+        os.close(fd)
 
 
 def nodes(plan):
@@ -138,8 +154,9 @@ def nodes(plan):
         yield from nodes(child)
 
 
-def ask(name, step, deadline=60):
-    end = time.monotonic() + deadline
+def ask(name, step, deadline=60, begins=False):
+    """Asks a node. One that `begins` may not listen yet."""
+    end = time.monotonic() + (deadline if begins else 1)
     while True:
         peer = socket.socket(socket.AF_UNIX)
         peer.settimeout(deadline)
@@ -177,7 +194,11 @@ def launch(plans):
     for plan in plans:
         for node in nodes(plan):
             # Twice: the first answer loads what answers need.
-            ask(node["name"], "state")
+            answer = ask(node["name"], "state", 20, begins=True)
+            if "error" in answer["process"]:
+                # It fails in everything that follows.
+                print(node["name"], answer["process"]["error"])
+                break
 
 
 if __name__ == "__main__":

@@ -91,9 +91,7 @@ def one(process: Path, numbers: dict[int, int], names: Names) -> dict[str, objec
     said |= {name: stat[index] for name, index in STAT.items()}
     said["parent"] = numbers.get(int(stat[1]), "outside")
     said["group"], said["session"] = numbers.get(int(stat[2]), "?"), numbers.get(int(stat[3]), "?")
-    if said["session"] == numbers.get(int(process.name)):
-        # Only the first process of a session keeps its terminal; docs/decisions/0025.
-        said["terminal"] = [stat[4] != "0", numbers.get(int(stat[5]), "none")]
+    said["terminal"] = [stat[4], numbers.get(int(stat[5]), "none")]
     if dead:
         # Its other attributes are those of whoever has made it.
         return {"Name": said["Name"], "state": "Z", "parent": said["parent"], "exit code": stat[49]}

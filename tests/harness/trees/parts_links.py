@@ -225,7 +225,7 @@ class Tcp:
     def state(self):
         # It has arrived when both have asked each other.
         waiting = len(self.mine.recv(1 << 17, socket.MSG_PEEK | socket.MSG_DONTWAIT)) if self.expected else 0
-        return [waiting, self.mine.getsockname()[:2], self.mine.getpeername()[:2]]
+        return [waiting, self.mine.getsockname()[:2], self.mine.getpeername()[:2], self.is_half_closed]
 
     def use(self):
         self.mine.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)

@@ -5,6 +5,7 @@ import fcntl
 import os
 import select
 import signal
+import socket
 import struct
 import threading
 import time
@@ -53,27 +54,52 @@ class Threads:
             time.sleep(0.01)
 
 
-def poll(fd):
-    # The call itself ends with EINTR, which Python and most programs answer by calling again.
-    waiting = select.poll()
-    waiting.register(fd)
-    return waiting.poll(1_000_000)
+def call(function, *arguments):
+    """Calls the C library, which does not call again what was interrupted, as Python does."""
+    return check(function(*arguments))
+
+
+def poll(fd, timeout):
+    return call(libc.poll, struct.pack("ihh", fd, select.POLLIN, 0), 1, timeout)
+
+
+def receive(one, other):
+    return one.recv(1), other
+
+
+def sleep(clock, has_rest):
+    wanted, rest = timespecs(1000.0), ctypes.create_string_buffer(16)
+    return call(libc.clock_nanosleep, clock, 0, wanted, rest if has_rest else None)
 
 
 class Waits:
     """Threads in system calls of every kind, which must neither end nor fail."""
 
     CALLS = {
-        "poll": lambda fds: poll(fds[0]),
+        "poll": lambda fds: poll(fds[0], 1_000_000),
+        "poll for ever": lambda fds: poll(fds[0], -1),
         "read": lambda fds: os.read(fds[0], 1),
         "sleep": lambda fds: time.sleep(1_000),
+        "sleep with rest": lambda fds: sleep(1, True),
+        "sleep without rest": lambda fds: sleep(0, False),
         "epoll": lambda fds: select.epoll().poll(1_000),
         "select": lambda fds: select.select([fds[0]], [], [], 1_000),
         "futex": lambda fds: threading.Event().wait(1_000),
+        "child": lambda fds: os.waitpid(fds[2], 0),
+        "accept": lambda fds: socket.create_server(("127.0.0.1", 0)).accept(),
+        "receive": lambda fds: receive(*socket.socketpair()),
+        "lock": lambda fds: fcntl.flock(os.open(fds[3], os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX),
+        "signal": lambda fds: signal.sigtimedwait([signal.SIGTTOU], 1_000),
     }
 
     def __init__(self, place, rng):
-        self.ended, self.fds = {}, os.pipe()
+        child, locked = os.fork(), place + "/locked"
+        if child == 0:
+            while True:
+                signal.pause()
+        self.lock = os.open(locked, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.ended, self.fds = {}, (*os.pipe(), child, locked)
         self.names = rng.sample(sorted(self.CALLS), rng.randint(1, 4))
         for name in self.names:
             threading.Thread(target=self.run, args=(name,), daemon=True).start()
@@ -245,7 +271,8 @@ class Stopped:
         if self.child == 0:
             while True:
                 signal.pause()
-        os.kill(self.child, rng.choice([signal.SIGSTOP, signal.SIGTSTP]))
+        # The kernel ignores SIGTSTP in a group whose parents are in other sessions.
+        os.kill(self.child, signal.SIGSTOP)
         os.waitpid(self.child, os.WUNTRACED)
 
     def state(self):

@@ -29,12 +29,32 @@ INET = [
     (socket.IPPROTO_IP, socket.IP_TTL, 33),
     (socket.IPPROTO_IP, socket.IP_TOS, 0x10),
     (socket.IPPROTO_IP, 8, 1),
+    (socket.IPPROTO_IP, 10, 2),
+    (socket.IPPROTO_IP, 11, 1),
+    (socket.IPPROTO_IP, 21, 3),
 ]
 TCP = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 55),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 6),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 7000),
+    (socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 5),
+    (socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000),
+    (socket.IPPROTO_TCP, socket.TCP_SYNCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_LINGER2, 9),
+    (socket.IPPROTO_TCP, 25, 4096),
+]
+# Of datagrams, beside those of IP.
+DATAGRAM = [
+    (socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 4),
+    (socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0),
+    (socket.IPPROTO_IP, 49, 0),
+    (socket.IPPROTO_IP, socket.IP_RECVTOS, 1),
+    (socket.SOL_SOCKET, 29, 1),
+    (socket.SOL_SOCKET, 40, 1),
+    (socket.IPPROTO_UDP, 104, 1),
 ]
 
 
@@ -92,6 +112,7 @@ class Listener:
         port = self.socket.getsockname()[1]
         address = "::1" if self.socket.family == socket.AF_INET6 else "127.0.0.1"
         client = socket.create_connection((address, port), timeout=20)
+        # One that is deferred comes when there are data, or at last after a second attempt.
         client.sendall(b"hello")
         self.socket.settimeout(20)
         peer, _ = self.socket.accept()
@@ -145,17 +166,32 @@ class Datagrams:
         for one in (self.one, self.two):
             set_some(one, rng, SETTABLE)
             set_some(one, rng, INET)
+            set_some(one, rng, DATAGRAM)
         self.one.bind(("127.0.0.1", 0))
         self.two.bind(("127.0.0.1", 0))
         self.two.connect(self.one.getsockname())
 
     def state(self):
-        return [[one.getsockname(), options(one, INET)] for one in (self.one, self.two)]
+        return [[one.getsockname(), options(one, INET + DATAGRAM)] for one in (self.one, self.two)]
 
     def use(self):
         self.one.settimeout(5)
         self.two.send(b"after")
         assert self.one.recv(999) == b"after", "a datagram differs"
+
+
+class Unread:
+    """A datagram that nobody has read."""
+
+    def __init__(self, place, rng):
+        self.socket = socket.socket(rng.choice([socket.AF_INET, socket.AF_INET6]), socket.SOCK_DGRAM)
+        self.socket.bind(("localhost", 0))
+        self.data = rng.randbytes(rng.randint(0, 500))
+        self.socket.sendto(self.data, self.socket.getsockname())
+
+    def use(self):
+        self.socket.settimeout(5)
+        assert self.socket.recv(999) == self.data
 
 
 class Multicast:
@@ -205,7 +241,7 @@ class Unix:
             set_some(one, rng, [*SETTABLE[3:5], SETTABLE[6], SETTABLE[7], (socket.SOL_SOCKET, 16, 1)])
 
     def state(self):
-        # An accepted connection forgets the name of its listener.
+        # An accepted connection has no name of its own afterwards: docs/decisions/0025.
         names = [repr(one.getsockname()) for one in (self.server, self.receiver, self.sender)]
         return [names, digest(self.peer.recv(9999, socket.MSG_PEEK | socket.MSG_DONTWAIT) if self.data else b""),
                 [options(one) for one in (self.server, self.client, self.receiver)]]  # fmt: skip
@@ -378,6 +414,7 @@ KINDS = {
     "waiting": Waiting,
     "closed": Closed,
     "datagrams": Datagrams,
+    "unread": Unread,
     "multicast": Multicast,
     "unix": Unix,
     "unix waiting": UnixWaiting,

@@ -8,7 +8,7 @@ OWN = {
     "threads": 2, "waits": 1, "timers": 2, "ticks": 1, "signals": 2, "dead": 1, "terminal": 1, "attributes": 2, "restricted": 1,
     "listener": 2, "closed": 1, "datagrams": 1, "unix": 2, "unix waiting": 1, "epoll": 2, "pidfd": 1, "netlink": 1, "owner": 1,
     # What is known to be refused, where it is not kept, is rare: a refusal costs another round.
-    "stopped": 0.05, "watch": 0.05, "message queue": 0.05, "waiting": 0.05, "undo": 0.05, "multicast": 0.05, "linked": 0.05,
+    "stopped": 0.05, "watch": 0.05, "message queue": 0.05, "waiting": 0.05, "undo": 0.05, "multicast": 0.05, "unread": 0.05, "linked": 0.05,
     "personality": 0.03,
 }  # fmt: skip
 LINKS = {"pipes": 3, "packets": 0.1, "socket pair": 3, "passed": 0.5, "shared memory": 2, "tcp": 3, "futex": 1}
@@ -24,6 +24,7 @@ def plan(seed: str, only: list[str] | None = None) -> dict:
 
 
 def node(rng, seed, name, place, depth, only) -> dict:
+    links = {kind: weight for kind, weight in LINKS.items() if only is None or kind in only} or LINKS
     kinds = {kind: weight for kind, weight in OWN.items() if only is None or kind in only}
     parts = drawn(rng, kinds, rng.randint(1, 5))
     children = []
@@ -31,7 +32,7 @@ def node(rng, seed, name, place, depth, only) -> dict:
         for number in range(rng.choice([0, 1, 1, 2, 3] if depth == 0 else [0, 0, 0, 1, 1, 2])):
             child = node(rng, seed, f"{name}/{number}", place, depth + 1, only)
             child["how"] = drawn(rng, HOW, 1)[0]
-            child["links"] = [] if child["how"] == "exec" else drawn(rng, LINKS, rng.randint(0, 3))
+            child["links"] = [] if child["how"] == "exec" else drawn(rng, links, rng.randint(0, 3))
             children.append(child)
     return {
         "seed": seed, "name": name, "place": place, "parts": parts, "children": children,
