@@ -113,7 +113,16 @@ impl Merged {
         self.extensions.extend(own("extensions"));
         for (key, value) in value {
             match (self.raw.get_mut(&key), value) {
-                (Some(Value::Array(all)), Value::Array(more)) => all.extend(more),
+                (Some(Value::Array(all)), Value::Array(more)) => {
+                    for item in more {
+                        // What several configurations have in common is run once.
+                        if !["prompts", "providers", "targets"].contains(&key.as_str())
+                            || !all.contains(&item)
+                        {
+                            all.push(item);
+                        }
+                    }
+                }
                 (Some(Value::Object(all)), Value::Object(more)) if key == "tags" => {
                     for (name, tag) in more {
                         all.entry(name).or_insert(tag);
@@ -163,7 +172,8 @@ impl Merged {
         if let Some(targets) = self.raw.shift_remove("targets") {
             self.raw.insert("providers".to_owned(), targets);
         }
-        if self.raw.get("defaultTest").is_some_and(Value::is_string) {
+        // With several configurations, all of their default tests together.
+        if self.raw.get("defaultTest").is_some_and(Value::is_string) || self.defaults.len() > 1 {
             self.raw.insert("defaultTest".to_owned(), Value::Object(default_test.clone()));
         }
         if let Some(description) = &options.description {
@@ -219,6 +229,12 @@ impl Merged {
                 None => test_cases::inline(node.clone(), base, root, findings),
             };
             all = if all.is_empty() { test } else { test_cases::merge(&all, test) };
+        }
+        // As promptfoo: without a default test, the metadata of the suite is that of its tests.
+        if self.defaults.is_empty()
+            && let Some(Value::Object(metadata)) = self.raw.get("metadata")
+        {
+            all.insert("metadata".to_owned(), Value::Object(metadata.clone()));
         }
         if !options.vars.is_empty() {
             let given = options.vars.iter().map(|(key, value)| (key.clone(), json!(value)));

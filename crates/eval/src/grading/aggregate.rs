@@ -40,7 +40,10 @@ impl Aggregate {
             self.name(metric, result.score * weight, weight);
         }
         let own_weights = result.named_score_weights.clone().unwrap_or_default();
-        for (name, score) in result.named_scores.iter().flatten() {
+        // The assertion's own metric is its score, whatever the function says beside.
+        let own_scores =
+            result.named_scores.iter().flatten().filter(|(name, _)| Some(name.as_str()) != metric);
+        for (name, score) in own_scores {
             let own = own_weights.get(name).and_then(Value::as_f64).unwrap_or(1.0);
             let score = score.as_f64().unwrap_or(0.0);
             self.name(name, score * own * weight, own * weight);
@@ -91,7 +94,8 @@ impl Aggregate {
             pass = score >= threshold;
             let compared = if pass { "≥" } else { "<" };
             reason = format!(
-                "Aggregate score {score:.2} {compared} {} threshold",
+                "Aggregate score {} {compared} {} threshold",
+                crate::model::number::with_cents(score),
                 crate::model::number::text(threshold)
             );
         }

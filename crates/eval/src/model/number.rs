@@ -26,6 +26,14 @@ pub fn serialize_option<S: serde::Serializer>(n: &Option<f64>, serializer: S) ->
     serde::Serialize::serialize(&n.map(number_value), serializer)
 }
 
+/// Returns the text of a number with two decimals, as JavaScript rounds it: 0.125 is 0.13, where Rust rounds to the even digit.
+pub fn with_cents(n: f64) -> String {
+    // Only eighths can lie in the middle between two hundredths.
+    let eighths = n * 8.0;
+    let is_between = eighths.fract() == 0.0 && eighths % 2.0 != 0.0;
+    format!("{:.2}", if is_between { n + 0.001 * n.signum() } else { n })
+}
+
 /// Returns the text of a number as JavaScript prints it.
 pub fn text(n: f64) -> String {
     if n.is_nan() {
@@ -56,6 +64,16 @@ pub fn count(number: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_middle_between_hundredths_is_rounded_away_from_zero() {
+        let of = |n: f64| with_cents(n);
+        assert_eq!(
+            [of(0.125), of(0.625), of(-0.375), of(0.5), of(1.0)],
+            ["0.13", "0.63", "-0.38", "0.50", "1.00"]
+        );
+        assert_eq!([of(0.615), of(1.005), of(2.0 / 3.0)], ["0.61", "1.00", "0.67"]);
+    }
 
     #[test]
     fn numbers_are_written_like_javascript() {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::model::{Column, Evaluation, Object, Row, number_value};
+use crate::model::{Column, Evaluation, Object, Row, number, number_value};
 use crate::template::value::to_text;
 
 /// The names of the columns.
@@ -51,14 +51,14 @@ fn row_cells(row: &Row, column: &Column, cells: &mut Vec<String>) {
     let text = output.map(|output| output.as_str().map_or_else(|| output.to_string(), str::to_owned));
     cells.push(safe(text.unwrap_or_default()));
     cells.push(row.verdict().to_owned());
-    cells.push(format!("{:.2}", row.score));
+    cells.push(number::with_cents(row.score));
     let rounded = |score: &Value| Some(number_value((score.as_f64()? * 100.0).round() / 100.0));
     let scores: Object =
         row.named_scores.iter().filter_map(|(name, score)| Some((name.clone(), rounded(score)?))).collect();
     cells.push(if scores.is_empty() { String::new() } else { Value::Object(scores).to_string() });
     for name in metrics(column) {
         let score = row.named_scores.get(name).and_then(Value::as_f64);
-        cells.push(score.map(|score| format!("{score:.2}")).unwrap_or_default());
+        cells.push(score.map(|score| number::with_cents(score)).unwrap_or_default());
     }
     let verdict = row.grading_result.as_ref();
     cells.push(safe(verdict.map(|verdict| verdict.reason.clone()).unwrap_or_default()));

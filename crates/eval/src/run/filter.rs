@@ -55,13 +55,11 @@ impl Filters {
             let names = suite.prompts.iter().map(|prompt| vec![prompt.id(), prompt.label.clone()]).collect();
             keep(&mut suite.prompts, &matching(pattern, names)?);
         }
-        let defaults = suite.default_test.get("metadata").cloned().unwrap_or_default();
-        let metadata = |test: &Object, key: &str| {
-            let own = test.get("metadata").and_then(|metadata| metadata.get(key));
-            own.or_else(|| defaults.get(key)).cloned()
-        };
+        // As promptfoo: what the default test says holds for all, and chooses none.
         suite.tests.retain(|test| {
-            self.metadata.iter().all(|(key, wanted)| has(metadata(test, key).as_ref(), wanted))
+            let metadata = test.get("metadata");
+            let own = |key: &String| metadata.and_then(|metadata| metadata.get(key));
+            self.metadata.iter().all(|(key, wanted)| has(own(key), wanted))
         });
         type RowFilter = fn(&Row) -> bool;
         let results: [(&Option<String>, RowFilter); 3] = [

@@ -9,6 +9,9 @@ use super::expand::Plan;
 use crate::model::{Object, ProviderResponse};
 use crate::template::value::to_text;
 
+/// The key of a row's metadata that holds what its provider answered, where a transform made something else of it and a conversation goes on.
+pub const OWN_OUTPUT: &str = "_providerOutput";
+
 /// Values that rows leave for later rows. Runs that use it run one row at a time.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -42,27 +45,33 @@ impl Memory {
         }
     }
 
-    /// Keeps what later rows may ask for.
-    pub fn keep(
+    /// Keeps the turn of a conversation, and returns its output: the provider's own, before any transform.
+    pub fn keep_turn(
         &self,
         plan: &Plan,
         provider: &str,
         prompt: &str,
         rendered: &str,
         response: &ProviderResponse,
-    ) {
-        let output = response.output.clone().unwrap_or_default();
-        if let (Some(name), Ok(mut stored)) =
-            (plan.case().options.get("storeOutputAs").and_then(Value::as_str), self.stored.lock())
-        {
-            stored.insert(name.to_owned(), output.clone());
+    ) -> Option<Value> {
+        if !self.conversations {
+            return None;
         }
-        if self.conversations
-            && let Ok(mut turns) = self.turns.lock()
-        {
-            let input = last_message(rendered);
-            let turn = json!({"prompt": parsed(rendered), "input": input, "output": output, "metadata": response.metadata});
+        let output = response.output.clone().filter(|output| !output.is_null());
+        let output = output.unwrap_or_else(|| json!(""));
+        let input = last_message(rendered);
+        let turn = json!({"prompt": parsed(rendered), "input": input, "output": output, "metadata": response.metadata});
+        if let Ok(mut turns) = self.turns.lock() {
             turns.entry(key(plan, provider, prompt)).or_default().push(turn);
+        }
+        Some(output)
+    }
+
+    /// Keeps an output that a test stores under a name.
+    pub fn keep_output(&self, plan: &Plan, response: &ProviderResponse) {
+        let name = plan.case().options.get("storeOutputAs").and_then(Value::as_str);
+        if let (Some(name), Ok(mut stored)) = (name, self.stored.lock()) {
+            stored.insert(name.to_owned(), response.output.clone().unwrap_or_default());
         }
     }
 }

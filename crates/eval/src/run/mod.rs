@@ -26,7 +26,7 @@ use crate::calling::answers::Answers;
 use crate::calling::spec::{ProviderSpec, Turns};
 use crate::calling::{Models, Provider};
 use crate::config::{Prompt, Suite, test_cases};
-use crate::model::{Column, Evaluation, Object, TestCase};
+use crate::model::{Column, Evaluation, Object, ProviderResponse, TestCase};
 use crate::provider::Factory;
 use crate::reading::env::is_off;
 use crate::sandboxes::Sandboxes;
@@ -335,7 +335,11 @@ async fn open(
         .each(Which::All, |row| {
             let done = left.remove(&(row.test_idx, row.prompt_idx));
             if let (Some(plan), Some(response)) = (done, &row.response) {
-                memory.keep(&plan, row.provider.name(), &row.prompt_id, &row.prompt.raw, response);
+                let own = row.metadata.get(memory::OWN_OUTPUT).cloned();
+                let answered =
+                    ProviderResponse { output: own.or_else(|| response.output.clone()), ..response.clone() };
+                memory.keep_turn(&plan, row.provider.name(), &row.prompt_id, &row.prompt.raw, &answered);
+                memory.keep_output(&plan, response);
             }
             tallies.insert((row.test_idx, row.prompt_idx), Tally::from(&row));
             Ok::<_, RunError>(())

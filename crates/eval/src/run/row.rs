@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::error::RowError;
 use super::expand::{Plan, SharedTest};
 use super::grade::Answered;
-use super::{Run, grade, prompt as prompts, turns};
+use super::{Run, grade, memory, prompt as prompts, turns};
 use crate::calling::spec::ProviderSpec;
 use crate::calling::{Call, Provider, Role};
 use crate::grading::aggregate::{add_tokens, counted_usage, zero_usage};
@@ -164,10 +164,15 @@ async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
         &Asked { rendered: &rendered, vars: &vars, config: &config, traced: traced.as_ref() },
     )
     .await?;
-    transform_output(run, plan, &rendered, &vars, &mut response).await?;
     let column = run.columns[plan.prompt_idx];
     let (spec, text) = (&run.providers[column.provider].0, &run.prompts[column.prompt]);
-    run.memory.keep(plan, spec.name(), &text.id(), &rendered, &response);
+    let own = run.memory.keep_turn(plan, spec.name(), &text.id(), &rendered, &response);
+    transform_output(run, plan, &rendered, &vars, &mut response).await?;
+    run.memory.keep_output(plan, &response);
+    // A run that is resumed has its conversations from the rows.
+    if let Some(own) = own.filter(|own| Some(own) != response.output.as_ref()) {
+        row.metadata.insert(memory::OWN_OUTPUT.to_owned(), own);
+    }
     let trace = match traced.filter(|_| plan.case().assertions.iter().any(uses_trace)) {
         Some(traced) => Some(trace(run, plan, &traced).await),
         None => None,

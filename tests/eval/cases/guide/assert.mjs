@@ -1,0 +1,1 @@
+export default (output, context) => output.length === context.vars.x.length

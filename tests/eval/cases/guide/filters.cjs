@@ -1,0 +1,1 @@
+module.exports = (text, times = 2) => String(text).repeat(times)

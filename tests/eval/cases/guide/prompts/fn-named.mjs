@@ -1,0 +1,1 @@
+export const named = ({ vars }) => [{ role: 'user', content: `named ${vars.question}` }]

@@ -1,0 +1,3 @@
+export default async function ({ vars, provider }) {
+  return `js ${vars.question} ${provider.id}`
+}
