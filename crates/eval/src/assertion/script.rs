@@ -184,7 +184,14 @@ fn read_text(value: Value) -> Value {
     {
         return parsed;
     }
-    trimmed.parse::<f64>().map_or(value, crate::model::number_value)
+    leading_number(trimmed).map_or(value, crate::model::number_value)
+}
+
+/// The number that a text begins with, as in `7 of 10`.
+fn leading_number(text: &str) -> Option<f64> {
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E');
+    let end = text.find(|c| !is_part(c)).unwrap_or(text.len());
+    (1..=end).rev().find_map(|end| text[..end].parse::<f64>().ok())
 }
 
 /// Python and Ruby may name the keys of a verdict their own way, also in the verdicts inside.
@@ -234,10 +241,25 @@ fn from_object(cx: &GradingContext<'_>, mut map: Object, foreign: Option<&str>) 
     }
     if cx.assertion.negated {
         result.pass = !result.pass;
-        if foreign.is_none() {
-            result.reason =
-                if result.pass { "Assertion passed" } else { "Custom function returned true" }.to_owned();
-        }
+        let who = foreign.map_or_else(|| "Custom function".to_owned(), |name| format!("{name} code"));
+        result.reason =
+            if result.pass { "Assertion passed".to_owned() } else { format!("{who} returned true") };
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_may_begin_with_a_number() {
+        for (text, number) in
+            [("0.75", Some(0.75)), ("7 of 10", Some(7.0)), ("-1e2x", Some(-100.0)), ("1e", Some(1.0))]
+        {
+            assert_eq!(leading_number(text), number, "{text}");
+        }
+        assert_eq!(leading_number("x1"), None);
+        assert_eq!(leading_number(""), None);
+    }
 }

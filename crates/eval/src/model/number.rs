@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_middle_between_hundredths_is_rounded_away_from_zero() {
-        let of = |n: f64| with_cents(n);
+        let of = with_cents;
         assert_eq!(
             [of(0.125), of(0.625), of(-0.375), of(0.5), of(1.0)],
             ["0.13", "0.63", "-0.38", "0.50", "1.00"]

@@ -58,7 +58,7 @@ fn row_cells(row: &Row, column: &Column, cells: &mut Vec<String>) {
     cells.push(if scores.is_empty() { String::new() } else { Value::Object(scores).to_string() });
     for name in metrics(column) {
         let score = row.named_scores.get(name).and_then(Value::as_f64);
-        cells.push(score.map(|score| number::with_cents(score)).unwrap_or_default());
+        cells.push(score.map(number::with_cents).unwrap_or_default());
     }
     let verdict = row.grading_result.as_ref();
     cells.push(safe(verdict.map(|verdict| verdict.reason.clone()).unwrap_or_default()));
