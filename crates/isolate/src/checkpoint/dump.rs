@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::generation::Begun;
 use super::refusal::refused;
-use super::{attributes, foreign, images, network_refusal, refusal, sockets, terminals};
+use super::{attributes, descriptor_refusal, foreign, images, network_refusal, refusal, sockets, terminals};
 use crate::criu::{Program, first_error};
 use crate::jail::FOREIGN;
 use crate::net::Dialer;
@@ -60,7 +60,8 @@ pub(crate) async fn dump(
     let mountinfo = std::fs::read_to_string(format!("/proc/{}/mountinfo", subject.pid)).map_err(failed)?;
     let mounts = Mounts::parse(&mountinfo).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
     refusal::check(subject.pids, subject.is_first_version, mounts.root_device)?;
-    if let Some(reason) = network_refusal::reason(subject.pids) {
+    let reason = network_refusal::reason(subject.pids).or_else(|| descriptor_refusal::reason(subject.pids));
+    if let Some(reason) = reason {
         return Err(refused(reason));
     }
     let foreign = foreign::find(subject.pids, &mounts.numbers).map_err(failed)?;

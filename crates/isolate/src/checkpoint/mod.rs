@@ -2,7 +2,7 @@
 //!
 //! | part | files |
 //! | --- | --- |
-//! | what cannot be stored, found before CRIU runs | `refusal`, `network_refusal` |
+//! | what cannot be stored, found before CRIU runs | `refusal`, `network_refusal`, `descriptor_refusal` |
 //! | files that a fork of a warm process has mapped from mounts that are not the sandbox's | `foreign` |
 //! | attributes of threads, and options of sockets, that CRIU does not store | `attributes`, `sockets` |
 //! | running CRIU | `dump` |
@@ -11,6 +11,7 @@
 //! | the directory that holds them, what it is valid for, and the proof that this server wrote it | `generation`, `manifest` |
 
 mod attributes;
+mod descriptor_refusal;
 mod descriptors;
 mod dump;
 mod foreign;

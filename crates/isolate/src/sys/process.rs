@@ -152,6 +152,16 @@ pub(crate) fn become_root() -> io::Result<()> {
     Ok(())
 }
 
+/// Kind of a comparison of kcmp(2): two descriptors.
+const KCMP_FILE: libc::c_int = 0;
+
+/// Whether descriptors of two processes, each by the host's number of its process and its own, are of one open file.
+pub(crate) fn is_same_file(one: (u32, i32), other: (u32, i32)) -> io::Result<bool> {
+    // SAFETY: plain integers in, an integer out.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, one.0, other.0, KCMP_FILE, one.1, other.1) };
+    Ok(check(order)? == 0)
+}
+
 /// Chooses who reaps the calling process's children: the process itself (`SIGCHLD` is delivered), or the kernel (it is
 /// ignored). An executed program inherits an ignored signal.
 pub(crate) fn set_reaps_children(by_itself: bool) -> io::Result<()> {
