@@ -19,7 +19,7 @@ STATUS = ["Name", "Umask", "Uid", "Gid", "Groups", "SigPnd", "ShdPnd", "SigBlk",
           "Speculation_Store_Bypass"]  # fmt: skip
 # Fields of `stat` by their numbers behind the name: flags and times are left out.
 STAT = {"exit signal": 35, "nice": 16, "real-time priority": 37, "policy": 38}
-FDINFO = re.compile(r"^(pos|flags|eventfd-count|sigmask|clockid|ticks|it_interval|settime flags|tfd|inotify|Pid|NSpid|seals)\b")
+FDINFO = re.compile(r"^(pos|flags|eventfd-count|sigmask|clockid|ticks|it_interval|settime flags|tfd|inotify|Pid|NSpid|seals|lock|scm_fds)\b")
 SYSCALL_IOPRIO_GET = 252
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -120,6 +120,7 @@ def normal(line: str) -> str:
     """A line of `fdinfo` without what may differ: numbers of devices, flags that say how it was opened, events that are always on."""
     line = re.sub(r"\s+pos:\w+ ino:\w+ sdev:\w+$", "", line)
     line = re.sub(r"^(NS)?[Pp]id:\s.*", "Pid", line)
+    line = re.sub(r"^lock:\s+\d+: (\w+\s+\w+\s+\w+) -?\d+ \S+ ", r"lock \1 ", line)
     line = re.sub(r"(?<=^flags:\t)\d+", lambda flags: oct(int(flags[0], 8) & ~0o20300000), line)
     return re.sub(r"(?<=events:)\s*\w+", lambda events: hex(int(events[0], 16) & ~0x18), line)
 

@@ -187,6 +187,9 @@ class Locks:
         fcntl.flock(self.files[0], rng.choice([fcntl.LOCK_EX, fcntl.LOCK_SH]))
         fcntl.lockf(self.files[1], fcntl.LOCK_EX, 10, rng.randint(0, 100))
         fcntl.fcntl(self.files[2], fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 5, 20, 0))
+        if rng.random() < 0.9:
+            # A daemon that has the file, too, is a reason for a refusal.
+            os.register_at_fork(after_in_child=self.files[1].close)
 
     def use(self):
         with open(self.paths[0]) as other:
@@ -199,14 +202,15 @@ class Locks:
         pid = os.fork()
         if pid == 0:
             lost = 0
-            for path in self.paths[1:]:
+            for number, path in enumerate(self.paths[1:], 1):
                 try:
                     fcntl.lockf(open(path, "r+b"), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    lost += 1
+                    lost |= number
                 except OSError:
                     pass
             os._exit(lost)
-        assert os.waitpid(pid, 0)[1] == 0, "a lock is gone"
+        lost = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert lost == 0, f"of the process and the description, locks are gone: {lost:02b}"
 
 
 class Directory:

@@ -106,6 +106,8 @@ class Waits:
         time.sleep(0.02)
 
     def run(self, name):
+        # A signal for the process would interrupt these calls anyway.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self.ended[name] = repr(self.CALLS[name](self.fds))
         except Exception as error:

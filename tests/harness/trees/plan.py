@@ -11,7 +11,7 @@ OWN = {
     "stopped": 0.05, "watch": 0.05, "message queue": 0.05, "waiting": 0.05, "undo": 0.05, "multicast": 0.05, "unread": 0.05, "linked": 0.05,
     "personality": 0.03,
 }  # fmt: skip
-LINKS = {"pipes": 3, "packets": 0.1, "socket pair": 3, "passed": 0.5, "shared memory": 2, "tcp": 3, "futex": 1}
+LINKS = {"pipes": 3, "packets": 0.1, "socket pair": 3, "passed": 0.1, "shared memory": 2, "tcp": 3, "futex": 1}
 HOW = {"fork": 5, "session": 1, "daemon": 1, "group": 2, "terminal": 1, "exec": 1}
 MAX_DEPTH = 3
 
