@@ -1,4 +1,5 @@
-//! What goes over the socket in each direction.
+//! The messages on the socket for requests, in each direction. (The host process starts and stops the server process over
+//! another socket, with messages of its own: `split` in the crate `cli`.)
 
 use serde::{Deserialize, Serialize};
 

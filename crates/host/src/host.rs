@@ -29,7 +29,7 @@ pub struct Host {
     pub(crate) link: Link,
 }
 
-/// A sandbox for the pool that is ready, and not in the pool yet. Dropping it releases it.
+/// A sandbox for the pool that is ready, and not in the pool yet. Dropping it ends the sandbox.
 pub struct Prepared {
     held: Held,
 }

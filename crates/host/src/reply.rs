@@ -1,4 +1,4 @@
-//! Answers with what comes along.
+//! Answers on the side of the server, with what came along: a number of something that the host side holds, or a descriptor.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct Held {
     release: Release,
 }
 
-/// An answer.
+/// An answer, as the server gets it.
 pub(crate) struct Reply {
     /// The answer itself.
     pub(crate) answer: Answer,
@@ -30,7 +30,7 @@ impl Held {
         Self { number, release }
     }
 
-    /// Number of it in requests.
+    /// Number by which requests name the object.
     pub(crate) fn number(&self) -> Number {
         self.number
     }

@@ -17,7 +17,8 @@ use crate::link::Link;
 use crate::message::{Answer, SandboxRequest};
 use crate::reply::{Held, Reply};
 
-/// A running (or frozen) sandbox. Clones are cheap and refer to the same sandbox; dropping one changes nothing.
+/// A running (or frozen) sandbox, as a number that the host side knows it by: each method is a request. Clones are cheap and
+/// refer to the same sandbox. Dropping the last one releases the number; the sandbox goes on.
 #[derive(Clone)]
 pub struct Handle {
     inner: Arc<Inner>,
@@ -47,7 +48,7 @@ impl Handle {
         let (sender, ended) = watch::channel(false);
         let (asked, number) = (link.clone(), held.number());
         let waiting = tokio::spawn(async move {
-            // A failure says nothing about the sandbox.
+            // A failure, as of the connection, says nothing about the sandbox.
             if asked.ask_sandbox(number, SandboxRequest::Wait).await.is_ok() {
                 sender.send_replace(true);
             }
@@ -80,7 +81,7 @@ impl Handle {
     /// Waits for the sandbox's PID 1 to end. Cancellation-safe.
     pub async fn wait(&self) -> ExitReason {
         if self.inner.ended.clone().wait_for(|ended| *ended).await.is_err() {
-            // It is not known any more, and not knowing is no proof.
+            // The request failed, which does not prove that the sandbox has ended.
             std::future::pending::<()>().await;
         }
         ExitReason::Gone

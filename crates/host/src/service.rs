@@ -8,9 +8,9 @@ use sandcove_channel::{Incoming, Outgoing, Sender, Sending};
 use sandcove_isolate::Backend;
 use tokio::net::UnixStream;
 
+use crate::bounds::{Bounds, Permits};
 use crate::envelope::{ToHost, ToServer};
 use crate::failure::Failure;
-use crate::gates::{Gates, Permits};
 use crate::menu::{Menu, Served};
 use crate::message::Request;
 use crate::outcome::FailureText;
@@ -25,16 +25,16 @@ pub async fn serve(backend: Backend, stream: UnixStream) -> io::Result<()> {
     let _forgetting = Forgetting(menu.clone());
     let stream = Arc::new(stream);
     let sending = Sending::new(stream.clone());
-    let gates = Arc::new(Gates::default());
+    let bounds = Arc::new(Bounds::default());
     let mut incoming = Incoming::new(stream);
     while let Some((message, fd)) = incoming.next::<ToHost>().await? {
         match message {
             ToHost::Order(order) => menu.order(order),
             ToHost::Ask(id, request) => {
-                let mut permits = gates.admit(&request, incoming.length()).await;
-                let (menu, gates, outgoing) = (menu.clone(), gates.clone(), sending.sender());
+                let mut permits = bounds.admit(&request, incoming.length()).await;
+                let (menu, bounds, outgoing) = (menu.clone(), bounds.clone(), sending.sender());
                 tokio::spawn(async move {
-                    permits.extend(gates.begin(&request).await);
+                    permits.extend(bounds.begin(&request).await);
                     answer(&menu, id, request, fd, permits, &outgoing).await;
                 });
             }

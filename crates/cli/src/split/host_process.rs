@@ -57,9 +57,9 @@ const PASSED_ON: [&str; 17] = [
     "no_proxy",
 ];
 
-/// Time that a server process is given: one that was taken over may read nothing, and not stop.
+/// Timeouts for a server process: one that was taken over may read nothing, and not stop.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
+struct Timeouts {
     /// Time until a message is taken.
     message: Duration,
     /// Time until the process has stopped.
@@ -68,7 +68,7 @@ struct Patience {
     end: Duration,
 }
 
-impl Patience {
+impl Timeouts {
     /// Many times what a server on a busy host takes.
     const USUAL: Self = Self {
         message: Duration::from_secs(30),
@@ -131,10 +131,10 @@ impl Split {
     /// Serves until `stop` says how to end, or the server process ends by itself. Meanwhile, builds the remaining template layer, and has
     /// the server process use new certificates. Returns the exit status of the server process.
     pub async fn serve(self, stop: impl Future<Output = Stop>) -> Result<ExitCode> {
-        self.serve_with(stop, Patience::USUAL).await
+        self.serve_with(stop, Timeouts::USUAL).await
     }
 
-    async fn serve_with(self, stop: impl Future<Output = Stop>, patience: Patience) -> Result<ExitCode> {
+    async fn serve_with(self, stop: impl Future<Output = Stop>, timeouts: Timeouts) -> Result<ExitCode> {
         let Self { process, lock, certificates, upgrade, .. } = self;
         let ServerProcess { mut child, mut channel, mut requests } = process;
         let (renewals, mut renewal) = mpsc::channel(1);
@@ -152,20 +152,20 @@ impl Split {
                 status = child.wait() => return exit_code(status?),
                 how = &mut stop, if deadline.is_none() => {
                     let time = match how {
-                        Stop::KeepingSandboxes => patience.stop,
-                        Stop::EndingSandboxes | Stop::WithHost => patience.end,
+                        Stop::KeepingSandboxes => timeouts.stop,
+                        Stop::EndingSandboxes | Stop::WithHost => timeouts.end,
                     };
                     deadline = Some(Instant::now() + time);
                     lock.leave_or_warn();
-                    tell(&channel, &ToServer::Stop(how), patience).await?;
+                    tell(&channel, &ToServer::Stop(how), timeouts).await?;
                 }
                 () = reached(deadline) => bail!("the server process has not stopped in time, and was killed"),
                 Some((change, answer)) = switch.recv() => {
                     asked = Some(answer);
-                    tell(&channel, &ToServer::Switch(Box::new(change)), patience).await?;
+                    tell(&channel, &ToServer::Switch(Box::new(change)), timeouts).await?;
                 }
                 Some(next) = renewal.recv() => {
-                    tell(&channel, &ToServer::Certificate(Box::new(next)), patience).await?;
+                    tell(&channel, &ToServer::Certificate(Box::new(next)), timeouts).await?;
                 }
                 message = channel.receive(), if listening => match message {
                     Ok(Some((ToHost::Switched(made), _))) => {
@@ -192,8 +192,8 @@ impl Split {
 }
 
 /// Sends a message to the server process. If it has ended, nothing is sent, and its end is noticed elsewhere.
-async fn tell(channel: &Channel, message: &ToServer, patience: Patience) -> Result<()> {
-    let sent = timeout(patience.message, channel.send(message, None)).await;
+async fn tell(channel: &Channel, message: &ToServer, timeouts: Timeouts) -> Result<()> {
+    let sent = timeout(timeouts.message, channel.send(message, None)).await;
     // Dropping the process kills it.
     let _ = sent.map_err(|_| anyhow!("the server process takes no messages, and was killed"))?;
     Ok(())
@@ -335,11 +335,11 @@ mod tests {
             let (split, _unread) = idle(directory.path());
             let number = split.process.child.id().unwrap();
             let (never, soon) = (Duration::from_secs(3600), Duration::from_millis(50));
-            let patience = match how {
-                Stop::KeepingSandboxes => Patience { message: never, stop: soon, end: never },
-                Stop::EndingSandboxes | Stop::WithHost => Patience { message: never, stop: never, end: soon },
+            let timeouts = match how {
+                Stop::KeepingSandboxes => Timeouts { message: never, stop: soon, end: never },
+                Stop::EndingSandboxes | Stop::WithHost => Timeouts { message: never, stop: never, end: soon },
             };
-            let error = split.serve_with(std::future::ready(how), patience).await.unwrap_err();
+            let error = split.serve_with(std::future::ready(how), timeouts).await.unwrap_err();
             assert!(error.to_string().contains("has not stopped in time"), "{error}");
             is_killed(number);
         }
@@ -358,9 +358,9 @@ mod tests {
         };
         timeout(Duration::from_millis(200), full).await.unwrap_err();
         let never = Duration::from_secs(3600);
-        let patience = Patience { message: Duration::from_millis(50), stop: never, end: never };
+        let timeouts = Timeouts { message: Duration::from_millis(50), stop: never, end: never };
         let stop = std::future::ready(Stop::KeepingSandboxes);
-        let error = split.serve_with(stop, patience).await.unwrap_err();
+        let error = split.serve_with(stop, timeouts).await.unwrap_err();
         assert!(error.to_string().contains("takes no messages"), "{error}");
         is_killed(number);
     }

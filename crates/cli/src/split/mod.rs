@@ -35,7 +35,7 @@ use crate::languages::Switch;
 pub use host_process::Split;
 pub use server_process::run;
 
-/// A message to the server process.
+/// A message to the server process, over its standard input. (Requests have a connection of their own: [`sandcove_host`].)
 #[derive(Debug, Serialize, Deserialize)]
 enum ToServer {
     /// The connection for requests comes along.

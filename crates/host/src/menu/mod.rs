@@ -25,7 +25,7 @@ pub(crate) struct Menu {
     kept: Kept,
 }
 
-/// An answer with what comes along.
+/// An answer on the side of the host, which becomes a [`crate::reply::Reply`] on the server's.
 #[derive(Debug)]
 pub(crate) struct Served {
     /// The answer itself.

@@ -47,7 +47,7 @@ struct Numbered {
     last: Number,
 }
 
-/// Kinds of objects. Each has a maximum that a server which needs more is not the one that we wrote.
+/// Kinds of objects. Each has a maximum: a server that holds more is none of ours, or was taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Sandbox,

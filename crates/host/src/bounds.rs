@@ -51,7 +51,7 @@ impl Effort {
 }
 
 /// The bounds of one connection.
-pub(crate) struct Gates {
+pub(crate) struct Bounds {
     requests: Arc<Semaphore>,
     texts: Arc<Semaphore>,
     waits: Arc<Semaphore>,
@@ -62,20 +62,20 @@ pub(crate) struct Gates {
 /// The right to make an effort; released when it is dropped.
 pub(crate) type Permits = Vec<OwnedSemaphorePermit>;
 
-impl Default for Gates {
+impl Default for Bounds {
     fn default() -> Self {
-        let gate = |permits| Arc::new(Semaphore::new(permits));
+        let bound = |permits| Arc::new(Semaphore::new(permits));
         Self {
-            requests: gate(MAX_REQUESTS),
-            texts: gate(MAX_TEXTS),
-            waits: gate(MAX_WAITS),
-            lists: gate(MAX_LISTS),
-            unpacked: gate(MAX_UNPACKED),
+            requests: bound(MAX_REQUESTS),
+            texts: bound(MAX_TEXTS),
+            waits: bound(MAX_WAITS),
+            lists: bound(MAX_LISTS),
+            unpacked: bound(MAX_UNPACKED),
         }
     }
 }
 
-impl Gates {
+impl Bounds {
     /// Waits until a request with a text of `length` bytes may be in progress. No other one should be read before.
     pub(crate) async fn admit(&self, request: &Request, length: usize) -> Permits {
         if Effort::of(request) == Effort::Wait {
@@ -96,10 +96,10 @@ impl Gates {
     }
 }
 
-async fn take(gate: &Arc<Semaphore>, permits: usize) -> Permits {
+async fn take(bound: &Arc<Semaphore>, permits: usize) -> Permits {
     let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-    // A gate is never closed.
-    gate.clone().acquire_many_owned(permits).await.into_iter().collect()
+    // Nobody closes the semaphores.
+    bound.clone().acquire_many_owned(permits).await.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -110,10 +110,10 @@ mod tests {
     use super::*;
 
     /// How many of a request get through, with what they hold.
-    async fn admitted(gates: &Gates, request: &Request, length: usize) -> Vec<Permits> {
+    async fn admitted(bounds: &Bounds, request: &Request, length: usize) -> Vec<Permits> {
         let mut admitted = Vec::new();
-        while let Some(mut permits) = unconstrained(gates.admit(request, length)).now_or_never() {
-            if let Some(more) = unconstrained(gates.begin(request)).now_or_never() {
+        while let Some(mut permits) = unconstrained(bounds.admit(request, length)).now_or_never() {
+            if let Some(more) = unconstrained(bounds.begin(request)).now_or_never() {
                 permits.extend(more);
                 admitted.push(permits);
             } else {
@@ -132,27 +132,27 @@ mod tests {
             (list, MAX_LISTS),
             (Request::LayerNames, MAX_LISTS),
         ] {
-            assert_eq!(admitted(&Gates::default(), &request, 10).await.len(), expected, "{request:?}");
+            assert_eq!(admitted(&Bounds::default(), &request, 10).await.len(), expected, "{request:?}");
         }
     }
 
     #[tokio::test]
     async fn long_requests_are_few() {
-        let gates = Gates::default();
-        let two = admitted(&gates, &Request::HoldsAnything, MAX_TEXT).await;
+        let bounds = Bounds::default();
+        let two = admitted(&bounds, &Request::HoldsAnything, MAX_TEXT).await;
         assert_eq!(two.len(), 2);
-        assert!(gates.admit(&Request::HoldsAnything, 1).now_or_never().is_none());
+        assert!(bounds.admit(&Request::HoldsAnything, 1).now_or_never().is_none());
         drop(two);
-        assert!(gates.admit(&Request::HoldsAnything, 1).now_or_never().is_some());
+        assert!(bounds.admit(&Request::HoldsAnything, 1).now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn what_waits_for_a_list_holds_up_nothing_else() {
-        let gates = Gates::default();
-        let lists = admitted(&gates, &Request::LayerNames, 10).await;
-        assert!(gates.begin(&Request::LayerNames).now_or_never().is_none());
+        let bounds = Bounds::default();
+        let lists = admitted(&bounds, &Request::LayerNames, 10).await;
+        assert!(bounds.begin(&Request::LayerNames).now_or_never().is_none());
         assert_eq!(lists.len(), MAX_LISTS);
-        let little = gates.admit(&Request::HoldsAnything, 10).now_or_never();
-        assert!(little.is_some() && gates.begin(&Request::HoldsAnything).now_or_never().is_some());
+        let little = bounds.admit(&Request::HoldsAnything, 10).now_or_never();
+        assert!(little.is_some() && bounds.begin(&Request::HoldsAnything).now_or_never().is_some());
     }
 }
