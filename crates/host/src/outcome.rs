@@ -33,8 +33,8 @@ pub(crate) enum FailureText {
     AgentEnded(u64, String),
     /// The failure [`Error::Unproven`].
     Unproven(String, String),
-    /// The failure [`Error::SpawnerGone`].
-    SpawnerGone,
+    /// The failure [`Error::ProcessGone`].
+    ProcessGone,
     /// The failure [`Error::PoolFull`].
     PoolFull,
     /// The failure [`Error::PoolNearlyFull`].
@@ -114,7 +114,7 @@ impl FailureText {
             Error::AgentSlow { waited_ms, log } => Self::AgentSlow(*waited_ms, log.clone()),
             Error::AgentEnded { waited_ms, log } => Self::AgentEnded(*waited_ms, log.clone()),
             Error::Unproven { id, reason } => Self::Unproven(id.clone(), reason.clone()),
-            Error::SpawnerGone => Self::SpawnerGone,
+            Error::ProcessGone => Self::ProcessGone,
             Error::PoolFull => Self::PoolFull,
             Error::PoolNearlyFull { percent } => Self::PoolNearlyFull(*percent),
             Error::NoSnapshots => Self::NoSnapshots,
@@ -139,7 +139,7 @@ impl From<FailureText> for Failure {
             FailureText::AgentSlow(waited_ms, log) => Error::AgentSlow { waited_ms, log }.into(),
             FailureText::AgentEnded(waited_ms, log) => Error::AgentEnded { waited_ms, log }.into(),
             FailureText::Unproven(id, reason) => Error::Unproven { id, reason }.into(),
-            FailureText::SpawnerGone => Error::SpawnerGone.into(),
+            FailureText::ProcessGone => Error::ProcessGone.into(),
             FailureText::PoolFull => Error::PoolFull.into(),
             FailureText::PoolNearlyFull(percent) => Error::PoolNearlyFull { percent }.into(),
             FailureText::NoSnapshots => Error::NoSnapshots.into(),

@@ -82,9 +82,9 @@ pub enum Error {
         /// File that holds the name of the pool.
         mark: PathBuf,
     },
-    /// The spawner process is gone.
-    #[error("the spawner is not running")]
-    SpawnerGone,
+    /// A process that a start depends on has ended: the spawner, a builder, or the sandbox itself. The start can be tried again.
+    #[error("the spawner, or a process of the sandbox, has ended")]
+    ProcessGone,
     /// A tool the host needs is missing or failed.
     #[error("`{tool}` failed: {reason}")]
     Tool {
@@ -139,7 +139,7 @@ impl Error {
             | Self::Spawner(_)
             | Self::Unproven { .. }
             | Self::OtherPool { .. }
-            | Self::SpawnerGone
+            | Self::ProcessGone
             | Self::Tool { .. }
             | Self::PoolNearlyFull { .. }
             | Self::NotStored { .. }

@@ -75,8 +75,8 @@ pub(crate) enum JailKind {
     },
 }
 
-/// Order to go on, from the server to the builder and from the builder to PID 1. Descriptors: the log, then those the
-/// program finds from descriptor 3 on; the builder adds the file systems it has mounted.
+/// Order to go on, from the server to the builder and from the builder to PID 1. Descriptors: the log, then those that the
+/// program finds from descriptor 3 on (for an agent: control, boot and zygote); the builder adds the file systems it has mounted.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
     /// Host name inside.

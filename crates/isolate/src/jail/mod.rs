@@ -1,6 +1,6 @@
 //! A jail is built out of a process, step by step: [`builder`] runs outside with the host's rights, [`clone`] clones the
-//! first process, [`init`] is that first process inside; [`restore`] has CRIU restore processes instead. All of them are single-threaded, block, and never touch an async
-//! runtime. [`crate::spawner`] shows how they talk to each other.
+//! first process, [`init`] is that first process inside; [`restore`] has CRIU restore processes instead. All of them are
+//! single-threaded, block, and never touch an async runtime. [`crate::spawner`] shows how they talk to each other.
 
 mod anchor;
 pub(crate) mod builder;

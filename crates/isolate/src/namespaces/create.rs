@@ -1,4 +1,9 @@
-//! Starting a sandbox: a pooled sandbox, or one created for this start, is assigned an id.
+//! Starting a sandbox: an unassigned one gets an id. It comes from the first of these that has one:
+//!
+//! 1. the stored memory of a paused sandbox or a snapshot, if the specification asks for it (`restore`);
+//! 2. the pool (`sandbox_pool`);
+//! 3. the stored state after the start command of the template (`restore`);
+//! 4. processes that are started for this sandbox (`prepare`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +31,7 @@ pub(super) async fn create(
         return restore(&host, &spec).await;
     }
     if spec.files == Files::Own {
-        // What was stored is of the past from here on.
+        // Memory that was stored of the sandbox does not fit the files any more once processes have changed them.
         let (host, id) = (host.clone(), spec.id.clone());
         blocking(move || host.parking.generations.discard(id.as_str())).await?;
     }
@@ -35,8 +40,8 @@ pub(super) async fn create(
     let pooled = if can_be_pooled { host.sandbox_pool.take(&spec.blueprint) } else { None };
     if let Some(pooled) = pooled {
         match assign(&host, &spec, pooled, phases).await {
-            // It died while it waited. The start creates its own.
-            Err(error @ Error::SpawnerGone) => tracing::warn!(error = %error, "a pooled sandbox was dead"),
+            // The pooled sandbox died while it waited, so this start creates one.
+            Err(error @ Error::ProcessGone) => tracing::warn!(error = %error, "a pooled sandbox was dead"),
             other => return other,
         }
     }
@@ -106,7 +111,7 @@ async fn try_assign(
         id: spec.id.clone(),
         slot,
         pid: sandbox.pid,
-        start_ticks: process::start_ticks(sandbox.pid).map_err(|_| Error::SpawnerGone)?,
+        start_ticks: process::start_ticks(sandbox.pid).map_err(|_| Error::ProcessGone)?,
         limits: spec.blueprint.limits,
         network: spec.network.clone(),
         programs: host.programs.current(),
@@ -142,7 +147,7 @@ async fn try_assign(
     files?;
     assigned?;
     crash::point("create.ready");
-    let running = RunningSandbox::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
+    let running = RunningSandbox::open(host.clone(), record)?.ok_or(Error::ProcessGone)?;
     tracing::debug!(sandbox_id = %spec.id, took = ?started.elapsed(), pooled = sandbox.pooled, "sandbox assigned");
     Ok(running)
 }

@@ -161,7 +161,7 @@ async fn build(
         programs: host.programs.current(),
     };
     record::write(&run_dir, &record)?;
-    let sandbox = RunningSandbox::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
+    let sandbox = RunningSandbox::open(host.clone(), record)?.ok_or(Error::ProcessGone)?;
 
     let namespace = |name: &str| {
         open(format!("/proc/{pid}/ns/{name}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

@@ -5,7 +5,7 @@
 //! | resources that sandboxes share | `host`, `slots`, `programs`, `kernel_settings` |
 //! | start: take or create an unassigned sandbox, then assign it | `create`, `prepare`, `unassigned` |
 //! | what is kept ahead of starts | `sandbox_pool`, `demand` and `refill`, `warm`, `warm_priority` and `keep_warm` |
-//! | a running sandbox | `running`, `suspend`, `park` and `restore`, `record`, `process`, `log`, `burners` |
+//! | a running sandbox | `running`, `suspend`, `park` and `restore`, `control`, `record`, `process`, `log`, `burners` |
 //! | after a crash, and before a stop | `adopt`, `sweep`, `purge` |
 
 mod adopt;

@@ -39,7 +39,8 @@ pub(super) enum Purpose<'a> {
     Start(&'a SandboxSpec),
     /// The pool is filled: the sandbox has the lowest CPU priority, and there is time for a warm-up.
     Pool(&'a Blueprint),
-    /// Like `Pool`, but somebody waits for the sandbox to be ready: until then it has the usual priority.
+    /// Like `Pool`, but a build of a template waits for the sandbox, which shows that the start command gets ready: until then it has
+    /// the usual priority.
     Proof(&'a Blueprint),
 }
 
@@ -139,7 +140,7 @@ async fn build(
     let (files, network) = tokio::join!(files, host.links.create(&link, pid, gateway));
     let files = files?;
     network?;
-    let Sockets { control, mut agent, guest, zygote } = sockets.await?;
+    let Sockets { control, boot: mut boot_socket, agent_boot, zygote } = sockets.await?;
     let (zygote, served) = zygote.unzip();
     let cloned = started.elapsed();
 
@@ -150,20 +151,20 @@ async fn build(
     }
     let SandboxFiles { log, upper } = files;
     {
-        let mut fds = vec![log.as_fd(), control.as_fd(), guest.as_fd()];
+        let mut fds = vec![log.as_fd(), control.as_fd(), agent_boot.as_fd()];
         fds.extend(zygote.as_ref().map(AsFd::as_fd));
         launcher.launch(&launch(host, purpose, slot, upper), &fds).await?;
     }
     let launched = started.elapsed();
-    // The agent has its ends: with ours open too, the sockets would not end with the agent.
-    drop((control, guest, zygote));
+    // The agent has copies of these: with ours open too, the sockets would not end with the agent.
+    drop((control, agent_boot, zygote));
     let entered = async {
         if let (Some(warm), Some(served)) = (&warm, served) {
             enter(host, warm, slot, pid, served).await;
         }
     };
     let timeout = READY_TIMEOUT.saturating_add(boot.ready_commands_time());
-    let (booted, ()) = tokio::join!(send(&mut agent, &boot, timeout), entered);
+    let (booted, ()) = tokio::join!(send(&mut boot_socket, &boot, timeout), entered);
     drop(raised);
     if let Err(error) = booted {
         tracing::debug!(%error, "the agent did not acknowledge the boot message");
@@ -182,7 +183,7 @@ async fn build(
     }
     let ready = started.elapsed();
     tracing::debug!(%name, pooled, warm = boot.zygote, ?cloned, ?launched, ?ready, "unassigned sandbox ready");
-    Ok(UnassignedSandbox { name, slot, pid, pooled, agent: Agent::Booted(agent) })
+    Ok(UnassignedSandbox { name, slot, pid, pooled, agent: Agent::Booted(boot_socket) })
 }
 
 /// Waits for an agent that has closed its socket to end: the last line of its log says why. An agent that goes on all the same is
@@ -254,10 +255,14 @@ impl SandboxFiles {
 
 /// The sockets that a sandbox is handed. They belong to its network namespace: those of another could not be stored on disk with it.
 struct Sockets {
+    /// The agent's listener for requests of the host.
     control: OwnedFd,
-    agent: UnixStream,
-    guest: OwnedFd,
-    /// Both ends of the socket to a warm interpreter.
+    /// The host's end of the boot socket.
+    boot: UnixStream,
+    /// The agent's end of the boot socket.
+    agent_boot: OwnedFd,
+    /// The ends of the socket between the code interpreter, which gets its one through the agent, and the zygote: the fork of the warm
+    /// process.
     zygote: Option<(OwnedFd, OwnedFd)>,
 }
 
@@ -272,17 +277,17 @@ impl Sockets {
             // A socket and not a file: the messages hold secrets, which must not be on disk.
             let boot = StdUnixStream::pair()?;
             let zygote = with_zygote.then(packet::pair).transpose()?;
-            if let Some((taken, _)) = &zygote {
-                rustix::io::ioctl_fionbio(taken, true)?;
+            if let Some((of_interpreter, _)) = &zygote {
+                rustix::io::ioctl_fionbio(of_interpreter, true)?;
             }
             Ok((control, boot, zygote))
         };
         let created = host.dialer.create(&namespace, create).await;
-        let (control, (agent, guest), zygote) =
+        let (control, (boot, agent_boot), zygote) =
             created.map_err(|source| kernel("create the sockets of a sandbox", source))?;
-        let agent = agent.set_nonblocking(true).and_then(|()| UnixStream::from_std(agent));
-        let agent = agent.map_err(|source| kernel("create the sockets of a sandbox", source))?;
-        Ok(Self { control, agent, guest: guest.into(), zygote })
+        let boot = boot.set_nonblocking(true).and_then(|()| UnixStream::from_std(boot));
+        let boot = boot.map_err(|source| kernel("create the sockets of a sandbox", source))?;
+        Ok(Self { control, boot, agent_boot: agent_boot.into(), zygote })
     }
 }
 
@@ -307,9 +312,9 @@ async fn begin(
     Ok((launcher, pid, None))
 }
 
-/// Forks the warm process into a sandbox that has executed its agent, and waits until the fork is in place. The first process
-/// has its last root and its filters by then: whatever the fork does, it finds a sandbox that is locked. When this fails,
-/// the interpreter notices that nobody serves its socket, and starts cold.
+/// Forks the warm process into a sandbox that has executed its agent, and waits until the fork, the sandbox's zygote, is in place. The
+/// first process has its last root and its filters by then: whatever the fork does, it finds a sandbox that is locked. When this
+/// fails, the code interpreter notices that nobody serves its socket, and starts a zygote of its own.
 async fn enter(host: &Host, warm: &WarmProcess, slot: u32, pid: u32, served: OwnedFd) {
     if let Err(error) = try_enter(host, warm, slot, pid, served).await {
         tracing::warn!(
@@ -336,7 +341,7 @@ async fn try_enter(host: &Host, warm: &WarmProcess, slot: u32, pid: u32, served:
             Err(_) => Err(failed(std::io::ErrorKind::TimedOut.into())),
         }
     };
-    // It is in the sandbox's PID namespace, and still in the warm process's control group.
+    // The fork is in the sandbox's PID namespace, and still in the warm process's control group.
     step().await?;
     adopt_forks(host, warm.slot, slot, pid)?;
     rustix::io::write(&report, b"g").map_err(|error| failed(error.into()))?;

@@ -198,7 +198,7 @@ async fn revive(host: &Arc<Host>, spec: &SandboxSpec, slot: u32, is_pooled: bool
     crash::point("restore.recorded");
     launcher.run_restored().await?;
     crash::point("restore.runs");
-    let running = RunningSandbox::open(host.clone(), record)?.ok_or(Error::SpawnerGone)?;
+    let running = RunningSandbox::open(host.clone(), record)?.ok_or(Error::ProcessGone)?;
     let limits = spec.blueprint.limits;
     with(host, move |host, _| host.cgroups.limit(slot, &limits)).await?;
     let id = spec.id.clone();
@@ -317,7 +317,7 @@ async fn begin(
         id: spec.id.clone(),
         slot,
         pid,
-        start_ticks: process::start_ticks(pid).map_err(|_| Error::SpawnerGone)?,
+        start_ticks: process::start_ticks(pid).map_err(|_| Error::ProcessGone)?,
         limits,
         network: spec.network.clone(),
         programs: manifest.host.programs.clone(),

@@ -42,7 +42,8 @@ pub(super) enum Agent {
 }
 
 impl UnassignedSandbox {
-    /// Gives the agent its id and settings, and waits for it to take them. [`Error::SpawnerGone`] when the agent is dead.
+    /// Gives the agent its id and settings, and waits for it to take them. [`Error::ProcessGone`] when the agent does not: it is
+    /// dead, or as good as dead.
     pub(super) async fn assign(&mut self, host: &Host, assignment: Assignment) -> Result<()> {
         let assigned = match &mut self.agent {
             Agent::Booted(socket) => send(socket, &assignment, ACKNOWLEDGE_TIMEOUT).await,
@@ -51,7 +52,7 @@ impl UnassignedSandbox {
                 control::renew(&host.dialer, namespace, &renewal).await
             }
         };
-        assigned.map_err(|_| Error::SpawnerGone)
+        assigned.map_err(|_| Error::ProcessGone)
     }
 }
 

@@ -19,7 +19,7 @@ struct Job {
     work: Box<dyn FnOnce(io::Result<()>) + Send>,
 }
 
-/// Handle of the thread that creates sockets inside sandboxes.
+/// Handle of the thread that creates sockets inside sandboxes, and starts CRIU there to store them.
 pub(crate) struct Dialer {
     jobs: mpsc::Sender<Job>,
 }

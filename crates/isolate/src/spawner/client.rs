@@ -77,7 +77,7 @@ impl Process {
                 let _ = child.wait();
                 match outcome {
                     Ok(Greeting::Failed(failure)) => Err(Error::Spawner(failure.to_string())),
-                    Ok(Greeting::Ready) => Err(Error::SpawnerGone),
+                    Ok(Greeting::Ready) => Err(Error::ProcessGone),
                     Err(error) => Err(error),
                 }
             }
@@ -89,7 +89,7 @@ impl Process {
             pair().map_err(|source| Error::Kernel { action: "make a socket pair".into(), source })?;
         let parent = parent.map(|parent| [&parent.users, &parent.processes]);
         let fds: Vec<_> = parent.into_iter().flatten().chain([&theirs]).map(AsFd::as_fd).collect();
-        send(&self.socket, request, &fds).map_err(|_| Error::SpawnerGone)?;
+        send(&self.socket, request, &fds).map_err(|_| Error::ProcessGone)?;
         drop(theirs);
         rustix::io::ioctl_fionbio(&ours, true)
             .map_err(|e| Error::Kernel { action: "make a socket non-blocking".into(), source: e.into() })?;
@@ -145,7 +145,7 @@ impl Spawner {
                 Ok(launcher) => launcher.cloned().await.map(|pid| (launcher, pid)),
                 Err(error) => Err(error),
             };
-            if !matches!(begun, Err(Error::SpawnerGone)) || attempt == ATTEMPTS {
+            if !matches!(begun, Err(Error::ProcessGone)) || attempt == ATTEMPTS {
                 return begun;
             }
             attempt += 1;
@@ -195,7 +195,7 @@ impl Launcher {
 
     /// Sends the launch order and waits until PID 1 has executed its program.
     pub(crate) async fn launch(&self, launch: &Launch, fds: &[BorrowedFd<'_>]) -> Result<()> {
-        send(self.socket.get_ref(), launch, fds).map_err(|_| Error::SpawnerGone)?;
+        send(self.socket.get_ref(), launch, fds).map_err(|_| Error::ProcessGone)?;
         self.launched().await
     }
 
@@ -222,7 +222,7 @@ impl Launcher {
     }
 
     fn proceed(&self, fds: &[BorrowedFd<'_>]) -> Result<()> {
-        send(self.socket.get_ref(), &Proceed, fds).map_err(|_| Error::SpawnerGone)
+        send(self.socket.get_ref(), &Proceed, fds).map_err(|_| Error::ProcessGone)
     }
 
     async fn launched(&self) -> Result<()> {
@@ -236,7 +236,7 @@ impl Launcher {
         let received = self.socket.async_io(Interest::READABLE, |fd| receive::<Reply>(fd)).await;
         match received {
             Ok(Some((reply, _))) => Ok(reply),
-            Ok(None) | Err(_) => Err(Error::SpawnerGone),
+            Ok(None) | Err(_) => Err(Error::ProcessGone),
         }
     }
 }
@@ -245,6 +245,6 @@ impl Launcher {
 fn unexpected(reply: Reply) -> Error {
     match reply {
         Reply::Failed(Failure { step, reason }) => Error::Jail { step, reason },
-        Reply::Cloned { .. } | Reply::Restored | Reply::Launched => Error::SpawnerGone,
+        Reply::Cloned { .. } | Reply::Restored | Reply::Launched => Error::ProcessGone,
     }
 }

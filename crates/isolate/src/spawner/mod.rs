@@ -7,15 +7,17 @@
 //!
 //! | process | code | started by | ends |
 //! | --- | --- | --- | --- |
-//! | server | `namespaces/`, `spawner/client.rs` | the operator | when it is stopped |
+//! | host process, *server* below | `namespaces/`, `spawner/client.rs` | the operator | when it is stopped |
 //! | spawner | `spawner/process.rs` | the server: `sandcove __spawner` | after the server and the last sandbox |
 //! | builder | `jail/builder.rs` | the spawner, per jail: `fork` | when PID 1 has executed the agent |
 //! | intermediate | `jail/clone.rs` | the builder, below a warm process: `fork` | when it has cloned PID 1 |
 //! | PID 1 | `jail/init.rs`, then the agent | builder or intermediate: `clone3` | with the sandbox |
 //! | anchor | `jail/anchor.rs` | the builder of a warm process: `clone3` | after the last sandbox below it |
+//! | warm process | `jail/init.rs`, then Python | an intermediate: `clone3` | when its template is not kept any more |
 //!
-//! *Server* is the process that has the host side: with two processes, as by default, the one that runs as root (`sandcove serve`) and executes the
-//! requests of the other. The first three run as root of the host. Only the server has threads. The intermediate process has all rights in the
+//! *Server*, in this crate, is the process that has the host side: with two processes, as by default, the one that runs as root
+//! (`sandcove serve`) and executes the requests of the other. The first three run as root of the host. Only the server has threads.
+//! PID 1 becomes a child of the spawner when its builder ends, and below a warm process a child of the anchor. The intermediate process has all rights in the
 //! warm process's user and PID namespaces; it exists because a process cannot come back from a user namespace. PID 1 starts
 //! in new user, mount, PID, IPC and UTS namespaces and is root there. Its network namespace is new, too, but belongs to the
 //! user namespace above: the builder configures it, and nobody inside can.
@@ -42,15 +44,15 @@
 //!    |<------- Reply::Cloned { pid } -----------|                  ends                  |
 //!    |                                          |                                        |
 //!    | puts PID 1 into its control group,       |                                        |
-//!    | creates network pair and upper           |                                        |
+//!    | creates network pair, upper and sockets  |                                        |
 //!    |                                          |                                        |
 //!    |-- Launch + log, control, boot, zygote -->|                                        |
 //!    |                                          | configures the network, mounts         |
 //!    |                                          | volumes, root, /dev, /sys, programs    |
 //!    |                                          |-- Launch + same + these mounts ------->|
 //!    |                                          |                                        | mounts, pivots,
+//!    |                                          |                                        | loads seccomp,
 //!    |                                          |                                        | drops rights,
-//!    |                                          |                                        | loads seccomp
 //!    |                                          |<-- Failure, or the socket closes ------| execs the agent
 //!    |<-- Reply::Launched or Reply::Failed -----|
 //!    |                                        ends
@@ -61,7 +63,10 @@
 //!    |<- one byte: READY ----------------------------------------------------------------|
 //! ```
 //!
-//! Without a warm process the builder itself clones PID 1 and writes its id maps. A process that dies closes its sockets:
+//! The builder, or the intermediate process, makes the network namespace just before it clones PID 1. The sockets are control, boot
+//! and zygote: the server makes them on a thread in that namespace (`net/dialer.rs`).
+//!
+//! Without a warm process the builder itself clones PID 1 and writes its id maps. A restore has other steps: `jail/restore.rs`. A process that dies closes its sockets:
 //! each wait above ends with an error then, and PID 1 exits when nobody is left to launch it.
 
 mod client;
