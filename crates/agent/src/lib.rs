@@ -1,5 +1,8 @@
 //! The in-sandbox daemon. It speaks the envd protocol on the public port (contract: envd), takes settings from the host
-//! on a unix socket, runs the sandbox's processes and, as PID 1, reaps orphans.
+//! on unix sockets ([`sandcove_wire::boot`]), runs the sandbox's processes and, as PID 1, reaps orphans.
+//!
+//! A start, as PID 1: [`boot::run_sandbox`] reads the `Boot` message, opens the ports, starts the services, warms up for the pool,
+//! and acknowledges; it waits for the `Assignment`, takes the identity and settings in it, and acknowledges again.
 //!
 //! Each module uses only those below it:
 //!

@@ -1,5 +1,6 @@
 //! `sandcove-agent`: PID 1 of a sandbox. By hand: `sandcove-agent --standalone [--port N] [--token T] [--user U]`. For a step of a
 //! template build: `sandcove-agent --step JSON`.
+#![forbid(unsafe_code)]
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -28,19 +28,19 @@ pub const DEFAULT_DIRECTORY: &str = "/home/user";
 pub struct Config {
     /// Address to serve on.
     pub listen: SocketAddr,
-    /// Program that runs Python kernels; default `python3` from the search path.
+    /// Program of a zygote that is started here; default `python3` from the search path.
     pub python: OsString,
     /// Directory that holds the Python package of the kernel host.
     pub python_dir: PathBuf,
     /// Address of the agent.
     pub agent: SocketAddr,
-    /// Whether standard input is the control socket of a warm process that was forked into this sandbox.
+    /// Whether standard input is the control socket of a zygote that the host has forked into this sandbox.
     pub zygote_on_stdin: bool,
     /// Whether there is time for the first kernel to warm up before a client uses it.
     pub warm_up: bool,
     /// Whether the template was still without its further languages when this sandbox was created.
     pub languages_building: bool,
-    /// Modules that a warm process of this sandbox's own imports, if the template names them.
+    /// Modules that a zygote which is started here imports, if the template names them.
     pub warm_modules: Option<OsString>,
     /// Environment of kernels, before global and per-call variables.
     pub environment: BTreeMap<OsString, OsString>,

@@ -19,10 +19,11 @@
 //!   |-- POST /execute ------->|                    |                        |                  |
 //!   |                         |-- Execution ------>| (waits in its queue)   |                  |
 //!   |<- 200, head of stream --|                    |                        |                  |
-//!   |                         |                    |-- GET /envs of the agent, at the first execution
+//!   |                         |                    |-- GET /envs of the agent, at the first execution in a sandbox
 //!   |                         |                    |-- start, if there is none (launch) ------>|
 //!   |                         |                    |<--------------------------- Frame::Hello -|
-//!   |                         |                    |-- Request::Variables -------------------->|
+//!   |                         |                    |-- Request::Environment, Directory ------->|
+//!   |                         |                    |-- Request::Variables (those of the cell) >|
 //!   |                         |                    |-- run ---------------->|                  |
 //!   |                         |                    |                        |-- R.::Execute -->|
 //!   |                         |                    |                        |<- Frame::Started |
@@ -34,6 +35,11 @@
 //!   |                         |                    |<- Outcome -------------|                  |
 //!   |                         |                    |-- Request::Variables (global values) ---->|
 //! ```
+//!
+//! In the modules `kernel` and `launch`, a *host* is a kernel host: a program of ours that runs cells of one language, as opposed to a
+//! Jupyter kernel. A Python kernel is a fork of the sandbox's *zygote*, a Python process that has done its imports (`launch/zygote.rs`), and the code
+//! of both is the package `sandcove_kernel` in `python/`. What a kernel does with a cell begins in its `serve.py`; its prints and
+//! values come back through `streams.py` and `shell.py`, and all that it sends goes through `channel.py`.
 //!
 //! A context owns one kernel process at a time and runs one execution at a time. All queues on this path are bounded, so a
 //! slow client slows the code down instead of filling memory, and a client that sends more than a context runs has to wait.

@@ -152,12 +152,12 @@ pub struct SweepReport {
 }
 
 impl Blueprint {
-    /// Whether sandboxes get a fork of a warm interpreter.
+    /// Whether sandboxes get a fork of a warm process, as those with a code interpreter do.
     pub fn wants_warm(&self) -> bool {
         self.warm_service().is_some()
     }
 
-    /// The service that takes the socket to a warm interpreter.
+    /// The service that takes the socket to that fork: the code interpreter.
     pub(crate) fn warm_service(&self) -> Option<&Service> {
         self.boot.services.iter().find(|service| service.zygote)
     }

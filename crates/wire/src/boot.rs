@@ -22,7 +22,8 @@ pub const BOOT_FD: i32 = 4;
 /// The agent's answer to each line on [`BOOT_FD`].
 pub const READY: u8 = b'1';
 
-/// Descriptor of a socket to a warm interpreter that was forked into the sandbox, if [`Boot::zygote`] is set.
+/// Descriptor of a socket to the zygote of the sandbox, if [`Boot::zygote`] is set: the fork of the template's warm process, from
+/// which the code interpreter has its Python kernels forked.
 pub const ZYGOTE_FD: i32 = 5;
 
 /// Port of the agent's public service.
@@ -44,13 +45,15 @@ pub struct Boot {
     /// Name servers for `/etc/resolv.conf`; empty when the sandbox has no network.
     #[serde(default)]
     pub nameservers: Vec<IpAddr>,
-    /// Services that the agent starts in order and keeps running. It answers [`READY`] once they are up.
+    /// Services that the agent starts: those that it keeps running, all at once, and then those that run once, one after the other. It
+    /// answers [`READY`] when all of them are ready.
     #[serde(default)]
     pub services: Vec<Service>,
     /// Whether [`ZYGOTE_FD`] is open, for the service that takes it.
     #[serde(default)]
     pub zygote: bool,
-    /// Whether there is time to warm up: to do what the first requests of a sandbox do, before they come.
+    /// Whether there is time to warm up: to do what the first requests of a sandbox do, before they come. The name in messages is that
+    /// of earlier versions.
     #[serde(rename = "rehearse", default)]
     pub warm_up: bool,
     /// Variables of the template, for the services.
@@ -116,7 +119,7 @@ pub struct Settings {
     pub ca_bundle: Option<String>,
 }
 
-/// A program that the agent keeps running for as long as the sandbox lives.
+/// A program that the agent starts before the sandbox counts as ready. When it ends, the agent starts it again, unless it runs once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     /// Short name, for logs.
@@ -133,8 +136,8 @@ pub struct Service {
     /// A port that must accept connections before the sandbox counts as ready.
     #[serde(default)]
     pub ready_port: Option<u16>,
-    /// Whether the program takes the socket to the warm interpreter as its standard input. Only its first start gets the socket,
-    /// and then [`ENV_ZYGOTE`] is set.
+    /// Whether the program takes the socket to the zygote as its standard input. Only its first start gets the socket, and then
+    /// [`ENV_ZYGOTE`] is set.
     #[serde(default)]
     pub zygote: bool,
     /// Whether the program runs only once, as the start command of a template does: the agent does not restart it, and a status
@@ -221,9 +224,9 @@ impl Service {
 
 /// Variable by which a template asks for the interpreter.
 pub const ENV_INTERPRETER: &str = "SANDCOVE_INTERPRETER";
-/// Variable of the interpreter: the Python that it runs, and that the warm interpreter is.
+/// Variable of the interpreter: the Python of its kernels and of the template's warm process.
 pub const ENV_PYTHON: &str = "SANDCOVE_INTERPRETER_PYTHON";
-/// The default of [`ENV_PYTHON`].
+/// The default of [`ENV_PYTHON`] for warm processes, which have no search path of a sandbox.
 pub const PYTHON: &str = "/usr/bin/python3";
 /// Variable of the interpreter: the modules to import ahead, separated by commas or spaces. Without it, a list for data analysis.
 pub const ENV_WARM_MODULES: &str = "SANDCOVE_WARM_MODULES";
@@ -234,14 +237,14 @@ pub const ENV_WARM_SOURCES: &str = "SANDCOVE_WARM_SOURCES";
 pub const WARM_SOURCES: [&str; 4] =
     ["usr/lib/python3", "usr/lib/python3.13", "usr/local/lib/python3.13", "root/.local/lib"];
 
-/// Directory of the interpreter's Python code.
+/// Directory of the interpreter's Python code, in which a warm process starts.
 pub const WARM_DIRECTORY: &str = "/run/sandcove/python";
-/// Arguments with which Python becomes a warm interpreter, which finds its control socket as descriptor 3.
+/// Arguments with which Python becomes a warm process, which finds its control socket as descriptor 3.
 pub const WARM_ARGUMENTS: [&str; 3] = ["-m", "sandcove_kernel", "--warm=3"];
 
-/// Set when the standard input of a service is the socket to a warm interpreter.
+/// Set when the standard input of a service is the socket to the zygote.
 pub const ENV_ZYGOTE: &str = "SANDCOVE_INTERPRETER_ZYGOTE";
 /// Set for the interpreter when the languages beyond the lean ones are still being built into its template.
 pub const ENV_LANGUAGES_BUILDING: &str = "SANDCOVE_LANGUAGES_BUILDING";
-/// Set when a service has time to warm up.
+/// Set when a service has time to warm up. The name is that of earlier versions.
 pub const ENV_WARM_UP: &str = "SANDCOVE_INTERPRETER_REHEARSE";

@@ -27,8 +27,8 @@ impl Host {
         Ok((boot, Self { stream: BufReader::new(UnixStream::from_std(stream)?) }))
     }
 
-    /// Answers a line with [`READY`].
-    pub(super) async fn say_ready(&mut self) -> Result<(), BootError> {
+    /// Acknowledges the last line, with [`READY`].
+    pub(super) async fn acknowledge(&mut self) -> Result<(), BootError> {
         self.stream.write_all(&[READY]).await.map_err(system("answer the host"))
     }
 

@@ -3,9 +3,9 @@
 mod error;
 mod files;
 mod host;
-mod listening;
 mod log;
 mod output;
+mod ready_port;
 mod services;
 mod start_command;
 mod sys;
@@ -66,7 +66,7 @@ pub async fn run_standalone(options: Standalone) -> Result<(), BootError> {
     Ok(())
 }
 
-/// Runs as the first process of a sandbox.
+/// Runs as the first process of a sandbox, until a signal ends it or the host gives up the sandbox.
 pub async fn run_sandbox() -> Result<(), BootError> {
     let Handover { control, boot, mut host, zygote } = take_over()?;
     files::write(&boot);
@@ -100,7 +100,7 @@ pub async fn run_sandbox() -> Result<(), BootError> {
         if boot.warm_up {
             warm_up::run(&children).await;
         }
-        host.say_ready().await?;
+        host.acknowledge().await?;
         let assignment = tokio::select! {
             assignment = host.assignment() => assignment?,
             ended = &mut ended => {
@@ -120,7 +120,7 @@ pub async fn run_sandbox() -> Result<(), BootError> {
                 tracing::error!(%error, "failed to install the certificates of the host");
             }
             state.apply(assignment.settings);
-            host.say_ready().await?;
+            host.acknowledge().await?;
             drop(host);
             ended.await?;
         }
@@ -137,7 +137,7 @@ struct Handover {
     control: StdUnixListener,
     boot: Boot,
     host: Host,
-    /// Socket to a warm interpreter, for the service that takes it.
+    /// Socket to the zygote, for the service that takes it: the code interpreter.
     zygote: Option<OwnedFd>,
 }
 

@@ -43,9 +43,9 @@ pub(super) enum StartError {
     NotReported,
 }
 
-/// Starts all services and waits until their ports accept connections, then those that run once, one after the other. With `warm_up`, their environment says that there is
-/// time for a warm-up. `zygote` is the socket to a warm interpreter, for the service that takes it. Services are restarted for
-/// as long as the returned tasks exist.
+/// Starts all services and waits until their ports accept connections, then those that run once, one after the other. With
+/// `warm_up`, their environment says that there is time for a warm-up. `zygote` is the socket to the zygote, for the service that
+/// takes it. Services are restarted for as long as the returned tasks exist.
 ///
 /// # Errors
 /// If a service that runs once fails, or its ready command.

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::error::BootError;
 use super::output::LogWriter;
 use super::services::{StartError, prepare};
-use super::{listening, output};
+use super::{output, ready_port};
 use crate::process::Processes;
 use crate::process::output::Item;
 use crate::spawn::{Child, Children, Controls, Exit};
@@ -132,12 +132,12 @@ async fn wait(
 /// Waits until the ready command succeeds, or for the time that counts without one.
 async fn is_ready(service: &Service, state: &SharedState, children: &Arc<Children>) {
     let Some(command) = &service.ready_command else { return sleep(DEFAULT_READY_TIME).await };
-    let port = listening::port(command);
+    let port = ready_port::port(command);
     let mut pause = FIRST_PAUSE;
     let mut last = None;
     loop {
         let outcome = match port {
-            Some(port) if listening::is_open(port) => return,
+            Some(port) if ready_port::is_open(port) => return,
             Some(port) => format!("nothing listens on port {port}"),
             None => match attempt(service, command, state, children).await {
                 Ok(Exit::Code(0)) => return,

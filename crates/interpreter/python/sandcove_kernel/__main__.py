@@ -1,6 +1,4 @@
-"""``python -m sandcove_kernel`` with ``--warm FD``, ``--zygote FD``, ``--connect FD`` or ``--check``; see ``warm``, ``zygote``,
-``attach`` and ``check``.
-"""
+"""``python -m sandcove_kernel`` with ``--warm FD``, ``--zygote FD`` or ``--check``; see ``warm``, ``zygote`` and ``check``."""
 
 import argparse
 import os
@@ -26,7 +24,6 @@ def own(descriptor: int) -> socket.socket:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="sandcove_kernel")
     mode = parser.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--connect", type=int, metavar="FD", help="serve one kernel on this connected socket")
     mode.add_argument("--zygote", type=int, metavar="FD", help="warm up once, then fork a kernel for each request")
     mode.add_argument("--warm", type=int, metavar="FD", help="warm up once, then fork into a sandbox for each request")
     mode.add_argument("--check", action="store_true", help="warm up, and report what that came to as JSON")
@@ -36,7 +33,7 @@ def main() -> None:
     if os.path.isdir(PACKAGES):
         sys.path.append(PACKAGES)
 
-    from . import attach, warmup, zygote
+    from . import warmup, zygote
 
     if arguments.check:
         from . import check
@@ -45,14 +42,11 @@ def main() -> None:
     elif arguments.zygote is not None:
         control = own(arguments.zygote)
         zygote.serve(control, warmup.warm_up())
-    elif arguments.warm is not None:
+    else:
         from . import warm
 
         control = own(arguments.warm)
         warm.serve(control, warmup.warm_up())
-    else:
-        link = own(arguments.connect)
-        attach.serve(warmup.warm_up(), link, None, None)
 
 
 main()

@@ -1,4 +1,4 @@
-"""The second half of a kernel's start: a warm process becomes one that serves a client of its own."""
+"""The second half of a kernel's start: the fork of a zygote becomes a process that serves a client of its own."""
 
 from __future__ import annotations
 
@@ -15,15 +15,11 @@ from .shell import ZMQInteractiveShell
 from .streams import KernelStream
 
 
-def serve(shell: ZMQInteractiveShell, link: socket.socket, stdout: int | None, stderr: int | None) -> None:
-    """Serves requests on ``link`` until the server closes it; does not return.
-
-    ``stdout`` and ``stderr`` become descriptors 1 and 2; None keeps what is there.
-    """
+def serve(shell: ZMQInteractiveShell, link: socket.socket, stdout: int, stderr: int) -> None:
+    """Serves requests on ``link`` until the server closes it; does not return. ``stdout`` and ``stderr`` become descriptors 1 and 2."""
     for descriptor, standard in ((stdout, 1), (stderr, 2)):
-        if descriptor is not None:
-            os.dup2(descriptor, standard)
-            os.close(descriptor)
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
     reseed()
     _prefer_as_victim()
     INTERRUPTS.ignore()

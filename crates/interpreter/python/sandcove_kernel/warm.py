@@ -1,4 +1,4 @@
-"""A warm process outside of any sandbox, which is forked into new sandboxes.
+"""The warm process of a template: it is outside of any sandbox, and is forked into new sandboxes, in which the fork is the zygote.
 
 It runs in a jail of its own, whose user and PID namespaces are the parents of the sandboxes'. When it is warm it writes one byte
 to its control socket (SOCK_SEQPACKET). From then on every message requests one fork; it is a JSON object with

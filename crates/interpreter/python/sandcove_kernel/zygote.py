@@ -1,8 +1,8 @@
-"""A warm process that forks kernels.
+"""The zygote: the warm process of a sandbox, which forks kernels.
 
-Its control socket keeps message boundaries (SOCK_SEQPACKET). The master sends one byte with three descriptors: the socket of
-the new kernel and the writing ends of its output pipes. The child says ``hello`` on its own socket; if it cannot, that socket
-is closed. There is nothing else: the end of the control socket ends the zygote, and its kernels with it.
+Its control socket keeps message boundaries (SOCK_SEQPACKET). The interpreter server sends one byte with three descriptors: the
+socket of the new kernel and the writing ends of its output pipes. The child says ``hello`` on its own socket; if it cannot, that
+socket is closed. There is nothing else: the end of the control socket ends the zygote, and its kernels with it.
 """
 
 import ctypes
@@ -17,11 +17,11 @@ PR_SET_PDEATHSIG = 1
 
 
 def serve(control: socket.socket, shell) -> None:
-    """Forks a kernel for every request; returns when the master has closed ``control``."""
+    """Forks a kernel for every request; returns when the server has closed ``control``."""
     threads = os.listdir("/proc/self/task")
     if len(threads) != 1:
         print(f"warm process has {len(threads)} threads; forked kernels may hang", file=sys.stderr)
-    # Children are not waited for: masters watch them through pidfds.
+    # Children are not waited for: the server watches them through pidfds.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getpid()

@@ -47,6 +47,7 @@ async fn execute(
     body: Bytes,
 ) -> Result<Response, HttpError> {
     let request = validation::execution_request(&body)?;
+    // The proxy of the server has checked the token, where one is required. Here it is passed on to the agent, for the variables of the sandbox.
     let token = headers.get("x-access-token").and_then(|value| value.to_str().ok()).map(Secret::new);
     let events = contexts.execute(request, token).await?;
     Ok(Response::new(Body::from_stream(events::lines(events))))

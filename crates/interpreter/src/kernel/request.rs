@@ -10,7 +10,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 /// The name of a variable and its new value, `None` to remove the variable.
 pub type Change = (String, Option<String>);
 
-/// A request to a kernel. Kernels handle requests in order, and answer [`Request::Execute`] only.
+/// A request to a kernel. Kernels handle requests in order, and answer [`Request::Execute`] only. The environment is set once, when a
+/// kernel begins; variables are what the client has set, for the sandbox or for one execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Replaces the whole environment of the kernel. The payload is made by [`environment_block`].

@@ -1,5 +1,5 @@
-//! How a kernel of each language is started: forked from the warm Python process (`zygote`), as a program of its own
-//! (`program`), or as an installed Jupyter kernel ([`crate::jupyter`]).
+//! How a kernel of each language is started: forked from the sandbox's warm Python process (`zygote`), as a program of its
+//! own (`program`), or as an installed Jupyter kernel ([`crate::jupyter`]).
 
 mod program;
 mod zygote;
@@ -50,7 +50,7 @@ impl Launcher {
         let kernel = match self.host(language) {
             Some(Host::Python) => {
                 let kernel = self.zygote.start_kernel().await?;
-                // The warm process it was forked from may have been started for another sandbox.
+                // A zygote that the host forked into the sandbox has the variables of the template's warm process.
                 let variables =
                     self.environment.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
                 kernel.send(Request::Environment(environment_block(variables))).await;
@@ -107,7 +107,7 @@ const HOSTED: [&str; 6] = ["python", "javascript", "typescript", "bash", "cpp", 
 /// How a host of our own is started.
 #[derive(Debug, Clone, Copy)]
 enum Host {
-    /// By a fork of the warm Python process.
+    /// By a fork of the zygote.
     Python,
     /// As a program.
     Program(Program),

@@ -1,11 +1,14 @@
-//! The warm Python process of a sandbox, from which its Python kernels are forked in milliseconds.
+//! The zygote: the warm Python process of a sandbox, from which its Python kernels are forked in milliseconds.
 //!
-//! The whole protocol between the zygote and its master, which is this module here and the host for a zygote that is forked
-//! into sandboxes:
+//! A zygote comes in one of two ways. The host forks it into the sandbox from the template's warm process, which has its own
+//! protocol with the host (`sandcove_kernel/warm.py`), and this program finds the control socket as its standard input. Without
+//! such a fork, or when that one has died, this module starts a zygote, which takes a second or more to be warm.
 //!
-//! - The zygote is `python3 -m sandcove_kernel --zygote 0`, run in the directory of that package, with one end of a
-//!   SOCK_SEQPACKET unix socket pair as descriptor 0. Its own output goes to its descriptors 1 and 2.
-//! - The master requests a kernel by sending one byte with three descriptors (SCM_RIGHTS), in this order: the kernel's end of
+//! The whole protocol between a zygote and this module, which is the same for both:
+//!
+//! - A zygote that is started here is `python3 -m sandcove_kernel --zygote 0`, run in the directory of that package, with one end
+//!   of a SOCK_SEQPACKET unix socket pair as descriptor 0. Its own output goes to its descriptors 1 and 2.
+//! - This module requests a kernel by sending one byte with three descriptors (SCM_RIGHTS), in this order: the kernel's end of
 //!   a stream socket pair, the writing end of the pipe that becomes its descriptor 1, and the same for descriptor 2. Requests
 //!   made before the process is warm wait in the socket.
 //! - The zygote answers nothing. The kernel says `hello` with its process id on the socket it was given, and from then on
@@ -31,26 +34,27 @@ use tokio::sync::Mutex;
 use crate::config::Config;
 use crate::kernel::{Ends, Escalation, Kernel, Link, StartError};
 
-/// The warm process, started when it is first needed, and again when it has died.
+/// The zygote, started when it is first needed if the host has not forked one into the sandbox, and again when it has died.
 #[derive(Debug)]
 pub struct Zygote {
     program: OsString,
     directory: PathBuf,
     environment: Vec<(OsString, OsString)>,
     running: Mutex<Option<Running>>,
-    /// Whether the running process came from the host and no kernel has been forked from it yet.
+    /// Whether the host has forked the running zygote into the sandbox, and no kernel has been forked from it yet.
     untried: AtomicBool,
 }
 
+/// A zygote that is there, though perhaps not warm yet.
 #[derive(Debug)]
 struct Running {
     control: OwnedFd,
-    /// Killed when dropped. One that the host has forked into the sandbox ends when its socket does.
+    /// The process, killed when dropped. A zygote that the host has forked into the sandbox ends when its socket does.
     _process: Option<Child>,
 }
 
 impl Zygote {
-    /// Makes a zygote with these settings. Starts nothing yet.
+    /// Takes the control socket of the host's fork, if there is one. Starts nothing yet.
     pub fn new(config: &Config) -> Self {
         Self {
             program: config.python.clone(),
@@ -119,7 +123,7 @@ impl Zygote {
     }
 }
 
-/// Takes the control socket from standard input, which becomes an empty file.
+/// Takes the control socket of the host's fork from standard input, which becomes an empty file.
 fn handed_over() -> Option<Running> {
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok()?;
     let nothing = std::fs::File::open("/dev/null").ok()?;

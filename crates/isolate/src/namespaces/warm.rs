@@ -1,9 +1,10 @@
-//! Warm processes: per template one interpreter that has done its imports and waits in a jail of its own to be forked into
-//! new sandboxes. The start of an interpreter, a second or more, is paid once, before any request.
+//! Warm processes: for each template with the code interpreter, one Python process that has done the imports of its kernels, and
+//! waits in a jail of its own to be forked into new sandboxes. The fork is the sandbox's zygote, from which kernels are forked. So the
+//! start of Python with its libraries, a second or more, is paid once, before any request.
 //!
 //! A warm process runs code of its template, which may be hostile. The user and PID namespaces of its sandboxes are made in its
-//! own, so it may enter these and no others (docs/decisions/0014-a-warm-process-is-a-tenant.md). When a warm process dies,
-//! sandboxes start their interpreters cold until it is replaced.
+//! own, so it may enter these and no others (docs/decisions/0014-a-warm-process-is-a-tenant.md). When a warm process dies, new
+//! sandboxes start zygotes of their own, cold, until it is replaced.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
