@@ -23,16 +23,20 @@
 //!  tls                                  certificates of the listener
 //! ```
 //!
-//! The path of `POST /sandboxes`. Once the registry has the plan, a client that hangs up ends nothing:
+//! The path of `POST /sandboxes`. Once the registry has the plan, a client that hangs up ends nothing, and neither does the
+//! deadline of `http::router`:
 //!
 //! ```text
-//!  serve                  `proxy::host_route` finds that the request is for the API: its host, headers and path decide
-//!  http::auth             `Caller`, an extractor: the team of the API key
+//!  serve                  `proxy::host_route` finds that the request is for the API: its host, headers and path decide. The
+//!                         dashboard sees it first, and gives it back, as all that is not for it
+//!  http::router           layers around all calls: cross-origin rules, a guard for secrets, panics, measurements, the audit log
+//!  http::auth             `Caller`, an extractor: the team of the API key, within its rate limit
 //!  http::sandboxes        checks the body; the reference of a template, rules and volumes become a `CreatePlan`
 //!  sandboxes::registry    runs the rest in a task of its own
 //!  sandboxes::create      `queue`: counts the sandbox against its team's limit, waits for room on the host (`admission`)
-//!                         `launch`: `host::Host::create`, which takes a pooled sandbox or creates one, and returns once
-//!                         the agent is ready
+//!                         `launch`: `sandcove_host::Host::create`, a request to the host process (see its `lib.rs`), where
+//!                         `sandcove_isolate` takes a pooled sandbox or creates one (see its `namespaces/create.rs` and
+//!                         `spawner/mod.rs`); the answer comes once the agent is ready
 //!                         `record`: the row, the event and its deliveries, in one transaction
 //!  sandboxes::driver      is registered, runs from now on as the only one that changes the sandbox, and publishes its `View`
 //!  http::sandboxes        the view becomes the body of the answer
@@ -41,13 +45,16 @@
 //! The path of a request to a port of a sandbox, as that of `run_code` to port 49999:
 //!
 //! ```text
-//!  serve                  `proxy::host_route` finds the sandbox and the port
-//!  proxy::access          compares tokens; wakes a paused sandbox that may be woken, by a command to its driver
-//!  proxy::forward         takes an idle connection from the `LiveSession` of the view, or opens one inside the sandbox's network
-//!                         namespace (`host::Handle::connect`), and passes both bodies on, frame by frame
+//!  serve                  `proxy::host_route` finds the sandbox and the port, in the host or in headers
+//!  proxy::access          compares the tokens for traffic and for the interpreter, and leaves the agent's token to the agent;
+//!                         wakes a paused sandbox that may be woken, by a command to its driver
+//!  proxy::forward         withholds credentials of this server, takes an idle connection from the `LiveSession` of the view, or
+//!                         opens one inside the sandbox's network namespace (`sandcove_host::Handle::connect`: the descriptor comes
+//!                         from the host process), and passes both bodies on, frame by frame
+//!  proxy::body            cuts the answer when the sandbox is paused or ends, and keeps the connection of one that was read whole
 //! ```
 //!
-//! The crates `agent` (port 49983) and `interpreter` (port 49999) say what becomes of it inside.
+//! The `lib.rs` of the crates `agent` (port 49983) and `interpreter` (port 49999) say what becomes of it inside.
 //!
 //! Statuses are chosen in `http` and `proxy`; nothing below them knows of the requests that arrive there.
 #![forbid(unsafe_code)]

@@ -124,6 +124,7 @@ pub(crate) fn operator_of(app: &App, headers: &HeaderMap) -> Result<()> {
 pub(super) fn may_act(team: Team) -> Result<Team> {
     match team.standing {
         Standing::Blocked(reason) => Err(Error::TeamBlocked(reason)),
+        // A banned team has been refused by `admit`.
         Standing::Good | Standing::Banned => Ok(team),
     }
 }

@@ -78,7 +78,7 @@ fn official_release(headers: &HeaderMap) -> Option<&str> {
     headers.get("package_version").filter(|_| is_e2b)?.to_str().ok()
 }
 
-/// Whether the code interpreter of a sandbox created by this client refuses to run code without the token. Official clients
+/// The policy of the code interpreter for a sandbox that this client creates: whether it refuses to run code without the token. Official clients
 /// send the token with code from 2.0 on (contract: interpreter, section 8).
 fn interpreter_policy(headers: &HeaderMap, token_policy: TokenPolicy) -> TokenPolicy {
     let cannot_send = official_release(headers)
@@ -307,6 +307,7 @@ async fn plan(
         }
         found => found?,
     };
+    // The server's own templates have pooled sandboxes anyway.
     if template.info.team.is_some() {
         app.templates().keep_ready(&team, &template.build, None).await;
     }

@@ -1,4 +1,5 @@
-//! Access to a sandbox: whether a request may pass, and whether the sandbox has to be resumed for it.
+//! Access to a sandbox: whether a request may pass, and whether the sandbox has to be resumed for it. The agent checks its own token,
+//! which is looked at here only where a request would resume a sandbox or identifies it.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(super) struct RequestHead<'a> {
     pub(super) headers: &'a HeaderMap,
 }
 
-/// A running sandbox that the request may pass to.
+/// A running sandbox that the request may pass to, and its way in.
 pub(super) struct Authorized {
     pub(super) live: Arc<LiveSession>,
     pub(super) view: View,

@@ -35,6 +35,14 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     header::UPGRADE,
 ];
 
+/// The protocol that is spoken to a service.
+#[derive(Clone, Copy)]
+struct Spoken {
+    protocol: Protocol,
+    /// Whether the service expects TLS below the protocol.
+    speaks_tls: bool,
+}
+
 /// Answers a request for a sandbox. The first `cut` bytes of its path are the operator's prefix.
 pub(crate) async fn serve(
     app: &App,
@@ -91,14 +99,14 @@ async fn attempt(
     let mask = if port == AGENT_PORT { None } else { view.settings.network.masked_host(port) };
     let upgrade = upgrade::wanted(request.headers());
     let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
-    let protocol = spoken(&request);
+    let protocol = protocol_for(&request);
     prepare(&mut request, uri, host, mask, upgrade);
     if protocol == Protocol::Http2 {
         address_in_full(&mut request);
     }
     let sent = request.body().sent();
     let speaks_tls = view.settings.network.speaks_tls(port);
-    let exchange = exchange(request, &live, id.as_str(), port, (protocol, speaks_tls));
+    let exchange = exchange(request, &live, id.as_str(), port, Spoken { protocol, speaks_tls });
     let (mut answer, connection) = live
         .ended
         .run_until_cancelled(exchange)
@@ -129,11 +137,11 @@ async fn exchange(
     live: &LiveSession,
     id: &str,
     port: u16,
-    spoken: (Protocol, bool),
+    spoken: Spoken,
 ) -> Result<(Response<Incoming>, SandboxConnection), Refusal> {
     let closed = || Refusal::PortClosed(id.to_owned(), port);
     loop {
-        let (mut connection, reused) = match live.pool.take(port, spoken.0) {
+        let (mut connection, reused) = match live.pool.take(port, spoken.protocol) {
             Some(connection) => (connection, true),
             None => (dial(live, port, spoken).await.map_err(|_| closed())?, false),
         };
@@ -151,11 +159,11 @@ async fn exchange(
     }
 }
 
-/// Opens a connection to speak a protocol, and TLS below it if the second of `spoken` says so.
+/// Opens a connection to a port.
 async fn dial(
     live: &LiveSession,
     port: u16,
-    (protocol, speaks_tls): (Protocol, bool),
+    Spoken { protocol, speaks_tls }: Spoken,
 ) -> std::io::Result<SandboxConnection> {
     let retries: &[Duration] = if port == AGENT_PORT { &[] } else { &DIAL_AGAIN };
     let mut pauses = retries.iter();
@@ -176,7 +184,7 @@ async fn dial(
 }
 
 /// The protocol to speak to the service: HTTP/1.1, which all of them do, but HTTP/2 for gRPC, which has no other.
-fn spoken(request: &Request<Upload>) -> Protocol {
+fn protocol_for(request: &Request<Upload>) -> Protocol {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let rest = kind.and_then(|kind| kind.strip_prefix("application/grpc"));
     // `application/grpc-web` is made for HTTP/1.1.

@@ -123,6 +123,7 @@ async fn try_create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Driver> {
     started
 }
 
+/// Counts the sandbox against the limit of its team, and waits until its start may begin.
 async fn queue(shared: &Shared, plan: CreatePlan) -> Result<(Reserved, StartPermit)> {
     let mut reserved = reserve(shared, plan)?;
     let start = shared.admission.wait_to_start(&mut reserved.permit).await?;
@@ -131,6 +132,7 @@ async fn queue(shared: &Shared, plan: CreatePlan) -> Result<(Reserved, StartPerm
 
 fn reserve(shared: &Shared, plan: CreatePlan) -> Result<Reserved> {
     let team = &plan.team;
+    // The pause at the end of a session is never refused, so a team that is at its limit of paused sandboxes gets no new one with it.
     let may_pause = plan.on_expiry != OnExpiry::Kill;
     if may_pause && shared.admission.paused(team.id) >= team.quota.paused {
         return Err(Error::TooManyPaused(team.quota.paused));
@@ -141,6 +143,8 @@ fn reserve(shared: &Shared, plan: CreatePlan) -> Result<Reserved> {
 }
 
 impl Reserved {
+    /// Has the host side start the sandbox, and again where something else may work: without memory that cannot be restored, or once
+    /// there is a slot.
     async fn launch(self, shared: &Shared, start: &StartPermit) -> Result<Launched> {
         let Reserved { plan, details, .. } = &self;
         let network = shared.policy(details, &plan.network).await?;
@@ -162,6 +166,7 @@ impl Reserved {
                     spec.memory = false;
                     lost_memory = Some(reason);
                 }
+                // A paused sandbox has given up its slot.
                 IsolateError::NoSlot(_) if memory::free_slot(shared).await => {}
                 // The slot of a sandbox is free only some time after the sandbox is gone.
                 IsolateError::NoSlot(_) if tokio::time::Instant::now() < start.deadline => {
@@ -177,6 +182,7 @@ impl Reserved {
 }
 
 impl Launched {
+    /// Stores the row of the sandbox with its first event, and makes the sandbox known.
     async fn record(self, shared: &Arc<Shared>) -> Result<Driver> {
         let Reserved { plan, details, permit } = self.reserved;
         let stored = Stored {

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connections::{ConnectionBudget, ConnectionPool};
 
-/// A running sandbox's session as traffic uses it; its end cuts every stream that still flows.
+/// A running sandbox as traffic uses it, from its start or resume to its next pause or end, which cuts every stream that still flows.
 #[derive(Debug)]
 pub(crate) struct LiveSession {
     pub(crate) handle: HandleRef,

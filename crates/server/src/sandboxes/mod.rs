@@ -1,4 +1,13 @@
 //! Sandboxes as the control plane runs them: one driver task each, found through the [`Registry`].
+//!
+//! | part | files |
+//! | --- | --- |
+//! | all sandboxes | `registry`, `shared`, `recover` |
+//! | a new sandbox | `create`, `admission`, `spec` |
+//! | one sandbox: its task, what the task is sent, and what everybody else sees | `driver`, `transition`, `command`, `view` |
+//! | traffic to it | `live_session`, `connections`, `connection`, `health` |
+//! | paused sandboxes and snapshots | `memory`, `parking`, `snapshots` |
+//! | logs and samples | `log`, `samples`, `observed`, `history`, `removed` |
 
 mod admission;
 mod command;

@@ -236,7 +236,7 @@ impl Watched {
         }
     }
 
-    /// Notes that the connection is no longer served here: another task has it, for another protocol.
+    /// Notes that the connection is no longer served here. If it was upgraded, another task has it, and it is never waiting.
     pub(super) fn hand_over(&self) {
         self.connection.lock().requests += 1;
     }

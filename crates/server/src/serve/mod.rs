@@ -61,7 +61,7 @@ const WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
 /// Requests over HTTP/2 that a client may take back before they were looked at, and those that the server may have to refuse, until
 /// the connection is closed.
 const MAX_RESETS: (usize, usize) = (20, 256);
-/// Address of a request of which it is not known.
+/// Address of a client whose address is not known.
 const UNKNOWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 /// Bytes on their way between a client in this process and the server.
 const PIPE: usize = 64 << 10;
@@ -188,12 +188,15 @@ impl Server {
             let in_progress = watched.begin(is_framed);
             async move {
                 let mut answer = match door {
-                    Door::Main if server.is_refused(peer, is_tls) => server.insist(&request).map(Answer::Api),
+                    Door::Main if server.needs_tls(peer, is_tls) => {
+                        server.require_tls(&request).map(Answer::Api)
+                    }
                     Door::Main => server.answer(Upload::of(request), is_tls).await,
                     Door::Redirect => server.redirect(&request).map(Answer::Api),
                 };
                 id.stamp(&mut answer);
-                // An answer of the API has to be read at last; a stream may take for ever.
+                // A client has to read an answer of the API within the timeout of a waiting connection, so the request ends with the
+                // head. A stream may take for ever, and its request ends with the body.
                 let request = Some(in_progress).filter(|_| !matches!(answer.body(), Answer::Api(_)));
                 Ok::<_, std::convert::Infallible>(answer.map(|body| Resetting::new(body, reset, request)))
             }
@@ -224,6 +227,7 @@ impl Server {
                 return;
             }
         };
+        // An upgraded connection lives on in another task, with its place in the table.
         watched.hand_over();
         if let Err(err) = result {
             tracing::debug!(error = %err, "connection ended early");
@@ -249,18 +253,19 @@ impl Server {
     }
 
     /// Whether a client has to come back with TLS. Programs on this machine need not.
-    fn is_refused(&self, peer: IpAddr, is_tls: bool) -> bool {
+    fn needs_tls(&self, peer: IpAddr, is_tls: bool) -> bool {
         !is_tls && self.app.config().tls_only && !peer.to_canonical().is_loopback()
     }
 
     /// Sends browsers on to TLS, and refuses other clients: a program that is sent on would go on sending its key in clear.
-    fn insist(&self, request: &Request<Incoming>) -> Response<axum::body::Body> {
+    fn require_tls(&self, request: &Request<Incoming>) -> Response<axum::body::Body> {
         match format_for(request.headers()) {
             Format::Html => self.redirect(request),
             Format::Json => Error::TlsOnly.into_response(),
         }
     }
 
+    /// Answers a request, by its target: tools of agents, the dashboard and the API, or a sandbox.
     async fn answer(self: &Arc<Self>, request: Request<Upload>, is_tls: bool) -> Response<Answer> {
         let (uri, headers) = (request.uri(), request.headers());
         let host = requested_host(uri.authority().map(Authority::as_str), headers);
@@ -274,7 +279,7 @@ impl Server {
                 self.mcp.answer(&self.app, request, is_secure, connect).instrument(span).await
             }
             Ok((Target::Api, 0)) => match &self.dashboard {
-                Some(dashboard) => self.page(dashboard, request, is_tls).await,
+                Some(dashboard) => self.by_dashboard(dashboard, request, is_tls).await,
                 None => self.api(request, 0, is_tls).await.map(Answer::Api),
             },
             Ok((Target::Api, cut)) => self.api(request, cut, is_tls).await.map(Answer::Api),
@@ -310,7 +315,13 @@ impl Server {
         answer
     }
 
-    async fn page(&self, dashboard: &Dashboard, request: Request<Upload>, is_tls: bool) -> Response<Answer> {
+    /// Answers a request without a prefix: one for a page or of a page, if the dashboard says so, and otherwise a call of the API.
+    async fn by_dashboard(
+        &self,
+        dashboard: &Dashboard,
+        request: Request<Upload>,
+        is_tls: bool,
+    ) -> Response<Answer> {
         if dashboard::is_front_page(&request) {
             return dashboard::front_page().map(Answer::Api);
         }
@@ -354,6 +365,7 @@ impl Server {
         otlp::continue_from(&span, request.headers());
         let deadline = deadline(request.uri().path());
         let answer = self.router.clone().oneshot(request.map(axum::body::Body::new)).instrument(span.clone());
+        // Changes of sandboxes that a handler has begun go on after the deadline: none of them runs in its task.
         let answer = match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             Err(_) => span.in_scope(|| Error::Deadline.into_response()),
