@@ -66,7 +66,7 @@ fn seconds(ms: f64) -> String {
 pub fn junit_head(evaluation: &Evaluation) -> String {
     let stats = &evaluation.stats;
     format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"promptfoo\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{}\">\n",
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"promptfoo\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"0\" time=\"{}\">\n",
         stats.total(),
         stats.failures,
         stats.errors,
@@ -78,16 +78,17 @@ fn suite_name(column: &Column, at: usize) -> String {
     escape(&format!("[{}] prompt {}", column.provider, at + 1))
 }
 
-/// A column's suite before and after its cases.
-pub fn junit_suite(column: &Column, at: usize) -> (String, &'static str) {
+/// A column's suite before and after its cases. `began` is when the run began.
+pub fn junit_suite(column: &Column, at: usize, began: &str) -> (String, &'static str) {
     let metrics = &column.metrics;
     let total = metrics.test_pass_count + metrics.test_fail_count + metrics.test_error_count;
     let head = format!(
-        "  <testsuite name=\"{}\" tests=\"{total}\" failures=\"{}\" errors=\"{}\" time=\"{}\">\n",
+        "  <testsuite name=\"{}\" tests=\"{total}\" failures=\"{}\" errors=\"{}\" skipped=\"0\" time=\"{}\" timestamp=\"{}\">\n",
         suite_name(column, at),
         metrics.test_fail_count,
         metrics.test_error_count,
-        seconds(metrics.total_latency_ms)
+        seconds(metrics.total_latency_ms),
+        escape(began)
     );
     (head, "  </testsuite>\n")
 }

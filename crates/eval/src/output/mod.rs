@@ -124,7 +124,7 @@ pub async fn write(evaluation: &Evaluation, rows: &mut Recorded, path: &str) -> 
         Format::JUnit => {
             file.write_all(markup::junit_head(evaluation).as_bytes()).map_err(failed)?;
             for (at, column) in evaluation.columns.iter().enumerate() {
-                let (before, after) = markup::junit_suite(column, at);
+                let (before, after) = markup::junit_suite(column, at, &evaluation.created_at);
                 file.write_all(before.as_bytes()).map_err(failed)?;
                 let case = |row: &Row| markup::junit_case(row, column, at);
                 rows.each(Which::Column(at), |row| file.write_all(case(&row).as_bytes()).map_err(failed))
