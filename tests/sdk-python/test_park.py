@@ -5,6 +5,7 @@ import array
 import fcntl
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import requests
 from e2b import Sandbox, Volume
 from e2b_code_interpreter import Sandbox as CodeInterpreter
 
-from durability import clear, crash_file, pause_state, running, told  # noqa: F401
+from durability import clear, crash_file, fill, pause_state, running, told  # noqa: F401
 from harness.server import API_KEY, host_resources, wait_until
 from test_crashes import dies
 
@@ -180,6 +181,36 @@ def test_the_server_dies_and_no_memory_is_lost(server, crash_file, point, is_par
     server.stop()
     server.variables["SANDCOVE_PARK_AFTER"] = "0"
     server.start()
+
+
+# Each takes a while to fill the disk, so those are left out at which nothing is written any more.
+@pytest.mark.parametrize(
+    "point, is_parked", [("park.dumped", False), ("park.written", False), ("park.published", False), ("restore.restored", True)]
+)
+def test_the_disk_is_full_and_no_memory_is_lost(server, crash_file, point, is_parked):
+    sandbox = stored_in_memory(server) if is_parked else frozen_with_a_process()
+    filler = server.data_dir / "pool/filler"
+    crash_file.write_text(f"wait {point}")
+    with ThreadPoolExecutor() as pool:
+        # A pause is answered at once, and the memory stored in the background.
+        answer = pool.submit(connect if is_parked else Sandbox.pause, sandbox)
+        try:
+            wait_until(lambda: crash_file.read_text() == "there", what=f"arrival at {point}")
+            fill(filler)
+            crash_file.write_text("")
+            # An error is right, and so is success.
+            answer.exception(timeout=120)
+            wait_until(lambda: detail(server, sandbox)["state"] == ("paused" if answer.exception() or not is_parked else "running"),
+                       what="a state that stays")  # fmt: skip
+        finally:
+            crash_file.write_text("")
+            filler.unlink(missing_ok=True)
+    sandbox.connect(timeout=1800)
+    assert goes_on(sandbox)
+    assert sandbox.files.read("kept") == sandbox.sandbox_id
+    Sandbox.kill(sandbox.sandbox_id)
+    wait_until(lambda: host_resources(server.data_dir)["uppers"] == set(), what="its files are gone")
+    wait_until(lambda: os.listdir(server.data_dir / "pool/parked") == [], what="its memory is gone")
 
 
 def test_what_cannot_be_stored_stays_frozen_and_says_why(server):

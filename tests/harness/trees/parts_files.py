@@ -259,7 +259,7 @@ class Fifo:
 
 
 class SystemV:
-    """Segments, semaphores and messages of System V."""
+    """Segments and messages of System V."""
 
     def __init__(self, place, rng):
         libc.shmat.restype = ctypes.c_void_p
@@ -267,16 +267,13 @@ class SystemV:
         self.address = libc.shmat(self.shm, None, 0)
         self.data = rng.randbytes(100)
         ctypes.memmove(self.address, self.data, 100)
-        self.sem = check(libc.semget(0, 3, 0o1600))
-        for number in range(3):
-            check(libc.semctl(self.sem, number, 16, rng.randint(0, 30)))
         self.queue = check(libc.msgget(0, 0o1600))
         self.messages = [(rng.randint(1, 9), rng.randbytes(rng.randint(1, 100))) for _ in range(rng.randint(0, 4))]
         for kind, text in self.messages:
             check(libc.msgsnd(self.queue, struct.pack("l", kind) + text, len(text), 0))
 
     def state(self):
-        return [digest(ctypes.string_at(self.address, 8192)), [libc.semctl(self.sem, n, 12) for n in range(3)]]
+        return digest(ctypes.string_at(self.address, 8192))
 
     def use(self):
         buffer = ctypes.create_string_buffer(1000)

@@ -97,6 +97,9 @@ pub(crate) async fn dump(
         Some(_) => return Err(refused(first_error(&std::fs::read_to_string(log).unwrap_or_default()))),
         None => return Err(refused(format!("CRIU did not end within {} s", TIMEOUT.as_secs()))),
     }
+    if images::have_semaphores(directory).map_err(failed)? {
+        return Err(refused("it has semaphores of System V".into()));
+    }
     images::correct(directory).map_err(failed)?;
     terminals::store(subject.pids, directory).map_err(failed)?;
     attributes::store(subject.pids, directory).map_err(failed)?;

@@ -10,6 +10,8 @@ pub(super) const MAGIC: usize = 8;
 const INVENTORY_MAGIC: usize = 4;
 /// A number that no namespace of a dump has: CRIU counts them from 1.
 const NO_NAMESPACE: u64 = 0xFFFF;
+/// Beginning of the name of the image with semaphores.
+const SEMAPHORES: &str = "ipcns-sem-";
 /// How packets are held back, in the inventory.
 const NFTABLES: u64 = 1;
 
@@ -21,6 +23,19 @@ pub(super) fn correct(directory: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
+}
+
+/// Whether there are semaphores of System V. What they give back when a process ends, CRIU does not store, and the kernel shows nowhere.
+pub(super) fn have_semaphores(directory: &Path) -> io::Result<bool> {
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(SEMAPHORES)
+            && entry.metadata()?.len() > MAGIC as u64
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Links the images of `from` into the directory `to`, in which the processes have the ids of another slot.
@@ -210,6 +225,16 @@ mod tests {
         let mut changed = inventory(2, 2);
         separate_network(&mut changed).unwrap();
         assert_eq!(changed, inventory(NO_NAMESPACE, NFTABLES));
+    }
+
+    #[test]
+    fn semaphores_are_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let image = directory.path().join("ipcns-sem-10.img");
+        std::fs::write(&image, [0; MAGIC]).unwrap();
+        assert!(!have_semaphores(directory.path()).unwrap());
+        std::fs::write(&image, [0; MAGIC + 20]).unwrap();
+        assert!(have_semaphores(directory.path()).unwrap());
     }
 
     #[test]

@@ -43,6 +43,11 @@ pub(super) fn check(pids: &[u32], waits_while_frozen: bool, root: u64) -> Result
         // CRIU's copy is forked by a process that has it.
         return Err(refused(format!("process {pid} has given up the terminal of its session")));
     }
+    if let Some(pid) = terminals::adopted(pids) {
+        return Err(refused(format!(
+            "process {pid} was adopted by a subreaper, and its session has no first process"
+        )));
+    }
     Ok(())
 }
 

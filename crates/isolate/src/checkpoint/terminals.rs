@@ -27,6 +27,7 @@ const TTY: u64 = 19;
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     is_dead: bool,
+    parent: u32,
     session: u32,
     /// Number in `/dev/pts` of the controlling terminal.
     terminal: Option<u64>,
@@ -43,7 +44,13 @@ impl Stat {
         let device: u64 = fields.get(4)?.parse().ok()?;
         let (major, minor) = (device >> 8 & 0xFFF, device & 0xFF | device >> 12 & 0xFFF00);
         let terminal = MAJORS.contains(&major).then(|| (major - MAJORS.start) * MINORS + minor);
-        Some(Self { is_dead: *fields.first()? == "Z", session: fields.get(3)?.parse().ok()?, terminal })
+        let parent = fields.get(1)?.parse().ok()?;
+        Some(Self {
+            is_dead: *fields.first()? == "Z",
+            parent,
+            session: fields.get(3)?.parse().ok()?,
+            terminal,
+        })
     }
 }
 
@@ -55,6 +62,22 @@ pub(super) fn without(pids: &[u32]) -> Option<u32> {
         !stat.is_dead && stat.terminal.is_none() && leader.is_some_and(|leader| leader.terminal.is_some())
     };
     stats.iter().find(|(_, stat)| lacks(stat)).map(|(pid, _)| *pid)
+}
+
+/// A process whose session has lost its first process, and whose parent is of another session and not the first of all: it was adopted by a
+/// subreaper. CRIU stores it, and finds nobody then who could begin the session.
+pub(super) fn adopted(pids: &[u32]) -> Option<u32> {
+    let stats: BTreeMap<u32, Stat> = pids.iter().filter_map(|pid| Some((*pid, Stat::of(*pid)?))).collect();
+    find_adopted(&stats)
+}
+
+fn find_adopted(stats: &BTreeMap<u32, Stat>) -> Option<u32> {
+    let is_adopted = |stat: &Stat| {
+        let parent = stats.get(&stat.parent);
+        let by_other = |parent: &Stat| parent.session != stat.session && stats.contains_key(&parent.parent);
+        !stats.contains_key(&stat.session) && parent.is_some_and(by_other)
+    };
+    stats.iter().find(|(_, stat)| is_adopted(stat)).map(|(pid, _)| *pid)
 }
 
 /// Writes the terminals, and the processes that they control, into the directory of the images, and gives their masters the names by which CRIU finds
@@ -125,12 +148,23 @@ mod tests {
     #[test]
     fn terminals_are_numbered_as_in_their_directory() {
         let stat = |device: u64| Stat::parse(&format!("7 (a) b) S 1 7 5 {device} 7 0\n")).unwrap();
-        assert_eq!(stat(0), Stat { is_dead: false, session: 5, terminal: None });
+        assert_eq!(stat(0), Stat { is_dead: false, parent: 1, session: 5, terminal: None });
         assert_eq!(stat(136 << 8 | 3).terminal, Some(3));
         assert_eq!(stat(137 << 8 | 3).terminal, Some(259));
         // The console.
         assert_eq!(stat(5 << 8 | 1).terminal, None);
         assert_eq!(Stat::parse("7 (a"), None);
+    }
+
+    #[test]
+    fn an_adopted_process_is_found() {
+        let stat = |parent, session| Stat { is_dead: false, parent, session, terminal: None };
+        // The first, a process of it, and a daemon and its child.
+        let mut stats =
+            BTreeMap::from([(10, stat(1, 10)), (11, stat(10, 11)), (12, stat(10, 90)), (13, stat(12, 90))]);
+        assert_eq!(find_adopted(&stats), None);
+        stats.insert(14, stat(11, 91));
+        assert_eq!(find_adopted(&stats), Some(14));
     }
 
     fn image(messages: &[Fields]) -> Vec<u8> {
