@@ -88,6 +88,11 @@ pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<()> 
 
 /// Checks the variables of a sandbox.
 pub(crate) fn check_env_vars(variables: &BTreeMap<String, String>) -> Result<()> {
+    // Linux ends a variable at a zero byte: no command of the sandbox would start.
+    if let Some((name, _)) = variables.iter().find(|(name, value)| name.contains('\0') || value.contains('\0')) {
+        let name = name.escape_debug();
+        return Err(Error::InvalidRequest(format!("property \"envVars\" has a zero byte in `{name}`")));
+    }
     ENV_VARS.check("envVars", variables)
 }
 
@@ -149,6 +154,9 @@ mod tests {
         );
         assert!(check_env_vars(&map(1, 256 << 10)).is_ok());
         assert!(check_env_vars(&map(2, 256 << 10)).is_err());
+        for (name, value) in [("a\0", "b"), ("a", "\0b")] {
+            assert!(check_env_vars(&BTreeMap::from([(name.to_owned(), value.to_owned())])).is_err());
+        }
     }
 
     #[test]
