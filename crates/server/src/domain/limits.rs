@@ -89,7 +89,9 @@ pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<()> 
 /// Checks the variables of a sandbox.
 pub(crate) fn check_env_vars(variables: &BTreeMap<String, String>) -> Result<()> {
     // Linux ends a variable at a zero byte: no command of the sandbox would start.
-    if let Some((name, _)) = variables.iter().find(|(name, value)| name.contains('\0') || value.contains('\0')) {
+    if let Some((name, _)) =
+        variables.iter().find(|(name, value)| name.contains('\0') || value.contains('\0'))
+    {
         let name = name.escape_debug();
         return Err(Error::InvalidRequest(format!("property \"envVars\" has a zero byte in `{name}`")));
     }

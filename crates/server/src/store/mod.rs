@@ -167,6 +167,10 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use sandcove_wire::secret::Secret;
+
     use super::*;
 
     #[tokio::test]
@@ -185,6 +189,16 @@ mod tests {
         let error = Store::open(&path).await.map(drop).unwrap_err().to_string();
         assert!(error.contains("newer sandcove (migration 9999 is unknown)"), "{error}");
         assert!(error.contains(env!("CARGO_PKG_VERSION")), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_key_is_known_when_its_use_cannot_be_stored() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        let key = "e2b_0123456789abcdef0123456789abcdef01234567";
+        store.ensure_default_team(Some(&Secret::new(key)), 1, Duration::from_secs(60)).await.unwrap();
+        sqlx::query("PRAGMA query_only = TRUE").execute(&store.write).await.unwrap();
+        assert!(store.team_of_key(key).await.unwrap().is_some());
     }
 
     #[tokio::test]

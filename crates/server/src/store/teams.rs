@@ -116,14 +116,15 @@ impl Store {
         let Some(row) = row else { return Ok(None) };
         let now = clock::now().as_microsecond();
         let last_used: Option<i64> = row.try_get("last_used_at")?;
-        if last_used.is_none_or(|last| now - last > LAST_USED_MICROS) {
-            sqlx::query("UPDATE api_keys SET last_used_at = $1 WHERE id = $2")
-                .bind(now)
-                .bind(row.try_get::<String, _>("key_id")?)
-                .execute(&self.write)
-                .await?;
-        }
         let id: String = row.try_get("key_id")?;
+        if last_used.is_none_or(|last| now - last > LAST_USED_MICROS) {
+            let update =
+                sqlx::query("UPDATE api_keys SET last_used_at = $1 WHERE id = $2").bind(now).bind(&id);
+            // On a full disk, the server can still be asked.
+            if let Err(error) = update.execute(&self.write).await {
+                tracing::debug!(%error, "the last use of an API key was not stored");
+            }
+        }
         Ok(Some((team(&row)?, Uuid::parse_str(&id).map_err(corrupt("API key", &id))?)))
     }
 
