@@ -134,6 +134,16 @@ def stored_in_memory(server):
     return sandbox
 
 
+def is_whole_and_ends(server, sandbox):
+    """Goes on with a sandbox, and kills it: nothing is lost, and nothing stays."""
+    sandbox.connect(timeout=1800)
+    assert goes_on(sandbox)
+    assert sandbox.files.read("kept") == sandbox.sandbox_id
+    Sandbox.kill(sandbox.sandbox_id)
+    wait_until(lambda: host_resources(server.data_dir)["uppers"] == set(), what="its files are gone")
+    wait_until(lambda: os.listdir(server.data_dir / "pool/parked") == [], what="its memory is gone")
+
+
 def goes_on(sandbox) -> bool:
     return any(process.cmd.endswith("bash") and "sleep infinity" in process.args for process in sandbox.commands.list())
 
@@ -172,12 +182,7 @@ def test_the_server_dies_and_no_memory_is_lost(server, crash_file, point, is_par
     server.start()
     assert pause_state(server, sandbox) == after
     assert told(server, sandbox) == ("running" if after == "running" else "paused")
-    sandbox.connect(timeout=1800)
-    assert goes_on(sandbox)
-    assert sandbox.files.read("kept") == sandbox.sandbox_id
-    Sandbox.kill(sandbox.sandbox_id)
-    wait_until(lambda: host_resources(server.data_dir)["uppers"] == set(), what="its files are gone")
-    wait_until(lambda: os.listdir(server.data_dir / "pool/parked") == [], what="its memory is gone")
+    is_whole_and_ends(server, sandbox)
     server.stop()
     server.variables["SANDCOVE_PARK_AFTER"] = "0"
     server.start()
@@ -205,12 +210,7 @@ def test_the_disk_is_full_and_no_memory_is_lost(server, crash_file, point, is_pa
         finally:
             crash_file.write_text("")
             filler.unlink(missing_ok=True)
-    sandbox.connect(timeout=1800)
-    assert goes_on(sandbox)
-    assert sandbox.files.read("kept") == sandbox.sandbox_id
-    Sandbox.kill(sandbox.sandbox_id)
-    wait_until(lambda: host_resources(server.data_dir)["uppers"] == set(), what="its files are gone")
-    wait_until(lambda: os.listdir(server.data_dir / "pool/parked") == [], what="its memory is gone")
+    is_whole_and_ends(server, sandbox)
 
 
 def test_what_cannot_be_stored_stays_frozen_and_says_why(server):

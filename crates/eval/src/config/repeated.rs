@@ -14,7 +14,7 @@ use crate::store::{self, Attack, StoreError};
 /// Adds the attacks of earlier runs that the suite asks for, and returns how many were added.
 ///
 /// # Errors
-/// When the stored runs cannot be read.
+/// An error if the stored runs cannot be read.
 pub async fn repeat(attacks: &mut Attacks) -> Result<usize, StoreError> {
     let Some(retry) = attacks.retry.clone() else { return Ok(0) };
     let earlier = store::failed_attacks().await?;

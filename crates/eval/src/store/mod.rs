@@ -198,7 +198,7 @@ pub struct Attack {
 /// Returns the attacks of all stored red teams that were not withstood, the newest first.
 ///
 /// # Errors
-/// When the database cannot be read.
+/// An error if the database cannot be read.
 pub async fn failed_attacks() -> Result<Vec<Attack>, StoreError> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -56,7 +56,7 @@ pub(super) fn link_for(id_base: u32, from: &Path, to: &Path) -> io::Result<()> {
 /// The processes have to get a network namespace of their own that belongs to their user namespace: only then may they repair TCP
 /// connections. CRIU was in their namespace when it stored them, so the images call that one CRIU's (`root_ids`, `net_ns_id`).
 ///
-/// They also say that no packets were held back, which was right for frozen processes. While connections are made again, a packet to an
+/// The images also say that no packets were held back, which was right for frozen processes. While connections are made again, a packet to an
 /// end that is not there yet would end them, and CRIU goes by the images and not by its options (`network_lock_method`).
 fn separate_network(inventory: &mut Fields) -> io::Result<()> {
     set(inventory, 11, NFTABLES);

@@ -25,7 +25,7 @@ impl Connections {
     /// Connects to the servers of a configuration. Their programs run in the directory of the suite.
     ///
     /// # Errors
-    /// When one of them cannot be reached.
+    /// An error if one of them cannot be reached.
     pub async fn open(config: &Object, workers: &Arc<Workers>) -> Result<Self, McpError> {
         let limit = time_limit(config);
         let mut servers = Vec::new();
@@ -51,7 +51,7 @@ impl Connections {
     /// Calls a tool of the first server that has it, and returns the result.
     ///
     /// # Errors
-    /// When no server has the tool, or the call fails. What a tool reports as its error is a result.
+    /// An error if no server has the tool, or the call fails. What a tool reports as its error is a result.
     pub async fn call(&self, tool: &str, arguments: &Value) -> Result<Value, McpError> {
         let server = self.servers.iter().find(|server| server.has(tool));
         let server = server.ok_or_else(|| McpError::UnknownTool(tool.to_owned()))?;

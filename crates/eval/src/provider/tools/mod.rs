@@ -88,7 +88,7 @@ impl Tools {
     /// Returns the tools of the servers that a configuration names, connecting to them first.
     ///
     /// # Errors
-    /// When a server cannot be reached.
+    /// An error if a server cannot be reached.
     pub async fn listed(&self, config: &Object) -> Result<Vec<Value>, CallError> {
         let Some(block) = block(config) else { return Ok(Vec::new()) };
         let connected = self.servers.get_or_try_init(|| Connections::open(block, &self.workers)).await;
