@@ -54,6 +54,17 @@ def test_a_directory_without_a_suite_is_told_once(evaluate, tmp_path):
     ]
 
 
+def test_a_configuration_that_does_not_exist_comes_with_a_hint(evaluate, sandcove, tmp_path):
+    (tmp_path / "suite.yaml").write_text("{}")
+    for verb in ("eval", "validate"):
+        done = subprocess.run([*sandcove, verb, "-c", "siute.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stderr.splitlines()[:2]) == (
+            1, ["error: configuration not found: `siute.yaml`", "  hint: did you mean `suite.yaml`?"],
+        )  # fmt: skip
+    _, _, err = evaluate("-c", "elsewhere/config.json")
+    assert "  hint: check the path, or make a configuration with `sandcove eval init`" in err.splitlines()
+
+
 def test_unknown_options_are_usage_errors(evaluate):
     code, _, err = evaluate("--no-such-thing")
     assert code == 1 and "--no-such-thing" in err

@@ -528,6 +528,21 @@ def test_a_log_filter_that_is_none_is_refused(server):
     assert done.returncode == 1 and 'invalid SANDCOVE_LOG "sandcove=nonsense"' in done.stderr
 
 
+@pytest.mark.parametrize("verb", ["up", "serve"])
+def test_a_server_that_does_not_start_leaves_no_directory(verb, tmp_path):
+    directory = tmp_path / "new"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run([BINARY, verb, "--data-dir", directory, "--listen", address], capture_output=True, text=True, timeout=1200)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: failed to listen on {address}: Address already in use" in done.stderr and "hint: " in done.stderr
+    assert not directory.exists() and str(directory) not in done.stderr
+    # One that was there before stays.
+    directory.mkdir()
+    done = subprocess.run([BINARY, verb, "--data-dir", directory, "--tls-cert", "/none", "--tls-key", "/none"], capture_output=True, timeout=1200)
+    assert done.returncode == 1 and directory.exists()
+
+
 def test_a_pool_that_cannot_be_mounted_is_told_and_kept(tmp_path):
     image = tmp_path / "pool.img"
     image.write_bytes(b"made by another kernel" * 1000)

@@ -231,6 +231,38 @@ impl Drop for Lock {
     }
 }
 
+/// Files that a server creates before anything of its start can fail.
+const EARLY: [&str; 2] = ["server.log", "server.lock"];
+
+/// A data directory that does not exist before a server starts, and that is to be removed if the start fails early.
+#[derive(Debug)]
+pub struct Unused<'a>(Option<&'a Path>);
+
+impl<'a> Unused<'a> {
+    /// Notes whether the directory exists.
+    pub fn note(data_dir: &'a Path) -> Self {
+        Self((!data_dir.exists()).then_some(data_dir))
+    }
+
+    /// Removes the directory if it has come into existence since, and has nothing but what a failed start leaves; returns whether it has
+    /// removed it.
+    pub fn remove(self) -> bool {
+        let Some(data_dir) = self.0.filter(|data_dir| holds_only(data_dir, &EARLY)) else { return false };
+        let Ok(_lock) = Lock::take(data_dir) else { return false };
+        holds_only(data_dir, &EARLY)
+            && EARLY.iter().all(|name| match std::fs::remove_file(data_dir.join(name)) {
+                Ok(()) => true,
+                Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+            })
+            && std::fs::remove_dir(data_dir).is_ok()
+    }
+}
+
+fn holds_only(directory: &Path, names: &[&str]) -> bool {
+    let Ok(entries) = std::fs::read_dir(directory) else { return false };
+    entries.flatten().all(|entry| names.iter().any(|name| entry.file_name() == *name))
+}
+
 /// State of the holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
@@ -326,6 +358,30 @@ mod tests {
         drop(lock);
         assert!(!Lock::is_held(dir.path()));
         Lock::take(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_a_failed_start_has_created_is_removed_unless_something_is_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new");
+        let unused = Unused::note(&path);
+        drop(Lock::take(&path).unwrap());
+        std::fs::write(path.join("server.log"), "error").unwrap();
+        assert!(unused.remove());
+        assert!(!path.exists());
+
+        let unused = Unused::note(&path);
+        drop(Lock::take(&path).unwrap());
+        std::fs::write(path.join("pool.id"), "").unwrap();
+        assert!(!unused.remove());
+        assert!(path.join("pool.id").exists() && path.join("server.lock").exists());
+
+        std::fs::remove_file(path.join("pool.id")).unwrap();
+        assert!(!Unused::note(&path).remove(), "it was there before");
+        let unused = Unused(Some(&path));
+        let lock = Lock::take(&path).unwrap();
+        assert!(!unused.remove(), "another server uses it");
+        drop(lock);
     }
 
     #[test]

@@ -194,6 +194,10 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
             {
                 tokio::time::sleep(POLL).await;
             }
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => bail!(
+                "failed to listen on {address}: {error}\nhint: stop the program that listens there (`ss -ltnp` lists them), or choose another \
+                 address with --listen"
+            ),
             bound => return bound.with_context(|| format!("failed to listen on {address}")),
         }
     }

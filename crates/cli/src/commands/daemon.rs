@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::reach::{Place, Reach};
 use super::{count, env, purge};
-use crate::data_dir::{Lock, ServerFile};
+use crate::data_dir::{Lock, ServerFile, Unused};
 use crate::languages::State;
 use crate::output::{self, note, out};
 use crate::settings::Settings;
@@ -39,6 +39,7 @@ pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<E
     {
         return running_already(&file, &settings.data_dir, options);
     }
+    let unused = Unused::note(&settings.data_dir);
     drop(Lock::take(&settings.data_dir)?);
     let path = settings.data_dir.join("server.log");
     rotate(&path)?;
@@ -64,6 +65,10 @@ pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<E
         show(&mut shown)?;
         if let Some(status) = child.try_wait()? {
             show(&mut shown)?;
+            if unused.remove() {
+                // The log, which is above, was all that was in it.
+                bail!("the server did not start ({status})");
+            }
             bail!("the server did not start ({status}); see its log, `{}`", path.display());
         }
         let written = ServerFile::read(&settings.data_dir)?.filter(|file| file.pid == child.id());

@@ -137,7 +137,7 @@ impl CommonArgs {
             [path] => Some(path.clone()),
             _ => bail!("tests are generated for one configuration; name one with -c"),
         };
-        found.context("there is no promptfooconfig.yaml; name a configuration with -c")
+        found.context("there is no promptfooconfig.yaml here\nhint: name one with -c, or make one with `sandcove eval init`")
     }
 
     /// The suite; none when it has errors, which are printed then.

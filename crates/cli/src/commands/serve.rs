@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::env;
-use crate::data_dir::ServerFile;
+use crate::data_dir::{ServerFile, Unused};
 use crate::host::{Host, Stop};
 use crate::notify::{State, notify};
 use crate::output::note;
@@ -17,14 +17,19 @@ use crate::split::Split;
 /// Runs a server until a signal stops it, in two processes or, without an account for the second one, in this process.
 pub async fn serve(settings: &Settings, account: Option<u32>) -> Result<ExitCode> {
     notify(State::Starting);
+    let unused = Unused::note(&settings.data_dir);
+    let discard = |error| {
+        unused.remove();
+        error
+    };
     match account {
         Some(account) => {
-            let split = Split::start(settings, account).await?;
+            let split = Split::start(settings, account).await.map_err(discard)?;
             let stops = announce(split.file(), settings)?;
             split.serve(stops.next()).await
         }
         None => {
-            let host = Host::prepare(settings).await?;
+            let host = Host::prepare(settings).await.map_err(discard)?;
             let stops = announce(host.file(), settings)?;
             let (exit, stop) = (host.exit(), CancellationToken::new());
             let stopping = stop.clone();

@@ -69,7 +69,7 @@ pub struct Attacks {
 pub enum AttackError {
     /// The directory has no configuration.
     #[error(
-        "there is no promptfooconfig.yaml here; name one with -c, or make one with `sandcove redteam init`"
+        "there is no promptfooconfig.yaml here\nhint: name one with -c, or make one with `sandcove redteam init`"
     )]
     NoConfig,
     /// A file cannot be read.

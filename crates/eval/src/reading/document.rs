@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::ReadError;
-use super::diagnostic::{Findings, Severity};
+use super::diagnostic::{Findings, Severity, nearest};
 use super::node::{Entry, Kind, Node};
 use crate::model::Object;
 use crate::template::{self, Templates};
@@ -41,21 +41,40 @@ pub fn named(arguments: &[String], findings: &mut Findings) -> Vec<PathBuf> {
         if path.is_dir() {
             match find(&path) {
                 Some(found) => paths.push(found),
-                None => {
-                    findings.add(Severity::Error, None, format!("`{argument}` has no promptfooconfig.yaml"));
-                }
+                None => findings.hint(
+                    Severity::Error,
+                    None,
+                    format!("`{argument}` has no promptfooconfig.yaml"),
+                    "name a configuration in it, or make one with `sandcove eval init`",
+                ),
             }
         } else if path.is_file() {
             paths.push(path);
         } else {
             let matched = super::files::expand(argument);
             if matched.is_empty() {
-                findings.add(Severity::Error, None, format!("configuration not found: `{argument}`"));
+                let message = format!("configuration not found: `{argument}`");
+                findings.hint(Severity::Error, None, message, instead(&path));
             }
             paths.extend(matched);
         }
     }
     paths
+}
+
+/// A hint for a configuration that does not exist.
+fn instead(path: &Path) -> String {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let entries = std::fs::read_dir(directory.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path()).filter(|path| {
+        path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known))
+    });
+    let names: Vec<String> = files.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
+    let wanted = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match nearest(wanted, names.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{}`?", path.with_file_name(near).display()),
+        None => "check the path, or make a configuration with `sandcove eval init`".to_owned(),
+    }
 }
 
 /// Reads a YAML or JSON file.

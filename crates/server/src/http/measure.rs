@@ -7,8 +7,8 @@ use std::time::Instant;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::HeaderValue;
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
 use tracing::Span;
 use uuid::Uuid;
 
@@ -30,6 +30,13 @@ pub(super) fn limit(app: &App, team: Uuid, parts: &Parts) -> Result<()> {
     if allowance.is_exceeded { Err(Error::TooManyRequests(allowance.reset)) } else { Ok(()) }
 }
 
+/// Writes an allowance to the headers of an answer.
+pub(crate) fn show(allowance: &Allowance, headers: &mut HeaderMap) {
+    headers.insert("ratelimit-limit", HeaderValue::from(allowance.limit));
+    headers.insert("ratelimit-remaining", HeaderValue::from(allowance.remaining));
+    headers.insert("ratelimit-reset", HeaderValue::from(allowance.reset));
+}
+
 /// The layer around every route.
 pub(super) async fn measure(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
@@ -44,10 +51,7 @@ pub(super) async fn measure(State(app): State<App>, mut request: Request, next: 
     request.extensions_mut().insert(slot.clone());
     let mut answer = next.run(request).await;
     if let Some(allowance) = slot.0.get() {
-        let headers = answer.headers_mut();
-        headers.insert("ratelimit-limit", HeaderValue::from(allowance.limit));
-        headers.insert("ratelimit-remaining", HeaderValue::from(allowance.remaining));
-        headers.insert("ratelimit-reset", HeaderValue::from(allowance.reset));
+        show(allowance, answer.headers_mut());
     }
     let known = if route == "none" { "other" } else { method.as_str() };
     app.telemetry().answered(known, &route, answer.status().as_u16(), began.elapsed());

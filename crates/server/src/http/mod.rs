@@ -38,6 +38,7 @@ mod webhooks;
 
 pub(crate) use address::{Origin, Requested};
 pub(crate) use auth::{bearer, operator_of, team_of};
+pub(crate) use measure::show;
 pub(crate) use operators::metrics_text;
 pub(crate) use request_id::RequestId;
 pub use router::{Route, routes};

@@ -18,10 +18,11 @@ use sandcove_mcp::{Message, Session, Sessions};
 use tokio::io::DuplexStream;
 use uuid::Uuid;
 
+use crate::http::show;
 use crate::proxy::body::Answer;
-use crate::random;
 use crate::sandboxes::Upload;
-use crate::state::App;
+use crate::state::{Allowance, App};
+use crate::{Error, random};
 use admission::Caller;
 use reply::{Accepted, refusal};
 
@@ -60,7 +61,7 @@ impl Mcp {
         let method = request.method().clone();
         let answer = match admission::admit(app, request.headers()).await {
             Ok(caller) => match method {
-                Method::POST => self.post(request, caller, is_secure, connect).await,
+                Method::POST => self.post(app, request, caller, is_secure, connect).await,
                 Method::GET => self.get(request.headers(), &caller),
                 Method::DELETE => self.delete(request.headers(), &caller),
                 _ => {
@@ -85,6 +86,7 @@ impl Mcp {
 
     async fn post(
         &self,
+        app: &App,
         request: Request<Upload>,
         caller: Caller,
         is_secure: bool,
@@ -107,6 +109,11 @@ impl Mcp {
             return refused((StatusCode::UNAUTHORIZED, "the API key is malformed"));
         };
         if message.method.as_deref() == Some("initialize") && message.id.is_some() {
+            // Sessions take memory. What is sent in them is limited by session, and as the calls of the API that tools send.
+            let allowance = app.limiter().count(caller.team, (Method::POST, PATH.to_owned()));
+            if let Some(allowance) = allowance.filter(|allowance| allowance.is_exceeded) {
+                return exceeded(&allowance);
+            }
             let id = random::token();
             let (progress, _) = tokio::sync::mpsc::unbounded_channel();
             let Some(result) = sandcove_mcp::answer(&client, message, progress).await else {
@@ -114,6 +121,9 @@ impl Mcp {
             };
             self.sessions.begin(id.expose().to_owned(), caller.team);
             let mut answer = accepted.whole(&result);
+            if let Some(allowance) = allowance {
+                show(&allowance, answer.headers_mut());
+            }
             if let Ok(id) = HeaderValue::from_str(id.expose()) {
                 answer.headers_mut().insert(SESSION, id);
             }
@@ -202,6 +212,15 @@ async fn read(headers: &HeaderMap, body: Upload) -> Result<Message, Response<Ans
         return Err(refused((StatusCode::BAD_REQUEST, "send one message at a time, not a batch")));
     }
     Message::parse(&body).map_err(|failure| reply::json(StatusCode::BAD_REQUEST, &failure))
+}
+
+/// The answer to a client that begins more sessions than its rate limit allows.
+fn exceeded(allowance: &Allowance) -> Response<Answer> {
+    let error = Error::TooManyRequests(allowance.reset);
+    let mut answer = refusal(StatusCode::TOO_MANY_REQUESTS, &error.to_string());
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(allowance.reset));
+    show(allowance, answer.headers_mut());
+    answer
 }
 
 fn refused((status, reason): Refusal) -> Response<Answer> {

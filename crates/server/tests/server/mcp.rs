@@ -152,3 +152,34 @@ async fn a_stream_without_messages_lasts_as_long_as_its_session() {
     assert_eq!(server.send("DELETE", "/mcp", &headers, "").await.status, 404);
     assert_eq!(post(&server, &[headers[1]], &message(2, "ping", &Value::Null)).await.status, 404);
 }
+
+#[tokio::test]
+async fn a_team_that_begins_too_many_sessions_learns_when_to_come_back() {
+    let server = Server::with(|config| config.rate_limit = Some(2)).await;
+    let other = server.other_team().await;
+    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    let initialize = message(1, "initialize", &params);
+    let mut id = String::new();
+    for remaining in ["1", "0"] {
+        let reply = post(&server, &[], &initialize).await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        assert_eq!(reply.headers["ratelimit-limit"], "2");
+        assert_eq!(reply.headers["ratelimit-remaining"], remaining);
+        reply.headers["mcp-session-id"].to_str().unwrap().clone_into(&mut id);
+    }
+    let reply = post(&server, &[], &initialize).await;
+    assert_eq!(reply.status, 429);
+    assert!(reply.headers.get("mcp-session-id").is_none());
+    assert!(
+        reply.json()["error"]["message"].as_str().unwrap().contains("too many requests"),
+        "{}",
+        reply.text
+    );
+    let seconds = |name: &str| reply.headers[name].to_str().unwrap().parse::<u64>().unwrap();
+    assert!((1..=60).contains(&seconds("retry-after")));
+    assert_eq!(seconds("retry-after"), seconds("ratelimit-reset"));
+    // The sessions that there are go on, and another team has a limit of its own.
+    let reply = post(&server, &[("mcp-session-id", &id)], &message(2, "tools/list", &Value::Null)).await;
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    session(&server, other).await;
+}
