@@ -115,6 +115,8 @@ check:
 	cargo xtask codegen-check
 	@if command -v npm >/dev/null; then cd crates/server/dashboard && npm ci --silent --no-audit --no-fund && npm run --silent check; \
 	else echo "npm is not installed: the built pages of the dashboard were not compared with their sources"; fi
+	@if command -v npm >/dev/null; then cd crates/eval/typescript && npm ci --silent --no-audit --no-fund && npm run --silent check; \
+	else echo "npm is not installed: what runs TypeScript was not compared with its sources"; fi
 	@if command -v cargo-deny >/dev/null; then cargo deny --log-level error check; \
 	else echo "cargo-deny is not installed: advisories were not checked; \`make advisories\` installs it"; fi
 

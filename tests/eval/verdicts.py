@@ -21,7 +21,7 @@ from neutral import ENVIRONMENT
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-CASES = sorted(path for path in (HERE / "cases").iterdir() if path.suffix in (".yaml", ".cjs", ".mjs"))
+CASES = sorted(path for path in (HERE / "cases").iterdir() if path.suffix in (".yaml", ".cjs", ".mjs", ".ts"))
 
 # The first that fits. Texts of the suite's own functions fit none and are compared as they are.
 KINDS = [

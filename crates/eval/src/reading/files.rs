@@ -69,7 +69,12 @@ pub fn extension(path: &str) -> String {
 
 /// Whether an extension is one of JavaScript's or TypeScript's.
 pub fn is_javascript(extension: &str) -> bool {
-    matches!(extension, "js" | "cjs" | "mjs" | "ts" | "cts" | "mts")
+    matches!(extension, "js" | "cjs" | "mjs") || is_typescript(extension)
+}
+
+/// Whether an extension is one of TypeScript's.
+pub fn is_typescript(extension: &str) -> bool {
+    matches!(extension, "ts" | "cts" | "mts")
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@
 const fs = require('node:fs')
 const net = require('node:net')
 const path = require('node:path')
-const { createRequire } = require('node:module')
+const Module = require('node:module')
 const { pathToFileURL } = require('node:url')
+
+const { createRequire } = Module
 
 class NotFound extends Error {}
 
@@ -13,15 +15,58 @@ const modules = new Map()
 const providers = new Map()
 const inlines = new Map()
 
-/** TypeScript that this Node cannot strip itself goes through `tsx`, when the user's project has it. */
-function allowTypeScript(file) {
-  if (!/\.[cm]?ts$/.test(file) || process.features.typescript || allowTypeScript.done) return
+const isTypeScript = (file) => /\.[cm]?tsx?$/.test(file)
+
+/** What turns TypeScript into JavaScript. The evaluator sends it before the first call of such a file. */
+let typescript
+
+function receiveTypeScript({ transform: text, hooks }) {
+  const module = { exports: {} }
+  new Function('module', 'exports', text)(module, module.exports)
+  typescript = { transform: module.exports.transform, text, hooks }
+}
+
+/** Lets `require` load TypeScript: by `tsx` if the user's project has it, which also knows the paths of its `tsconfig.json`. */
+function requireTypeScript(file) {
+  if (typescript.required) return
+  typescript.required = true
   try {
-    createRequire(file)('tsx/cjs/api').register()
-    allowTypeScript.done = true
-  } catch {
-    throw new NotFound(`Node ${process.versions.node} cannot run ${file}: use Node 22.18 or newer, or run \`npm install tsx\` beside it`)
+    return createRequire(file)('tsx/cjs/api').register()
+  } catch {}
+  for (const extension of ['.ts', '.tsx', '.cts', '.mts']) {
+    Module._extensions[extension] = (module, path) => {
+      module._compile(typescript.transform(fs.readFileSync(path, 'utf8'), path, true), path)
+    }
   }
+  const resolve = Module._resolveFilename
+  Module._resolveFilename = function (request, ...rest) {
+    try {
+      return resolve.call(this, request, ...rest)
+    } catch (error) {
+      // TypeScript says `.js` for the file that `.ts` becomes.
+      const other = request.replace(/^(\.{1,2}\/.*)\.([cm]?)jsx?$/, '$1.$2ts')
+      if (other === request) throw error
+      return resolve.call(this, other, ...rest)
+    }
+  }
+}
+
+/** The exports of a file of TypeScript: a CommonJS module, unless it uses what only other modules may. */
+async function loadTypeScript(file, text, url) {
+  if (!file.endsWith('.mts') && !/\bimport\.meta\b/.test(text)) {
+    requireTypeScript(file)
+    try {
+      return createRequire(file)(file)
+    } catch (error) {
+      const ofModules = error.code === 'ERR_REQUIRE_ESM' || (error instanceof SyntaxError && /\bawait\b/.test(error.message))
+      if (!ofModules) throw error
+    }
+  }
+  if (!typescript.registered) {
+    typescript.registered = true
+    Module.register(`data:text/javascript,${encodeURIComponent(typescript.hooks)}`, { data: { text: typescript.text } })
+  }
+  return import(url)
 }
 
 async function load(file) {
@@ -34,10 +79,9 @@ async function load(file) {
   const known = modules.get(file)
   if (known && known.text === text) return known.exports
   const version = (known?.version ?? 0) + 1
-  allowTypeScript(file)
   delete require.cache[fs.realpathSync(file)]
   const url = pathToFileURL(file).href + (known ? `?version=${version}` : '')
-  const exports = allowTypeScript.done ? createRequire(file)(file) : await import(url)
+  const exports = isTypeScript(file) ? await loadTypeScript(file, text, url) : await import(url)
   modules.set(file, { text, version, exports })
   return exports
 }
@@ -176,7 +220,7 @@ async function callInline({ code, parameters, arguments: given }) {
 // What inline code of suites finds packages with.
 process.mainModule ??= { require: createRequire(path.join(process.cwd(), 'inline.js')) }
 
-const operations = { function: callFunction, provider: callProvider, inline: callInline, configuration: readConfiguration, tests: readTests }
+const operations = { function: callFunction, provider: callProvider, inline: callInline, configuration: readConfiguration, tests: readTests, typescript: receiveTypeScript }
 
 /** Scripts know a provider's id as a method. */
 function revive(given) {
@@ -190,7 +234,7 @@ function revive(given) {
 async function answer(line) {
   const call = JSON.parse(line)
   try {
-    revive(call.arguments)
+    revive(call.arguments ?? [])
     const value = await operations[call.op](call)
     return JSON.stringify({ value: value === undefined || typeof value === 'function' ? null : value })
   } catch (error) {

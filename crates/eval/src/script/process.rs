@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
@@ -16,11 +16,14 @@ use tokio::time::timeout;
 
 use super::{Language, ScriptError, ScriptReply};
 use crate::model::Object;
+use crate::reading::files;
 
 /// The time limit for an interpreter to be ready for calls.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// The most bytes that are kept of what one call prints to one stream.
 const MAX_PRINTED: usize = 64 * 1024;
+/// Sucrase, which turns TypeScript into JavaScript. `crates/eval/typescript` builds it.
+const TRANSFORM: &str = include_str!("../../typescript/dist/transform.js");
 
 /// A running interpreter that waits for calls.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(super) struct Process {
     stdout: StreamText,
     stderr: StreamText,
     program: String,
+    /// Whether the process has what runs TypeScript.
+    typescript: bool,
 }
 
 /// A line from the interpreter.
@@ -111,6 +116,7 @@ impl Process {
             stdout: StreamText::new(stdout.into())?,
             stderr: StreamText::new(stderr.into())?,
             program: program.to_owned(),
+            typescript: false,
         })
     }
 
@@ -121,6 +127,17 @@ impl Process {
         request: &Value,
         time_limit: Duration,
     ) -> Result<ScriptReply, ScriptError> {
+        let path = request.get("path").and_then(Value::as_str).unwrap_or_default();
+        if !self.typescript && files::is_typescript(&files::extension(path)) {
+            self.typescript = true;
+            let hooks = include_str!("typescript.mjs");
+            let sent = json!({"op": "typescript", "transform": TRANSFORM, "hooks": hooks});
+            self.answer(&sent, START_LIMIT).await?;
+        }
+        self.answer(request, time_limit).await
+    }
+
+    async fn answer(&mut self, request: &Value, time_limit: Duration) -> Result<ScriptReply, ScriptError> {
         let mut line = request.to_string();
         line.push('\n');
         let answer = match timeout(time_limit, self.exchange(line.as_bytes())).await {
