@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::files::Files;
 use super::filters;
+use super::globals;
 use super::syntax::{Binary, Expr, Imported, Macro, Part, Unary};
 use super::value::{self, Val};
 use super::{TemplateError, methods};
@@ -185,7 +186,7 @@ impl<'v> Interpreter<'v> {
         match self.vars.get(name) {
             Some(value) => Val::Json(value.clone()),
             None if name == "env" => Val::Json(self.env.clone()),
-            None => match ["range", "cycler", "joiner"].into_iter().find(|global| *global == name) {
+            None => match globals::NAMES.into_iter().find(|global| *global == name) {
                 Some(global) => Val::Global(global),
                 None => Val::Undefined,
             },
@@ -348,10 +349,13 @@ impl<'v> Interpreter<'v> {
                 self.frames.pop();
                 called
             }
-            Val::Method(of, name) => Ok(methods::call(&of, &name, &arguments)),
-            Val::Global("range") => Ok(range(&arguments)),
-            Val::Global(name) => Err(error(format!("`{name}` is not supported in prompts"))),
-            _ => Err(error("unable to call something that is undefined or no function")),
+            Val::Method(of, name) => Ok(match *of {
+                Val::Changing(of) => of.borrow_mut().call_method(&name),
+                of => methods::call(&of, &name, &arguments),
+            }),
+            Val::Global(name) => Ok(globals::call(name, arguments)),
+            Val::Changing(of) => of.borrow_mut().call().ok_or_else(not_a_function),
+            _ => Err(not_a_function()),
         }
     }
 
@@ -386,21 +390,8 @@ impl<'v> Interpreter<'v> {
     }
 }
 
-fn range(arguments: &[Val]) -> Val {
-    let number = |at: usize| arguments.get(at).map(Val::to_number);
-    let (start, stop) = match (number(0), number(1)) {
-        (Some(stop), None) => (0.0, stop),
-        (Some(start), Some(stop)) => (start, stop),
-        _ => (0.0, 0.0),
-    };
-    let step = number(2).filter(|step| *step != 0.0).unwrap_or(1.0);
-    let mut items = Vec::new();
-    let mut at = start;
-    while (if step > 0.0 { at < stop } else { at > stop }) && items.len() < 1_000_000 {
-        items.push(crate::model::number_value(at));
-        at += step;
-    }
-    Val::Json(Value::Array(items))
+fn not_a_function() -> TemplateError {
+    error("unable to call something that is undefined or no function")
 }
 
 fn error(message: impl Into<String>) -> TemplateError {

@@ -4,6 +4,7 @@
 
 mod files;
 mod filters;
+mod globals;
 mod interpret;
 pub mod json;
 mod lexer;
@@ -140,7 +141,8 @@ pub fn names(source: &str) -> Option<Vec<String>> {
 
 /// The names that a template takes from outside, without those that it sets itself. Nothing if it cannot be read.
 pub fn inputs(source: &str) -> Option<Vec<String>> {
-    let mut bound: Vec<String> = ["env", "loop", "caller", "range"].map(str::to_owned).to_vec();
+    let mut bound: Vec<String> = ["env", "loop", "caller"].map(str::to_owned).to_vec();
+    bound.extend(globals::NAMES.map(str::to_owned));
     parts_bind(&parse(source).ok()?, &mut bound);
     Some(names(source)?.into_iter().filter(|name| !bound.contains(name)).collect())
 }

@@ -52,7 +52,7 @@ pub fn variables(templates: &Templates, vars: &Object, switches: Switches) -> Ob
 /// Names that a template makes itself.
 fn is_local(name: &str, text: &str) -> bool {
     name == "loop"
-        || name == "range"
+        || super::globals::NAMES.contains(&name)
         || ["set", "for", "macro"].iter().any(|tag| text.contains(&format!("{tag} {name}")))
 }
 

@@ -1,10 +1,12 @@
 //! Values with the rules of JavaScript, which templates are written against.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use serde_json::Value;
 
+use super::globals::Changing;
 use super::syntax::Macro;
 use crate::model::{Object, number, number_value};
 
@@ -23,6 +25,8 @@ pub enum Val {
     Module(Rc<HashMap<String, Val>>),
     /// A built-in function.
     Global(&'static str),
+    /// A cycler or joiner, which its uses change.
+    Changing(Rc<RefCell<Changing>>),
     /// A method taken from a value but not called yet.
     Method(Box<Val>, String),
     /// A regular expression and its flags.
@@ -90,7 +94,7 @@ impl Val {
             Self::Json(Value::Null) | Self::Undefined => {}
             Self::Json(value) => out.push_str(&to_text(value)),
             Self::Regex(body, flags) => out.push_str(&format!("/{body}/{flags}")),
-            Self::Module(_) => out.push_str("[object Object]"),
+            Self::Module(_) | Self::Changing(_) => out.push_str("[object Object]"),
             Self::Macro(_) | Self::Imported(..) | Self::Global(_) | Self::Method(..) => {
                 out.push_str("[function]");
             }
@@ -123,6 +127,9 @@ impl Val {
     pub fn member(&self, key: &Value) -> Val {
         if let (Self::Module(module), Value::String(name)) = (self, key) {
             return Self::exported(module, name);
+        }
+        if let Self::Changing(of) = self {
+            return Changing::member(of, key);
         }
         let Self::Json(value) = self else { return Val::Undefined };
         match (value, key) {
