@@ -39,7 +39,7 @@ pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Fin
         }
         check_keys(scenario, SCENARIO, "a scenario", findings);
         let configs = match scenario.take("config") {
-            Some(node) => test_cases::read(node, base, workers, findings).await,
+            Some(node) => test_cases::read_parts(node, base, workers, findings).await,
             None => vec![Object::new()],
         };
         let own = match scenario.take("tests") {

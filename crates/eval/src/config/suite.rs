@@ -301,11 +301,21 @@ fn read_prompts(merged: &Merged, options: &LoadOptions, findings: &mut Findings)
         let new: Vec<Prompt> = read.into_iter().filter(is_new).collect();
         all.extend(new);
     }
+    if all.is_empty() && !merged.prompts.is_empty() && !findings.failed() {
+        let at = merged.prompts.first().map(|(node, _)| &node.at);
+        let hint = "leave `prompts` out for the prompt `{{prompt}}`";
+        findings.hint(Severity::Error, at, "the configuration has no prompts", hint);
+    }
     if all.is_empty() && merged.prompts.is_empty() {
         let text = if options.dataset.is_some() { dataset::PROMPT } else { "{{prompt}}" }.to_owned();
         all.push(Prompt { raw: text.clone(), label: text, ..Prompt::default() });
     }
     all
+}
+
+/// The providers of the configurations.
+fn configured(merged: &Merged, findings: &mut Findings) -> Vec<ProviderSpec> {
+    merged.providers.iter().flat_map(|(node, base)| providers::read(node, base, findings)).collect()
 }
 
 fn read_providers(
@@ -316,16 +326,26 @@ fn read_providers(
 ) -> Vec<ProviderSpec> {
     let mut all = Vec::new();
     if options.providers.is_empty() {
-        for (node, base) in &merged.providers {
-            all.extend(providers::read(node, base, findings));
-        }
-        if merged.providers.is_empty() && !findings.failed() {
+        all = configured(merged, findings);
+        if all.is_empty() && !findings.failed() {
             let hint = "add `providers: [openai:gpt-4o]`, or `providers: [echo]` to try things out";
             findings.hint(Severity::Error, None, "the configuration names no providers", hint);
         }
     } else {
-        for id in &options.providers {
-            all.extend(providers::read(&argument_node(id, "--providers"), base, findings));
+        // A provider of the configuration keeps its settings when the command line names it. The others are not called, so that what is
+        // wrong with them is no matter.
+        let known = configured(merged, &mut Findings::default());
+        for name in &options.providers {
+            let of_type = format!(":{name}");
+            let found = [
+                known.iter().find(|spec| spec.id == *name),
+                known.iter().find(|spec| spec.label.as_ref() == Some(name)),
+                known.iter().find(|spec| spec.id.ends_with(&of_type)),
+            ];
+            match found.into_iter().flatten().next() {
+                Some(spec) => all.push(spec.clone()),
+                None => all.extend(providers::read(&argument_node(name, "--providers"), base, findings)),
+            }
         }
     }
     let mut unique: Vec<ProviderSpec> = Vec::new();

@@ -39,6 +39,16 @@ enum TestsError {
 
 /// Reads a `tests` value into the tests it stands for, as objects.
 pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Findings) -> Vec<Object> {
+    for item in node.items().into_iter().flatten().filter(|item| item.is_map() && item.entries().is_empty()) {
+        let message = "a test needs at least one of `vars`, `assert`, `options`, `metadata`, `provider`, \
+                       `providerOutput` and `threshold`";
+        findings.add(Severity::Error, Some(&item.at), message);
+    }
+    read_parts(node, base, workers, findings).await
+}
+
+/// Reads parts of tests, which may be empty.
+pub async fn read_parts(node: Node, base: &Path, workers: &Workers, findings: &mut Findings) -> Vec<Object> {
     let mut tests = Vec::new();
     match node.kind {
         Kind::Scalar(Value::Null) => {}
@@ -54,11 +64,6 @@ pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Fin
                     }
                     Kind::Map(_) if is_generator(&item) => {
                         from_generator(&item, base, workers, findings, &mut tests).await;
-                    }
-                    Kind::Map(entries) if entries.is_empty() => {
-                        let message = "a test needs at least one of `vars`, `assert`, `options`, `metadata`, `provider`, \
-                                       `providerOutput` and `threshold`";
-                        findings.add(Severity::Error, Some(&item.at), message);
                     }
                     Kind::Map(_) => tests.push(inline(item, base, workers.base(), findings)),
                     _ => wrong_shape(&item, "a test", "a map or a path", findings),
