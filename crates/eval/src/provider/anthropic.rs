@@ -8,7 +8,7 @@ use super::service::{self, Dialect};
 use super::tools::{Outcome, ToolCall, shape};
 use crate::calling::CallError;
 use crate::calling::transport::Request;
-use crate::model::{Object, ProviderResponse, TokenUsage};
+use crate::model::{Object, ProviderResponse, TokenUsage, number_value};
 use crate::reading::Env;
 
 /// Returns the name after `anthropic:`, if it is that of another endpoint or program and not of a model.
@@ -28,7 +28,11 @@ const KEYS: &[&str] = &[
     "tool_choice",
     "stop_sequences",
     "metadata",
+    "cache_control",
+    "service_tier",
 ];
+/// The feature that `output_format` needs.
+const STRUCTURED: &str = "structured-outputs-2025-11-13";
 
 /// A model of Anthropic's.
 pub struct Anthropic {
@@ -44,7 +48,7 @@ impl Anthropic {
         (!model.is_empty()).then(|| Self { id: id.to_owned(), model: model.to_owned() })
     }
 
-    fn body(&self, prompt: &str, config: &Object) -> Result<Value, CallError> {
+    fn body(&self, prompt: &str, config: &Object, env: &Env) -> Result<Value, CallError> {
         let mut system = Vec::new();
         let mut messages = Vec::new();
         for message in chat::json_messages(prompt)? {
@@ -61,12 +65,13 @@ impl Anthropic {
         }
         let mut body = Object::new();
         body.insert("model".to_owned(), json!(self.model));
-        body.insert("max_tokens".to_owned(), json!(1024));
+        let number = |name: &str| env.get(name).and_then(|text| text.parse::<f64>().ok()).map(number_value);
+        let thinks = config.get("thinking").is_some_and(|thinking| thinking["type"] != "disabled");
+        let max = number("ANTHROPIC_MAX_TOKENS").unwrap_or_else(|| json!(if thinks { 2048 } else { 1024 }));
+        body.insert("max_tokens".to_owned(), max);
         body.insert("messages".to_owned(), Value::Array(messages));
         body.insert("stream".to_owned(), json!(false));
-        if config.get("thinking").is_none() {
-            body.insert("temperature".to_owned(), json!(0));
-        }
+        body.insert("temperature".to_owned(), number("ANTHROPIC_TEMPERATURE").unwrap_or_else(|| json!(0)));
         if !system.is_empty() {
             body.insert("system".to_owned(), Value::Array(system));
         }
@@ -75,11 +80,37 @@ impl Anthropic {
             body.shift_remove("tools");
         }
         // The service takes one of both.
-        if body.contains_key("top_p") {
+        if thinks || body.contains_key("top_p") {
             body.shift_remove("temperature");
+        }
+        if thinks {
+            restrict(&mut body);
+        }
+        let mut output = Object::new();
+        for (name, setting) in [("format", "output_format"), ("effort", "effort")] {
+            if let Some(value) = config.get(setting) {
+                output.insert(name.to_owned(), value.clone());
+            }
+        }
+        if !output.is_empty() {
+            body.insert("output_config".to_owned(), Value::Object(output));
         }
         service::lay_over(&mut body, config, "extra_body");
         Ok(Value::Object(body))
+    }
+}
+
+/// Leaves out of a request what the service refuses together with thinking.
+fn restrict(body: &mut Object) {
+    body.shift_remove("top_k");
+    if let Some(top_p) = body.get("top_p").and_then(Value::as_f64) {
+        body.insert("top_p".to_owned(), number_value(top_p.clamp(0.95, 1.0)));
+    }
+    let forced = body
+        .get("tool_choice")
+        .is_some_and(|choice| ["any", "tool"].iter().any(|kind| choice["type"] == *kind));
+    if forced {
+        body.shift_remove("tool_choice");
     }
 }
 
@@ -99,20 +130,27 @@ impl Dialect for Anthropic {
             return Err(CallError::NoKey { id: self.id.clone(), variable: "ANTHROPIC_API_KEY" });
         };
         let url = format!("{}/v1/messages", base.trim_end_matches('/').trim_end_matches("/v1"));
-        let request = Request::json(url, &self.body(prompt, config)?)
+        let request = Request::json(url, &self.body(prompt, config, env)?)
             .header("x-api-key", key)
             .header("anthropic-version", "2023-06-01");
-        Ok(match config.get("beta").and_then(Value::as_array) {
-            Some(beta) => {
-                let names: Vec<&str> = beta.iter().filter_map(Value::as_str).collect();
-                request.header("anthropic-beta", names.join(","))
-            }
-            None => request,
-        })
+        let listed = config.get("beta").and_then(Value::as_array).into_iter().flatten();
+        let mut features: Vec<&str> = listed.filter_map(Value::as_str).collect();
+        if config.contains_key("output_format") && !features.contains(&STRUCTURED) {
+            features.push(STRUCTURED);
+        }
+        Ok(if features.is_empty() { request } else { request.header("anthropic-beta", features.join(",")) })
     }
 
-    fn read(&self, reply: &Value, _config: &Object) -> ProviderResponse {
-        read(reply)
+    fn read(&self, reply: &Value, config: &Object) -> ProviderResponse {
+        let shows_thinking = config.get("showThinking") != Some(&json!(false));
+        let mut response = read(reply, shows_thinking);
+        if config.get("output_format").is_some_and(|format| format["type"] == "json_schema")
+            && let Some(Value::String(text)) = &response.output
+            && let Ok(value) = serde_json::from_str(text)
+        {
+            response.output = Some(value);
+        }
+        response
     }
 
     fn tool(&self, tool: &Value) -> Option<Value> {
@@ -162,15 +200,21 @@ impl Dialect for Anthropic {
     }
 }
 
-fn read(value: &Value) -> ProviderResponse {
+fn read(value: &Value, shows_thinking: bool) -> ProviderResponse {
     let parts = value.get("content").and_then(Value::as_array).cloned().unwrap_or_default();
     let texts = parts.iter().filter_map(|part| match part.get("type").and_then(Value::as_str) {
         Some("text") => part.get("text").and_then(Value::as_str).map(str::to_owned),
+        Some("thinking" | "redacted_thinking") if !shows_thinking => None,
         Some("thinking") => {
-            part.get("thinking").and_then(Value::as_str).map(|text| format!("Thinking: {text}"))
+            let text = part.get("thinking").and_then(Value::as_str).filter(|text| !text.trim().is_empty());
+            let signature = part.get("signature").and_then(Value::as_str);
+            let signature = signature.map_or_else(String::new, |text| format!("\nSignature: {text}"));
+            text.map(|text| format!("Thinking: {text}{signature}"))
         }
-        Some("tool_use") => Some(part.to_string()),
-        _ => None,
+        Some("redacted_thinking") => {
+            part.get("data").and_then(Value::as_str).map(|data| format!("Redacted Thinking: {data}"))
+        }
+        _ => Some(part.to_string()),
     });
     let usage = |key: &str| value.pointer(&format!("/usage/{key}")).and_then(Value::as_f64);
     ProviderResponse {
@@ -197,7 +241,7 @@ mod tests {
     fn system_messages_are_lifted() {
         let model = Anthropic::parse("anthropic:messages:m").unwrap();
         let prompt = r#"[{"role":"system","content":"be kind"},{"role":"user","content":"hi"}]"#;
-        let body = model.body(prompt, &Object::new()).unwrap();
+        let body = model.body(prompt, &Object::new(), &Env::default()).unwrap();
         let expected = json!({
             "model": "m", "max_tokens": 1024, "temperature": 0, "stream": false,
             "system": [{"type": "text", "text": "be kind"}],

@@ -284,8 +284,10 @@ pub fn body(
             body.insert("temperature".to_owned(), temperature);
         }
     }
-    if endpoint == Endpoint::Responses {
-        respond(&mut body, model, config);
+    match endpoint {
+        Endpoint::Responses => respond(&mut body, model, config),
+        Endpoint::Chat if service_name == "openai" => converse(&mut body, model, config),
+        _ => {}
     }
     if service_name == "mistral" && endpoint == Endpoint::Chat {
         mistral(&mut body, config);
@@ -301,6 +303,27 @@ pub fn body(
     }
     service::lay_over(&mut body, config, "passthrough");
     Ok(Value::Object(body))
+}
+
+/// Makes the body of a request what the endpoint `chat/completions` of the service itself takes: settings of reasoning only where the model
+/// knows them.
+fn converse(body: &mut Object, model: &str, config: &Object) {
+    service::take(
+        body,
+        config,
+        &["metadata", "tool_resources", "prompt_cache_key", "prompt_cache_retention"],
+    );
+    let model = model.trim_start_matches("ft:");
+    let of_series = ["o1", "o3", "o4"].iter().any(|series| model.starts_with(series));
+    if !of_series {
+        body.shift_remove("reasoning");
+    }
+    if !reasons(model) && !model.contains("gpt-oss") {
+        body.shift_remove("reasoning_effort");
+    }
+    if !model.starts_with("gpt-5") {
+        body.shift_remove("verbosity");
+    }
 }
 
 /// Makes the body of a request what the endpoint `responses` takes: the format of the answer and the effort have places of their own.
