@@ -201,8 +201,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let parsed =
-        Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    spell_out(&mut arguments);
+    let parsed = Cli::command()
+        .try_get_matches_from(&arguments)
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let code = match parsed {
         Ok((cli, matches)) => start(cli, &matches).unwrap_or_else(|error| {
             report::report(&error);
@@ -214,9 +217,9 @@ fn main() -> ExitCode {
             let text = if is_coloured { text.ansi().to_string() } else { text.to_string() };
             output::write_error(text.as_bytes());
             // An evaluation's exit code 2 means that there was nothing to run.
-            let is_eval = std::env::args()
-                .nth(1)
-                .is_some_and(|verb| ["eval", "redteam", "validate"].contains(&verb.as_str()));
+            let is_eval = arguments
+                .get(1)
+                .is_some_and(|verb| ["eval", "redteam", "validate"].iter().any(|eval| verb == eval));
             if is_eval { ExitCode::FAILURE } else { ExitCode::from(2) }
         }
         Err(help) => {
@@ -225,6 +228,16 @@ fn main() -> ExitCode {
         }
     };
     output::finish(code)
+}
+
+/// Commands about suites and stored runs that promptfoo has without a word before them; here they are commands of `eval`.
+const OF_EVAL: [&str; 8] = ["cache", "delete", "export", "import", "init", "list", "retry", "show"];
+
+/// Makes the short form of a command of `eval` the one that the command line knows: `sandcove init` is `sandcove eval init`.
+fn spell_out(arguments: &mut Vec<OsString>) {
+    if arguments.get(1).is_some_and(|verb| OF_EVAL.iter().any(|command| verb == command)) {
+        arguments.insert(1, "eval".into());
+    }
 }
 
 fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
@@ -418,6 +431,21 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn short_forms_hide_no_command() {
+        let commands = Cli::command();
+        let eval = commands.find_subcommand("eval").unwrap();
+        for name in OF_EVAL {
+            assert!(commands.find_subcommand(name).is_none(), "{name}");
+            assert!(eval.find_subcommand(name).is_some(), "{name}");
+        }
+        let mut arguments: Vec<OsString> = ["sandcove", "retry", "eval-x"].map(Into::into).to_vec();
+        spell_out(&mut arguments);
+        assert_eq!(arguments, ["sandcove", "eval", "retry", "eval-x"]);
+        spell_out(&mut arguments);
+        assert_eq!(arguments.len(), 4);
     }
 
     #[test]

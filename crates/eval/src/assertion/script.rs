@@ -10,7 +10,7 @@ use crate::grading::{Grader, GradingContext};
 use crate::javascript;
 use crate::model::{GradingResult, Object};
 use crate::reading::files;
-use crate::script::inline::{as_lines, inline_body, inline_function, needs_node};
+use crate::script::inline::{as_lines, inline_body, inline_function, lacks_a_name, needs_node};
 use crate::script::{EntryPoint, Language, ScriptCall, ScriptError};
 
 /// The types decided by scripts.
@@ -34,12 +34,12 @@ fn grade<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
         let outcome = if file {
             from_file(cx, code, language).await
         } else if language == Language::JavaScript && !needs_node(code) {
-            let code = code.clone();
-            let arguments = inline_arguments(cx, &code);
-            let ran =
-                tokio::task::spawn_blocking(move || javascript::call(&inline_function(&code), &arguments))
-                    .await;
-            match ran {
+            let function = inline_function(code);
+            let arguments = inline_arguments(cx, code);
+            match tokio::task::spawn_blocking(move || javascript::call(&function, &arguments)).await {
+                Ok(Err(error)) if lacks_a_name(&error) => {
+                    inline_in_worker(cx, code, language).await.map_err(|_| error.to_string())
+                }
                 Ok(value) => value.map_err(|error| error.to_string()),
                 Err(_) => Err("the JavaScript engine stopped".to_owned()),
             }

@@ -1,21 +1,41 @@
 //! Inline JavaScript: whether the engine can run it, and the function that it is the body of.
 
+use crate::javascript::JavaScriptError;
+
+/// Names that only Node has, or has in full: the engine sorts and writes by no language.
+const OF_NODE: &[&str] = &[
+    "require(",
+    "mainModule",
+    "import(",
+    "Buffer.",
+    "fetch(",
+    "typeof fetch",
+    "setTimeout(",
+    "setInterval(",
+    "URL(",
+    "URLSearchParams",
+    "TextEncoder",
+    "TextDecoder",
+    "atob(",
+    "btoa(",
+    "structuredClone(",
+    "performance.",
+    "crypto.",
+    "Intl.",
+    ".toLocale",
+    ".localeCompare(",
+];
+
 /// Whether code uses what only Node has.
 pub fn needs_node(code: &str) -> bool {
-    [
-        "require(",
-        "mainModule",
-        "import(",
-        "Buffer.",
-        "fetch(",
-        "setTimeout(",
-        "new URL",
-        "TextEncoder",
-        "structuredClone(",
-        "crypto.",
-    ]
-    .iter()
-    .any(|word| code.contains(word))
+    let other_process =
+        || code.split("process.").skip(1).any(|after| !after.starts_with("env") && !after.starts_with(' '));
+    OF_NODE.iter().any(|word| code.contains(word)) || other_process()
+}
+
+/// Whether code failed because the engine lacks a name that Node may have. Nothing it did before has left the engine, so that it can run again.
+pub fn lacks_a_name(error: &JavaScriptError) -> bool {
+    matches!(error, JavaScriptError::Threw(message) if message.starts_with("ReferenceError"))
 }
 
 /// Returns the function that inline code of an assertion is the body of.
@@ -76,6 +96,21 @@ fn last_semicolon(code: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn node_runs_what_the_engine_lacks() {
+        for code in [
+            "(5).toLocaleString('de')",
+            "process.cwd()",
+            "new URL(output).host",
+            "typeof fetch === 'function'",
+        ] {
+            assert!(needs_node(code), "{code}");
+        }
+        for code in ["process.env.HOME", "output.includes('fetch')", "in the process. Then"] {
+            assert!(!needs_node(code), "{code}");
+        }
+    }
 
     #[test]
     fn one_line_is_an_expression() {

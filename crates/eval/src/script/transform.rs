@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::inline::{as_lines, inline_body, needs_node};
+use super::inline::{as_lines, inline_body, lacks_a_name, needs_node};
 use super::{EntryPoint, Language, ScriptCall, ScriptError, Workers};
 use crate::javascript;
 
@@ -18,12 +18,15 @@ pub async fn apply(
     workers: &Workers,
 ) -> Result<Value, ScriptError> {
     let Value::String(code) = transform else { return Err(ScriptError::NotATransform) };
+    let in_node = async |value, context| {
+        let parameters: &[&str] = if first == "vars" { &["vars", "context"] } else { &["output", "context"] };
+        let entry = EntryPoint::Inline { code: as_lines(&body(code)), parameters };
+        workers.call(ScriptCall::new(Language::JavaScript, entry, vec![value, context])).await
+    };
     let result = if code.starts_with("file://") {
         workers.invoke(code, &["get_transform"], vec![value, context]).await?
     } else if needs_node(code) {
-        let parameters: &[&str] = if first == "vars" { &["vars", "context"] } else { &["output", "context"] };
-        let entry = EntryPoint::Inline { code: as_lines(&body(code)), parameters };
-        workers.call(ScriptCall::new(Language::JavaScript, entry, vec![value, context])).await?.value
+        in_node(value, context).await?.value
     } else {
         let env = if code.contains("process") { Value::Object(workers.env().all()) } else { Value::Null };
         let body = body(code);
@@ -35,10 +38,12 @@ pub async fn apply(
                  return (function () {{ {body}\n}})() }}"
             ),
         };
-        let arguments = vec![value, context, env];
-        tokio::task::spawn_blocking(move || javascript::call(&function, &arguments))
-            .await
-            .map_err(|_| ScriptError::EngineStopped)??
+        let arguments = vec![value.clone(), context.clone(), env];
+        let called = tokio::task::spawn_blocking(move || javascript::call(&function, &arguments)).await;
+        match called.map_err(|_| ScriptError::EngineStopped)? {
+            Err(error) if lacks_a_name(&error) => in_node(value, context).await.map_err(|_| error)?.value,
+            result => result?,
+        }
     };
     if result.is_null() {
         return Err(ScriptError::NoValue(code.clone()));
