@@ -168,8 +168,7 @@ pub async fn report(evaluation: &Evaluation, rows: &mut Recorded, shown: &Shown)
         Format::GitHub => rows.each(Which::Failed, |row| each(annotation(&row))).await?,
         Format::Text if shown.table => {
             let paint = |text: &str, code: &str| shown.paint(text, code);
-            let table = Table::new(evaluation, shown.cell_length, &paint);
-            print(&table.head());
+            let mut table = Table::new(evaluation, shown.cell_length, &paint);
             rows.tests(|group| each(table.test(group))).await?;
             print(&table.foot());
         }

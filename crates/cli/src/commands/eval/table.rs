@@ -9,12 +9,23 @@ use crate::terminal;
 /// Spaces that are printed for a tab.
 const TAB: &str = "    ";
 
-/// The table: variables, then one column for each provider and prompt. It is printed line by line, so that it never needs to be in memory.
+/// Rows of tests whose texts decide how wide the columns are.
+const SAMPLE: usize = 25;
+/// The narrowest that a column with more text than room becomes.
+const MIN_WIDTH: usize = 8;
+/// How much more of the room a column of answers gets than one of a variable, if both could fill it.
+const ANSWERS: usize = 3;
+
+/// Cells of one line: texts with their colours.
+type Cells = Vec<(String, Option<&'static str>)>;
+
+/// The table: variables, then one column for each provider and prompt. It is printed as tests come, so that it never needs to be in memory;
+/// the first of them wait until the widths are known.
 pub struct Table<'a> {
     evaluation: &'a Evaluation,
     cell_length: usize,
-    width: usize,
-    columns: usize,
+    waiting: Vec<Cells>,
+    widths: Vec<usize>,
     paint: &'a dyn Fn(&str, &str) -> String,
 }
 
@@ -25,26 +36,35 @@ impl<'a> Table<'a> {
         cell_length: usize,
         paint: &'a dyn Fn(&str, &str) -> String,
     ) -> Self {
-        let columns = evaluation.vars.len() + evaluation.columns.len();
-        let whole =
-            std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or_else(terminal_width);
-        let width = (whole.saturating_sub(columns * 3 + 1) / columns.max(1)).max(10);
-        Self { evaluation, cell_length, width, columns, paint }
+        Self { evaluation, cell_length, waiting: Vec::new(), widths: Vec::new(), paint }
     }
 
     /// The lines above the rows.
-    pub fn head(&self) -> String {
+    fn head(&self) -> Cells {
         let columns =
             self.evaluation.columns.iter().map(|column| format!("[{}] {}", column.provider, column.label));
-        let names: Vec<_> =
-            self.evaluation.vars.iter().cloned().chain(columns).map(|name| (name, Some("1"))).collect();
-        self.rule("┌", "┬", "┐") + &self.line(&names)
+        self.evaluation.vars.iter().cloned().chain(columns).map(|name| (name, Some("1"))).collect()
     }
 
-    /// The rows of one test.
-    pub fn test(&self, group: &[Row]) -> String {
+    /// Takes the rows of one test and returns what can be printed.
+    pub fn test(&mut self, group: &[Row]) -> String {
+        let cells = self.cells(group);
+        if !self.widths.is_empty() {
+            return self.rule("├", "┼", "┤") + &self.line(&cells);
+        }
+        self.waiting.push(cells);
+        if self.waiting.len() < SAMPLE { String::new() } else { self.begin() }
+    }
+
+    /// Returns the lines that have waited, and the one below the rows.
+    pub fn foot(&mut self) -> String {
+        let waited = if self.widths.is_empty() { self.begin() } else { String::new() };
+        waited + &self.rule("└", "┴", "┘")
+    }
+
+    fn cells(&self, group: &[Row]) -> Cells {
         let vars = self.evaluation.vars.iter();
-        let mut cells: Vec<(String, Option<&str>)> = vars
+        let mut cells: Cells = vars
             .map(|name| {
                 (cut(&group[0].vars.get(name).map(to_text).unwrap_or_default(), self.cell_length), None)
             })
@@ -63,27 +83,45 @@ impl<'a> Table<'a> {
                 (cut(&text, self.cell_length), Some(if row.success { "32" } else { "31" }))
             }));
         }
-        self.rule("├", "┼", "┤") + &self.line(&cells)
+        cells
     }
 
-    /// The line below the rows.
-    pub fn foot(&self) -> String {
-        self.rule("└", "┴", "┘")
+    /// Decides the widths, and returns the head and the rows that have waited.
+    fn begin(&mut self) -> String {
+        let head = self.head();
+        let whole =
+            std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or_else(terminal_width);
+        let longest = |text: &str| text.lines().map(|line| line.replace('\t', TAB).chars().count()).max();
+        let wanted = head.iter().enumerate().map(|(at, (name, _))| {
+            let is_variable = at < self.evaluation.vars.len();
+            let cells =
+                self.waiting.iter().filter_map(|cells| longest(&cells[at].0)).max().unwrap_or_default();
+            (cells.max(name.chars().count()), if is_variable { 1 } else { ANSWERS })
+        });
+        let wanted: Vec<_> = wanted.collect();
+        self.widths = shares(whole.saturating_sub(wanted.len() * 3 + 1), &wanted);
+        let mut out = self.rule("┌", "┬", "┐") + &self.line(&head);
+        for cells in std::mem::take(&mut self.waiting) {
+            out += &self.rule("├", "┼", "┤");
+            out += &self.line(&cells);
+        }
+        out
     }
 
     fn rule(&self, left: &str, middle: &str, right: &str) -> String {
-        let bars = vec!["─".repeat(self.width + 2); self.columns];
+        let bars: Vec<_> = self.widths.iter().map(|width| "─".repeat(width + 2)).collect();
         format!("{left}{}{right}\n", bars.join(middle))
     }
 
-    fn line(&self, cells: &[(String, Option<&str>)]) -> String {
+    fn line(&self, cells: &Cells) -> String {
         let mut out = String::new();
-        let wrapped: Vec<Vec<String>> = cells.iter().map(|(text, _)| wrap(text, self.width)).collect();
+        let wrapped: Vec<Vec<String>> =
+            cells.iter().zip(&self.widths).map(|((text, _), width)| wrap(text, *width)).collect();
         let height = wrapped.iter().map(Vec::len).max().unwrap_or(1);
         for at in 0..height {
-            for (lines, (_, colour)) in wrapped.iter().zip(cells) {
+            for ((lines, (_, colour)), width) in wrapped.iter().zip(cells).zip(&self.widths) {
                 let text = lines.get(at).map(String::as_str).unwrap_or_default();
-                let padding = " ".repeat(self.width.saturating_sub(text.chars().count()));
+                let padding = " ".repeat(width.saturating_sub(text.chars().count()));
                 let text = match colour {
                     Some(code) if at == 0 => (self.paint)(text, code),
                     _ => text.to_owned(),
@@ -93,6 +131,26 @@ impl<'a> Table<'a> {
             out.push_str("│\n");
         }
         out
+    }
+}
+
+/// Divides `room` among columns, each with the characters it could fill and its weight. What some columns do not need is for the others.
+fn shares(room: usize, wanted: &[(usize, usize)]) -> Vec<usize> {
+    let mut widths: Vec<Option<usize>> = vec![None; wanted.len()];
+    let mut left = room;
+    loop {
+        let open = || widths.iter().zip(wanted).enumerate().filter(|(_, (width, _))| width.is_none());
+        let weights: usize = open().map(|(_, (_, (_, weight)))| weight).sum();
+        let share = |weight: usize| left * weight / weights.max(1);
+        let content = open().find(|(_, (_, (fill, weight)))| *fill <= share(*weight));
+        let Some((at, (_, (fill, _)))) = content else {
+            let shared = widths.iter().zip(wanted);
+            return shared
+                .map(|(width, (_, weight))| width.unwrap_or_else(|| share(*weight).max(MIN_WIDTH)))
+                .collect();
+        };
+        widths[at] = Some(*fill);
+        left -= fill;
     }
 }
 
@@ -146,6 +204,15 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_get_what_variables_do_not_need() {
+        assert_eq!(shares(60, &[(5, 1), (9, 1), (200, 3)]), [5, 9, 46]);
+        assert_eq!(shares(80, &[(90, 1), (200, 3)]), [20, 60]);
+        assert_eq!(shares(100, &[(4, 1), (10, 3)]), [4, 10]);
+        assert_eq!(shares(10, &[(90, 1), (200, 3)]), [8, 8]);
+        assert_eq!(shares(10, &[]), Vec::<usize>::new());
+    }
 
     #[test]
     fn long_text_is_wrapped() {
