@@ -3,6 +3,7 @@ it found, and the next one finds everything again. And what does not start leave
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from durability import clear, pause_state, running, stored
 from harness.census import programs
 from harness.server import API_KEY, free_port, host_resources, instance_of, wait_until
 
+# Number of the capability that raises limits.
+CAP_SYS_RESOURCE = 24
 # In front of the server: a view of the host of its own, in which `$0` was done.
 ALONE = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
 
@@ -208,6 +211,24 @@ def test_few_descriptors(server, world):
     server.stop()
     without_rights = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"]
     refused(server, "raise the limit of open files from 24", before=["prlimit", "--nofile=24:24", *without_rights])
+    server.start()
+    world.is_whole()
+
+
+def test_no_core_files(server, world):
+    """As in the unit of systemd: `LimitCORE=0`."""
+    server.stop()
+    none = ["sh", "-c", 'ulimit -Sc 0; ulimit -Hc 0; exec "$@"', "sh"]
+    if int(re.search(r"CapEff:\s+(\w+)", Path("/proc/self/status").read_text())[1], 16) >> CAP_SYS_RESOURCE & 1:
+        server.within = none
+        server.start()
+        with Sandbox.create("base", timeout=600) as sandbox:
+            limits = sandbox.commands.run("grep core /proc/self/limits").stdout
+            assert limits.split()[4:6] == ["1", "1"], limits
+        server.stop()
+        server.within = []
+    else:
+        refused(server, "raise the limit of core files", before=none)
     server.start()
     world.is_whole()
 

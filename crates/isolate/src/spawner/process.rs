@@ -11,7 +11,10 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change,
     mount_remount, move_mount, open_tree, unmount,
 };
-use rustix::process::{WaitOptions, chdir, pivot_root, set_child_subreaper, setsid, umask, wait};
+use rustix::process::{
+    Resource, Rlimit, WaitOptions, chdir, getrlimit, pivot_root, set_child_subreaper, setrlimit, setsid,
+    umask, wait,
+};
 use rustix::thread::UnshareFlags;
 
 use super::greeting::Greeting;
@@ -56,6 +59,7 @@ fn prepare(
     umask(Mode::WGRP | Mode::WOTH);
     // Ctrl-C in the server's terminal must not reach sandboxes.
     let _ = setsid();
+    allow_core_limit()?;
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::at("adopt orphans"))?;
     // The kernel reaps children at once: a control group is not empty before its last process is reaped.
     sys::set_reaps_children(false).map_err(Failure::at("have children reaped"))?;
@@ -65,6 +69,19 @@ fn prepare(
     // Once, here: each process that is forked finds them in its memory.
     jail::prepare_filters(refused_calls)?;
     enter_own_root(pool, programs, criu).map_err(Failure::at("leave the host's file system"))
+}
+
+/// Allows the limit of core files that sandboxes set for themselves, 1 (see `jail::init`). Services often have the limit 0, above which a
+/// process in a user namespace cannot raise its own.
+fn allow_core_limit() -> Result<(), Failure> {
+    let limit = getrlimit(Resource::Core);
+    if limit.maximum != Some(0) {
+        return Ok(());
+    }
+    setrlimit(Resource::Core, Rlimit { maximum: Some(1), ..limit }).map_err(Failure::at(
+        "raise the limit of core files from 0 to 1, which sandboxes need: start the server with that limit (`ulimit -Hc 1`, or \
+         `LimitCORE=0:1` of the service) or with CAP_SYS_RESOURCE",
+    ))
 }
 
 /// Leaves the host's file system: only what is mounted here can be reached from the mount namespace of a sandbox that is being
