@@ -1,6 +1,7 @@
 """The server of the virtual machine: one for all tests of this directory, from the data directory that the disk brings along."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +19,8 @@ def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed:
         report.sections += [(f"end of {server.log}", server.tail(40)) for server in Server.started]
+        journal = subprocess.run(["journalctl", "--no-pager", "--lines=40", "--unit=sandcove"], capture_output=True, text=True).stdout
+        report.sections.append(("end of the journal of the service", journal))
     return report
 
 
