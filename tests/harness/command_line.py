@@ -33,7 +33,7 @@ def without_a_word(**variables: str) -> dict[str, str]:
 class Terminal:
     """The command on a terminal of its own, as somebody types there."""
 
-    def __init__(self, command: list[str], rows: int = 33, columns: int = 111) -> None:
+    def __init__(self, command: list[str], rows: int = 33, columns: int = 111, directory: str = ".") -> None:
         self.resize = lambda rows, columns: fcntl.ioctl(
             self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0)
         )
@@ -41,6 +41,7 @@ class Terminal:
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
             os.environ["TERM"] = "xterm-256color"
+            os.chdir(directory)
             os.read(gate_read, 1)
             os.execv(command[0], command)
         self.resize(rows, columns)
@@ -64,12 +65,14 @@ class Terminal:
         return before.decode()
 
     def end(self) -> int:
+        """Waits for the end of the command; `seen` is then everything that it has printed since."""
         while True:
             try:
-                if not os.read(self.descriptor, 4096):
+                if not (read := os.read(self.descriptor, 4096)):
                     break
             except OSError:
                 break
+            self.seen += read
         _, status = os.waitpid(self.pid, 0)
         os.close(self.descriptor)
         return os.waitstatus_to_exitcode(status)

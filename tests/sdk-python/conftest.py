@@ -12,7 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import reports, wheels  # noqa: E402
-from harness.server import API_KEY, Server  # noqa: E402
+from harness.server import ADMIN_TOKEN, API_KEY, Server  # noqa: E402
+from harness.verbs import PATH, TOLD, Typist  # noqa: E402
 
 DATA_DIR = Path(os.environ.get("SANDCOVE_TEST_DATA_DIR", "/var/lib/sandcove-test"))
 
@@ -86,6 +87,16 @@ def interpreter(server):
     sandbox = Sandbox.create(timeout=1800)
     yield sandbox
     sandbox.kill()
+
+
+@pytest.fixture
+def typist(request, server, tmp_path):
+    """Types commands on a terminal, beside the server; when the test ends it has typed all that its story announces."""
+    home = {"HOME": str(tmp_path), "PROMPTFOO_CONFIG_DIR": str(tmp_path / "runs"), "XDG_CONFIG_HOME": "", "PATH": PATH}
+    typist = Typist("--data-dir", str(server.data_dir), directory=tmp_path, SANDCOVE_ADMIN_TOKEN=ADMIN_TOKEN, **home)
+    yield typist
+    missing = TOLD.get(request.node.name, set()) - typist.typed
+    assert request.session.testsfailed or not missing, f"the story announces verbs that it does not type: {missing}"
 
 
 @pytest.fixture(scope="module", params=["sync", "async"])

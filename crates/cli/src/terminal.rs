@@ -1,6 +1,6 @@
 //! This machine's terminal: raw mode while it shows a terminal of a sandbox, its size, and standard input.
 
-use std::io::{IsTerminal, Read};
+use std::io::{BufRead, IsTerminal, Read};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use sandcove_client::TerminalSize;
@@ -35,7 +35,7 @@ impl Drop for RawMode {
 
 /// Hidden input: what is typed is not shown. Dropping the value restores the previous mode.
 #[derive(Debug)]
-pub struct Hidden {
+struct Hidden {
     _before: RawMode,
 }
 
@@ -49,6 +49,20 @@ impl Hidden {
         tcsetattr(stdin, OptionalActions::Now, &hidden).ok()?;
         Some(Self { _before: RawMode { before } })
     }
+}
+
+/// Asks for a line on the terminal that is standard input, without showing what is typed. `show` prints the question, and the end of the line.
+///
+/// # Errors
+/// An error if the terminal cannot be read.
+pub fn read_hidden(what: &str, show: impl Fn(&[u8])) -> std::io::Result<String> {
+    let mut line = String::new();
+    // Before the prompt, which some answer at once.
+    let _hidden = Hidden::enter();
+    show(format!("{what}: ").as_bytes());
+    let read = std::io::stdin().lock().read_line(&mut line);
+    show(b"\n");
+    read.map(|_| line)
 }
 
 /// Whether standard input and standard output are terminals.

@@ -1,6 +1,6 @@
 //! `sandcove config` and `sandcove auth`: named servers, and keys for them.
 
-use std::io::{BufRead, IsTerminal, Read};
+use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
@@ -14,7 +14,7 @@ use super::serve::not_running;
 use crate::contexts::{Context, Contexts};
 use crate::output::{self, note, out};
 use crate::table::table;
-use crate::terminal::Hidden;
+use crate::terminal::read_hidden;
 
 /// Subcommands of `config`.
 #[derive(Debug, Subcommand)]
@@ -140,12 +140,7 @@ fn set(contexts: &mut Contexts, key: &str, value: Option<String>) -> Result<()> 
 fn read_secret(what: &str) -> Result<Secret> {
     let mut text = String::new();
     if std::io::stdin().is_terminal() {
-        // Before the prompt, which some answer at once.
-        let _hidden = Hidden::enter();
-        output::write_error(format!("{what}: ").as_bytes());
-        let read = std::io::stdin().lock().read_line(&mut text);
-        output::write_error(b"\n");
-        read.context("failed to read from the terminal")?;
+        text = read_hidden(what, output::write_error).context("failed to read from the terminal")?;
     } else {
         std::io::stdin().read_to_string(&mut text).context("failed to read standard input")?;
     }

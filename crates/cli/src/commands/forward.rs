@@ -7,10 +7,10 @@ use std::str::FromStr;
 use anyhow::{Context, Result};
 use sandcove_client::Sandbox;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::output::out;
+use crate::signals::Signals;
 
 /// A port of a sandbox and its local port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +33,10 @@ impl FromStr for PortPair {
     }
 }
 
-/// Forwards ports until SIGINT or SIGTERM.
+/// Forwards ports until a signal ends it.
 pub async fn forward(sandbox: &Sandbox, ports: &[PortPair]) -> Result<ExitCode> {
+    // Before the first port is printed, upon which a client may end this process.
+    let mut signals = Signals::catch().context("failed to catch signals")?;
     let mut forwards = JoinSet::new();
     for &PortPair { remote, local } in ports {
         for listener in listeners(local).await? {
@@ -43,11 +45,7 @@ pub async fn forward(sandbox: &Sandbox, ports: &[PortPair]) -> Result<ExitCode> 
             forwards.spawn(async move { sandbox.forward(remote, listener).await });
         }
     }
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
+    signals.next().await;
     forwards.shutdown().await;
     Ok(ExitCode::SUCCESS)
 }

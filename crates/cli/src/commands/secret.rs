@@ -1,6 +1,6 @@
 //! `sandcove secret`: values that sandboxes use in requests without having them.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +12,7 @@ use serde_json::json;
 use super::reach::{Place, Reach};
 use crate::output::{self, note, out};
 use crate::table::table;
+use crate::terminal::read_hidden;
 
 /// Arguments of `secret`.
 #[derive(Debug, Args)]
@@ -25,12 +26,12 @@ pub struct SecretArgs {
 /// Subcommands of `secret`.
 #[derive(Debug, Subcommand)]
 pub enum SecretCommand {
-    /// store the value that standard input has, without its last line break
+    /// store a value, which is asked for or read from standard input without its last line break
     Create {
         /// name of the secret
         name: String,
     },
-    /// replace the value of a secret by what standard input has
+    /// replace the value of a secret; the new one is asked for or read from standard input
     Set {
         /// name or id of the secret
         secret: String,
@@ -109,8 +110,18 @@ pub async fn secret(place: Place, args: SecretArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Reads a value from standard input; from a terminal a line, which is not shown.
 fn read_value() -> Result<Secret> {
     let mut value = String::new();
-    std::io::stdin().read_to_string(&mut value).context("failed to read the value from standard input")?;
+    if std::io::stdin().is_terminal() {
+        value = read_hidden("value", output::write_error)
+            .context("failed to read the value from the terminal")?;
+        if value.trim().is_empty() {
+            bail!("the value is empty");
+        }
+    } else {
+        let read = std::io::stdin().read_to_string(&mut value);
+        read.context("failed to read the value from standard input")?;
+    }
     Ok(Secret::new(value.strip_suffix('\n').unwrap_or(&value)))
 }

@@ -97,10 +97,10 @@ async fn targets(args: TargetArgs, server: &Fallback) -> Result<Option<Targets>>
     let directory = std::env::current_dir()?;
     if args.configs.is_empty() {
         let Some(id) = &args.target else {
-            note!(
-                "hint: `sandcove validate target -c promptfooconfig.yaml` asks all providers of a configuration"
+            bail!(
+                "nothing names the providers to ask\nhint: name one with -t, or a configuration with -c: `sandcove validate target -c \
+                 promptfooconfig.yaml` asks all of its providers"
             );
-            bail!("name a provider with -t, or a configuration with -c");
         };
         let mut findings = Findings::default();
         let targets = Targets::of_id(id, &directory, &args.env_files, server.clone(), &mut findings);

@@ -10,6 +10,7 @@ use sandcove_viewer::Viewer;
 
 use super::ports::browse;
 use crate::output::out;
+use crate::signals::Signals;
 
 #[derive(Debug, Args)]
 pub struct ViewArgs {
@@ -39,7 +40,7 @@ fn address(text: &str) -> Result<IpAddr> {
     text.parse().with_context(|| format!("invalid address `{text}`; use 127.0.0.1, or 0.0.0.0 for all"))
 }
 
-/// Serves the page until Ctrl-C.
+/// Serves the page until a signal ends it.
 pub async fn view(args: ViewArgs) -> Result<ExitCode> {
     let directory = args.directory.unwrap_or_else(sandcove_eval::home::directory);
     let wanted = SocketAddr::new(args.host, args.port);
@@ -52,13 +53,14 @@ pub async fn view(args: ViewArgs) -> Result<ExitCode> {
         Some(token) => format!("http://{address}/?token={}", token.as_str()),
         None => format!("http://{address}/"),
     };
+    let mut signals = Signals::catch().context("failed to catch signals")?;
     out!("{url}");
     if args.yes || !args.no {
         browse(&url);
     }
     viewer
-        .serve(async {
-            let _ = tokio::signal::ctrl_c().await;
+        .serve(async move {
+            signals.next().await;
         })
         .await?;
     Ok(ExitCode::SUCCESS)

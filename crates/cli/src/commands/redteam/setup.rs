@@ -40,12 +40,12 @@ pub(super) async fn setup(args: SetupArgs) -> Result<ExitCode> {
         .with_context(|| format!("failed to listen on {address} (--port takes another port)"))?;
     let token = viewer.token().context("the pages have no token")?.as_str().to_owned();
     let url = format!("http://{}/redteam/setup?token={token}", viewer.address()?);
+    // Whatever ends this process ends the red team that it runs.
+    let mut signals = Signals::catch().context("failed to catch signals")?;
     out!("{url}");
     if !args.no {
         browse(&url);
     }
-    // Whatever ends this process ends the red team that it runs.
-    let mut signals = Signals::catch().context("failed to catch signals")?;
     viewer
         .serve(async move {
             signals.next().await;
