@@ -73,10 +73,10 @@ def generate(tmp_path, sandcove):
         "PROMPTFOO_CONFIG_DIR": str(tmp_path / "home"), "WITHPI_API_KEY": "",
     }  # fmt: skip
 
-    def run(*arguments, command="generate", **variables):
+    def run(*arguments, command="generate", answers="", **variables):
         done = subprocess.run(
             [*sandcove, command, *arguments], cwd=tmp_path, env={**environment, **variables},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+            input=answers, capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         return done.returncode, done.stdout, done.stderr
 
@@ -198,10 +198,28 @@ def test_what_cannot_be_generated_is_said_before_a_model_is_asked(generate):
     (generate.directory / "promptfooconfig.yaml").write_text("prompts: [Say hi]\n")
     assert "the prompts have no variables" in fails("dataset")
     (generate.directory / "promptfooconfig.yaml").unlink()
-    assert "name a configuration with -c" in fails("assertions")
+    assert "name one with -c" in fails("assertions")
 
 
 def test_variables_of_loops_are_not_asked_for(generate):
     (generate.directory / "promptfooconfig.yaml").write_text(CONFIG)
     generate("dataset", "--numPersonas", "1", "--numTestCasesPerPersona", "1")
     assert '{"vars": [{"topic": value, "tone": value, "lines": value}, ...]}' in generate.server.asked[1][1]
+
+
+def test_suggested_prompts_are_tested_if_they_are_chosen(generate):
+    generate.server.reply = lambda prompt, at: f"Sing of {{{{topic}}}}, try {at}"
+    suite = {"prompts": ["Write about {{topic}}"], "providers": ["echo"], "tests": [{"vars": {"topic": "rain"}}]}
+    (generate.directory / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    out = generate.directory / "out.json"
+    arguments = ("--suggest-prompts", "2", "-o", str(out), "--no-cache")
+    status, shown, said = generate(*arguments, command="eval", answers="n\ny\n")
+    assert status == 0, said
+    assert "Sing of {{topic}}, try 1" in shown
+    rows = json.loads(out.read_text())["results"]["results"]
+    assert [row["response"]["output"] for row in rows] == ["Write about rain", "Sing of rain, try 2"]
+    assert generate.server.asked[0][1] == "Write about {{topic}}"
+    # Without a choice nothing runs.
+    out.unlink()
+    status, _, said = generate(*arguments, command="eval")
+    assert (status, out.exists()) == (1, False) and "no suggested prompt was chosen" in said

@@ -1,12 +1,14 @@
-//! Tests and assertions for a suite, proposed by a model that reads its prompts.
+//! Tests, assertions and variants of prompts for a suite, proposed by a model that reads its prompts.
 
 mod assertions;
 mod dataset;
 pub mod place;
+mod variants;
 pub mod yaml;
 
 pub use assertions::{AssertionOptions, assertions};
 pub use dataset::{DatasetOptions, dataset, table};
+pub use variants::variants;
 
 use std::sync::Arc;
 
@@ -26,7 +28,9 @@ use crate::template::value::to_text;
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum GenerateError {
     /// No model is named, and there is no key for the default one.
-    #[error("no model to ask: name one with --provider, or set OPENAI_API_KEY or ANTHROPIC_API_KEY")]
+    #[error(
+        "no model to ask: name one with --provider (--grader of `eval`), or set OPENAI_API_KEY or ANTHROPIC_API_KEY"
+    )]
     NoModel,
     /// The model could not be made.
     #[error(transparent)]

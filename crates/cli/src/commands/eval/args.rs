@@ -66,6 +66,13 @@ pub struct RunArgs {
     /// grading provider, unless the configuration names one
     #[arg(long, value_name = "PROVIDER")]
     pub grader: Option<String>,
+    /// have a model write N variants of the first prompt, and choose which of them to test: 1 to 50
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=50))]
+    #[serde(skip)]
+    pub suggest_prompts: Option<u8>,
+    // The variants that were chosen, which the run has when it is resumed too.
+    #[arg(skip)]
+    pub suggested: Vec<String>,
     /// text to put before every prompt
     #[arg(long = "prompt-prefix", value_name = "TEXT")]
     pub prefix: Option<String>,

@@ -3,6 +3,7 @@
 pub mod args;
 pub mod report;
 pub mod run;
+mod suggest;
 mod table;
 mod watch;
 

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use super::args::RunArgs;
 use super::report::{self, Progress, Shown};
+use super::suggest;
 use super::watch::Sources;
 use crate::commands::count;
 use crate::output::{note, out};
@@ -97,6 +98,19 @@ async fn once(mut args: RunArgs, task: &Task, server: &Fallback, sources: &mut S
     let Some(mut suite) = load(&args, server, validate).await? else { return Ok(TROUBLE) };
     suite.override_defaults(args.prefix.as_deref(), args.suffix.as_deref(), args.grader.as_deref());
     filters.apply(&mut suite).await?;
+    if let Some(count) = args.suggest_prompts.filter(|_| !validate) {
+        args.suggested = suggest::chosen(&suite, count.into(), !args.no_cache).await?;
+        if args.suggested.is_empty() {
+            note!("error: no suggested prompt was chosen");
+            return Ok(TROUBLE);
+        }
+    }
+    let suggested = args.suggested.iter().map(|text| config::Prompt {
+        raw: text.clone(),
+        label: text.clone(),
+        ..config::Prompt::default()
+    });
+    suite.prompts.extend(suggested);
     let outputs = outputs(&args, &suite)?;
     if !args.outputs.is_empty() {
         suite.raw.insert("outputPath".to_owned(), json!(args.outputs));
