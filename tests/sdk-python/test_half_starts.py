@@ -233,6 +233,19 @@ def test_no_core_files(server, world):
     world.is_whole()
 
 
+def test_a_strict_mask(server, world):
+    """As in the unit of systemd: `UMask=0077`. Users of sandboxes reach their files all the same."""
+    server.stop()
+    server.within = ["sh", "-c", 'umask 0077; exec "$@"', "sh"]
+    server.start()
+    with Sandbox.create("base", timeout=600) as sandbox:
+        assert sandbox.commands.run("pwd; stat -c %a / /home").stdout == "/home/user\n755\n755\n"
+    server.stop()
+    server.within = []
+    server.start()
+    world.is_whole()
+
+
 def test_a_pool_that_is_not_mounted(server, world):
     server.stop()
     image = server.data_dir / "pool.img"

@@ -112,6 +112,9 @@ impl Namespaces {
 
     async fn start_as(config: Config, instance: Instance) -> Result<Self> {
         require_descriptors()?;
+        // Users of sandboxes pass through directories that are made here, such as the root of their files. Services are often started with a
+        // strict mask; what is secret has its mode from its creation on.
+        rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
         let number = instance.number();
         let addresses = Addresses::new(&config.network, number)?;
         let run = config.data_dir.join("run");
