@@ -17,8 +17,10 @@ from test_park import CRIU, parking  # noqa: F401
 pytestmark = pytest.mark.skipif(not (CRIU / "bin/criu").exists(), reason="CRIU is not there: packaging/criu/fetch fetches it")
 IS_SHORT = "SANDCOVE_TEST_TREES" not in os.environ
 SEED = os.environ.get("SANDCOVE_TEST_TREE_SEED") or ("7" if IS_SHORT else str(random.SystemRandom().randint(1, 10**9)))
-TREES = int(os.environ.get("SANDCOVE_TEST_TREES", "21"))
+TREES = int(os.environ.get("SANDCOVE_TEST_TREES", "20"))
 PARTS = [part for part in os.environ.get("SANDCOVE_TEST_TREE_PARTS", "").split(",") if part]
+# A tree in which a parent and its child have mapped different parts of one library at the same address.
+KNOWN = ["202/50"] if IS_SHORT else []
 # Trees to a sandbox, and sandboxes to a stop of the server.
 PER_SANDBOX, SANDBOXES = 7, 4
 
@@ -35,7 +37,7 @@ def by_hand(server, parking):
 
 def test_random_trees_come_back_as_they_were_or_are_refused_by_name(by_hand):
     cycle = Cycle(by_hand, lambda: Sandbox.create("base", timeout=3600))
-    seeds = [f"{SEED}/{number}" for number in range(TREES)]
+    seeds = KNOWN + [f"{SEED}/{number}" for number in range(TREES)]
     while seeds:
         batch, seeds = seeds[: PER_SANDBOX * SANDBOXES], seeds[PER_SANDBOX * SANDBOXES :]
         plans = [plan.plan(seed, PARTS or None) for seed in batch]

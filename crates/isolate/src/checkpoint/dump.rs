@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use super::generation::Begun;
 use super::refusal::refused;
-use super::{attributes, descriptor_refusal, foreign, images, network_refusal, refusal, sockets, terminals};
+use super::{
+    attributes, descriptor_refusal, foreign, images, mappings, network_refusal, refusal, sockets, terminals,
+};
 use crate::criu::{Program, first_error};
 use crate::jail::FOREIGN;
 use crate::net::Dialer;
@@ -101,6 +103,7 @@ pub(crate) async fn dump(
         return Err(refused("it has semaphores of System V".into()));
     }
     images::correct(directory).map_err(failed)?;
+    mappings::separate(directory).map_err(failed)?;
     terminals::store(subject.pids, directory).map_err(failed)?;
     attributes::store(subject.pids, directory).map_err(failed)?;
     sockets::store(subject.pids, directory).map_err(failed)?;

@@ -137,6 +137,16 @@ pub(super) fn change(
     std::fs::write(path, changed)
 }
 
+/// The messages of the image in the file `path`.
+pub(super) fn messages(path: &Path) -> io::Result<Vec<Fields>> {
+    let mut found = Vec::new();
+    change_all(&std::fs::read(path)?, MAGIC, |message| {
+        found.push(message.clone());
+        Ok(())
+    })?;
+    Ok(found)
+}
+
 /// Changes the messages in the fields `number`.
 pub(super) fn change_nested(
     fields: &mut Fields,

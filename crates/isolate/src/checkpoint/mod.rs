@@ -6,7 +6,7 @@
 //! | files that a fork of a warm process has mapped from mounts that are not the sandbox's | `foreign` |
 //! | attributes of threads, and options of sockets, that CRIU does not store | `attributes`, `sockets` |
 //! | running CRIU | `dump` |
-//! | corrections of its images | `images`, `terminals` |
+//! | corrections of its images | `images`, `mappings`, `terminals` |
 //! | descriptors and numbers of processes | `descriptors`, `numbers` |
 //! | the directory that holds them, what it is valid for, and the proof that this server wrote it | `generation`, `manifest` |
 
@@ -18,6 +18,7 @@ mod foreign;
 mod generation;
 mod images;
 mod manifest;
+mod mappings;
 mod network_refusal;
 mod numbers;
 mod refusal;
