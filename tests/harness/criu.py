@@ -73,7 +73,6 @@ def dump(data_dir: Path, sandbox_id: str, layers: list[str], images: Path) -> Ch
             built += ["--external", f"mnt[{path}]:{key(path)}"]
     group = frozen_group(pid)
     refuse_stopped(group)
-    refuse_watches(group, next(mount[2] for mount in mounts if mount[4] == "/"))
     foreign = foreign_files(group, {int(mount[0]) for mount in mounts})
     command = [
         # The network namespace belongs to the user namespace above the sandbox's, which CRIU does not store.
@@ -152,16 +151,6 @@ def refuse_stopped(group: Path) -> None:
             traced = "TracerPid:\t0\n" not in (thread / "status").read_text()
             if waits_in == "do_signal_stop" or traced:
                 raise Refused(f"process {process} is stopped")
-
-
-def refuse_watches(group: Path, root: str) -> None:
-    """The files of an overlay have no handles that can be opened, so CRIU looks for a watched file by the number of its inode, which
-    overlays have more than once: the copy would watch another."""
-    major, minor = map(int, root.split(":"))
-    for process in (group / "cgroup.procs").read_text().split():
-        for descriptor in Path(f"/proc/{process}/fdinfo").iterdir():
-            if f" sdev:{major << 20 | minor:x} " in "".join(re.findall(r"^inotify .*", descriptor.read_text(), re.M)):
-                raise Refused(f"process {process} watches files with inotify")
 
 
 def foreign_files(group: Path, own: set[int]) -> dict[str, str]:

@@ -289,17 +289,6 @@ REFUSED = {
         """,
         "is stopped",
     ),
-    "inotify": (
-        """
-        os.mkdir("/home/user/watched")
-        watch = libc.inotify_init()
-        assert libc.inotify_add_watch(watch, b"/home/user/watched", 0x100) == 1
-        def step(count):
-            open(f"/home/user/watched/{count}", "w").close()
-            assert b"%d" % count in os.read(watch, 4096)
-        """,
-        "watches files",
-    ),
     "a POSIX message queue": (
         """
         libc = ctypes.CDLL("librt.so.1")

@@ -394,3 +394,24 @@ def test_async_streams_are_async_only(box):
 
             other = generate()
         box.files.write("x", other)
+
+
+NUMBERS = """
+import os
+def number(path):
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+own = set()
+for name in range(3000):
+    open(str(name), "w").close()
+    own.add(number(str(name)))
+assert len(own) == 3000
+same = [path for top, _, names in os.walk("/usr") for name in names if number(path := os.path.join(top, name)) in own]
+print(len(same), same[:3])
+"""
+
+
+def test_no_new_file_looks_like_one_of_the_template(box, directory):
+    """`cp` refuses to copy a file over itself, and the loader takes a library for one that is loaded, by device and number alone."""
+    box.files.write(f"{directory}/numbers.py", NUMBERS)
+    assert box.commands.run("python3 numbers.py", cwd=directory, user="root").stdout == "0 []\n"

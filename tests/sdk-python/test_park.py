@@ -257,6 +257,17 @@ def test_traffic_wakes_a_parked_sandbox_with_its_memory(server):
     sandbox.kill()
 
 
+def test_directories_are_watched_as_before(server):
+    sandbox = Sandbox.create(timeout=1800)
+    sandbox.files.make_dir("app/src")
+    handle = sandbox.files.watch_dir("app", recursive=True)
+    park(server, sandbox)
+    sandbox.connect()
+    sandbox.files.write("app/src/new", "")
+    wait_until(lambda: any(event.name == "src/new" for event in handle.get_new_events()), what="an event")
+    sandbox.kill()
+
+
 def test_a_volume_is_there_again(server):
     volume = Volume.create(f"parked-{os.getpid()}")
     sandbox = Sandbox.create(timeout=1800, volume_mounts={"/data": volume})

@@ -3,12 +3,18 @@ then does what it is for.
 
 Packages come from the registries alone. A test whose registry does not answer is skipped and names it."""
 
+import contextlib
 import json
+import os
 import re
+from pathlib import Path
 
 import pytest
+import requests
 from e2b import CommandExitException
 from e2b_code_interpreter import Sandbox
+
+from harness.server import API_KEY, wait_until
 
 pytestmark = pytest.mark.programs
 PACKAGES = ["postgresql", "chromium", "default-jdk-headless", "gdb", "strace", "cargo", "fonts-dejavu-core"]
@@ -194,3 +200,111 @@ if __name__ == "__main__":
 """
     box.files.write("/tmp/pool.py", code)
     assert run(box, "python3 /tmp/pool.py") == "170346800 8\n"
+
+
+PSQL = "psql -h /tmp/database -p 5433 -U postgres -At postgres"
+COUNT = """
+import java.io.*; import java.net.*; import java.util.concurrent.*; import java.util.concurrent.atomic.*;
+class Count { public static void main(String[] a) throws Exception {
+    var ticks = new AtomicLong(); var kept = new ConcurrentHashMap<Integer, String>(); var pool = Executors.newFixedThreadPool(4);
+    for (int i = 0; i < 100_000; i++) kept.put(i, "v" + i);
+    Executors.newSingleThreadScheduledExecutor().scheduleAtFixedRate(ticks::incrementAndGet, 0, 50, TimeUnit.MILLISECONDS);
+    var server = new ServerSocket(7001, 50, InetAddress.getLoopbackAddress());
+    for (int asked = 1; ; asked++) try (var peer = server.accept()) {
+        var length = pool.submit(() -> kept.values().stream().mapToLong(String::length).sum()).get();
+        System.gc();
+        peer.getOutputStream().write((asked + " " + length + " " + (ticks.get() > 0) + "\\n").getBytes());
+    }
+} }
+"""
+ANSWER = """
+const worker = new (require("worker_threads").Worker)(
+  "const { parentPort } = require('worker_threads'); let asked = 0; parentPort.on('message', () => parentPort.postMessage(++asked))", { eval: true });
+const kept = new Map(Array.from({ length: 50000 }, (_, n) => [n, "v" + n]));
+require("fs").watch("/tmp/site", { recursive: true }, (_, name) => kept.set("changed", name));
+require("http").createServer((_, response) => {
+  worker.once("message", (asked) => response.end(`${asked} ${kept.size} ${kept.get("changed")}\\n`));
+  worker.postMessage(1);
+}).listen(7002, "127.0.0.1");
+"""
+ASK_PAGE = """
+const page = (await (await fetch("http://127.0.0.1:9222/json")).json()).find((one) => one.type == "page");
+const socket = new WebSocket(page.webSocketDebuggerUrl);
+await new Promise((opened) => (socket.onopen = opened));
+socket.onmessage = (message) => { console.log(JSON.parse(message.data).result.result.value); process.exit(); };
+socket.send(JSON.stringify({ id: 1, method: "Runtime.evaluate", params: { expression: "`${count} ${secret}`" } }));
+"""
+FILES = {
+    "/tmp/site/page.html": "<script>let count = 0; setInterval(() => count++, 50); const secret = Math.random()</script>",
+    "/tmp/Count.java": COUNT, "/tmp/answer.js": ANSWER, "/tmp/ask.mjs": ASK_PAGE,
+}  # fmt: skip
+
+
+@pytest.fixture
+def parked_by_hand(server):
+    """The server parks when it is asked."""
+    criu = Path(os.environ.get("SANDCOVE_TEST_CRIU", "/usr/local/lib/sandcove-criu"))
+    if not (criu / "bin/criu").exists():
+        pytest.skip("CRIU is not there: packaging/criu/fetch fetches it")
+    variables = {"SANDCOVE_CRIU": str(criu), "SANDCOVE_PARK_AFTER": "never"}
+    server.stop()
+    server.variables |= variables
+    server.start()
+    yield
+    server.stop()
+    for name in variables:
+        server.variables.pop(name)
+    server.start()
+
+
+def test_a_database_a_jvm_node_and_a_browser_go_on_after_their_memory_was_on_disk(server, parked_by_hand, installed):
+    def answers(command):
+        """What a program answers, once it does."""
+        answer = []
+
+        def answered():
+            with contextlib.suppress(CommandExitException):
+                answer.append(run(installed, command))
+            return answer
+
+        wait_until(answered, what=command)
+        return answer[0]
+
+    def start(command, user="user"):
+        run(installed, f"(setsid {command} </dev/null >/dev/null 2>&1 &)", user)
+
+    for path, text in FILES.items():
+        installed.files.write(path, text)
+    cluster = "B=$(ls -d /usr/lib/postgresql/*/bin); $B/initdb -D /tmp/database/data && $B/pg_ctl -w -D /tmp/database/data -l /tmp/database/log"
+    run(installed, f"install -d -m 755 -o postgres /tmp/database && su postgres -c '{cluster} -o \"-k /tmp/database -p 5433\" start'", "root")
+    # A session in the middle of a transaction, which a terminal feeds.
+    run(installed, "mkfifo /tmp/questions")
+    start("sh -c 'exec sleep infinity >/tmp/questions'")
+    start(f"sh -c '{PSQL} </tmp/questions >/tmp/answers 2>&1'")
+    run(installed, "echo 'create temp table t as select generate_series(1, 1000) n; begin; insert into t values (5000);' >/tmp/questions")
+    run(installed, "javac /tmp/Count.java")
+    start("java -cp /tmp Count")
+    start("node /tmp/answer.js")
+    start("chromium --headless --no-sandbox --disable-gpu --remote-debugging-port=9222 --user-data-dir=/tmp/profile file:///tmp/site/page.html")
+    java, node, page = "cat </dev/tcp/127.0.0.1/7001", "curl -sf http://127.0.0.1:7002", "node --experimental-websocket /tmp/ask.mjs"
+    assert answers(f"bash -c '{java}'") == "1 588890 true\n"
+    assert answers(node) == "1 50000 undefined\n"
+    count, secret = answers(page).split()
+    wait_until(lambda: "INSERT" in run(installed, "cat /tmp/answers"), what="the transaction")
+
+    installed.pause()
+    url = f"{server.url}/sandboxes/{installed.sandbox_id}/park"
+    parked = requests.post(url, headers={"X-API-KEY": API_KEY}, timeout=600)
+    assert parked.status_code == 204, parked.text
+    installed.connect(timeout=7200)
+
+    run(installed, "echo 'select sum(n) from t; rollback; select sum(n) from t;' >/tmp/questions")
+    wait_until(lambda: run(installed, "cat /tmp/answers").endswith("505500\nROLLBACK\n500500\n"), what="the end of the transaction")
+    assert run(installed, f"{PSQL} -c 'select 6 * 7'") == "42\n"
+    assert run(installed, f"bash -c '{java}'") == "2 588890 true\n"
+    assert run(installed, node) == "2 50000 undefined\n"
+    run(installed, "touch /tmp/site/new")
+    wait_until(lambda: run(installed, node).endswith(" 50001 new\n"), what="a change that Node sees")
+    later, same = run(installed, page).split()
+    assert int(later) >= int(count) and same == secret
+    wait_until(lambda: int(run(installed, page).split()[0]) > int(later), what="the page to count on")

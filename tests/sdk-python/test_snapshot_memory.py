@@ -189,17 +189,17 @@ def test_files_only_is_honoured(server):
 
 def test_what_cannot_be_stored_goes_on_and_the_snapshot_has_its_files_and_says_why(server):
     sandbox = ticking()
-    watch = sandbox.files.watch_dir("/home/user")
+    sandbox.commands.run("ipcmk --semaphore 1", timeout=60)
     snapshot = sandbox.create_snapshot().snapshot_id
     assert kept_memory(server, sandbox) is None and memories(server) == []
-    assert any("memory cannot be stored on disk" in text and "watches files" in text for text in logs(server, sandbox))
+    assert any("memory cannot be stored on disk" in text and "semaphores of System V" in text for text in logs(server, sandbox))
     assert ticks_on(sandbox, ticks(sandbox))
     events = requests.get(f"{server.url}/events/sandboxes/{sandbox.sandbox_id}", headers=HEADERS).json()
     assert [event["eventData"]["snapshot_mode"] for event in events if event["eventLabel"] == "checkpoint"] == ["filesystem"]
     copy = Sandbox.create(snapshot, timeout=1800)
     assert copy.files.read("kept") == sandbox.sandbox_id and not is_ticking(copy)
-    # Without the watch, it can be.
-    watch.stop()
+    # Without the semaphores, it can be.
+    sandbox.commands.run("ipcrm --all=sem", timeout=60)
     copy = Sandbox.create(sandbox.create_snapshot().snapshot_id, timeout=1800)
     assert is_ticking(copy)
 

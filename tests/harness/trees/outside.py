@@ -119,6 +119,7 @@ def one(process: Path, numbers: dict[int, int], names: Names) -> dict[str, objec
 def normal(line: str) -> str:
     """A line of `fdinfo` without what may differ: numbers of devices, flags that say how it was opened, events that are always on."""
     line = re.sub(r"\s+pos:\w+ ino:\w+ sdev:\w+$", "", line)
+    line = re.sub(r"^(inotify wd:\d+) .*( mask:\w+) .*", r"\1\2", line)
     line = re.sub(r"^(NS)?[Pp]id:\s.*", "Pid", line)
     line = re.sub(r"^lock:\s+\d+: (\w+\s+\w+\s+\w+) -?\d+ \S+ ", r"lock \1 ", line)
     line = re.sub(r"(?<=^flags:\t)\d+", lambda flags: oct(int(flags[0], 8) & ~0o20300000), line)

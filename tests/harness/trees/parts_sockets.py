@@ -344,17 +344,34 @@ class PidFd:
 
 
 class Watch:
-    """A directory that is watched with inotify."""
+    """Watches of inotify: of a directory, of one in memory, of a file and of one of the template; the numbers have a gap."""
 
     def __init__(self, place, rng):
-        self.place = place
+        name = f"watched-{rng.getrandbits(64)}"
+        self.place, self.memory = f"{place}/{name}", f"/dev/shm/{name}"
         self.fd = check(libc.inotify_init())
-        check(libc.inotify_add_watch(self.fd, place.encode(), 0x100))
+        os.mkdir(self.memory)
+        os.mkdir(self.place)
+        with open(self.place + "/file", "w"):
+            pass
+        first = check(libc.inotify_add_watch(self.fd, b"/", 0x100))
+        self.directory, self.shared, self.file, _ = (
+            check(libc.inotify_add_watch(self.fd, path.encode(), events))
+            for path, events in [(self.place, 0x100), (self.memory, 0x300), (self.place + "/file", 0x2), ("/etc/hosts", 0x2)]
+        )
+        check(libc.inotify_rm_watch(self.fd, first))
+        os.read(self.fd, 999)
+
+    def state(self):
+        with open(f"/proc/self/fdinfo/{self.fd}") as file:
+            lines = [line.split() for line in file if line.startswith("inotify")]
+        return sorted([line[1], next(field for field in line if field.startswith("mask"))] for line in lines)
 
     def use(self):
-        with open(self.place + "/new", "w"):
-            pass
-        assert b"new" in os.read(self.fd, 999)
+        for number, path in [(self.directory, self.place + "/new"), (self.shared, self.memory + "/new"), (self.file, self.place + "/file")]:
+            with open(path, "a") as file:
+                file.write("line")
+            assert struct.unpack_from("i", os.read(self.fd, 999))[0] == number, path
 
 
 class MessageQueue:

@@ -6,9 +6,9 @@ import random
 OWN = {
     "memory": 2, "open file": 2, "deleted": 2, "mapped": 2, "in memory": 1, "locks": 1, "directory": 1, "fifo": 1, "system v": 1,
     "threads": 2, "waits": 1, "timers": 2, "ticks": 1, "signals": 2, "dead": 1, "terminal": 1, "attributes": 2, "restricted": 1,
-    "listener": 2, "closed": 1, "datagrams": 1, "unix": 2, "unix waiting": 1, "epoll": 2, "pidfd": 1, "netlink": 1, "owner": 1,
+    "listener": 2, "closed": 1, "datagrams": 1, "unix": 2, "unix waiting": 1, "epoll": 2, "pidfd": 1, "netlink": 1, "owner": 1, "watch": 1,
     # What is known to be refused, where it is not kept, is rare: a refusal costs another round.
-    "stopped": 0.05, "watch": 0.05, "message queue": 0.05, "waiting": 0.05, "undo": 0.05, "multicast": 0.05, "unread": 0.05, "linked": 0.05,
+    "stopped": 0.05, "message queue": 0.05, "waiting": 0.05, "undo": 0.05, "multicast": 0.05, "unread": 0.05, "linked": 0.05,
     "personality": 0.03,
 }  # fmt: skip
 LINKS = {"pipes": 3, "packets": 0.1, "socket pair": 3, "passed": 0.1, "shared memory": 2, "tcp": 3, "futex": 1}

@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::generation::Begun;
 use super::refusal::refused;
 use super::{
-    attributes, descriptor_refusal, foreign, images, mappings, network_refusal, refusal, sockets, terminals,
+    attributes, descriptor_refusal, foreign, images, inotify, mappings, network_refusal, refusal, sockets,
+    terminals,
 };
 use crate::criu::{Program, first_error};
 use crate::jail::FOREIGN;
@@ -61,11 +62,12 @@ pub(crate) async fn dump(
     let failed = |source| Error::Kernel { action: format!("store process {}", subject.pid), source };
     let mountinfo = std::fs::read_to_string(format!("/proc/{}/mountinfo", subject.pid)).map_err(failed)?;
     let mounts = Mounts::parse(&mountinfo).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
-    refusal::check(subject.pids, subject.is_first_version, mounts.root_device)?;
+    refusal::check(subject.pids, subject.is_first_version)?;
     let reason = network_refusal::reason(subject.pids).or_else(|| descriptor_refusal::reason(subject.pids));
     if let Some(reason) = reason {
         return Err(refused(reason));
     }
+    let watchers = inotify::find(subject.pids, directory)?;
     let foreign = foreign::find(subject.pids, &mounts.numbers).map_err(failed)?;
 
     let program = criu.command();
@@ -107,6 +109,7 @@ pub(crate) async fn dump(
     terminals::store(subject.pids, directory).map_err(failed)?;
     attributes::store(subject.pids, directory).map_err(failed)?;
     sockets::store(subject.pids, directory).map_err(failed)?;
+    inotify::store(&watchers, directory).map_err(failed)?;
     let foreign = serde_json::to_vec(&foreign).map_err(|error| failed(error.into()))?;
     std::fs::write(directory.join(FOREIGN), foreign).map_err(failed)
 }
@@ -136,25 +139,20 @@ async fn wait(mut child: Child) -> io::Result<Option<ExitStatus>> {
 struct Mounts {
     /// Numbers of all.
     numbers: HashSet<u64>,
-    /// Device number of the root, as the kernel encodes it.
-    root_device: u64,
     /// Paths of those that the builder makes.
     built: Vec<String>,
 }
 
 impl Mounts {
     fn parse(mountinfo: &str) -> Option<Self> {
-        let mut mounts = Self { numbers: HashSet::new(), root_device: 0, built: Vec::new() };
+        let mut mounts = Self { numbers: HashSet::new(), built: Vec::new() };
         for line in mountinfo.lines() {
             let (mount, file_system) = line.split_once(" - ")?;
             let fields: Vec<&str> = mount.split(' ').collect();
-            let (&[number, _, device, _, path], _) = fields.split_first_chunk()?;
+            let (&[number, _, _, _, path], _) = fields.split_first_chunk()?;
             mounts.numbers.insert(number.parse().ok()?);
             let kind = file_system.split(' ').next()?;
-            if path == "/" {
-                let (major, minor) = device.split_once(':')?;
-                mounts.root_device = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
-            } else if BUILT.contains(&path) || !STORED.contains(&kind) {
+            if path != "/" && (BUILT.contains(&path) || !STORED.contains(&kind)) {
                 mounts.built.push(path.to_owned());
             }
         }
@@ -177,7 +175,7 @@ mod tests {
                     989 946 0:40 /volumes/v/content /data rw - btrfs /dev/loop0 rw\n";
         let mounts = Mounts::parse(text).unwrap();
         assert_eq!(mounts.built, ["/dev", "/run/sandcove", "/sys/class/net", "/data"]);
-        assert_eq!((mounts.root_device, mounts.numbers.len()), (281, 7));
+        assert_eq!(mounts.numbers.len(), 7);
         assert_eq!(Mounts::parse("no mount"), None);
     }
 }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | what cannot be stored, found before CRIU runs | `refusal`, `network_refusal`, `descriptor_refusal` |
 //! | files that a fork of a warm process has mapped from mounts that are not the sandbox's | `foreign` |
-//! | attributes of threads, and options of sockets, that CRIU does not store | `attributes`, `sockets` |
+//! | attributes of threads, options of sockets and watches of files, which CRIU does not store | `attributes`, `sockets`, `inotify` |
 //! | running CRIU | `dump` |
 //! | corrections of its images | `images`, `mappings`, `terminals` |
 //! | descriptors and numbers of processes | `descriptors`, `numbers` |
@@ -17,6 +17,7 @@ mod dump;
 mod foreign;
 mod generation;
 mod images;
+mod inotify;
 mod manifest;
 mod mappings;
 mod network_refusal;
@@ -36,5 +37,6 @@ use std::path::Path;
 /// Gives the restored processes `pids` what CRIU does not store, from the directory `generation`, before they run.
 pub(crate) fn complete(pids: &[u32], generation: &Path) -> io::Result<()> {
     attributes::restore(pids, generation)?;
-    sockets::restore(pids, generation)
+    sockets::restore(pids, generation)?;
+    inotify::restore(pids, generation)
 }

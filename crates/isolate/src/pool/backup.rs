@@ -8,12 +8,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::numbers::{next_number, remove_first};
 use super::{FileSystem, Pool, at, delete_subvolume, file_system_of, image, open};
 use crate::{Error, Result, sys};
 
 const DIRECTORY: &str = "backup";
 const LOCK: &str = "lock";
+/// Number of the first file that is restored. The layers of the built-in templates are built afterwards, and count from where they always do.
+const FIRST_RESTORED: u64 = 1 << 19;
 
 /// A directory of the pool with one entry for each object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -256,6 +260,8 @@ fn create(directory: &Path) -> Result<()> {
 pub struct Refill {
     pool: Pool,
     data_dir: PathBuf,
+    /// Number above those of all files so far.
+    next: AtomicU64,
 }
 
 /// Properties that a restored object is to have.
@@ -273,7 +279,8 @@ impl Refill {
     /// # Errors
     /// When it cannot be created.
     pub fn create(data_dir: &Path, size_gib: Option<u64>) -> Result<Self> {
-        Ok(Self { pool: Pool::open(data_dir, size_gib)?, data_dir: data_dir.to_owned() })
+        let pool = Pool::open(data_dir, size_gib)?;
+        Ok(Self { pool, data_dir: data_dir.to_owned(), next: AtomicU64::new(FIRST_RESTORED) })
     }
 
     /// Creates the subvolume of an object, empty and writable.
@@ -283,7 +290,10 @@ impl Refill {
     pub fn begin(&self, shelf: Shelf, name: &str) -> io::Result<()> {
         let directory = self.pool.root.join(shelf.name());
         match self.pool.file_system {
-            FileSystem::Btrfs(_) => sys::create_subvolume(File::open(directory)?.as_fd(), name),
+            FileSystem::Btrfs(_) => {
+                let next = self.next.load(Ordering::Relaxed);
+                self.pool.blank.copy(&self.pool.layers(), next, &File::open(directory)?, name)
+            }
             FileSystem::Plain => std::fs::create_dir(directory.join(name)),
         }
     }
@@ -306,6 +316,8 @@ impl Refill {
         let directory = self.pool.root.join(shelf.name());
         let (path, parent) = (directory.join(name), open(&directory)?);
         let file = open(&path)?;
+        remove_first(&path).map_err(at("clear", &path))?;
+        self.next.fetch_max(next_number(&path).map_err(at("inspect", &path))?, Ordering::Relaxed);
         if let Some(account) = kept.account {
             quota.charge(parent.as_fd(), file.as_fd(), account).map_err(at("charge", &path))?;
         }

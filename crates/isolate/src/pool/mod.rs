@@ -5,6 +5,7 @@ pub(crate) mod backup;
 mod image;
 mod layers;
 mod mark;
+mod numbers;
 mod quota;
 mod snapshot;
 mod volumes;
@@ -19,6 +20,7 @@ use sandcove_wire::id::SandboxId;
 
 use crate::sys;
 use crate::{Error, Result};
+use numbers::Blank;
 use quota::Quota;
 
 /// Deleted subvolumes between two searches for unused quota groups.
@@ -40,6 +42,8 @@ enum FileSystem {
 pub(crate) struct Pool {
     root: PathBuf,
     file_system: FileSystem,
+    /// Empty subvolume that new uppers are copies of.
+    blank: Blank,
     /// Subvolumes deleted so far.
     deleted: AtomicU32,
 }
@@ -70,7 +74,9 @@ impl Pool {
         }
         // An empty directory where a file system should be mounted looks like a pool without sandboxes.
         mark::ensure(data_dir, &root)?;
-        let pool = Self { root, file_system, deleted: AtomicU32::new(0) };
+        let quota = if let FileSystem::Btrfs(quota) = file_system { quota } else { Quota::Off };
+        let blank = Blank::of(&root, quota);
+        let pool = Self { root, file_system, blank, deleted: AtomicU32::new(0) };
         for directory in [pool.layers(), pool.sandboxes(), pool.snapshots(), pool.volumes()] {
             std::fs::create_dir_all(&directory).map_err(at("create", &directory))?;
             // A process that is entering a sandbox sees this directory and must not read it.
@@ -110,6 +116,7 @@ impl Pool {
                 }
             }
         }
+        Blank::erase(&root);
         // The directory stays, because the host may have mounted a file system of its own here.
         remove_contents(&root).map_err(at("delete", &root))
     }
@@ -138,7 +145,9 @@ impl Pool {
         match self.file_system {
             FileSystem::Btrfs(quota) => {
                 let parent = open(&self.sandboxes())?;
-                sys::create_subvolume(parent.as_fd(), id.as_str()).map_err(full_or(at("create", &path)))?;
+                self.blank
+                    .copy(&self.layers(), 0, &parent, id.as_str())
+                    .map_err(full_or(at("create", &path)))?;
                 quota
                     .limit(parent.as_fd(), open(&path)?.as_fd(), disk_mib << 20)
                     .map_err(at("limit", &path))?;
@@ -149,6 +158,7 @@ impl Pool {
             let part = path.join(part);
             std::fs::create_dir(&part).map_err(full_or(at("create", &part)))?;
         }
+        numbers::remove_first(&path).map_err(at("clear", &path))?;
         Ok(path)
     }
 

@@ -4,6 +4,7 @@
 
 mod btrfs;
 mod btrfs_tree;
+mod handle;
 mod ifaddr;
 mod loopdev;
 mod mount;
@@ -17,6 +18,7 @@ pub(crate) use btrfs::{
     copy_subvolume, create_subvolume, delete_subvolume, delete_subvolume_by_id, is_btrfs, subvolume_id,
 };
 pub(crate) use btrfs_tree::nested_in;
+pub(crate) use handle::{FileHandle, handle_of, open_handle};
 pub(crate) use ifaddr::{add_default_route, interface_up, set_address};
 pub(crate) use loopdev::{attach as attach_loop, bound_to as loop_of, detach as detach_loop};
 pub(crate) use mount::{MountRights, idmap_mount};

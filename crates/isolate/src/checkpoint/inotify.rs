@@ -1,0 +1,291 @@
+//! Watches of inotify. CRIU looks for a watched file by the number of its inode, which overlays have more than once, so what is preloaded into it
+//! hides them (`packaging/criu/preload.c`), and it stores and restores descriptors without a watch. The watches are read here, with the paths
+//! of their files, and added again before the processes run.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::inotify::{WatchFlags, add_watch, remove_watch};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::io::ioctl_fionread;
+use serde::{Deserialize, Serialize};
+
+use super::descriptors;
+use super::numbers::processes;
+use super::refusal::refused;
+use crate::sys::{FileHandle, handle_of, open_handle};
+use crate::{Error, Result};
+
+/// File with the watches in the directory of the images.
+const FILE: &str = "inotify.json";
+/// What `/proc/PID/fd` calls a descriptor of inotify.
+const DESCRIPTOR: &str = "anon_inode:inotify";
+/// Highest number that a watch may have. The kernel counts up, so a restore gets to a number by all numbers below.
+const MAX_NUMBER: i32 = 1 << 20;
+/// A handle of an overlay: what begins it after three bytes of padding, where its length and kind are, and where that of the layer begins.
+const OVERLAY: [u8; 2] = [0, 0xFB];
+const OVERLAY_START: usize = 3;
+const LAYER_KIND: usize = 7;
+const LAYER_START: usize = 24;
+
+/// How a file is opened as a place, and how a directory that handles are opened in.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// A descriptor of inotify.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Watcher {
+    /// Number of a process inside that has it.
+    process: u32,
+    descriptor: i32,
+    watches: Vec<Watch>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Watch {
+    number: i32,
+    /// Events, as inotify_add_watch(2) has them.
+    events: u32,
+    /// Path of the file inside.
+    path: Vec<u8>,
+}
+
+/// A watch, as the kernel shows it.
+#[derive(Debug, PartialEq, Eq)]
+struct Shown {
+    number: i32,
+    events: u32,
+    device: u64,
+    handle: FileHandle,
+}
+
+/// Finds the watches of the frozen processes `pids`. `layers` is a directory in the file system that has the layers of their root.
+pub(super) fn find(pids: &[u32], layers: &Path) -> Result<Vec<Watcher>> {
+    let mut found = Vec::new();
+    for (inside, pid) in processes(pids) {
+        let own = descriptors::of(pid).into_iter().filter(|(_, target)| target == Path::new(DESCRIPTOR));
+        for (descriptor, _) in own {
+            let failed = |source| Error::Kernel { action: format!("read watches of process {pid}"), source };
+            let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}")).map_err(failed)?;
+            let shown = shown(&info).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
+            let copy = descriptors::copy(pid, descriptor).map_err(failed)?;
+            if ioctl_fionread(&copy).map_err(|error| failed(error.into()))? > 0 {
+                return Err(refused(format!("process {pid} has events of inotify that it has not read")));
+            }
+            if shown.iter().any(|watch| watch.number > MAX_NUMBER) {
+                return Err(refused(format!(
+                    "process {pid} has added more than {MAX_NUMBER} watches of inotify"
+                )));
+            }
+            let mut places = Places::of(pid, layers).map_err(failed)?;
+            let watches = shown.into_iter().map(|watch| {
+                let path = places.path(watch.device, &watch.handle)?;
+                Some(Watch { number: watch.number, events: watch.events, path })
+            });
+            let Some(watches) = watches.collect() else {
+                return Err(refused(format!(
+                    "process {pid} watches a file with inotify whose path is not known"
+                )));
+            };
+            found.push(Watcher { process: inside, descriptor, watches });
+        }
+    }
+    Ok(found)
+}
+
+/// Writes watches into the directory of the images.
+pub(super) fn store(watchers: &[Watcher], directory: &Path) -> io::Result<()> {
+    std::fs::write(directory.join(FILE), serde_json::to_vec(watchers)?)
+}
+
+/// Gives the descriptors of the restored processes `pids` the watches that are in the directory `generation`. One of an earlier version has none.
+pub(super) fn restore(pids: &[u32], generation: &Path) -> io::Result<()> {
+    let text = match std::fs::read(generation.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        text => text?,
+    };
+    let stored: Vec<Watcher> = serde_json::from_slice(&text)?;
+    let processes = processes(pids);
+    for Watcher { process, descriptor, mut watches } in stored {
+        if let Some(pid) = processes.get(&process) {
+            let root = root_of(*pid)?;
+            let inotify = descriptors::copy(*pid, descriptor)?;
+            watches.sort_by_key(|watch| watch.number);
+            for watch in watches {
+                let path = Path::new(OsStr::from_bytes(&watch.path));
+                add(&inotify, &root, path, &watch).map_err(|error| {
+                    io::Error::new(error.kind(), format!("watch {}: {error}", path.display()))
+                })?;
+            }
+            read_all(&inotify)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds a watch of the file `path` below `root`, under its number.
+fn add(inotify: &OwnedFd, root: &OwnedFd, path: &Path, watch: &Watch) -> io::Result<()> {
+    let file = open_inside(root, path, PLACE)?;
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    loop {
+        let number = add_watch(inotify, &link, WatchFlags::from_bits_retain(watch.events))?;
+        if number == watch.number {
+            return Ok(());
+        }
+        remove_watch(inotify, number)?;
+        if number > watch.number {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+    }
+}
+
+/// Reads what the removal of watches has left.
+fn read_all(inotify: &OwnedFd) -> io::Result<()> {
+    loop {
+        let unread = ioctl_fionread(inotify)?;
+        if unread == 0 {
+            return Ok(());
+        }
+        rustix::io::read(inotify, &mut vec![0_u8; unread as usize])?;
+    }
+}
+
+/// The watches in the description of a descriptor, if it has the form that it should.
+fn shown(info: &str) -> Option<Vec<Shown>> {
+    info.lines().filter_map(|line| line.strip_prefix("inotify ")).map(watch).collect()
+}
+
+fn watch(line: &str) -> Option<Shown> {
+    let field = |name: &str| {
+        line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    let hex = |name| u32::from_str_radix(field(name)?, 16).ok();
+    let bytes = field("f_handle")?;
+    let bytes: Option<Vec<u8>> =
+        (0..bytes.len()).step_by(2).map(|at| u8::from_str_radix(bytes.get(at..at + 2)?, 16).ok()).collect();
+    let all = WatchFlags::ALL_EVENTS | WatchFlags::EXCL_UNLINK | WatchFlags::ONESHOT;
+    Some(Shown {
+        number: field("wd")?.parse().ok()?,
+        events: hex("mask")? & all.bits(),
+        device: hex("sdev")?.into(),
+        handle: FileHandle { kind: hex("fhandle-type")? as i32, bytes: bytes? },
+    })
+}
+
+/// The file systems in which a process may have files.
+struct Places {
+    root: OwnedFd,
+    /// A directory in the file system of the layers.
+    layers: OwnedFd,
+    /// Devices of the mounts, as the kernel encodes them, and their paths.
+    mounts: Vec<(u64, PathBuf)>,
+    /// How many components of a path on the host are not those of the path inside: the same for all files of a layer.
+    outside: usize,
+}
+
+impl Places {
+    fn of(pid: u32, layers: &Path) -> io::Result<Self> {
+        let mountinfo = std::fs::read_to_string(format!("/proc/{pid}/mountinfo"))?;
+        Ok(Self {
+            root: root_of(pid)?,
+            layers: open(layers, DIRECTORY, Mode::empty())?,
+            mounts: mountinfo.lines().filter_map(mount).collect(),
+            outside: 0,
+        })
+    }
+
+    /// The path inside of a file.
+    fn path(&mut self, device: u64, handle: &FileHandle) -> Option<Vec<u8>> {
+        let file = match of_layer(handle) {
+            Some(of_layer) => open_handle(&self.layers, &of_layer).ok()?,
+            None => self.mounts.iter().filter(|(found, _)| *found == device).find_map(|(_, path)| {
+                open_handle(open_inside(&self.root, path, DIRECTORY).ok()?, handle).ok()
+            })?,
+        };
+        let on_host = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+        let names: Vec<Component<'_>> = on_host.components().skip(1).collect();
+        let likely = self.outside.min(names.len());
+        let (outside, path) = [likely].into_iter().chain(0..=names.len()).find_map(|outside| {
+            let path: PathBuf = names.get(outside..)?.iter().collect();
+            let found = open_inside(&self.root, &path, PLACE).and_then(handle_of).ok()?;
+            (found == *handle).then_some((outside, path))
+        })?;
+        self.outside = outside;
+        Some(OsString::from(path).into_vec())
+    }
+}
+
+/// Device and path of a line of `mountinfo`.
+fn mount(line: &str) -> Option<(u64, PathBuf)> {
+    let mut fields = line.split(' ').skip(2);
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let device = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
+    Some((device, fields.nth(1)?.into()))
+}
+
+/// What the handle of a file of an overlay has of the layer.
+fn of_layer(handle: &FileHandle) -> Option<FileHandle> {
+    let is_overlay = handle.bytes.get(OVERLAY_START..)?.starts_with(&OVERLAY);
+    let kind = i32::from(*handle.bytes.get(LAYER_KIND)?);
+    is_overlay.then_some(FileHandle { kind, bytes: handle.bytes.get(LAYER_START..)?.to_vec() })
+}
+
+fn root_of(pid: u32) -> io::Result<OwnedFd> {
+    Ok(open(format!("/proc/{pid}/root"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens something below `root`, and follows no link: the path has none, unless somebody changes it.
+fn open_inside(root: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let relative = path.strip_prefix("/").unwrap_or(path);
+    let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
+    Ok(openat2(root, relative, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::inotify::{CreateFlags, init};
+
+    use super::*;
+
+    #[test]
+    fn watches_come_back_under_their_numbers() {
+        let directory = tempfile::tempdir().unwrap();
+        let inotify = init(CreateFlags::CLOEXEC).unwrap();
+        let watcher =
+            |watches| Watcher { process: std::process::id(), descriptor: inotify.as_raw_fd(), watches };
+        let watch = |number, path: &str| {
+            let path = directory.path().join(path).as_os_str().as_bytes().to_vec();
+            Watch { number, events: WatchFlags::CREATE.bits(), path }
+        };
+        for name in ["a", "b"] {
+            std::fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        store(&[watcher(vec![watch(7, "b"), watch(3, "a")])], directory.path()).unwrap();
+        restore(&[std::process::id()], directory.path()).unwrap();
+        assert_eq!(ioctl_fionread(&inotify).unwrap(), 0);
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", inotify.as_raw_fd())).unwrap();
+        let mut numbers: Vec<i32> = shown(&info).unwrap().iter().map(|watch| watch.number).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [3, 7]);
+        std::fs::write(directory.path().join("b/new"), "").unwrap();
+        assert!(ioctl_fionread(&inotify).unwrap() > 0);
+    }
+
+    #[test]
+    fn a_watch_that_is_shown_is_read() {
+        let line = "wd:2 ino:110 sdev:cb mask:80000fff ignored_mask:0 fhandle-bytes:2c fhandle-type:f8 \
+                    f_handle:00000000fb29044deada85ad7ec4463fb6afd2612932827810010000000000003c01000000000000c0000000";
+        let read = watch(line).unwrap();
+        assert_eq!((read.number, read.events, read.device), (2, 0x8000_0FFF, 0xCB));
+        let of_layer = of_layer(&read.handle).unwrap();
+        assert_eq!((of_layer.kind, of_layer.bytes.len()), (0x4D, 20));
+        assert_eq!(watch("wd:2 ino:110 sdev:cb mask:fff ignored_mask:0 fhandle-bytes:0"), None);
+        assert_eq!(
+            mount("645 638 0:198 / /dev/mqueue rw - mqueue none rw"),
+            Some((198, "/dev/mqueue".into()))
+        );
+    }
+}
