@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -31,7 +31,7 @@ pub(super) struct Blank {
     directory: PathBuf,
     quota: Quota,
     /// From which number on copies count; 0 when it is not known.
-    first: Mutex<u64>,
+    first: RwLock<u64>,
 }
 
 impl Blank {
@@ -39,21 +39,27 @@ impl Blank {
     pub(super) fn of(root: &Path, quota: Quota) -> Self {
         let directory = root.join(DIRECTORY);
         let first = std::fs::metadata(directory.join(CURRENT).join(FIRST)).map_or(0, |first| first.ino());
-        Self { directory, quota, first: Mutex::new(first) }
+        Self { directory, quota, first: RwLock::new(first) }
     }
 
     /// Creates the subvolume `name` in `parent`. It counts from a number above those in the subvolume of `layers`, and not below `lowest`.
     /// [`remove_first`] follows when it has other files.
     pub(super) fn copy(&self, layers: &Path, lowest: u64, parent: &File, name: &str) -> io::Result<()> {
-        let blank = {
-            let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-            let of_layers = next_number(layers)?;
-            if *first < of_layers.max(lowest) {
+        let of_layers = next_number(layers)?;
+        let needed = of_layers.max(lowest);
+        loop {
+            let first = self.first.read().unwrap_or_else(PoisonError::into_inner);
+            if *first >= needed {
+                // Nobody deletes it meanwhile.
+                let current = File::open(self.directory.join(CURRENT))?;
+                return sys::copy_subvolume(current.as_fd(), parent.as_fd(), name, false);
+            }
+            drop(first);
+            let mut first = self.first.write().unwrap_or_else(PoisonError::into_inner);
+            if *first < needed {
                 *first = self.renew((of_layers + MARGIN).max(lowest))?;
             }
-            File::open(self.directory.join(CURRENT))?
-        };
-        sys::copy_subvolume(blank.as_fd(), parent.as_fd(), name, false)
+        }
     }
 
     /// Makes a blank whose copies count from `number` on, and returns the number that it has.
