@@ -57,6 +57,10 @@ def contents(server):
     Volume.destroy(volume.volume_id)
     Secret.destroy(secret.secret_id)
     sandcove(server, "keys", "delete", "backed-up", "--data-dir", server.data_dir)
+    if HAS_CRIU:
+        server.stop()
+        server.variables.pop("SANDCOVE_CRIU")
+        server.start()
 
 
 @pytest.fixture(scope="module")
