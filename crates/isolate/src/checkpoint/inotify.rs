@@ -21,7 +21,7 @@ use crate::{Error, Result};
 
 /// File with the watches in the directory of the images.
 const FILE: &str = "inotify.json";
-/// What `/proc/PID/fd` calls a descriptor of inotify.
+/// Name of a descriptor of inotify in `/proc/PID/fd`.
 const DESCRIPTOR: &str = "anon_inode:inotify";
 /// Highest number that a watch may have. The kernel counts up, so a restore gets to a number by all numbers below.
 const MAX_NUMBER: i32 = 1 << 20;
@@ -226,7 +226,7 @@ fn mount(line: &str) -> Option<(u64, PathBuf)> {
     Some((device, fields.nth(1)?.into()))
 }
 
-/// What the handle of a file of an overlay has of the layer.
+/// Handle in its layer of a file of an overlay, by its handle in the overlay.
 fn of_layer(handle: &FileHandle) -> Option<FileHandle> {
     let is_overlay = handle.bytes.get(OVERLAY_START..)?.starts_with(&OVERLAY);
     let kind = i32::from(*handle.bytes.get(LAYER_KIND)?);
