@@ -97,6 +97,7 @@ enum Command {
     /// have this machine trust the certificates of a server with `--tls local`
     Trust(commands::trust::TrustArgs),
     /// run a server in the foreground
+    #[command(alias = "server")]
     Serve(ServerArgs),
     /// run code in a new sandbox and print its output
     Run(commands::run::RunArgs),

@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use rustls::pki_types::DnsName;
 use sandcove_image::oci::Mirror;
 use sandcove_server::WarmMemory;
 use sandcove_server::otlp::Endpoints;
@@ -337,6 +338,15 @@ pub struct Settings {
     pub admin_token: Option<Secret>,
 }
 
+/// A domain that clients can look up, with a port or without.
+fn host_name(domain: String) -> Result<String> {
+    let (host, port) = domain.split_once(':').map_or((&*domain, None), |(host, port)| (host, Some(port)));
+    if DnsName::try_from(host).is_err() || port.is_some_and(|port| port.parse::<u16>().is_err()) {
+        bail!("the domain `{domain}` is no host name, such as `sandboxes.example.com` or `localhost:3000`");
+    }
+    Ok(domain)
+}
+
 impl Settings {
     /// Merges flags and environment (which clap has merged already) with the file.
     pub fn resolve(place: &DataDir, args: &ServerArgs) -> Result<Self> {
@@ -357,7 +367,7 @@ impl Settings {
             data_dir,
             park_after,
             listen: args.listen.or(file.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 3000))),
-            domain: args.domain.or(file.domain),
+            domain: args.domain.or(file.domain).map(host_name).transpose()?,
             tls: TlsSettings::resolve(
                 args.tls,
                 TlsFile {
@@ -463,6 +473,20 @@ mod tests {
         let path = dir.path().join("sandcove.toml");
         std::fs::write(&path, config).unwrap();
         Settings::resolve(&DataDir { data_dir: None, config: Some(path) }, &args)
+    }
+
+    #[test]
+    fn a_domain_is_a_host_name() {
+        let domain = |text: &str| {
+            let args = ServerArgs { domain: Some(text.into()), ..ServerArgs::default() };
+            resolve("", args).map(|settings| settings.domain)
+        };
+        for text in ["localhost", "sbx.localhost:3000", "Sandboxes.example.com"] {
+            assert_eq!(domain(text).unwrap().as_deref(), Some(text));
+        }
+        for text in ["bad_domain!", "", "a b", "localhost:", "localhost:70000", "https://example.com"] {
+            assert!(domain(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `sandcove purge`: kills and deletes everything that a data directory has on this host, with a database or without.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -86,11 +86,17 @@ pub async fn purge(data_dir: &Path, yes: bool, keep_data: bool) -> Result<ExitCo
     remove_own(&data_dir)?;
     match std::fs::remove_dir(&data_dir) {
         Ok(()) => note!("removed `{}` and everything that belonged to it on this host", data_dir.display()),
-        // The directory has other files, or is a mount point.
-        Err(error) => note!(
-            "removed everything of Sandcove in `{}` and on this host; the directory itself was kept ({error})",
-            data_dir.display()
-        ),
+        Err(error) => {
+            let why = match error.kind() {
+                ErrorKind::DirectoryNotEmpty => "it has other files".into(),
+                ErrorKind::ResourceBusy => "something is mounted there".into(),
+                _ => error.to_string(),
+            };
+            note!(
+                "removed everything of Sandcove in `{}` and on this host; the directory itself was kept: {why}",
+                data_dir.display()
+            );
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

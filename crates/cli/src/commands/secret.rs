@@ -103,6 +103,7 @@ pub async fn secret(place: Place, args: SecretArgs) -> Result<ExitCode> {
                 if !client.delete_secret(secret).await? {
                     bail!("no secret `{secret}`; `sandcove secret list` shows all");
                 }
+                out!("{secret}");
             }
         }
         SecretCommand::RotateKey | SecretCommand::RotateSigningKey => {}

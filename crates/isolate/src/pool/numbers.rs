@@ -24,6 +24,9 @@ const NEXT: &str = "next";
 const FIRST: &str = "first";
 /// Files of layers for which a blank lasts, beyond those that there are: a number takes 8 microseconds to use up.
 const MARGIN: u64 = 1 << 14;
+/// Highest number for which a first blank is made. Only the file system of a host has got further before it had a pool: its layers have
+/// higher numbers than uppers get to.
+const MAX_FIRST: u64 = 1 << 20;
 
 /// The blank of a pool.
 #[derive(Debug)]
@@ -42,24 +45,40 @@ impl Blank {
         Self { directory, quota, first: RwLock::new(first) }
     }
 
-    /// Creates the subvolume `name` in `parent`. It counts from a number above those in the subvolume of `layers`, and not below `lowest`.
+    /// Creates the subvolume `name` in `parent`. It counts from a number above those in the directory `layers`, and not below `lowest`.
     /// [`remove_first`] follows when it has other files.
     pub(super) fn copy(&self, layers: &Path, lowest: u64, parent: &File, name: &str) -> io::Result<()> {
-        let of_layers = next_number(layers)?;
-        let needed = of_layers.max(lowest);
         loop {
             let first = self.first.read().unwrap_or_else(PoisonError::into_inner);
-            if *first >= needed {
+            if self.lasts(*first, layers, lowest)? {
                 // Nobody deletes it meanwhile.
                 let current = File::open(self.directory.join(CURRENT))?;
                 return sys::copy_subvolume(current.as_fd(), parent.as_fd(), name, false);
             }
             drop(first);
             let mut first = self.first.write().unwrap_or_else(PoisonError::into_inner);
-            if *first < needed {
+            if self.lasts(*first, layers, lowest)? {
+                continue;
+            }
+            let changed = std::fs::metadata(layers)?.modified()?;
+            let of_layers = next_number(layers)?;
+            if *first == 0 && of_layers > MAX_FIRST {
+                return sys::create_subvolume(parent.as_fd(), name);
+            }
+            if *first < of_layers.max(lowest) {
                 *first = self.renew((of_layers + MARGIN).max(lowest))?;
             }
+            File::open(self.directory.join(CURRENT))?.set_modified(changed)?;
         }
+    }
+
+    /// Whether a blank that counts from `first` is right. Its time is that of the last change of `layers` when it was found to be.
+    fn lasts(&self, first: u64, layers: &Path, lowest: u64) -> io::Result<bool> {
+        if first < lowest.max(1) {
+            return Ok(false);
+        }
+        let changed = |path: &Path| std::fs::metadata(path)?.modified();
+        Ok(changed(&self.directory.join(CURRENT))? == changed(layers)?)
     }
 
     /// Makes a blank whose copies count from `number` on, and returns the number that it has.
@@ -142,15 +161,18 @@ mod tests {
                 blank.copy(&layers, lowest, &parent, name)?;
                 numbers.push(next_number(&root.join(name))?);
             }
-            // One that was opened again knows its number, and goes on when layers have got there.
+            // One that was opened again knows its number, and goes on when layers have got there. Others than layers may count on.
             while next_number(&layers)? < 100_000 {}
-            Blank::of(&root, Quota::Off).copy(&layers, 0, &parent, "d")?;
-            numbers.push(next_number(&root.join("d"))?);
+            for name in ["d", "e"] {
+                Blank::of(&root, Quota::Off).copy(&layers, 0, &parent, name)?;
+                numbers.push(next_number(&root.join(name))?);
+                std::fs::create_dir(layers.join(name))?;
+            }
             Ok(numbers)
         })();
         image::unmount(&root).unwrap();
-        let [layer, a, _, b, _, c, d] = numbers.unwrap()[..] else { unreachable!("seven numbers") };
+        let [layer, a, _, b, _, c, d, e] = numbers.unwrap()[..] else { unreachable!("eight numbers") };
         assert!(a >= layer + MARGIN && a == b, "{layer} {a} {b}");
-        assert!((40_000..41_000).contains(&c) && d >= 100_000 + MARGIN, "{c} {d}");
+        assert!((40_000..41_000).contains(&c) && c == d && e >= 100_000 + MARGIN, "{c} {d} {e}");
     }
 }
