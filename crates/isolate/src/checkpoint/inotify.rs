@@ -59,7 +59,8 @@ struct Shown {
     number: i32,
     events: u32,
     device: u64,
-    handle: FileHandle,
+    /// Handle of the file. Before Linux 6.6, files of overlays have none.
+    handle: Option<FileHandle>,
 }
 
 /// Finds the watches of the frozen processes `pids`. `layers` is a directory in the file system that has the layers of their root.
@@ -82,7 +83,7 @@ pub(super) fn find(pids: &[u32], layers: &Path) -> Result<Vec<Watcher>> {
             }
             let mut places = Places::of(pid, layers).map_err(failed)?;
             let watches = shown.into_iter().map(|watch| {
-                let path = places.path(watch.device, &watch.handle)?;
+                let path = places.path(watch.device, &watch.handle?)?;
                 Some(Watch { number: watch.number, events: watch.events, path })
             });
             let Some(watches) = watches.collect() else {
@@ -163,16 +164,19 @@ fn watch(line: &str) -> Option<Shown> {
         line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
     };
     let hex = |name| u32::from_str_radix(field(name)?, 16).ok();
-    let bytes = field("f_handle")?;
-    let bytes: Option<Vec<u8>> =
-        (0..bytes.len()).step_by(2).map(|at| u8::from_str_radix(bytes.get(at..at + 2)?, 16).ok()).collect();
     let all = WatchFlags::ALL_EVENTS | WatchFlags::EXCL_UNLINK | WatchFlags::ONESHOT;
     Some(Shown {
         number: field("wd")?.parse().ok()?,
         events: hex("mask")? & all.bits(),
         device: hex("sdev")?.into(),
-        handle: FileHandle { kind: hex("fhandle-type")? as i32, bytes: bytes? },
+        handle: field("f_handle").and_then(|bytes| handle(hex("fhandle-type")?, bytes)),
     })
+}
+
+fn handle(kind: u32, bytes: &str) -> Option<FileHandle> {
+    let byte = |at| u8::from_str_radix(bytes.get(at..at + 2)?, 16).ok();
+    let bytes = (0..bytes.len()).step_by(2).map(byte).collect::<Option<_>>()?;
+    Some(FileHandle { kind: kind as i32, bytes })
 }
 
 /// The file systems in which a process may have files.
@@ -280,9 +284,10 @@ mod tests {
                     f_handle:00000000fb29044deada85ad7ec4463fb6afd2612932827810010000000000003c01000000000000c0000000";
         let read = watch(line).unwrap();
         assert_eq!((read.number, read.events, read.device), (2, 0x8000_0FFF, 0xCB));
-        let of_layer = of_layer(&read.handle).unwrap();
+        let of_layer = of_layer(&read.handle.unwrap()).unwrap();
         assert_eq!((of_layer.kind, of_layer.bytes.len()), (0x4D, 20));
-        assert_eq!(watch("wd:2 ino:110 sdev:cb mask:fff ignored_mask:0 fhandle-bytes:0"), None);
+        assert_eq!(watch("wd:2 ino:110 sdev:cb mask:fff ignored_mask:0 ").unwrap().handle, None);
+        assert_eq!(watch("wd:2 ino:110 sdev:cb"), None);
         assert_eq!(
             mount("645 638 0:198 / /dev/mqueue rw - mqueue none rw"),
             Some((198, "/dev/mqueue".into()))
