@@ -141,6 +141,7 @@ def test_pages_are_accessible(visit, box, axe, look):
         "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
     }[look]
     page = visit(credential=None, **options)
+    expect(page.get_by_label("API key")).to_be_visible()
     found = {"login": serious(page, axe)}
     page.get_by_label("API key").fill(ADMIN_TOKEN)
     page.get_by_role("button", name="Log in").click()
