@@ -13,7 +13,7 @@ const TASK: &str = "You improve prompts for language models. You are given one p
 /// Has the model write `count` variants of the first prompt of a suite.
 ///
 /// # Errors
-/// When there is no model, or it fails.
+/// When the configuration names no model for it, or the model fails.
 pub async fn variants(suite: &Suite, count: usize, cache: bool) -> Result<Vec<String>, GenerateError> {
     let Some(prompt) = suite.prompts.first() else { return Ok(Vec::new()) };
     let model = Model::new(suite, None, cache)?;

@@ -42,11 +42,7 @@ pub(super) fn store(pids: &[u32], directory: &Path) -> io::Result<()> {
 
 /// Gives the threads of the restored processes `pids` the attributes that are in the directory `generation`. One of an earlier version has none.
 pub(crate) fn restore(pids: &[u32], generation: &Path) -> io::Result<()> {
-    let text = match std::fs::read(generation.join(FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        text => text?,
-    };
-    let stored: BTreeMap<u32, Thread> = serde_json::from_slice(&text)?;
+    let stored: BTreeMap<u32, Thread> = super::stored(generation, FILE)?;
     for (inside, thread) in threads(pids) {
         if let (Some(wanted), Ok(now)) = (stored.get(&inside), read(thread)) {
             change(thread, &now, wanted)?;

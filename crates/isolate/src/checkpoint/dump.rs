@@ -67,7 +67,7 @@ pub(crate) async fn dump(
     if let Some(reason) = reason {
         return Err(refused(reason));
     }
-    let watchers = inotify::find(subject.pids, directory)?;
+    let watchers = inotify::find(subject.pids, directory, &mounts.devices)?;
     let foreign = foreign::find(subject.pids, &mounts.numbers).map_err(failed)?;
 
     let program = criu.command();
@@ -139,18 +139,23 @@ async fn wait(mut child: Child) -> io::Result<Option<ExitStatus>> {
 struct Mounts {
     /// Numbers of all.
     numbers: HashSet<u64>,
+    /// Device numbers, as the kernel encodes them, and paths.
+    devices: Vec<(u64, PathBuf)>,
     /// Paths of those that the builder makes.
     built: Vec<String>,
 }
 
 impl Mounts {
     fn parse(mountinfo: &str) -> Option<Self> {
-        let mut mounts = Self { numbers: HashSet::new(), built: Vec::new() };
+        let mut mounts = Self { numbers: HashSet::new(), devices: Vec::new(), built: Vec::new() };
         for line in mountinfo.lines() {
             let (mount, file_system) = line.split_once(" - ")?;
             let fields: Vec<&str> = mount.split(' ').collect();
-            let (&[number, _, _, _, path], _) = fields.split_first_chunk()?;
+            let (&[number, _, device, _, path], _) = fields.split_first_chunk()?;
             mounts.numbers.insert(number.parse().ok()?);
+            let (major, minor) = device.split_once(':')?;
+            let device = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
+            mounts.devices.push((device, path.into()));
             let kind = file_system.split(' ').next()?;
             if path != "/" && (BUILT.contains(&path) || !STORED.contains(&kind)) {
                 mounts.built.push(path.to_owned());
@@ -175,7 +180,7 @@ mod tests {
                     989 946 0:40 /volumes/v/content /data rw - btrfs /dev/loop0 rw\n";
         let mounts = Mounts::parse(text).unwrap();
         assert_eq!(mounts.built, ["/dev", "/run/sandcove", "/sys/class/net", "/data"]);
-        assert_eq!(mounts.numbers.len(), 7);
+        assert_eq!((mounts.numbers.len(), &mounts.devices[1]), (7, &(283, "/dev".into())));
         assert_eq!(Mounts::parse("no mount"), None);
     }
 }

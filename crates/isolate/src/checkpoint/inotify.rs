@@ -1,4 +1,4 @@
-//! Watches of inotify. CRIU looks for a watched file by the number of its inode, which overlays have more than once, so what is preloaded into it
+//! Watches of inotify. CRIU looks for a watched file by the number of its inode, which overlays may have more than once, so what is preloaded into it
 //! hides them (`packaging/criu/preload.c`), and it stores and restores descriptors without a watch. The watches are read here, with the paths
 //! of their files, and added again before the processes run.
 
@@ -25,12 +25,10 @@ const FILE: &str = "inotify.json";
 const DESCRIPTOR: &str = "anon_inode:inotify";
 /// Highest number that a watch may have. The kernel counts up, so a restore gets to a number by all numbers below.
 const MAX_NUMBER: i32 = 1 << 20;
-/// A handle of an overlay: what begins it after three bytes of padding, where its length and kind are, and where that of the layer begins.
-const OVERLAY: [u8; 2] = [0, 0xFB];
-const OVERLAY_START: usize = 3;
+/// Kind of a handle of an overlay (`OVL_FILEID_V1`), and where in it the kind and the bytes of the handle in the layer are.
+const OVERLAY: i32 = 0xF8;
 const LAYER_KIND: usize = 7;
 const LAYER_START: usize = 24;
-
 /// How a file is opened as a place, and how a directory that handles are opened in.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
@@ -64,7 +62,8 @@ struct Shown {
 }
 
 /// Finds the watches of the frozen processes `pids`. `layers` is a directory in the file system that has the layers of their root.
-pub(super) fn find(pids: &[u32], layers: &Path) -> Result<Vec<Watcher>> {
+/// `mounts` are the device numbers and paths of its mounts.
+pub(super) fn find(pids: &[u32], layers: &Path, mounts: &[(u64, PathBuf)]) -> Result<Vec<Watcher>> {
     let mut found = Vec::new();
     for (inside, pid) in processes(pids) {
         let own = descriptors::of(pid).into_iter().filter(|(_, target)| target == Path::new(DESCRIPTOR));
@@ -81,7 +80,7 @@ pub(super) fn find(pids: &[u32], layers: &Path) -> Result<Vec<Watcher>> {
                     "process {pid} has added more than {MAX_NUMBER} watches of inotify"
                 )));
             }
-            let mut places = Places::of(pid, layers).map_err(failed)?;
+            let mut places = Places::of(pid, layers, mounts).map_err(failed)?;
             let watches = shown.into_iter().map(|watch| {
                 let path = places.path(watch.device, &watch.handle?)?;
                 Some(Watch { number: watch.number, events: watch.events, path })
@@ -104,11 +103,7 @@ pub(super) fn store(watchers: &[Watcher], directory: &Path) -> io::Result<()> {
 
 /// Gives the descriptors of the restored processes `pids` the watches that are in the directory `generation`. One of an earlier version has none.
 pub(super) fn restore(pids: &[u32], generation: &Path) -> io::Result<()> {
-    let text = match std::fs::read(generation.join(FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        text => text?,
-    };
-    let stored: Vec<Watcher> = serde_json::from_slice(&text)?;
+    let stored: Vec<Watcher> = super::stored(generation, FILE)?;
     let processes = processes(pids);
     for Watcher { process, descriptor, mut watches } in stored {
         if let Some(pid) = processes.get(&process) {
@@ -180,25 +175,20 @@ fn handle(kind: u32, bytes: &str) -> Option<FileHandle> {
 }
 
 /// The file systems in which a process may have files.
-struct Places {
+struct Places<'a> {
     root: OwnedFd,
     /// A directory in the file system of the layers.
     layers: OwnedFd,
-    /// Devices of the mounts, as the kernel encodes them, and their paths.
-    mounts: Vec<(u64, PathBuf)>,
+    /// Device numbers and paths of the mounts.
+    mounts: &'a [(u64, PathBuf)],
     /// How many components of a path on the host are not those of the path inside: the same for all files of a layer.
     outside: usize,
 }
 
-impl Places {
-    fn of(pid: u32, layers: &Path) -> io::Result<Self> {
-        let mountinfo = std::fs::read_to_string(format!("/proc/{pid}/mountinfo"))?;
-        Ok(Self {
-            root: root_of(pid)?,
-            layers: open(layers, DIRECTORY, Mode::empty())?,
-            mounts: mountinfo.lines().filter_map(mount).collect(),
-            outside: 0,
-        })
+impl<'a> Places<'a> {
+    fn of(pid: u32, layers: &Path, mounts: &'a [(u64, PathBuf)]) -> io::Result<Self> {
+        let layers = open(layers, DIRECTORY, Mode::empty())?;
+        Ok(Self { root: root_of(pid)?, layers, mounts, outside: 0 })
     }
 
     /// The path inside of a file.
@@ -222,26 +212,21 @@ impl Places {
     }
 }
 
-/// Device and path of a line of `mountinfo`.
-fn mount(line: &str) -> Option<(u64, PathBuf)> {
-    let mut fields = line.split(' ').skip(2);
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let device = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
-    Some((device, fields.nth(1)?.into()))
-}
-
 /// Handle in its layer of a file of an overlay, by its handle in the overlay.
 fn of_layer(handle: &FileHandle) -> Option<FileHandle> {
-    let is_overlay = handle.bytes.get(OVERLAY_START..)?.starts_with(&OVERLAY);
+    if handle.kind != OVERLAY {
+        return None;
+    }
     let kind = i32::from(*handle.bytes.get(LAYER_KIND)?);
-    is_overlay.then_some(FileHandle { kind, bytes: handle.bytes.get(LAYER_START..)?.to_vec() })
+    Some(FileHandle { kind, bytes: handle.bytes.get(LAYER_START..)?.to_vec() })
 }
 
 fn root_of(pid: u32) -> io::Result<OwnedFd> {
     Ok(open(format!("/proc/{pid}/root"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Opens something below `root`, and follows no link: the path has none, unless somebody changes it.
+/// Opens something below `root`, and follows no link: the path has none, unless somebody changes it. Nobody inside may mount, so no file system
+/// on the way is one that a frozen process would have to answer for.
 fn open_inside(root: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let relative = path.strip_prefix("/").unwrap_or(path);
     let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
@@ -274,8 +259,25 @@ mod tests {
         let mut numbers: Vec<i32> = shown(&info).unwrap().iter().map(|watch| watch.number).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, [3, 7]);
+        let find = || {
+            let device = rustix::fs::stat(directory.path()).unwrap().st_dev;
+            let device = u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
+            find(&[std::process::id()], directory.path(), &[(device, directory.path().into())])
+        };
+        // Only root opens files by their handles.
+        if rustix::process::geteuid().is_root() {
+            let mut found = find().unwrap().pop().unwrap().watches;
+            found.sort_by_key(|watch| watch.number);
+            let slash = |mut watch: Watch| {
+                watch.path.insert(0, b'/');
+                watch
+            };
+            let found: Vec<Watch> = found.into_iter().map(slash).collect();
+            assert_eq!(found, [watch(3, "a"), watch(7, "b")]);
+        }
         std::fs::write(directory.path().join("b/new"), "").unwrap();
         assert!(ioctl_fionread(&inotify).unwrap() > 0);
+        assert!(matches!(find(), Err(Error::NotStored { .. })));
     }
 
     #[test]
@@ -288,9 +290,5 @@ mod tests {
         assert_eq!((of_layer.kind, of_layer.bytes.len()), (0x4D, 20));
         assert_eq!(watch("wd:2 ino:110 sdev:cb mask:fff ignored_mask:0 ").unwrap().handle, None);
         assert_eq!(watch("wd:2 ino:110 sdev:cb"), None);
-        assert_eq!(
-            mount("645 638 0:198 / /dev/mqueue rw - mqueue none rw"),
-            Some((198, "/dev/mqueue".into()))
-        );
     }
 }

@@ -34,9 +34,19 @@ pub(crate) use refusal::refused;
 use std::io;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
 /// Gives the restored processes `pids` what CRIU does not store, from the directory `generation`, before they run.
 pub(crate) fn complete(pids: &[u32], generation: &Path) -> io::Result<()> {
     attributes::restore(pids, generation)?;
     sockets::restore(pids, generation)?;
     inotify::restore(pids, generation)
+}
+
+/// Reads what a dump has left in the file `name` of the directory `generation`. One of an earlier version has none.
+fn stored<T: DeserializeOwned + Default>(generation: &Path, name: &str) -> io::Result<T> {
+    match std::fs::read(generation.join(name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        text => Ok(serde_json::from_slice(&text?)?),
+    }
 }

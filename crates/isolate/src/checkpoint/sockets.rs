@@ -78,11 +78,7 @@ pub(super) fn store(pids: &[u32], directory: &Path) -> io::Result<()> {
 
 /// Gives the sockets of the restored processes `pids` the options that are in the directory `generation`. One of an earlier version has none.
 pub(super) fn restore(pids: &[u32], generation: &Path) -> io::Result<()> {
-    let text = match std::fs::read(generation.join(FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        text => text?,
-    };
-    let stored: Vec<Socket> = serde_json::from_slice(&text)?;
+    let stored: Vec<Socket> = super::stored(generation, FILE)?;
     let processes = processes(pids);
     for Socket { process, descriptor, options } in stored {
         if let Some(pid) = processes.get(&process) {

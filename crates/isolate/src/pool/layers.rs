@@ -36,8 +36,8 @@ impl Pool {
 
     /// Creates an empty upper for a sandbox on a written layer, with a limit of `disk_mib`.
     ///
-    /// Its files must not have the numbers of the layer's (`numbers`). So it is a copy of the layer, which goes on counting, with the layer's files out
-    /// of sight.
+    /// New files must not have the numbers of files of the layer (`numbers`). So the upper is a copy of the layer, which goes on counting, with
+    /// the layer's files out of sight.
     pub(crate) fn create_above(&self, layer: &str, id: &SandboxId, disk_mib: u64) -> Result<PathBuf> {
         let FileSystem::Btrfs(quota) = self.file_system else { return Err(Error::NoSnapshots) };
         let (from, path) = (self.layers().join(layer), self.sandbox(id));

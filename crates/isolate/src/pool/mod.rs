@@ -158,7 +158,7 @@ impl Pool {
             let part = path.join(part);
             std::fs::create_dir(&part).map_err(full_or(at("create", &part)))?;
         }
-        numbers::remove_first(&path).map_err(at("clear", &path))?;
+        numbers::remove_first(&path).map_err(full_or(at("clear", &path)))?;
         Ok(path)
     }
 

@@ -9,12 +9,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
+use std::time::SystemTime;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
 
 use super::delete_subvolume;
 use super::quota::Quota;
-use crate::sys;
+use crate::{Error, sys};
 
 /// Directory of the blank in the pool, its name there, and that of the next one while it is made.
 const DIRECTORY: &str = "blank";
@@ -24,92 +25,97 @@ const NEXT: &str = "next";
 const FIRST: &str = "first";
 /// Files of layers for which a blank lasts, beyond those that there are: a number takes 8 microseconds to use up.
 const MARGIN: u64 = 1 << 14;
-/// Highest number for which a first blank is made. Only the file system of a host has got further before it had a pool: its layers have
-/// higher numbers than uppers get to.
-const MAX_FIRST: u64 = 1 << 20;
+/// Numbers that are skipped for layers at most. Only a file system that others use too gets further between two layers: the last one has higher
+/// numbers then than an upper gets to.
+const MAX_SKIPPED: u64 = 1 << 20;
 
 /// The blank of a pool.
 #[derive(Debug)]
 pub(super) struct Blank {
     directory: PathBuf,
     quota: Quota,
-    /// From which number on copies count; 0 when it is not known.
-    first: RwLock<u64>,
+    /// Held for reading while the blank is copied, and for writing while it is replaced.
+    lock: RwLock<()>,
+}
+
+/// State of the blank that there is.
+struct Current {
+    /// From which number on copies count.
+    first: u64,
+    /// Time of the last change of the layers when the number was found to be right: that of the subvolume.
+    layers_changed: SystemTime,
 }
 
 impl Blank {
     /// The blank of the pool in `root`, made or not.
     pub(super) fn of(root: &Path, quota: Quota) -> Self {
-        let directory = root.join(DIRECTORY);
-        let first = std::fs::metadata(directory.join(CURRENT).join(FIRST)).map_or(0, |first| first.ino());
-        Self { directory, quota, first: RwLock::new(first) }
+        Self { directory: root.join(DIRECTORY), quota, lock: RwLock::new(()) }
     }
 
     /// Creates the subvolume `name` in `parent`. It counts from a number above those in the directory `layers`, and not below `lowest`.
     /// [`remove_first`] follows when it has other files.
     pub(super) fn copy(&self, layers: &Path, lowest: u64, parent: &File, name: &str) -> io::Result<()> {
         loop {
-            let first = self.first.read().unwrap_or_else(PoisonError::into_inner);
-            if self.lasts(*first, layers, lowest)? {
-                // Nobody deletes it meanwhile.
+            let changed = std::fs::metadata(layers)?.modified()?;
+            let is_right = |current: Current| current.first >= lowest && current.layers_changed == changed;
+            let reading = self.lock.read().unwrap_or_else(PoisonError::into_inner);
+            if self.current()?.is_some_and(is_right) {
                 let current = File::open(self.directory.join(CURRENT))?;
                 return sys::copy_subvolume(current.as_fd(), parent.as_fd(), name, false);
             }
-            drop(first);
-            let mut first = self.first.write().unwrap_or_else(PoisonError::into_inner);
-            if self.lasts(*first, layers, lowest)? {
-                continue;
-            }
-            let changed = std::fs::metadata(layers)?.modified()?;
+            drop(reading);
+            let _writing = self.lock.write().unwrap_or_else(PoisonError::into_inner);
+            let first = self.current()?.map(|current| current.first);
             let of_layers = next_number(layers)?;
-            if *first == 0 && of_layers > MAX_FIRST {
-                return sys::create_subvolume(parent.as_fd(), name);
-            }
-            if *first < of_layers.max(lowest) {
-                *first = self.renew((of_layers + MARGIN).max(lowest))?;
+            let is_near = of_layers.saturating_sub(first.unwrap_or_default()) <= MAX_SKIPPED;
+            let needed = if is_near { of_layers } else { 0 };
+            if first.is_none_or(|first| first < needed.max(lowest)) {
+                self.renew(if is_near { of_layers + MARGIN } else { 0 }.max(lowest))?;
             }
             File::open(self.directory.join(CURRENT))?.set_modified(changed)?;
         }
     }
 
-    /// Whether a blank that counts from `first` is right. Its time is that of the last change of `layers` when it was found to be.
-    fn lasts(&self, first: u64, layers: &Path, lowest: u64) -> io::Result<bool> {
-        if first < lowest.max(1) {
-            return Ok(false);
-        }
-        let changed = |path: &Path| std::fs::metadata(path)?.modified();
-        Ok(changed(&self.directory.join(CURRENT))? == changed(layers)?)
+    fn current(&self) -> io::Result<Option<Current>> {
+        let current = self.directory.join(CURRENT);
+        let first = match std::fs::metadata(current.join(FIRST)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            first => first?.ino(),
+        };
+        Ok(Some(Current { first, layers_changed: std::fs::metadata(current)?.modified()? }))
     }
 
-    /// Makes a blank whose copies count from `number` on, and returns the number that it has.
-    fn renew(&self, number: u64) -> io::Result<u64> {
+    /// Replaces the blank by one whose copies count from `number` on.
+    fn renew(&self, number: u64) -> io::Result<()> {
         std::fs::create_dir_all(&self.directory)?;
         let (parent, current) = (File::open(&self.directory)?, self.directory.join(CURRENT));
         let (next, first) = (self.directory.join(NEXT), self.directory.join(NEXT).join(FIRST));
+        // Of one that was killed here.
         self.delete(NEXT)?;
-        match File::open(&current) {
-            Ok(current) => {
-                sys::copy_subvolume(current.as_fd(), parent.as_fd(), NEXT, false)?;
-                std::fs::remove_dir(&first)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                sys::create_subvolume(parent.as_fd(), NEXT)?;
-            }
-            Err(error) => return Err(error),
+        if current.exists() {
+            sys::copy_subvolume(File::open(&current)?.as_fd(), parent.as_fd(), NEXT, false)?;
+            remove_first(&next)?;
+        } else {
+            sys::create_subvolume(parent.as_fd(), NEXT)?;
         }
         while next_number(&next)? < number {}
         std::fs::create_dir(&first)?;
-        let reached = std::fs::metadata(&first)?.ino();
-        self.delete(CURRENT)?;
-        std::fs::rename(&next, &current)?;
-        Ok(reached)
+        if current.exists() {
+            renameat_with(CWD, &next, CWD, &current, RenameFlags::EXCHANGE)?;
+            self.delete(NEXT)
+        } else {
+            std::fs::rename(&next, &current)
+        }
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
         if !self.directory.join(name).exists() {
             return Ok(());
         }
-        delete_subvolume(&self.directory, name, self.quota).map_err(io::Error::other)
+        match delete_subvolume(&self.directory, name, self.quota) {
+            Err(Error::Path { source, .. }) => Err(source),
+            deleted => deleted.map_err(io::Error::other),
+        }
     }
 
     /// Deletes the blank.
@@ -161,18 +167,25 @@ mod tests {
                 blank.copy(&layers, lowest, &parent, name)?;
                 numbers.push(next_number(&root.join(name))?);
             }
-            // One that was opened again knows its number, and goes on when layers have got there. Others than layers may count on.
+            // A blank that was opened again is used as long as no layer has come, whatever else is created.
             while next_number(&layers)? < 100_000 {}
-            for name in ["d", "e"] {
+            for name in ["d", "e", "f"] {
                 Blank::of(&root, Quota::Off).copy(&layers, 0, &parent, name)?;
                 numbers.push(next_number(&root.join(name))?);
                 std::fs::create_dir(layers.join(name))?;
+                // One that was killed while it renewed the blank has left this, and one before has left none.
+                if name == "e" {
+                    sys::delete_subvolume(File::open(&blank.directory)?.as_fd(), CURRENT)?;
+                } else {
+                    sys::create_subvolume(File::open(&blank.directory)?.as_fd(), NEXT)?;
+                }
             }
             Ok(numbers)
         })();
         image::unmount(&root).unwrap();
-        let [layer, a, _, b, _, c, d, e] = numbers.unwrap()[..] else { unreachable!("eight numbers") };
+        let [layer, a, _, b, _, c, d, e, f] = numbers.unwrap()[..] else { unreachable!("nine numbers") };
         assert!(a >= layer + MARGIN && a == b, "{layer} {a} {b}");
-        assert!((40_000..41_000).contains(&c) && c == d && e >= 100_000 + MARGIN, "{c} {d} {e}");
+        assert!((40_000..41_000).contains(&c) && c == d, "{c} {d}");
+        assert!(e >= 100_000 + MARGIN && f >= 100_000 + MARGIN, "{e} {f}");
     }
 }
