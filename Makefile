@@ -13,6 +13,10 @@ export CARGO_TERM_COLOR ?= auto
 PROFILE ?= release
 BUILT := $(TARGET)/$(PROFILE:dev=debug)
 SANDCOVE := $(BUILT)/sandcove
+# Packages, below this directory whatever the target directory is: crates/cli/Cargo.toml names their files.
+DIST := $(CURDIR)/target/dist
+# The maintainer of the package is who builds it, as for other tools of Debian.
+MAINTAINER := $(if $(DEBEMAIL),$(or $(DEBFULLNAME),Sandcove) <$(DEBEMAIL)>)
 # Where `make install` puts the command.
 PREFIX ?= /usr/local
 # A development build is of the whole workspace, as that of the tests is: what both need is then built once.
@@ -57,16 +61,17 @@ install: build
 dist: export PATH := $(PATH):$(TARGET)/tools/bin
 dist: build
 	@command -v cargo-deb >/dev/null || cargo install --quiet --locked --root $(TARGET)/tools cargo-deb
-	@rm -rf $(TARGET)/dist; mkdir -p $(TARGET)/dist
+	@rm -rf $(DIST); mkdir -p $(DIST)
 	@version=$$($(SANDCOVE) --version | cut -d' ' -f2); name=sandcove-$$version-$$(uname -m)-linux; \
-	packaging/place $(SANDCOVE) $(TARGET)/dist/root /usr --service; \
-	cargo deb --quiet --no-build --no-strip --package sandcove-cli --output $(TARGET)/dist/; \
-	packaging/place $(SANDCOVE) $(TARGET)/dist/$$name "" --service 2>/dev/null; \
-	cp LICENSE README.md CHANGELOG.md $(TARGET)/dist/$$name/; \
-	tar --create --zstd --owner=0 --group=0 --numeric-owner --sort=name --directory $(TARGET)/dist \
-	  --file $(TARGET)/dist/$$name.tar.zst $$name; \
-	cargo xtask sbom >$(TARGET)/dist/sandcove-$$version.cdx.json
-	@cd $(TARGET)/dist && rm -rf root sandcove-*-linux && sha256sum sandcove* >SHA256SUMS && ls -l >&2
+	packaging/place $(SANDCOVE) $(DIST)/root /usr --service; \
+	cargo deb --quiet --no-build --no-strip --package sandcove-cli --output $(DIST)/ \
+	  $(if $(MAINTAINER),--maintainer "$(MAINTAINER)"); \
+	packaging/place $(SANDCOVE) $(DIST)/$$name "" --service 2>/dev/null; \
+	cp LICENSE README.md CHANGELOG.md $(DIST)/$$name/; \
+	tar --create --zstd --owner=0 --group=0 --numeric-owner --sort=name --directory $(DIST) \
+	  --file $(DIST)/$$name.tar.zst $$name; \
+	cargo xtask sbom >$(DIST)/sandcove-$$version.cdx.json
+	@cd $(DIST) && rm -rf root sandcove-*-linux && sha256sum sandcove* >SHA256SUMS && ls -l >&2
 
 # On Debian and Ubuntu, as root, packages are installed; elsewhere what is missing is named.
 tools:

@@ -59,6 +59,9 @@ def test_a_sandbox_is_used(typist):
     typist(f"sandbox cp here {sandbox}:there")
     assert typist(f"sandbox cat {sandbox} there") == "of this machine\n"
     assert "there" in column(typist(f"sandbox files {sandbox}"), "name")
+    typist(f"sandbox exec {sandbox} mkdir --mode 1777 shared")
+    listed = typist(f"sandbox files {sandbox}")
+    assert dict(zip(column(listed, "name"), column(listed, "mode"), strict=True))["shared"] == "drwxrwxrwt"
     shell = typist.open(f"sandbox connect {sandbox}")
     shell.until("$ ")
     shell.type("cat there; exit 7\n")
@@ -191,6 +194,10 @@ def test_a_template_is_built_and_handed_on(typist):
     typist(f"template delete --yes {name}-again")
     for verb in ("inspect", "logs", "publish", "tag"):
         typist.fails(f"template {verb} {name}" + " v1" * (verb == "tag"), hint=name)
+    # What comes with the server can be seen, and nothing else.
+    assert json.loads(typist("template inspect base"))["aliases"] == ["base"]
+    for line in ("logs base", "delete --yes base", "publish base", "tag base v1"):
+        typist.fails(f"template {line}", hint="template base comes with the server")
     (typist.home / "Dockerfile").write_text("FROM base\nRUNN true\n")
     typist.fails(f"template build . --name {name}", hint="Dockerfile:2")
 

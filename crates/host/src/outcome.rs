@@ -123,7 +123,11 @@ impl FailureText {
             }
             Error::Kernel { action, source } => Self::Backend(action.clone(), source.into()),
             Error::NotStored { reason } => Self::NotStored(reason.clone()),
-            Error::NoInstance(_) | Error::Spawner(_) | Error::OtherPool { .. } | Error::Tool { .. } => {
+            Error::NoInstance(_)
+            | Error::Spawner(_)
+            | Error::OtherPool { .. }
+            | Error::SimpleQuotas { .. }
+            | Error::Tool { .. } => {
                 let text = IoText { code: None, kind: None, text: error.to_string() };
                 Self::Backend("change the host".into(), text)
             }

@@ -82,6 +82,17 @@ pub enum Error {
         /// File that holds the name of the pool.
         mark: PathBuf,
     },
+    /// The pool has simple quotas, and the kernel is too old for them.
+    #[error(
+        "failed to mount `{path}`: it has simple quotas, which need Linux 6.7 or newer, and this is Linux {release}. Boot a newer \
+         kernel, or write a backup there (`sandcove backup`) and restore it to another data directory here (`sandcove restore`)"
+    )]
+    SimpleQuotas {
+        /// Path of the pool's image.
+        path: PathBuf,
+        /// Release of the kernel.
+        release: String,
+    },
     /// A process that a start depends on has ended: the spawner, a builder, or the sandbox itself. The start can be tried again.
     #[error("the spawner, or a process of the sandbox, has ended")]
     ProcessGone,
@@ -139,6 +150,7 @@ impl Error {
             | Self::Spawner(_)
             | Self::Unproven { .. }
             | Self::OtherPool { .. }
+            | Self::SimpleQuotas { .. }
             | Self::ProcessGone
             | Self::Tool { .. }
             | Self::PoolNearlyFull { .. }

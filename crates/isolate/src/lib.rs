@@ -32,6 +32,7 @@ pub use error::{Error, Result};
 pub use namespaces::{Config, Extent, purge};
 pub use net::{descriptor_limit, is_public, notice_lost_peer};
 pub use packet::passed_socket;
+pub use pool::PoolQuotas;
 pub use pool::backup::{Copies, Kept, Refill, Shelf};
 pub use precedence::take_precedence;
 pub use sandcove_egress::{

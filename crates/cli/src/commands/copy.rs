@@ -1,4 +1,4 @@
-//! `sandcove sandbox cp`, `cat` and `files`: files of a sandbox.
+//! `sandcove sandbox cp` and `cat`: files of a sandbox.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_client::{Client, Sandbox};
-use sandcove_wire::envd::filesystem::{EntryInfo, FileType};
+use sandcove_wire::envd::filesystem::FileType;
 use sandcove_wire::id::SandboxId;
-use serde_json::json;
 use tempfile::NamedTempFile;
 use tokio::fs::File;
 
-use crate::output::{self, note, out};
-use crate::table::table;
+use crate::output::note;
 
 /// Arguments of `cp`.
 #[derive(Debug, Args)]
@@ -227,40 +225,6 @@ pub async fn cat(client: &Client, args: CatArgs) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Arguments of `files`.
-#[derive(Debug, Args)]
-pub struct FilesArgs {
-    /// id of the sandbox
-    id: SandboxId,
-    /// absolute path of a directory
-    #[arg(default_value = "/home/user")]
-    path: String,
-    /// print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Lists a directory of a sandbox.
-pub async fn files(client: &Client, args: FilesArgs) -> Result<ExitCode> {
-    let mut entries = client.attach(&args.id).await?.list_directory(&args.path, 1).await?;
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
-    if args.json {
-        out!("{}", json!(entries));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let rows: Vec<_> = entries.iter().map(row).collect();
-    let _ = output::write(table(["mode", "owner", "group", "size", "name"], &rows).as_bytes());
-    Ok(ExitCode::SUCCESS)
-}
-
-fn row(entry: &EntryInfo) -> [String; 5] {
-    let name = match &entry.symlink_target {
-        Some(target) => format!("{} -> {target}", entry.name),
-        None => entry.name.clone(),
-    };
-    [entry.permissions.clone(), entry.owner.clone(), entry.group.clone(), entry.size.to_string(), name]
 }
 
 #[cfg(test)]

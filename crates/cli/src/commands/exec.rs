@@ -40,7 +40,7 @@ pub struct ExecArgs {
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     envs: Vec<(String, String)>,
     /// run the command in the background, and print its process id
-    #[arg(short, long, conflicts_with = "interactive")]
+    #[arg(short, long, short_alias = 'b', visible_alias = "background", conflicts_with = "interactive")]
     detach: bool,
     /// user to run the command as
     #[arg(short, long)]

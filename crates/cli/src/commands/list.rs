@@ -10,8 +10,8 @@ use sandcove_wire::api::sandbox::{KeptMemory, ListedSandbox, MemoryPlace, State}
 use serde_json::json;
 
 use super::format::Format;
-use super::variable;
-use crate::output::{self, note, out};
+use super::{first, variable};
+use crate::output::{self, out};
 use crate::table::table;
 
 /// Arguments of `list`.
@@ -83,12 +83,7 @@ pub async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
     if let Some(time) = args.started_after {
         sandboxes.retain(|sandbox| sandbox.started_at > time);
     }
-    if args.limit > 0 {
-        if sandboxes.len() > args.limit {
-            note!("showing {} of {}; --limit 0 lists all", args.limit, sandboxes.len());
-        }
-        sandboxes.truncate(args.limit);
-    }
+    let mut sandboxes = first(sandboxes, args.limit);
     if args.order == Order::Asc {
         sandboxes.reverse();
     }

@@ -10,6 +10,7 @@ mod egress;
 pub mod env;
 pub mod eval;
 pub mod exec;
+pub mod files;
 pub mod format;
 pub mod forward;
 pub mod generate;
@@ -37,6 +38,8 @@ pub mod validate;
 pub mod view;
 pub mod volume;
 pub mod webhook;
+
+use crate::output::note;
 
 /// Parses `NAME=VALUE`.
 pub fn variable(text: &str) -> Result<(String, String), String> {
@@ -71,6 +74,15 @@ pub fn seconds(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "expected seconds, or a number with s, m, h or d, such as 5m".to_owned())
 }
 
+/// The first `limit` entries of a list, or all if it is 0; says how many there are when some are left out.
+pub fn first<T>(mut entries: Vec<T>, limit: usize) -> Vec<T> {
+    if limit > 0 && entries.len() > limit {
+        note!("showing {limit} of {}; --limit 0 lists all", entries.len());
+        entries.truncate(limit);
+    }
+    entries
+}
+
 /// Formats a number with its noun in singular or plural.
 pub fn count(number: usize, noun: &str) -> String {
     let ending = match number {
@@ -100,6 +112,13 @@ mod tests {
         for text in ["", "0", "0m", "m", "5x", "5 m", "-5", "1.5h", "5M", "99999d", "٣m"] {
             assert!(timeout(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_limit_of_zero_is_none() {
+        assert_eq!(first(vec![1, 2, 3], 0), [1, 2, 3]);
+        assert_eq!(first(vec![1, 2, 3], 2), [1, 2]);
+        assert_eq!(first(vec![1], 2), [1]);
     }
 
     #[test]

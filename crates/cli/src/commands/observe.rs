@@ -31,6 +31,9 @@ pub struct LogsArgs {
     /// lowest severity to print
     #[arg(long, value_enum, default_value = "info", ignore_case = true)]
     level: Level,
+    /// only entries whose field `logger` begins with one of these; several separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    loggers: Vec<String>,
     /// print each entry as JSON, one on a line
     #[arg(long)]
     json: bool,
@@ -93,7 +96,7 @@ pub async fn logs(client: &Client, args: LogsArgs) -> Result<ExitCode> {
         if found == 0 && gone && position.time == 0 && is_gone(client, &args.id).await {
             bail!("sandbox {} is unknown, or nothing is in its log", args.id);
         }
-        for entry in position.advance(entries) {
+        for entry in position.advance(entries).filter(|entry| is_of(entry, &args.loggers)) {
             if print(&entry, args.json || args.format == Some(true)).is_err() {
                 return Ok(ExitCode::SUCCESS);
             }
@@ -106,6 +109,12 @@ pub async fn logs(client: &Client, args: LogsArgs) -> Result<ExitCode> {
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Whether an entry is of one of the loggers; without loggers, all are.
+fn is_of(entry: &LogEntry, loggers: &[String]) -> bool {
+    let logger = entry.fields.get("logger").map_or("", String::as_str);
+    loggers.is_empty() || loggers.iter().any(|wanted| logger.starts_with(wanted))
 }
 
 fn print(entry: &LogEntry, is_json: bool) -> Result<(), Closed> {

@@ -7,9 +7,10 @@ use clap::{Args, Subcommand};
 use sandcove_client::Client;
 use sandcove_wire::id::SandboxId;
 
-use super::copy::{self, CatArgs, CopyArgs, FilesArgs};
+use super::copy::{self, CatArgs, CopyArgs};
 use super::egress::{self, EgressArgs};
 use super::exec::{self, ConnectArgs, ExecArgs};
+use super::files::{self, FilesArgs};
 use super::format::Format;
 use super::forward::{PortPair, forward};
 use super::lifecycle::{self, CreateArgs, ForkArgs, ParkArgs, PauseArgs, ResumeArgs};
@@ -158,7 +159,7 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
         SandboxCommand::Open(args) => ports::open(&client, args).await,
         SandboxCommand::Cp(args) => copy::copy(&client, args).await,
         SandboxCommand::Cat(args) => copy::cat(&client, args).await,
-        SandboxCommand::Files(args) => copy::files(&client, args).await,
+        SandboxCommand::Files(args) => files::files(&client, args).await,
         SandboxCommand::Exec(args) => exec::exec(&client, args).await,
         SandboxCommand::Connect(args) => exec::connect(&client, args).await,
         SandboxCommand::Forward { id, ports } => forward(&client.attach(&id).await?, &ports).await,

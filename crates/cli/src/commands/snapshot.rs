@@ -8,6 +8,7 @@ use sandcove_client::Client;
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
+use super::first;
 use super::format::Format;
 use super::reach::{Place, Reach};
 use crate::output::{self, note, out};
@@ -59,6 +60,9 @@ pub struct ListArgs {
     /// only snapshots with this name
     #[arg(short, long)]
     name: Option<String>,
+    /// maximum number of snapshots to list; 0 for all
+    #[arg(short, long, default_value_t = 0, value_name = "N")]
+    limit: usize,
     #[command(flatten)]
     format: Format,
 }
@@ -77,6 +81,7 @@ pub async fn snapshot(client: &Client, command: SnapshotCommand) -> Result<ExitC
 
 async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
     let snapshots = client.snapshots(args.id.as_ref(), args.name.as_deref()).await?;
+    let snapshots = first(snapshots, args.limit);
     if args.format.is_json() {
         out!("{}", json!(snapshots));
         return Ok(ExitCode::SUCCESS);

@@ -6,18 +6,14 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::thread::CapabilitySet;
 
-use super::{Check, Status, namespaces};
+use super::{Check, Status, namespaces, storage};
 use crate::data_dir::Lock;
 use crate::languages::State;
 
 /// Kernel release from which overlayfs works on idmapped layers.
 const OLDEST_KERNEL: (u32, u32) = (5, 19);
-/// Room that templates and a few sandboxes need, GiB.
-const MIN_SPACE_GIB: u64 = 10;
 /// Number of process ids of a kernel that nobody has configured.
 const DEFAULT_PID_MAX: u64 = 32_768;
-/// `f_type` of btrfs, see statfs(2).
-const BTRFS_MAGIC: u64 = 0x9123_683e;
 
 /// The smallest table that needs the kernel's connection counter.
 const CONNECTION_LIMIT: &str = "table inet sandcove_doctor {
@@ -51,7 +47,8 @@ pub fn all(data_dir: &Path) -> Vec<Check> {
         namespaces::known(),
         namespaces::user(),
         filesystem("overlayfs", "overlay", "load the module: modprobe overlay"),
-        btrfs(data_dir),
+        storage::btrfs(data_dir),
+        storage::quotas(data_dir),
         cgroups(),
         fairness(),
         precedence(),
@@ -60,7 +57,7 @@ pub fn all(data_dir: &Path) -> Vec<Check> {
         connection_limit(),
         seccomp(),
         tools(),
-        space(data_dir),
+        storage::space(data_dir),
         languages(data_dir),
         device(
             "tun",
@@ -123,7 +120,7 @@ fn filesystem(name: &'static str, kind: &str, hint: &'static str) -> Check {
 }
 
 /// Whether the running kernel has a module of this name, loaded or not.
-fn has_module(name: &str) -> bool {
+pub(super) fn has_module(name: &str) -> bool {
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
     let list = Path::new("/lib/modules").join(release.trim()).join("modules.dep");
     read(list).is_some_and(|list| lists_module(&list, name))
@@ -135,29 +132,9 @@ fn lists_module(list: &str, name: &str) -> bool {
     modules.filter_map(|file| file.split_once(".ko")).any(|(module, _)| module == name)
 }
 
-fn knows_filesystem(kind: &str) -> bool {
+pub(super) fn knows_filesystem(kind: &str) -> bool {
     read("/proc/filesystems")
         .is_some_and(|text| text.lines().any(|line| line.split_whitespace().last() == Some(kind)))
-}
-
-fn btrfs(data_dir: &Path) -> Check {
-    let existing = existing_ancestor(data_dir);
-    let on_btrfs = rustix::fs::statfs(&existing).is_ok_and(|stat| stat.f_type as u64 == BTRFS_MAGIC);
-    if on_btrfs {
-        return Check::ok("btrfs", format!("{} is on btrfs", existing.display()));
-    }
-    if !knows_filesystem("btrfs") && !has_module("btrfs") {
-        let found = "btrfs is not supported by the kernel, or not loaded";
-        return Check::when(false, "btrfs", found, Status::Warn, "load the module: modprobe btrfs");
-    }
-    let has_loop = Path::new("/dev/loop-control").exists();
-    let found = if has_loop {
-        "in an image on a loop device"
-    } else {
-        "no loop devices, and no btrfs below the data directory"
-    };
-    let hint = "load the module (modprobe loop), or put the data directory on btrfs";
-    Check::when(has_loop, "btrfs", found, Status::Missing, hint)
 }
 
 fn cgroups() -> Check {
@@ -302,19 +279,6 @@ fn tools() -> Check {
     )
 }
 
-fn space(data_dir: &Path) -> Check {
-    let existing = existing_ancestor(data_dir);
-    let gib = rustix::fs::statvfs(&existing).map_or(0, |stat| (stat.f_bavail * stat.f_frsize) >> 30);
-    let found = format!("{gib} GiB free on {}", existing.display());
-    Check::when(
-        gib >= MIN_SPACE_GIB,
-        "disk space",
-        found,
-        Status::Warn,
-        "free some space: templates take 3 GiB, and every sandbox adds to that",
-    )
-}
-
 fn device(name: &'static str, path: &str, hint: &'static str) -> Check {
     let present = Path::new(path).exists();
     let found = if present { path.to_owned() } else { format!("no {path}") };
@@ -347,10 +311,6 @@ fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
-fn existing_ancestor(path: &Path) -> PathBuf {
-    path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
-}
-
 pub(super) fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
@@ -381,10 +341,5 @@ mod tests {
         assert!(lists_module(list, "overlay") && lists_module(list, "btrfs"));
         // What another module needs has a line of its own, if it is there.
         assert!(!lists_module(list, "xor") && !lists_module(list, "over") && !lists_module("", "btrfs"));
-    }
-
-    #[test]
-    fn a_data_directory_to_come_is_checked_where_it_will_be() {
-        assert_eq!(existing_ancestor(Path::new("/does/not/exist")), Path::new("/"));
     }
 }

@@ -4,6 +4,7 @@ mod account;
 mod checks;
 mod clients;
 mod namespaces;
+mod storage;
 
 use std::path::Path;
 use std::process::ExitCode;

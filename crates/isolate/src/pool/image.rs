@@ -4,9 +4,10 @@ use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount as mount_fs, unmount as unmount_fs};
 
-use super::at;
+use super::{at, features};
 use crate::sys;
 use crate::{Error, Result};
 
@@ -22,12 +23,12 @@ const OPTIONS: &CStr = c"metadata_ratio=8";
 
 /// Whether `data_dir` has an image.
 pub(super) fn exists(data_dir: &Path) -> bool {
-    image(data_dir).exists()
+    path(data_dir).exists()
 }
 
 /// Mounts the image of `data_dir` at `root`. Creates a missing image, and deletes it again if it cannot be mounted.
 pub(super) fn mount(data_dir: &Path, root: &Path, size_gib: Option<u64>) -> Result<()> {
-    let image = image(data_dir);
+    let image = path(data_dir);
     if image.exists() {
         return attach(&image, root);
     }
@@ -42,13 +43,14 @@ pub(super) fn unmount(root: &Path) -> Result<()> {
     loop {
         match unmount_fs(root, UnmountFlags::NOFOLLOW) {
             Ok(()) => {}
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(()),
+            Err(Errno::INVAL | Errno::NOENT) => return Ok(()),
             Err(error) => return Err(at("unmount", root)(error.into())),
         }
     }
 }
 
-fn image(data_dir: &Path) -> PathBuf {
+/// Path of the image of `data_dir`.
+pub(super) fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("pool.img")
 }
 
@@ -62,8 +64,17 @@ fn attach(image: &Path, root: &Path) -> Result<()> {
     let (device, open) = sys::attach_loop(image).map_err(at("attach", image))?;
     mount_fs(&device, root, "btrfs", FLAGS, OPTIONS).map_err(|error| {
         let _ = sys::detach_loop(&open);
-        Error::Path { action: "mount", path: image.to_owned(), source: error.into() }
+        refusal(image, error)
     })
+}
+
+/// The error for an image that the kernel refuses to mount.
+fn refusal(image: &Path, error: Errno) -> Error {
+    // All that the kernel says about a feature that it does not know is that it is invalid.
+    if error == Errno::INVAL && !features::supported() && features::uses_simple_quotas(image) {
+        return Error::SimpleQuotas { path: image.to_owned(), release: features::release() };
+    }
+    at("mount", image)(error.into())
 }
 
 fn make(data_dir: &Path, image: &Path, size_gib: Option<u64>) -> Result<()> {

@@ -2,6 +2,7 @@
 //! limit; on other file systems it is a plain directory without one, which `sandcove doctor` warns about.
 
 pub(crate) mod backup;
+mod features;
 mod image;
 mod layers;
 mod mark;
@@ -20,6 +21,7 @@ use sandcove_wire::id::SandboxId;
 
 use crate::sys;
 use crate::{Error, Result};
+pub use features::PoolQuotas;
 use numbers::Blank;
 use quota::Quota;
 

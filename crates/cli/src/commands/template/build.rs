@@ -51,6 +51,9 @@ pub struct BuildOptions {
     /// memory of sandboxes in MiB, an even number [default: 1024]
     #[arg(long, value_name = "MIB", alias = "memory-mb")]
     memory: Option<i64>,
+    /// disk of sandboxes in MiB, without the files of the template [default: that of the server]
+    #[arg(long, value_name = "MIB", alias = "min-free-disk-mb")]
+    disk: Option<i64>,
     /// value of an ARG; repeatable
     #[arg(long = "build-arg", value_name = "NAME=VALUE", value_parser = variable)]
     args: Vec<(String, String)>,
@@ -229,6 +232,7 @@ async fn run(client: &Client, args: &BuildArgs, printer: &Printer, progress: &Pr
         tags: Some(options.tags.clone()).filter(|tags| !tags.is_empty()),
         cpu_count: options.cpu.or(project.cpu_count),
         memory_mb: options.memory.or(project.memory_mb),
+        min_free_disk_mb: options.disk,
         ..NewTemplate::default()
     };
     let job = Job { start: target.start, files: &target.files, lines: &target.lines, is_target: true };

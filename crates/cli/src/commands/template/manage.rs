@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use sandcove_client::{BuildEnd, Client};
 use sandcove_wire::api::template::{BuildStatus, Template};
@@ -124,14 +124,18 @@ pub async fn logs(client: &Client, args: LogsArgs) -> Result<ExitCode> {
     };
     let printer = Printer::new(args.json);
     if args.follow {
-        return match client.follow_build(&id, &build, |entry| printer.logged(entry)).await? {
-            BuildEnd::Ready => Ok(ExitCode::SUCCESS),
-            BuildEnd::Failed(reason) => bail!("the build failed: {}", reason.message),
+        return match client.follow_build(&id, &build, |entry| printer.logged(entry)).await {
+            Ok(BuildEnd::Ready) => Ok(ExitCode::SUCCESS),
+            Ok(BuildEnd::Failed(reason)) => bail!("the build failed: {}", reason.message),
+            Err(error) => Err(refusal(client, &args.template, error).await),
         };
     }
     let mut offset = 0;
     loop {
-        let page = client.build_status(&id, &build, offset).await?.log_entries;
+        let page = match client.build_status(&id, &build, offset).await {
+            Ok(status) => status.log_entries,
+            Err(error) => return Err(refusal(client, &args.template, error).await),
+        };
         if page.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
@@ -169,7 +173,8 @@ pub async fn delete(client: &Client, args: DeleteArgs) -> Result<ExitCode> {
                 code = ExitCode::FAILURE;
             }
             Err(error) => {
-                note!("error: failed to delete template {template}: {error}");
+                let failed = refusal(client, template, error).await;
+                note!("error: failed to delete a template: {failed:#}");
                 code = ExitCode::FAILURE;
             }
         }
@@ -181,7 +186,10 @@ pub async fn delete(client: &Client, args: DeleteArgs) -> Result<ExitCode> {
 pub async fn set_public(client: &Client, args: PublishArgs, public: bool) -> Result<ExitCode> {
     for template in &args.templates {
         let id = resolved(client, template).await?;
-        let names = client.set_public(&id, public).await?;
+        let names = match client.set_public(&id, public).await {
+            Ok(names) => names,
+            Err(error) => return Err(refusal(client, template, error).await),
+        };
         out!("{}", if names.is_empty() { id } else { names.join(" ") });
     }
     Ok(ExitCode::SUCCESS)
@@ -200,11 +208,18 @@ pub async fn tag(client: &Client, args: TagArgs) -> Result<ExitCode> {
         let _ = output::write(table(["tag", "build", "assigned"], &rows).as_bytes());
         return Ok(ExitCode::SUCCESS);
     }
+    // The part behind the colon names a build.
+    let template = args.target.split_once(':').map_or(args.target.as_str(), |(template, _)| template);
     if args.remove {
-        client.remove_tags(&args.target, &args.tags).await?;
-        return Ok(ExitCode::SUCCESS);
+        return match client.remove_tags(&args.target, &args.tags).await {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) => Err(refusal(client, template, error).await),
+        };
     }
-    let assigned = client.assign_tags(&args.target, &args.tags).await?;
+    let assigned = match client.assign_tags(&args.target, &args.tags).await {
+        Ok(assigned) => assigned,
+        Err(error) => return Err(refusal(client, template, error).await),
+    };
     if args.json {
         out!("{}", json!(assigned));
     } else {
@@ -213,8 +228,30 @@ pub async fn tag(client: &Client, args: TagArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The id of a template that is given by name or id.
+/// The id of a template that is given by name or id. Templates of the server and of other teams are known by what they are given by.
 async fn resolved(client: &Client, template: &str) -> Result<String> {
-    let alias = client.template_named(template).await?;
-    Ok(alias.map_or_else(|| template.to_owned(), |alias| alias.template_id))
+    match client.template_named(template).await {
+        Ok(Some(alias)) => Ok(alias.template_id),
+        Ok(None) => Ok(template.to_owned()),
+        Err(error) if error.status() == Some(403) => Ok(template.to_owned()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The error of a call that only the team of a template may make.
+async fn refusal(client: &Client, template: &str, error: sandcove_client::Error) -> anyhow::Error {
+    if error.status() != Some(403) {
+        return error.into();
+    }
+    let whose = match client.template(template).await {
+        Ok(whole) if whole.template.is_default == Some(true) => "comes with the server",
+        Ok(_) => "belongs to another team",
+        // A private one.
+        Err(_) => return error.into(),
+    };
+    anyhow!(
+        "template {template} {whose}: it has no build log that you can read, and cannot be deleted, published or tagged\n\
+         hint: `sandcove template inspect {template}` shows it; a Dockerfile with `FROM template://{template}` and `sandcove template build` make \
+         one of your own"
+    )
 }
