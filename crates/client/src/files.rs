@@ -1,7 +1,7 @@
 //! Reads and writes files of a sandbox (contract: envd, section 4).
 
-use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -12,18 +12,42 @@ use crate::error::{Error, Result};
 use crate::sandbox::Sandbox;
 use crate::upload::streamed;
 
+/// A file, of which the beginning was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileStart {
+    /// The bytes that were read.
+    pub bytes: Bytes,
+    /// Length of the whole file, at least one more than was read if that is not all.
+    pub length: u64,
+}
+
 impl Sandbox {
-    /// Reads a file. A relative path starts at the home directory of the default user.
+    /// Reads a file, up to `limit` bytes of it. A relative path starts at the home directory of the default user.
     ///
     /// # Errors
     /// If there is no such file or it cannot be read.
-    pub async fn read_file(&self, path: &str) -> Result<Bytes> {
+    pub async fn read_file(&self, path: &str, limit: usize) -> Result<FileStart> {
         let target = format!("/files?path={}", percent_encoded(path));
         let response = self.send(AGENT_PORT, Method::GET, &target, Vec::new(), Bytes::new()).await?;
-        let body = response.into_body().collect().await;
-        let body =
-            body.map_err(|error| Error::Unreachable { url: self.url(&target), cause: error.into() })?;
-        Ok(body.to_bytes())
+        let length = response.headers().get(CONTENT_LENGTH);
+        let length: Option<u64> = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let (mut body, mut bytes) = (response.into_body(), BytesMut::new());
+        let mut is_whole = true;
+        while let Some(frame) = body.frame().await {
+            let frame =
+                frame.map_err(|error| Error::Unreachable { url: self.url(&target), cause: error.into() })?;
+            let data = frame.into_data().unwrap_or_default();
+            let room = limit - bytes.len();
+            if data.len() > room {
+                bytes.extend_from_slice(&data[..room]);
+                is_whole = false;
+                break;
+            }
+            bytes.extend_from_slice(&data);
+        }
+        let read = bytes.len() as u64;
+        let length = if is_whole { read } else { length.unwrap_or_default().max(read + 1) };
+        Ok(FileStart { bytes: bytes.freeze(), length })
     }
 
     /// Opens a file, as `user` or else the default user, and returns the answer with its content and length.

@@ -31,6 +31,7 @@ mod webhooks;
 pub use command::{Command, CommandEvent, CommandExit, Input, Program, TerminalSize};
 pub use error::{Error, Result, server_of};
 pub use execution::Execution;
+pub use files::FileStart;
 pub use filesystem::Watch;
 pub use operator::{AuditFilter, Operator};
 pub use process::{Controls, Process, ProcessEvent};

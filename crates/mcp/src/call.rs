@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::arguments::{At, Code, Create, Extend, Line, Named, Nothing, Of, Port, Snapshot, Write};
-use crate::content::{file, text};
+use crate::content::{MAX_FILE, file, text};
 use crate::running::{self, Ended, Progress};
 
 /// Time that code and commands may take, and sandboxes live, when a call does not say.
@@ -81,8 +81,9 @@ pub(crate) async fn call(
         "run_command" => run_command(client, parse(arguments)?, progress).await,
         "read_file" => {
             let At { sandbox_id, path } = parse(arguments)?;
-            let bytes = client.attach(&sandbox_id).await?.read_file(&path).await?;
-            Ok(Ended { content: vec![file(&bytes).map_err(Refused::Failed)?], is_error: false })
+            let read = client.attach(&sandbox_id).await?.read_file(&path, MAX_FILE).await?;
+            let content = file(&read.bytes, read.length).map_err(Refused::Failed)?;
+            Ok(Ended { content: vec![content], is_error: false })
         }
         "write_file" => {
             let Write { sandbox_id, path, content } = parse(arguments)?;

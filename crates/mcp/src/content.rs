@@ -10,6 +10,9 @@ pub(crate) const MAX_TEXT: usize = 50_000;
 /// Length of all pictures of an answer as base64, bytes: no model takes more, and a sandbox makes them without end.
 pub(crate) const MAX_PICTURES: usize = 8 << 20;
 
+/// Bytes that are read of a file: the largest picture, and more than what is shown of a text.
+pub(crate) const MAX_FILE: usize = MAX_PICTURES / 4 * 3;
+
 /// The end of a text that may become long.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
@@ -107,11 +110,11 @@ impl Parts {
     }
 }
 
-/// A file as a part of an answer.
+/// A file as a part of an answer, by its first bytes and its length.
 ///
 /// # Errors
 /// A reason, if the file is neither text nor a picture, or a picture that is too large.
-pub(crate) fn file(bytes: &[u8]) -> Result<Value, String> {
+pub(crate) fn file(bytes: &[u8], length: u64) -> Result<Value, String> {
     let kind = match bytes {
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
@@ -120,19 +123,23 @@ pub(crate) fn file(bytes: &[u8]) -> Result<Value, String> {
         _ => None,
     };
     if let Some(kind) = kind {
-        if bytes.len() > MAX_PICTURES / 4 * 3 {
-            return Err(format!("the picture is too large for an answer ({} bytes)", bytes.len()));
+        if length > bytes.len() as u64 || bytes.len() > MAX_FILE {
+            return Err(format!("the picture is too large for an answer ({length} bytes)"));
         }
         return Ok(picture(kind, &STANDARD.encode(bytes)));
     }
-    let whole = std::str::from_utf8(bytes);
-    let whole =
-        whole.map_err(|_| format!("the file is neither text nor a picture ({} bytes)", bytes.len()))?;
-    if whole.len() <= MAX_TEXT {
-        return Ok(text(whole));
-    }
+    let whole = std::str::from_utf8(bytes).or_else(|error| match error.error_len() {
+        // A character of which the rest was not read.
+        None if length > bytes.len() as u64 => {
+            Ok(std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default())
+        }
+        _ => Err(format!("the file is neither text nor a picture ({length} bytes)")),
+    })?;
     let shown = &whole[..whole.floor_char_boundary(MAX_TEXT)];
-    Ok(text(format!("{shown}\n[{} more bytes are left out]", whole.len() - shown.len())))
+    match length - shown.len() as u64 {
+        0 => Ok(text(shown)),
+        lost => Ok(text(format!("{shown}\n[{lost} more bytes are left out]"))),
+    }
 }
 
 #[cfg(test)]
@@ -166,18 +173,21 @@ mod tests {
         }
         assert!(parts.finish().len() <= MAX_PICTURES / 100 + 1);
         let mut png = b"\x89PNG".to_vec();
-        assert!(file(&png).is_ok());
+        assert!(file(&png, 4).is_ok());
+        assert!(file(&png, 5).unwrap_err().contains("too large"));
         png.resize(MAX_PICTURES, 0);
-        assert!(file(&png).unwrap_err().contains("too large"));
+        assert!(file(&png, MAX_PICTURES as u64).unwrap_err().contains("too large"));
     }
 
     #[test]
     fn files_are_what_they_hold() {
-        assert_eq!(file("ä".as_bytes()).unwrap(), text("ä"));
-        assert_eq!(file(b"\x89PNG\r\n").unwrap()["mimeType"], "image/png");
-        assert!(file(&[0xff, 0]).unwrap_err().contains("2 bytes"));
+        assert_eq!(file("ä".as_bytes(), 2).unwrap(), text("ä"));
+        assert_eq!(file(b"\x89PNG\r\n", 6).unwrap()["mimeType"], "image/png");
+        assert!(file(&[0xff, 0], 2).unwrap_err().contains("2 bytes"));
+        assert_eq!(file(&"ä".as_bytes()[..1], 20).unwrap(), text("\n[20 more bytes are left out]"));
+        assert!(file(&"ä".as_bytes()[..1], 1).is_err());
         assert!(
-            file("ä".repeat(MAX_TEXT).as_bytes()).unwrap()["text"]
+            file("ä".repeat(MAX_TEXT).as_bytes(), 2 * MAX_TEXT as u64).unwrap()["text"]
                 .as_str()
                 .unwrap()
                 .ends_with(" bytes are left out]")

@@ -1,7 +1,8 @@
 //! Sessions of clients that send single requests, as over HTTP: what runs, what is cancelled, and when a session ends.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use sandcove_client::Client;
@@ -33,6 +34,8 @@ const ABANDONED: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Sessions<Owner> {
     open: Mutex<HashMap<String, Arc<Session<Owner>>>>,
+    /// Memory that is left for all sessions of each owner, KiB. Answers that are being read keep it beyond their session.
+    memories: Mutex<HashMap<Owner, Weak<Semaphore>>>,
 }
 
 /// A session. It ends when it is dropped, and with it what runs.
@@ -69,24 +72,34 @@ pub struct Busy;
 
 impl<Owner> Default for Sessions<Owner> {
     fn default() -> Self {
-        Self { open: Mutex::default() }
+        Self { open: Mutex::default(), memories: Mutex::default() }
     }
 }
 
-impl<Owner: PartialEq> Sessions<Owner> {
+impl<Owner: Clone + Eq + Hash> Sessions<Owner> {
     /// Begins a session with the name `id`, which nobody can guess.
     pub fn begin(&self, id: String, owner: Owner) {
         let mut open = lock(&self.open);
         open.retain(|_, session| !session.is_over());
         let own: Vec<_> = open.iter().filter(|(_, session)| session.owner == owner).collect();
-        let memory = own.first().map(|(_, session)| session.memory.clone());
-        let memory = memory.unwrap_or_else(|| Arc::new(Semaphore::new(MAX_HELD as usize)));
+        let memory = self.memory(&owner);
         if own.len() >= MAX_SESSIONS {
             let oldest = own.into_iter().min_by_key(|(_, session)| lock(&session.state).used);
             let oldest = oldest.map(|(id, _)| id.clone());
             oldest.and_then(|id| open.remove(&id)).inspect(|session| session.end());
         }
         open.insert(id, Arc::new(Session::new(owner, memory)));
+    }
+
+    fn memory(&self, owner: &Owner) -> Arc<Semaphore> {
+        let mut memories = lock(&self.memories);
+        memories.retain(|_, memory| memory.strong_count() > 0);
+        let known = memories.get(owner).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let memory = Arc::new(Semaphore::new(MAX_HELD as usize));
+            memories.insert(owner.clone(), Arc::downgrade(&memory));
+            memory
+        })
     }
 
     /// The session `id`, if it is the owner's and has not ended.
@@ -406,6 +419,22 @@ mod tests {
         (0..20).for_each(|number| assert!(sessions.end(&number.to_string(), &1)));
         tokio::task::yield_now().await;
         assert!(open("again", 1).answer(client(), large.clone()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_being_read_take_memory_although_their_session_has_ended() {
+        let sessions = Sessions::default();
+        sessions.begin("a".into(), 1);
+        let session = sessions.find("a", &1).unwrap();
+        let reader = session.answer(client(), request(1, "tools/list", &Value::Null)).unwrap();
+        tokio::task::yield_now().await;
+        drop(session);
+        assert!(sessions.end("a", &1));
+        sessions.begin("b".into(), 1);
+        let session = sessions.find("b", &1).unwrap();
+        assert!(session.memory.available_permits() < MAX_HELD as usize);
+        drop(reader);
+        assert_eq!(session.memory.available_permits(), MAX_HELD as usize);
     }
 
     #[tokio::test]

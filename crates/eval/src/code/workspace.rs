@@ -23,6 +23,8 @@ const DIRECTORY: &str = "/home/user/repository";
 /// The repository before any patch, from which [`DIRECTORY`] is copied. Nothing runs here, so that no run leaves build products or
 /// caches to the next one.
 const START: &str = "/home/user/.repository-start";
+/// Bytes of a file that are read.
+const MAX_FILE: usize = 32 << 20;
 
 /// Caches outside the repository may recognise a file by its size and the second it was written in (Python's do), so two versions
 /// of the repository are never written in the same second.
@@ -361,9 +363,9 @@ impl Workspace {
     /// # Errors
     /// When it cannot be read.
     pub(super) async fn read(&self, path: &str) -> Result<String> {
-        let bytes = self.taken.sandbox.read_file(&format!("{START}/{path}")).await;
-        let bytes = bytes.map_err(|error| CodeError::Read { path: path.to_owned(), error })?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        let read = self.taken.sandbox.read_file(&format!("{START}/{path}"), MAX_FILE).await;
+        let read = read.map_err(|error| CodeError::Read { path: path.to_owned(), error })?;
+        Ok(String::from_utf8_lossy(&read.bytes).into_owned())
     }
 
     /// Ends the sandbox.

@@ -1,26 +1,36 @@
 //! What of the descriptors of a sandbox cannot be stored although CRIU does not say so: descriptors that were sent and not received, and locks of
 //! a process on a file that it has opened for another one, too.
 
+use super::budget::Budget;
 use super::descriptors;
-use crate::sys;
+use crate::{Result, sys};
 
 /// The reason why the descriptors of the frozen processes `pids` cannot be stored.
-pub(super) fn reason(pids: &[u32]) -> Option<String> {
-    pids.iter().find_map(|pid| {
-        descriptors::of(*pid).into_iter().find_map(|(number, target)| {
-            let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
+pub(super) fn reason(pids: &[u32], budget: &Budget) -> Result<Option<String>> {
+    for pid in pids {
+        for (number, target) in descriptors::of(*pid) {
+            budget.check()?;
+            // One that is closed meanwhile has none.
+            let Ok(info) = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")) else { continue };
             if descriptors::socket(&target).is_some() && has_descriptors(&info) {
                 // CRIU loses them in some process trees.
-                return Some(format!("process {pid} has a socket with descriptors that were not received"));
+                let reason = format!("process {pid} has a socket with descriptors that were not received");
+                return Ok(Some(reason));
             }
             if !has_lock(&info) {
-                return None;
+                continue;
             }
-            // CRIU loses the lock where a process that is not its descendant has the file from it.
-            let other = pids.iter().find(|other| shares(*pid, number, **other))?;
-            Some(format!("process {pid} has a lock on a file that process {other} has from it"))
-        })
-    })
+            for other in pids {
+                // CRIU loses the lock where a process that is not its descendant has the file from it.
+                if shares(*pid, number, *other, budget)? {
+                    let reason =
+                        format!("process {pid} has a lock on a file that process {other} has from it");
+                    return Ok(Some(reason));
+                }
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Whether messages of a socket have descriptors, by its `fdinfo`.
@@ -35,9 +45,10 @@ fn has_lock(info: &str) -> bool {
 }
 
 /// Whether `other` has what `pid` has opened as `number`, and is not a descendant of it.
-fn shares(pid: u32, number: i32, other: u32) -> bool {
+fn shares(pid: u32, number: i32, other: u32, budget: &Budget) -> Result<bool> {
+    budget.check()?;
     let has = |theirs| sys::is_same_file((pid, number), (other, theirs)).unwrap_or(false);
-    !descends(other, pid) && descriptors::of(other).into_iter().any(|(theirs, _)| has(theirs))
+    Ok(!descends(other, pid) && descriptors::of(other).into_iter().any(|(theirs, _)| has(theirs)))
 }
 
 /// Whether a process is `ancestor` or a descendant of it.
@@ -79,6 +90,6 @@ mod tests {
         assert!(!sys::is_same_file(own(&file), own(&other)).unwrap());
         assert!(descends(std::process::id(), 1) && !descends(1, std::process::id()));
         // It has them itself, and is no stranger to them.
-        assert!(!shares(std::process::id(), file.as_raw_fd(), std::process::id()));
+        assert!(!shares(std::process::id(), file.as_raw_fd(), std::process::id(), &Budget::start()).unwrap());
     }
 }

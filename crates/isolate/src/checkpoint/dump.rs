@@ -1,13 +1,18 @@
 //! Storing the processes of a frozen sandbox with CRIU.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use super::budget::Budget;
 use super::generation::Begun;
+use super::inotify::Watcher;
 use super::refusal::refused;
 use super::{
     attributes, descriptor_refusal, foreign, images, inotify, mappings, network_refusal, refusal, sockets,
@@ -16,12 +21,14 @@ use super::{
 use crate::criu::{Program, first_error};
 use crate::jail::FOREIGN;
 use crate::net::Dialer;
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
 /// Time after which CRIU is killed: it may wait for a process that does not let itself be traced.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval between two looks whether CRIU has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How many of these looks pass until the size of the images is looked at.
+const SIZE_INTERVAL: u32 = 10;
 /// Name of CRIU's log in the directory of the images.
 const LOG: &str = "dump.log";
 /// Options of a dump, as in [`crate::criu::RestoreOptions`]. Control groups and the network are the server's.
@@ -37,13 +44,15 @@ pub(crate) struct Subject<'a> {
     /// Host pid of PID 1.
     pub(crate) pid: u32,
     /// Host pids of all processes.
-    pub(crate) pids: &'a [u32],
+    pub(crate) pids: Arc<[u32]>,
     /// The control group that is frozen.
     pub(crate) group: PathBuf,
     /// Whether the group is of version 1.
     pub(crate) is_first_version: bool,
     /// The sandbox's network namespace.
     pub(crate) network: &'a OwnedFd,
+    /// Maximum size of its images, bytes.
+    pub(crate) max_bytes: u64,
     /// Whether connections may be left out that no process has accepted yet: the sandbox itself goes on, and keeps them.
     pub(crate) may_skip: bool,
 }
@@ -60,15 +69,12 @@ pub(crate) async fn dump(
 ) -> Result<()> {
     let directory = begun.path();
     let failed = |source| Error::Kernel { action: format!("store process {}", subject.pid), source };
-    let mountinfo = std::fs::read_to_string(format!("/proc/{}/mountinfo", subject.pid)).map_err(failed)?;
-    let mounts = Mounts::parse(&mountinfo).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
-    refusal::check(subject.pids, subject.is_first_version)?;
-    let reason = network_refusal::reason(subject.pids).or_else(|| descriptor_refusal::reason(subject.pids));
-    if let Some(reason) = reason {
-        return Err(refused(reason));
-    }
-    let watchers = inotify::find(subject.pids, directory, &mounts.devices)?;
-    let foreign = foreign::find(subject.pids, &mounts.numbers).map_err(failed)?;
+    let found = {
+        let (pid, pids, is_first_version) = (subject.pid, subject.pids.clone(), subject.is_first_version);
+        let directory = directory.to_owned();
+        blocking(move || Found::look(pid, &pids, is_first_version, &directory)).await?
+    };
+    let Found { mounts, foreign, .. } = &found;
 
     let program = criu.command();
     let (loader, arguments) = program.split_first().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
@@ -92,37 +98,115 @@ pub(crate) async fn dump(
         .stdin(Stdio::from(lock))
         .stdout(Stdio::null())
         .stderr(Stdio::null());
+    sys::start_without_precedence(&mut command);
     // The namespace belongs to the user namespace above the sandbox's, which is not stored: CRIU has to be inside.
     let child = dialer.create(subject.network, move || command.spawn()).await.map_err(failed)?;
-    let status = wait(child).await.map_err(failed)?;
+    let images = Images { directory, max_bytes: subject.max_bytes };
+    let status = wait(child, &images).await.map_err(failed)?;
     let log = directory.join(LOG);
     match status {
         Some(status) if status.success() => {}
+        Some(_) if images.are_too_large() => {
+            return Err(refused(format!(
+                "its memory and deleted files take more than {} MiB",
+                subject.max_bytes >> 20
+            )));
+        }
         Some(_) => return Err(refused(first_error(&std::fs::read_to_string(log).unwrap_or_default()))),
         None => return Err(refused(format!("CRIU did not end within {} s", TIMEOUT.as_secs()))),
     }
+    let (pid, pids, directory) = (subject.pid, subject.pids.clone(), directory.to_owned());
+    blocking(move || complete(pid, &pids, &found, &directory)).await
+}
+
+/// Facts about the processes that are read before CRIU runs.
+struct Found {
+    mounts: Mounts,
+    watchers: Vec<Watcher>,
+    /// Files that are not on mounts of the sandbox, by CRIU's names for them.
+    foreign: BTreeMap<String, PathBuf>,
+}
+
+impl Found {
+    /// Looks at the frozen processes, and refuses what cannot be stored.
+    fn look(pid: u32, pids: &[u32], is_first_version: bool, directory: &Path) -> Result<Self> {
+        let failed = |source| Error::Kernel { action: format!("store process {pid}"), source };
+        let budget = Budget::start();
+        let mountinfo = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).map_err(failed)?;
+        let mounts = Mounts::parse(&mountinfo).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
+        refusal::check(pids, is_first_version, &budget)?;
+        let reason = match network_refusal::reason(pids, &budget)? {
+            None => descriptor_refusal::reason(pids, &budget)?,
+            reason => reason,
+        };
+        if let Some(reason) = reason {
+            return Err(refused(reason));
+        }
+        let watchers = inotify::find(pids, directory, &mounts.devices, &budget)?;
+        let foreign = foreign::find(pids, &mounts.numbers, &budget)?;
+        Ok(Self { mounts, watchers, foreign })
+    }
+}
+
+/// Corrects the images of CRIU in `directory`, and adds what CRIU does not store.
+fn complete(pid: u32, pids: &[u32], found: &Found, directory: &Path) -> Result<()> {
+    let failed = |source| Error::Kernel { action: format!("store process {pid}"), source };
+    let budget = Budget::start();
     if images::have_semaphores(directory).map_err(failed)? {
         return Err(refused("it has semaphores of System V".into()));
     }
+    if images::have_too_many_files(directory).map_err(failed)? {
+        return Err(refused("its processes have too many open files".into()));
+    }
     images::correct(directory).map_err(failed)?;
     mappings::separate(directory).map_err(failed)?;
-    terminals::store(subject.pids, directory).map_err(failed)?;
-    attributes::store(subject.pids, directory).map_err(failed)?;
-    sockets::store(subject.pids, directory).map_err(failed)?;
-    inotify::store(&watchers, directory).map_err(failed)?;
-    let foreign = serde_json::to_vec(&foreign).map_err(|error| failed(error.into()))?;
+    terminals::store(pids, directory).map_err(failed)?;
+    attributes::store(pids, directory).map_err(failed)?;
+    sockets::store(pids, directory, &budget)?;
+    inotify::store(&found.watchers, directory).map_err(failed)?;
+    let foreign = serde_json::to_vec(&found.foreign).map_err(|error| failed(error.into()))?;
     std::fs::write(directory.join(FOREIGN), foreign).map_err(failed)
 }
 
-/// Waits for a process without a signal handler, which the server does not have; `None` when it had to be killed.
-async fn wait(mut child: Child) -> io::Result<Option<ExitStatus>> {
+/// Runs work that blocks on a thread for it: others wait for the threads of the runtime.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let failed = |error: tokio::task::JoinError| Error::Kernel {
+        action: "run a blocking task".into(),
+        source: io::Error::other(error.to_string()),
+    };
+    tokio::task::spawn_blocking(work).await.map_err(failed)?
+}
+
+/// The images that CRIU is writing. CRIU writes pages that processes share once for each of them, and all blocks of deleted files that share them.
+struct Images<'a> {
+    directory: &'a Path,
+    max_bytes: u64,
+}
+
+impl Images<'_> {
+    /// Whether they have the maximum size. What cannot be read is not counted.
+    fn are_too_large(&self) -> bool {
+        let entries = std::fs::read_dir(self.directory).into_iter().flatten().flatten();
+        let sizes = entries.filter_map(|entry| Some(entry.metadata().ok()?.len()));
+        sizes.sum::<u64>() >= self.max_bytes
+    }
+}
+
+/// Waits for CRIU without a signal handler, which the server does not have; `None` when it had to be killed. When `images` get too large, its writes
+/// fail, so that it leaves the processes as they were.
+async fn wait(mut child: Child, images: &Images<'_>) -> io::Result<Option<ExitStatus>> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let ended = async {
-        loop {
+        for look in 1_u32.. {
             if let Some(status) = child.try_wait()? {
                 return Ok(Some(status));
             }
+            if look.is_multiple_of(SIZE_INTERVAL) && images.are_too_large() {
+                prlimit(pid, Resource::Fsize, Rlimit { current: Some(0), maximum: Some(0) })?;
+            }
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
+        Ok(None)
     };
     match tokio::time::timeout(TIMEOUT, ended).await {
         Ok(ended) => ended,

@@ -10,6 +10,9 @@ pub(super) const MAGIC: usize = 8;
 const INVENTORY_MAGIC: usize = 4;
 /// A number that no namespace of a dump has: CRIU counts them from 1.
 const NO_NAMESPACE: u64 = 0xFFFF;
+/// Image with the open files, and its maximum size, bytes: each takes about 80, and ten times as much in memory.
+const FILES: &str = "files.img";
+const MAX_FILES: u64 = 16 << 20;
 /// Beginning of the name of the image with semaphores.
 const SEMAPHORES: &str = "ipcns-sem-";
 /// How packets are held back, in the inventory.
@@ -18,11 +21,16 @@ const NFTABLES: u64 = 1;
 /// Corrects the images in `directory`.
 pub(super) fn correct(directory: &Path) -> io::Result<()> {
     change(&directory.join("inventory.img"), INVENTORY_MAGIC, separate_network)?;
-    change(&directory.join("files.img"), MAGIC, rearm_timer)?;
+    change(&directory.join(FILES), MAGIC, rearm_timer)?;
     match change(&directory.join("tty-data.img"), MAGIC, undo_output_processing) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
+}
+
+/// Whether there are more files open than are read into memory.
+pub(super) fn have_too_many_files(directory: &Path) -> io::Result<bool> {
+    Ok(std::fs::metadata(directory.join(FILES))?.len() > MAX_FILES)
 }
 
 /// Whether there are semaphores of System V. What they give back when a process ends, CRIU does not store, and the kernel shows nowhere.

@@ -13,18 +13,21 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::ioctl_fionread;
 use serde::{Deserialize, Serialize};
 
+use super::budget::Budget;
 use super::descriptors;
 use super::numbers::processes;
 use super::refusal::refused;
-use crate::sys::{FileHandle, handle_of, open_handle};
+use crate::sys::{FileHandle, handle_of, is_same_file, open_handle};
 use crate::{Error, Result};
 
 /// File with the watches in the directory of the images.
 const FILE: &str = "inotify.json";
 /// Name of a descriptor of inotify in `/proc/PID/fd`.
 const DESCRIPTOR: &str = "anon_inode:inotify";
-/// Highest number that a watch may have. The kernel counts up, so a restore gets to a number by all numbers below.
-const MAX_NUMBER: i32 = 1 << 20;
+/// Maximum sum of the highest numbers of all descriptors. The kernel counts up, so a restore gets to a number by all numbers below.
+const MAX_NUMBERS: i64 = 1 << 18;
+/// Maximum length of all paths together, bytes.
+const MAX_PATHS: usize = 64 << 20;
 /// Kind of a handle of an overlay (`OVL_FILEID_V1`), and where in it the kind and the bytes of the handle in the layer are.
 const OVERLAY: i32 = 0xF8;
 const LAYER_KIND: usize = 7;
@@ -33,7 +36,7 @@ const LAYER_START: usize = 24;
 const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
-/// A descriptor of inotify.
+/// An instance of inotify, by one of the descriptors that refer to it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Watcher {
     /// Number of a process inside that has it.
@@ -63,11 +66,23 @@ struct Shown {
 
 /// Finds the watches of the frozen processes `pids`. `layers` is a directory in the file system that has the layers of their root.
 /// `mounts` are the device numbers and paths of its mounts.
-pub(super) fn find(pids: &[u32], layers: &Path, mounts: &[(u64, PathBuf)]) -> Result<Vec<Watcher>> {
-    let mut found = Vec::new();
+pub(super) fn find(
+    pids: &[u32],
+    layers: &Path,
+    mounts: &[(u64, PathBuf)],
+    budget: &Budget,
+) -> Result<Vec<Watcher>> {
+    let (mut found, mut seen, mut numbers, mut paths) = (Vec::new(), Vec::<(u32, i32)>::new(), 0, 0);
     for (inside, pid) in processes(pids) {
         let own = descriptors::of(pid).into_iter().filter(|(_, target)| target == Path::new(DESCRIPTOR));
         for (descriptor, _) in own {
+            budget.check()?;
+            // Descriptors that processes share have one set of watches.
+            let is_same = |one: &(u32, i32)| is_same_file(*one, (pid, descriptor)).unwrap_or(false);
+            if seen.iter().any(is_same) {
+                continue;
+            }
+            seen.push((pid, descriptor));
             let failed = |source| Error::Kernel { action: format!("read watches of process {pid}"), source };
             let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}")).map_err(failed)?;
             let shown = shown(&info).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
@@ -75,21 +90,24 @@ pub(super) fn find(pids: &[u32], layers: &Path, mounts: &[(u64, PathBuf)]) -> Re
             if ioctl_fionread(&copy).map_err(|error| failed(error.into()))? > 0 {
                 return Err(refused(format!("process {pid} has events of inotify that it has not read")));
             }
-            if shown.iter().any(|watch| watch.number > MAX_NUMBER) {
-                return Err(refused(format!(
-                    "process {pid} has added more than {MAX_NUMBER} watches of inotify"
-                )));
+            numbers += shown.iter().map(|watch| i64::from(watch.number)).max().unwrap_or_default();
+            if numbers > MAX_NUMBERS {
+                return Err(refused(format!("it has added more than {MAX_NUMBERS} watches of inotify")));
             }
             let mut places = Places::of(pid, layers, mounts).map_err(failed)?;
-            let watches = shown.into_iter().map(|watch| {
-                let path = places.path(watch.device, &watch.handle?)?;
-                Some(Watch { number: watch.number, events: watch.events, path })
-            });
-            let Some(watches) = watches.collect() else {
-                return Err(refused(format!(
-                    "process {pid} watches a file with inotify whose path is not known"
-                )));
-            };
+            let mut watches = Vec::new();
+            for watch in shown {
+                budget.check()?;
+                let path = watch.handle.and_then(|handle| places.path(watch.device, &handle));
+                let path = path.ok_or_else(|| {
+                    refused(format!("process {pid} watches a file with inotify whose path is not known"))
+                })?;
+                paths += path.len();
+                if paths > MAX_PATHS {
+                    return Err(refused("its watches of inotify have too long paths together".into()));
+                }
+                watches.push(Watch { number: watch.number, events: watch.events, path });
+            }
             found.push(Watcher { process: inside, descriptor, watches });
         }
     }
@@ -262,11 +280,17 @@ mod tests {
         let find = || {
             let device = rustix::fs::stat(directory.path()).unwrap().st_dev;
             let device = u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
-            find(&[std::process::id()], directory.path(), &[(device, directory.path().into())])
+            let mounts = [(device, directory.path().into())];
+            find(&[std::process::id()], directory.path(), &mounts, &Budget::start())
         };
         // Only root opens files by their handles.
         if rustix::process::geteuid().is_root() {
-            let mut found = find().unwrap().pop().unwrap().watches;
+            let copy = inotify.try_clone().unwrap();
+            let [watcher] = &mut find().unwrap()[..] else {
+                panic!("both descriptors have one set of watches")
+            };
+            let mut found = std::mem::take(&mut watcher.watches);
+            drop(copy);
             found.sort_by_key(|watch| watch.number);
             let slash = |mut watch: Watch| {
                 watch.path.insert(0, b'/');

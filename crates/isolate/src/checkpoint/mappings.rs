@@ -98,8 +98,12 @@ fn renumber(mapping: &mut Fields, numbers: &BTreeMap<Part, u64>) {
 fn append_copies(path: &Path, numbers: &BTreeMap<Part, u64>, field: u64) -> io::Result<()> {
     let messages = messages(path)?;
     let mut image = std::fs::read(path)?;
+    let mut of_file: BTreeMap<u64, Vec<&Fields>> = BTreeMap::new();
+    for message in &messages {
+        of_file.entry(get(message, field)).or_default().push(message);
+    }
     for ((file, ..), new) in numbers {
-        for message in messages.iter().filter(|message| get(message, field) == *file) {
+        for &message in of_file.get(file).into_iter().flatten() {
             let mut copy = message.clone();
             set(&mut copy, field, *new);
             change_nested(&mut copy, REGULAR, |regular| set(regular, REGULAR_NUMBER, *new))?;

@@ -5,12 +5,14 @@
 //! | what cannot be stored, found before CRIU runs | `refusal`, `network_refusal`, `descriptor_refusal` |
 //! | files that a fork of a warm process has mapped from mounts that are not the sandbox's | `foreign` |
 //! | attributes of threads, options of sockets and watches of files, which CRIU does not store | `attributes`, `sockets`, `inotify` |
+//! | the processor time that looking at processes may take | `budget` |
 //! | running CRIU | `dump` |
 //! | corrections of its images | `images`, `mappings`, `terminals` |
 //! | descriptors and numbers of processes | `descriptors`, `numbers` |
 //! | the directory that holds them, what it is valid for, and the proof that this server wrote it | `generation`, `manifest` |
 
 mod attributes;
+mod budget;
 mod descriptor_refusal;
 mod descriptors;
 mod dump;

@@ -4,36 +4,44 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::budget::Budget;
 use super::descriptors;
+use crate::Result;
 
 /// Tables of sockets with queues that CRIU does not store, in `/proc/PID/net`.
 const TABLES: [&str; 8] = ["udp", "udp6", "udplite", "udplite6", "raw", "raw6", "icmp", "icmp6"];
 
 /// The reason why the network of the frozen processes `pids` cannot be stored.
-pub(super) fn reason(pids: &[u32]) -> Option<String> {
+pub(super) fn reason(pids: &[u32], budget: &Budget) -> Result<Option<String>> {
     let table = |name: &str| {
         // All processes of a sandbox have one network. A process that has ended, or a kernel without the protocol, has no table.
         pids.iter().find_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/net/{name}")).ok())
     };
     let unread: HashSet<u64> =
         TABLES.iter().filter_map(|name| table(name)).flat_map(|text| unread(&text)).collect();
-    if let Some(pid) = owner(pids, &unread) {
-        return Some(format!("process {pid} has a socket with datagrams that were not read"));
+    if let Some(pid) = owner(pids, &unread, budget)? {
+        return Ok(Some(format!("process {pid} has a socket with datagrams that were not read")));
     }
     let group = table("igmp")
         .and_then(|text| joined(&text))
         .map(IpAddr::from)
         .or_else(|| table("igmp6").and_then(|text| joined6(&text)).map(IpAddr::from));
-    group.map(|group| format!("a socket has joined the multicast group {group}"))
+    Ok(group.map(|group| format!("a socket has joined the multicast group {group}")))
 }
 
 /// The first process that has one of these sockets. A socket without a process is about to be closed.
-fn owner(pids: &[u32], sockets: &HashSet<u64>) -> Option<u32> {
+fn owner(pids: &[u32], sockets: &HashSet<u64>, budget: &Budget) -> Result<Option<u32>> {
     let has = |pid: u32| {
         let targets = descriptors::of(pid).into_iter();
         targets.filter_map(|(_, target)| descriptors::socket(&target)).any(|number| sockets.contains(&number))
     };
-    if sockets.is_empty() { None } else { pids.iter().copied().find(|pid| has(*pid)) }
+    for pid in pids.iter().filter(|_| !sockets.is_empty()) {
+        budget.check()?;
+        if has(*pid) {
+            return Ok(Some(*pid));
+        }
+    }
+    Ok(None)
 }
 
 /// Numbers of the sockets of a table whose receive queue has something.
@@ -83,7 +91,7 @@ mod tests {
         let own = [std::process::id()];
         // One without content counts as well.
         receiver.send_to(b"", receiver.local_addr().unwrap()).unwrap();
-        let reason = reason(&own).unwrap();
+        let reason = reason(&own, &Budget::start()).unwrap().unwrap();
         assert_eq!(reason, format!("process {} has a socket with datagrams that were not read", own[0]));
     }
 

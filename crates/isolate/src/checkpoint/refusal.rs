@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::io::ioctl_fionread;
 use rustix::termios::{LocalModes, tcgetattr};
 
+use super::budget::Budget;
 use super::{descriptors, terminals};
 use crate::{Error, Result};
 
@@ -14,8 +15,9 @@ const STOPPED_IN: [&str; 2] = ["do_signal_stop", "ptrace_stop"];
 
 /// Checks the frozen processes `pids`. `waits_while_frozen` says that whoever attaches to a stopped process waits until it is thawed,
 /// as with control groups of version 1.
-pub(super) fn check(pids: &[u32], waits_while_frozen: bool) -> Result<()> {
+pub(super) fn check(pids: &[u32], waits_while_frozen: bool, budget: &Budget) -> Result<()> {
     for pid in pids {
+        budget.check()?;
         let directory = Path::new("/proc").join(pid.to_string());
         if waits_while_frozen && is_stopped(&directory) {
             return Err(refused(format!("process {pid} is stopped")));
@@ -140,6 +142,6 @@ mod tests {
 
     #[test]
     fn this_process_is_not_stopped() {
-        check(&[std::process::id()], true).unwrap();
+        check(&[std::process::id()], true, &Budget::start()).unwrap();
     }
 }

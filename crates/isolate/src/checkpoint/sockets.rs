@@ -7,9 +7,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::budget::Budget;
 use super::descriptors;
 use super::numbers::processes;
-use crate::sys;
+use crate::{Error, Result, sys};
 
 /// File with the options in the directory of the images.
 const FILE: &str = "sockets.json";
@@ -63,17 +64,23 @@ struct SocketOption {
 }
 
 /// Writes the options of all sockets of the processes `pids` into the directory of the images.
-pub(super) fn store(pids: &[u32], directory: &Path) -> io::Result<()> {
+pub(super) fn store(pids: &[u32], directory: &Path, budget: &Budget) -> Result<()> {
     let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
     for (inside, pid) in processes(pids) {
+        let failed = |source| Error::Kernel { action: format!("read sockets of process {pid}"), source };
         for (descriptor, target) in descriptors::of(pid) {
             if descriptors::socket(&target).is_some_and(|number| seen.insert(number)) {
-                let socket = descriptors::copy(pid, descriptor)?;
-                found.push(Socket { process: inside, descriptor, options: options(socket.as_fd())? });
+                budget.check()?;
+                let socket = descriptors::copy(pid, descriptor).map_err(failed)?;
+                let options = options(socket.as_fd()).map_err(failed)?;
+                found.push(Socket { process: inside, descriptor, options });
             }
         }
     }
-    std::fs::write(directory.join(FILE), serde_json::to_vec(&found)?)
+    let path = directory.join(FILE);
+    let written =
+        serde_json::to_vec(&found).map_err(io::Error::from).and_then(|text| std::fs::write(&path, text));
+    written.map_err(|source| Error::Path { action: "write", path, source })
 }
 
 /// Gives the sockets of the restored processes `pids` the options that are in the directory `generation`. One of an earlier version has none.
@@ -181,7 +188,7 @@ mod tests {
             sys::set_socket_option(socket, level, name, &five).unwrap();
         }
         // Other tests close theirs meanwhile.
-        while store(&own, directory.path()).is_err() {}
+        while store(&own, directory.path(), &Budget::start()).is_err() {}
         for (socket, level, name) in changes {
             sys::set_socket_option(socket, level, name, &7_i32.to_ne_bytes()).unwrap();
         }

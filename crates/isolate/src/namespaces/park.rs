@@ -3,16 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::host::{Config, blocking};
 use super::running::RunningSandbox;
 use crate::checkpoint::{self, Begun, Generations, Manifest, Subject, dump, refused};
 use crate::criu::Program;
 use crate::pool::Pool;
-use crate::{Mounted, Result, crash, disk_space};
+use crate::{Limits, Mounted, Result, crash, disk_space};
 
 /// Share of the pool that stays free of memory, percent.
 const FREE_PERCENT: u64 = 10;
+/// How many times the memory of a sandbox its processes may have together: each is stored with what it shares with others.
+const SHARED: u64 = 4;
 
 /// CRIU, if this host has it, and the places of generations.
 #[derive(Debug)]
@@ -117,13 +120,14 @@ impl RunningSandbox {
         let memory = host.cgroups.usage(record.slot)?.memory_bytes;
         require_room(host.pool.root(), memory)?;
         let pids = host.cgroups.pids(record.slot)?.into_iter();
-        let pids: Vec<u32> = pids.filter_map(|pid| u32::try_from(pid).ok()).collect();
+        let pids: Arc<[u32]> = pids.filter_map(|pid| u32::try_from(pid).ok()).collect();
         let subject = Subject {
             pid: record.pid,
-            pids: &pids,
+            pids,
             group: host.cgroups.freezer(record.slot)?,
             is_first_version: host.cgroups.is_first_version(),
             network: self.network(),
+            max_bytes: max_bytes(&record.limits),
             may_skip: goes_on,
         };
         dump(&criu.program, &host.dialer, &subject, &begun).await?;
@@ -147,6 +151,16 @@ impl RunningSandbox {
     /// Deletes what is on disk of the memory of a sandbox whose processes go on: it is of the past from then on.
     pub(super) fn discard_generation(&self) -> Result<()> {
         self.host().parking.generations.discard(self.record().id.as_str())
+    }
+}
+
+/// Maximum size of the images of a sandbox: processes may share memory, and have open what they have deleted.
+fn max_bytes(limits: &Limits) -> u64 {
+    match limits.memory_mib {
+        0 => u64::MAX,
+        memory_mib => {
+            SHARED.saturating_mul(memory_mib).saturating_add(limits.disk_mib).saturating_mul(1 << 20)
+        }
     }
 }
 

@@ -3,8 +3,14 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
 
 use super::check;
+use super::sched::{Children, set_schedule};
 
 /// Namespaces for a new process, as `clone3` takes them.
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +85,25 @@ pub(crate) fn clone_child(flags: CloneFlags) -> io::Result<Forked> {
 /// Forks the calling process, which must be single-threaded as for [`clone_child`].
 pub(crate) fn fork() -> io::Result<Forked> {
     clone_child(CloneFlags(0))
+}
+
+/// Has a program run without the precedence of this process, on the processors and when memory runs out. Its writes beyond the limit on the size
+/// of files fail (`EFBIG`) and do not end it.
+pub(crate) fn start_without_precedence(command: &mut Command) {
+    let prepare = || {
+        set_schedule(0, Duration::ZERO, Children::Inherit)?;
+        let score =
+            rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let mut sign = [0];
+        if rustix::io::pread(&score, &mut sign, 0)? == 1 && sign == *b"-" {
+            rustix::io::pwrite(&score, b"0", 0)?;
+        }
+        // SAFETY: the process has no handler of this signal that would be lost.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: `prepare` consists of system calls and allocates nothing, so it waits for no lock that another thread held at the fork.
+    unsafe { command.pre_exec(prepare) };
 }
 
 /// Exits at once, without running destructors or flushing.
