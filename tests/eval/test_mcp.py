@@ -81,6 +81,27 @@ def test_tools_of_an_address_are_called(sandcove, tmp_path, streams):
         assert {(headers["mcp-session-id"], headers["mcp-protocol-version"], headers["x-own"]) for headers in later} == {("session-1", "2025-06-18", "yes")}
 
 
+def test_the_older_transport_is_spoken_where_the_newer_is_refused(sandcove, tmp_path):
+    with serve(False, "/messages?session=1") as server:
+        named = {"url": server.url, "headers": {"X-Own": "yes"}, "auth": {"type": "bearer", "token": "{{env.WORD}}"}}
+        calls = [{"tool": "add", "args": {"a": n, "b": n}} for n in (1, 2)] + [{"tool": "fail"}]
+        _, rows, said = run(sandcove, tmp_path, suite(named, *calls), WORD="word")
+        assert ["2" in rows[0]["response"]["output"], "4" in rows[1]["response"]["output"]] == [True, True], said
+        assert "it broke" in rows[2]["error"]
+        assert [(path, message["method"]) for path, _, message in server.asked[:3]] == [
+            ("/mcp", "initialize"), ("/mcp", "GET"), ("/messages?session=1", "initialize"),
+        ]
+        assert {(headers["authorization"], headers["x-own"]) for _, headers, _ in server.asked} == {("Bearer word", "yes")}
+        pongs = [message for _, _, message in server.asked if "method" not in message]
+        assert pongs and all(message == {"jsonrpc": "2.0", "id": 900, "result": {}} for message in pongs)
+
+
+def test_requests_with_credentials_stay_on_the_host_of_the_stream(sandcove, tmp_path):
+    with serve(False, "http://127.0.0.2:9/messages?session=1") as server:
+        _, [row], _ = run(sandcove, tmp_path, suite({"url": server.url}, {"tool": "add", "args": {"a": 1, "b": 1}}))
+        assert row["failureReason"] == 2 and "status 405" in row["error"]
+
+
 def test_tokens_for_servers_are_fetched(sandcove, tmp_path):
     with serve(False) as server, target() as tokens:
         auth = {"type": "oauth", "clientId": "a", "clientSecret": "b", "tokenUrl": f"{tokens.url}/token/3600"}

@@ -1,6 +1,7 @@
 """A server of the Model Context Protocol: `python tool_server.py` speaks over its input and output, `serve` at an address."""
 
 import json
+import queue
 import sys
 import threading
 from contextlib import contextmanager
@@ -85,15 +86,45 @@ class Tools(BaseHTTPRequestHandler):
         pass
 
 
+class Events(Tools):
+    """The transport before streamable HTTP: a stream of events names the address of requests, and has the answers to them."""
+
+    def do_GET(self):
+        self.server.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}, {"method": "GET"}))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(f": hello\n\nevent: endpoint\ndata: {self.server.names}\n\n".encode())
+        while reply := self.server.replies.get():
+            # Requests of a server come between its answers.
+            ping = {"jsonrpc": "2.0", "id": 900, "method": "ping"}
+            self.wfile.write("".join(f"event: message\ndata: {json.dumps(each)}\n\n" for each in (ping, reply)).encode())
+            self.wfile.flush()
+        self.close_connection = True
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = self.path == "/messages?session=1"
+        self.server.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}, message))
+        self.send_response(202 if known else 405)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+        if known and "method" in message and (reply := answer(message)):
+            self.server.replies.put(reply)
+
+
 @contextmanager
-def serve(streams):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Tools)
-    server.asked, server.streams = [], streams
+def serve(streams, events=None):
+    """A server; with `events`, one of the older transport, whose stream names them as the address of requests."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Events if events else Tools)
+    server.daemon_threads = True
+    server.asked, server.streams, server.names, server.replies = [], streams, events, queue.Queue()
     server.url = f"http://127.0.0.1:{server.server_port}/mcp"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server
     finally:
+        server.replies.put(None)
         server.shutdown()
         server.server_close()
 

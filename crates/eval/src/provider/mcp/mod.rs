@@ -4,6 +4,7 @@ mod check;
 mod connections;
 mod pipe;
 mod server;
+mod sse;
 mod web;
 
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub enum McpError {
     TimedOut { method: String, limit: Duration },
     #[error("the server answered `{method}` with status {status}: {start}")]
     Status { method: String, status: u16, start: String },
+    #[error("the stream names `{0}` for requests, which is not an address of its own host")]
+    Address(String),
     #[error("the connection failed: {0}")]
     Connection(String),
     #[error("the server answered with error {code}: {message}")]

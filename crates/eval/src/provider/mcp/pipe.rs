@@ -18,7 +18,7 @@ use crate::script::Workers;
 use crate::template::value::to_text;
 
 /// Requests that wait for their answers, by their ids; nothing after the program has ended.
-type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Value>>>>>;
+pub(super) type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Value>>>>>;
 type Input = Arc<tokio::sync::Mutex<ChildStdin>>;
 
 /// A running program. It ends when this is dropped.
@@ -122,7 +122,7 @@ async fn read(output: ChildStdout, waiting: Waiting, input: Input) {
 }
 
 /// The answer to a request of the server; nothing to a notification.
-fn reply(message: &Value) -> Option<Value> {
+pub(super) fn reply(message: &Value) -> Option<Value> {
     let id = message.get("id").filter(|id| !id.is_null())?;
     Some(match message.get("method").and_then(Value::as_str) {
         Some("ping") => json!({"jsonrpc": "2.0", "id": id, "result": {}}),

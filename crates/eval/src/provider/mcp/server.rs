@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::McpError;
 use super::pipe::Pipe;
+use super::sse::Sse;
 use super::web::Web;
 use crate::model::Object;
 use crate::script::Workers;
@@ -25,6 +26,7 @@ pub struct Server {
 enum Connection {
     Pipe(Box<Pipe>),
     Web(Box<Web>),
+    Sse(Box<Sse>),
 }
 
 impl Server {
@@ -41,22 +43,36 @@ impl Server {
             false => Connection::Web(Box::new(Web::new(settings, workers))),
         };
         let mut server = Self { connection, tools: Vec::new() };
-        let hello = json!({
-            "protocolVersion": VERSION,
-            "capabilities": {},
-            "clientInfo": {"name": "sandcove", "version": env!("CARGO_PKG_VERSION")},
-        });
-        let greeting = server.request("initialize", hello, limit).await?;
-        let version = greeting.get("protocolVersion").and_then(Value::as_str).unwrap_or(VERSION);
-        if let Connection::Web(web) = &mut server.connection {
-            web.speak(version);
+        match server.greet(limit).await {
+            Err(error) if !is_program && !matches!(error, McpError::TimedOut { .. }) => {
+                let opened = tokio::time::timeout(limit, Sse::open(Web::new(settings, workers))).await;
+                // An address without a server of either transport is reported by the error of the newer one.
+                let Ok(Ok(stream)) = opened else { return Err(error) };
+                server.connection = Connection::Sse(Box::new(stream));
+                server.greet(limit).await?;
+            }
+            greeted => greeted?,
         }
-        server.notify("notifications/initialized", limit).await?;
         if config.get("pingOnConnect") == Some(&Value::Bool(true)) {
             server.request("ping", json!({}), limit).await?;
         }
         server.list(config, limit).await?;
         Ok(server)
+    }
+
+    /// Says what is spoken here, and learns what the server speaks.
+    async fn greet(&mut self, limit: Duration) -> Result<(), McpError> {
+        let hello = json!({
+            "protocolVersion": VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": "sandcove", "version": env!("CARGO_PKG_VERSION")},
+        });
+        let greeting = self.request("initialize", hello, limit).await?;
+        let version = greeting.get("protocolVersion").and_then(Value::as_str).unwrap_or(VERSION);
+        if let Connection::Web(web) = &mut self.connection {
+            web.speak(version);
+        }
+        self.notify("notifications/initialized", limit).await
     }
 
     async fn list(&mut self, config: &Object, limit: Duration) -> Result<(), McpError> {
@@ -102,6 +118,7 @@ impl Server {
             match &self.connection {
                 Connection::Pipe(pipe) => pipe.request(method, params).await,
                 Connection::Web(web) => web.request(method, params).await,
+                Connection::Sse(stream) => stream.request(method, params).await,
             }
         };
         let answer = tokio::time::timeout(limit, answer).await;
@@ -122,6 +139,7 @@ impl Server {
             match &self.connection {
                 Connection::Pipe(pipe) => pipe.send(&message).await,
                 Connection::Web(web) => web.notify(&message).await,
+                Connection::Sse(stream) => stream.send(&message).await,
             }
         };
         let sent = tokio::time::timeout(limit, sent).await;

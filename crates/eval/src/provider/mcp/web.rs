@@ -16,7 +16,7 @@ use crate::template::Templates;
 use crate::template::value::to_text;
 
 /// Bytes of an answer that are read.
-const MAX_BYTES: usize = 64 * 1024 * 1024;
+pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// A server at an address.
 pub struct Web {
@@ -74,11 +74,30 @@ impl Web {
         self.post(method, message).await.map(drop)
     }
 
+    /// Returns the address of the server.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     async fn post(&self, method: &str, message: &Value) -> Result<Response, McpError> {
+        self.post_to(&self.url, method, message).await
+    }
+
+    /// Sends a message to an address of the server.
+    pub async fn post_to(&self, url: &str, method: &str, message: &Value) -> Result<Response, McpError> {
+        let request = Request::json(url.to_owned(), message);
+        self.send(request.header("accept", "application/json, text/event-stream"), method).await
+    }
+
+    /// Opens the stream of the server's events.
+    pub async fn stream(&self) -> Result<Response, McpError> {
+        let request = Request { method: "GET".to_owned(), url: self.url.clone(), ..Request::default() };
+        self.send(request.header("accept", "text/event-stream"), "the stream of events").await
+    }
+
+    async fn send(&self, mut request: Request, asked: &str) -> Result<Response, McpError> {
         let mut scope =
             Scope { vars: self.env.clone(), templates: Templates::new(self.env.clone()), base: &self.base };
-        let request = Request::json(self.url.clone(), message);
-        let mut request = request.header("accept", "application/json, text/event-stream");
         for (name, value) in &self.headers {
             request = request.header(name, to_text(value));
         }
@@ -96,16 +115,20 @@ impl Web {
             scope.vars.insert("token".to_owned(), json!(token));
         }
         let request = auth::authorize(request, &self.auth, &scope)?;
-        let mut builder = transport::client()?.post(&request.url);
+        let client = transport::client()?;
+        let mut builder = match request.body {
+            Some(body) => client.post(&request.url).body(body),
+            None => client.get(&request.url),
+        };
         for (name, value) in &request.headers {
             builder = builder.header(name, value);
         }
-        let sent = builder.body(request.body.unwrap_or_default()).send().await;
-        let response = sent.map_err(|error| McpError::Connection(transport::reason(&error)))?;
+        let response =
+            builder.send().await.map_err(|error| McpError::Connection(transport::reason(&error)))?;
         if !response.status().is_success() {
             let status = response.status().as_u16();
             let start = response.text().await.unwrap_or_default().chars().take(500).collect();
-            return Err(McpError::Status { method: method.to_owned(), status, start });
+            return Err(McpError::Status { method: asked.to_owned(), status, start });
         }
         Ok(response)
     }
@@ -125,8 +148,8 @@ async fn answer(mut response: Response, id: u64) -> Result<Value, McpError> {
             return Err(McpError::Connection(format!("the answer is longer than {MAX_BYTES} bytes")));
         }
         if is_stream {
-            while let Some(event) = event(&mut bytes, is_end) {
-                if let Some(message) = with_id(&event, id) {
+            while let Some((_, data)) = event(&mut bytes, is_end) {
+                if let Some(message) = with_id(&data, id) {
                     return Ok(message);
                 }
             }
@@ -149,8 +172,8 @@ fn with_id(text: &str, id: u64) -> Option<Value> {
     Some(messages.swap_remove(at))
 }
 
-/// Takes the data of the first event that is complete off the bytes of a stream; at its end, what is left is one.
-fn event(bytes: &mut Vec<u8>, is_end: bool) -> Option<String> {
+/// Takes the first event that is complete off the bytes of a stream: its name and its data. At the end of the stream, what is left is one.
+pub(super) fn event(bytes: &mut Vec<u8>, is_end: bool) -> Option<(String, String)> {
     let ends = |at: usize| {
         let rest = &bytes[at..];
         [&b"\r\n\r\n"[..], b"\n\n", b"\r\r"].into_iter().find(|end| rest.starts_with(end)).map(<[u8]>::len)
@@ -163,9 +186,11 @@ fn event(bytes: &mut Vec<u8>, is_end: bool) -> Option<String> {
     };
     let text = String::from_utf8_lossy(&bytes[..at]).replace("\r\n", "\n").replace('\r', "\n");
     bytes.drain(..at + length);
-    let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
-    let data: Vec<&str> = data.map(|data| data.strip_prefix(' ').unwrap_or(data)).collect();
-    Some(data.join("\n"))
+    let field = |name: &'static str| {
+        let values = text.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':'));
+        values.map(|value| value.strip_prefix(' ').unwrap_or(value)).collect::<Vec<_>>()
+    };
+    Some((field("event").last().copied().unwrap_or_default().to_owned(), field("data").join("\n")))
 }
 
 #[cfg(test)]
@@ -175,10 +200,11 @@ mod tests {
     #[test]
     fn events_come_off_a_stream_as_they_are_complete() {
         let mut bytes = b": hello\n\nevent: message\r\ndata: {\"a\":\r\ndata: 1}\r\n\r\ndata: x".to_vec();
-        assert_eq!(event(&mut bytes, false).as_deref(), Some(""));
-        assert_eq!(event(&mut bytes, false).as_deref(), Some("{\"a\":\n1}"));
+        let of = |name: &str, data: &str| Some((name.to_owned(), data.to_owned()));
+        assert_eq!(event(&mut bytes, false), of("", ""));
+        assert_eq!(event(&mut bytes, false), of("message", "{\"a\":\n1}"));
         assert_eq!(event(&mut bytes, false), None);
-        assert_eq!(event(&mut bytes, true).as_deref(), Some("x"));
+        assert_eq!(event(&mut bytes, true), of("", "x"));
         assert_eq!(event(&mut bytes, true), None);
     }
 
