@@ -45,6 +45,11 @@ pub fn resolve(id: &str) -> Plugin {
     if let Some(categories) = TABLE.answered.get(id) {
         return Plugin::Probes(all().filter(|id| categories.iter().any(|known| known == id)).collect());
     }
+    if id.starts_with("file://") {
+        return Plugin::Unavailable(
+            "a model writes the attacks of plugins that are files, and none is asked for attacks",
+        );
+    }
     let named = |list: &[String]| {
         list.iter().any(|known| known == id || (known.ends_with(':') && id.starts_with(known.as_str())))
     };
@@ -93,6 +98,8 @@ mod tests {
         assert!(matches!(resolve("pii:direct"), Plugin::Unavailable(_)));
         assert!(matches!(resolve("harmful:hate"), Plugin::Unavailable(_)));
         assert!(matches!(resolve("harmbench"), Plugin::Unavailable(_)));
+        assert!(matches!(resolve("tool-discovery:multi-turn"), Plugin::Unavailable(_)));
+        assert!(matches!(resolve("file://own.yaml"), Plugin::Unavailable(_)));
         assert_eq!(resolve("sandbox:escapes"), Plugin::Unknown);
         assert_eq!(resolve("nothing"), Plugin::Unknown);
         for categories in TABLE.answered.values() {

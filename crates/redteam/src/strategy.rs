@@ -91,6 +91,7 @@ pub fn resolve(id: &str, steps: &[String]) -> Strategy {
         }
         "layer" => Strategy::Unavailable("its steps are no encodings: `config.steps: [base64, rot13]`"),
         "retry" => Strategy::Retry,
+        _ if id.starts_with("file://") => Strategy::Unavailable("programs of strategies are not run"),
         _ if MEDIA.contains(&id) => Strategy::Unavailable("pictures and sounds are not made"),
         _ => match TEXTS.iter().find(|known| **known == id) {
             Some(known) => Strategy::Texts(vec![known]),
@@ -206,6 +207,7 @@ mod tests {
         assert!(matches!(resolve("layer", &["base64".to_owned(), "rot13".to_owned()]), Strategy::Stacked(_)));
         assert!(matches!(resolve("layer", &["crescendo".to_owned()]), Strategy::Unavailable(_)));
         assert_eq!(resolve("retry", &[]), Strategy::Retry);
+        assert!(matches!(resolve("file://own.js", &[]), Strategy::Unavailable(_)));
         assert_eq!(resolve("nothing", &[]), Strategy::Unknown);
     }
 
