@@ -73,7 +73,13 @@ impl Scripts {
 
     fn provider(&self, file: &str, default: &'static str) -> EntryPoint {
         let options = json!({"config": {"mark": "!"}});
-        EntryPoint::Provider { path: self.directory.path().join(file), name: None, default, options }
+        EntryPoint::Provider {
+            path: self.directory.path().join(file),
+            name: None,
+            default,
+            options,
+            set: json!({}),
+        }
     }
 }
 

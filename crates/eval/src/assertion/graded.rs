@@ -48,12 +48,22 @@ const BEST: f64 = 10.0;
 
 pub(super) fn rubric<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     async move {
-        let own = [("output", json!(cx.output_text)), ("rubric", cx.value.cloned().unwrap_or_default())];
+        let own = [("output", json!(cx.output_text)), ("rubric", compact(cx.value))];
         let mut judge = Judge::new(cx);
         let asked = judge.ask("llm-rubric", RUBRIC, &own).await;
         judge.verdict(asked.and_then(|said| rubric_verdict(cx, &said)))
     }
     .boxed()
+}
+
+/// A rubric as graders see it: what a list holds is text, and written without spaces.
+fn compact(rubric: Option<&Value>) -> Value {
+    let is_whole = |item: &Value| item.is_object() || item.is_array();
+    let item = |item: &Value| if is_whole(item) { json!(item.to_string()) } else { item.clone() };
+    match rubric {
+        Some(Value::Array(items)) => Value::Array(items.iter().map(item).collect()),
+        other => other.cloned().unwrap_or_default(),
+    }
 }
 
 /// The first JSON object of an answer.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::error::{GraderError, Result};
 use crate::calling::spec::{ProviderSpec, default_model};
-use crate::calling::{Call, Role};
+use crate::calling::{Call, ORIGINAL, Role};
 use crate::grading::GradingContext;
 use crate::grading::aggregate::{add_tokens, zero_tokens};
 use crate::model::{GradingResult, Object, TokenUsage};
@@ -77,7 +77,7 @@ impl<'a> Judge<'a> {
     async fn call(&mut self, role: Role<'_>, label: &str, text: &str, vars: &Object) -> Result<Value> {
         let cx = self.cx;
         let spec = self.model.clone().map_or_else(|| grader(cx, role, label), Ok)?;
-        let context = json!({"vars": vars, "prompt": {"raw": text, "label": label}});
+        let context = json!({"vars": vars, "prompt": {"raw": text, "label": label}, ORIGINAL: cx.provider});
         let call = Call { prompt: text, vars, config: &spec.config, context: &context };
         let response = cx.models.ask(&spec, role, &call, cx.row.repeat).await?;
         if let Some(tokens) = &response.token_usage {

@@ -10,12 +10,17 @@ use crate::grading::{Grader, GradingContext};
 use crate::javascript;
 use crate::model::{GradingResult, Object};
 use crate::reading::files;
-use crate::script::inline::{as_lines, inline_body, inline_function, lacks_a_name, needs_node};
+use crate::script::inline::{
+    as_lines, inline_body, inline_function, lacks_a_name, needs_node, returns_itself,
+};
 use crate::script::{EntryPoint, Language, ScriptCall, ScriptError};
 
 /// The types decided by scripts.
 pub const GRADERS: &[(&str, Grader)] =
     &[("javascript", Grader::Async(grade)), ("python", Grader::Async(grade)), ("ruby", Grader::Async(grade))];
+
+/// The hint for one line that says `return`.
+const LINES: &str = "\nhint: one line is an expression; leave `return` out, or write several lines";
 
 fn grade<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     async move {
@@ -52,7 +57,10 @@ fn grade<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
                 GradingResult::failed(format!("{} code execution failed: {error}", name_of(language)))
             }
             Err(error) if file => GradingResult::broken(format!("the JavaScript file failed: {error}")),
-            Err(error) => GradingResult::failed(format!("Custom function threw error: {error}\n{code}")),
+            Err(error) => {
+                let hint = if returns_itself(code) { LINES } else { "" };
+                GradingResult::failed(format!("Custom function threw error: {error}\n{code}{hint}"))
+            }
         }
     }
     .boxed()

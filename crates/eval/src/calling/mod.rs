@@ -113,8 +113,23 @@ pub struct Call<'a> {
     pub vars: &'a Object,
     /// The provider's configuration, with the prompt's own merged over it.
     pub config: &'a Object,
-    /// The `context` of script providers, as JSON: `vars`, `prompt`, `test`, `evaluationId`, `testIdx`, `promptIdx`, `repeatIndex`.
+    /// The `context` of script providers, as JSON: `vars`, `prompt`, `test`, `evaluationId`, `testIdx`, `promptIdx`, `repeatIndex`, and
+    /// for JavaScript [`FILTERS`] and [`ORIGINAL`].
     pub context: &'a Value,
+}
+
+/// The key of the suite's filters in a context: texts of modules, by name.
+pub const FILTERS: &str = "filters";
+/// The key of the row's provider in a context: null for the one that is called.
+pub const ORIGINAL: &str = "originalProvider";
+
+/// Returns the context of programs that are not JavaScript.
+pub fn plain(context: &Value) -> Value {
+    let mut context = context.clone();
+    if let Some(context) = context.as_object_mut() {
+        context.retain(|key, _| key != FILTERS && key != ORIGINAL);
+    }
+    context
 }
 
 /// Makes providers from their specifications.

@@ -49,7 +49,7 @@ impl ProviderSpec {
             id: id.to_owned(),
             label: options.get("label").and_then(Value::as_str).map(str::to_owned),
             prompts: prompts.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect()),
-            transform: options.get("transform").or_else(|| config.get("transform")).cloned(),
+            transform: options.get("transform").filter(|code| !code.is_null()).cloned(),
             delay: options.get("delay").or_else(|| config.get("delay")).and_then(Value::as_f64),
             env: map("env"),
             base: base.to_owned(),

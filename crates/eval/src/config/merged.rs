@@ -206,12 +206,16 @@ impl Merged {
     pub(super) fn run_options(&self) -> Object {
         let map = |key: &str| self.raw.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
         let mut options = map("evaluateOptions");
-        options.extend(map("commandLineOptions"));
+        // promptfoo takes a count of rows only from a number here, and from a text there.
+        options.iter_mut().filter(|(key, _)| *key != "repeat").for_each(|(_, value)| as_number(value));
+        let mut of_command_line = map("commandLineOptions");
+        of_command_line.values_mut().for_each(as_number);
+        options.extend(of_command_line);
         options
     }
 
     pub(super) fn concurrency(&self) -> Option<usize> {
-        self.run_options().get("maxConcurrency").and_then(Value::as_u64).map(|n| n as usize)
+        self.run_options().get("maxConcurrency").and_then(Value::as_f64).map(|n| n as usize)
     }
 
     pub(super) fn default_test(&self, options: &LoadOptions, root: &Path, findings: &mut Findings) -> Object {
@@ -244,5 +248,14 @@ impl Merged {
             }
         }
         all
+    }
+}
+
+/// Makes a number of a text that is one, as templates of variables leave it.
+fn as_number(value: &mut Value) {
+    if let Some(number) =
+        value.as_str().and_then(|text| text.trim().parse::<f64>().ok()).filter(|n| n.is_finite())
+    {
+        *value = crate::model::number_value(number);
     }
 }

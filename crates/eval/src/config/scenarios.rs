@@ -51,6 +51,9 @@ pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Fin
             conversations += 1;
             for test in &own {
                 let mut merged = test_cases::merge(config, test.clone());
+                for (key, value) in config {
+                    merged.entry(key).or_insert_with(|| value.clone());
+                }
                 if let Some(Value::Object(metadata)) = merged.get_mut("metadata") {
                     metadata.entry("conversationId").or_insert_with(|| conversation.clone());
                 }

@@ -382,7 +382,13 @@ pub fn parse(raw: Arc<Object>) -> TestCase {
         threshold: raw.get("threshold").and_then(Value::as_f64),
         options: map("options"),
         metadata: map("metadata"),
-        provider_output: raw.get("providerOutput").filter(|value| !value.is_null()).cloned(),
+        // What JavaScript takes for false is no answer.
+        provider_output: raw
+            .get("providerOutput")
+            .filter(|value| {
+                !matches!(value, Value::Null | Value::Bool(false)) && **value != "" && **value != 0
+            })
+            .cloned(),
         scoring_function: raw.get("assertScoringFunction").filter(|value| !value.is_null()).cloned(),
         raw,
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::calling::{Call, Provider};
+use crate::calling::{self, Call, Provider};
 use crate::model::ProviderResponse;
 use crate::reading::Env;
 use crate::script::command::{run, words};
@@ -33,7 +33,8 @@ impl Provider for Exec {
     }
 
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
-        let arguments = [call.prompt.to_owned(), self.options.to_string(), call.context.to_string()];
+        let arguments =
+            [call.prompt.to_owned(), self.options.to_string(), calling::plain(call.context).to_string()];
         async move {
             let limit = Duration::from_secs(300);
             match run(&self.command, &arguments, &self.base, &self.env, limit).await {

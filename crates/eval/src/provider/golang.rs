@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::script;
-use crate::calling::{Call, Provider};
+use crate::calling::{self, Call, Provider};
 use crate::model::ProviderResponse;
 use crate::reading::Env;
 use crate::script::{ScriptError, command};
@@ -84,7 +84,8 @@ impl Golang {
             ["call", "answer"].map(|name| program.directory.join(format!("{name}-{own}.json")));
         let mut options = self.options.clone();
         options["config"] = json!(call.config);
-        let arguments = json!({"prompt": call.prompt, "options": options, "context": call.context});
+        let arguments =
+            json!({"prompt": call.prompt, "options": options, "context": calling::plain(call.context)});
         fs::write(&given, arguments.to_string()).map_err(|error| error.to_string())?;
         let command = [&program.directory.join("provider"), &given, &answer]
             .map(|path| path.to_string_lossy().into_owned());

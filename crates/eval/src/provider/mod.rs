@@ -282,7 +282,9 @@ impl ProviderFactory for Factory {
     fn make(&self, spec: &ProviderSpec) -> Result<Box<dyn Provider>, CallError> {
         let mut config = spec.config.clone();
         config.insert("basePath".to_owned(), json!(spec.base));
-        let options = json!({"id": spec.name(), "config": config, "env": spec.env});
+        // As promptfoo has it: an id that is a text of the configuration is in the options of JavaScript only.
+        let id = spec.raw.is_object().then(|| spec.id.clone());
+        let options = json!({"id": id, "config": config, "env": spec.env});
         let env = || self.workers.env().with(&spec.env);
         let no_model = || CallError::NoModel(spec.id.clone());
         Ok(match family_of(spec)? {
@@ -322,8 +324,13 @@ impl ProviderFactory for Factory {
             Family::WebSocket => Box::new(websocket::WebSocket::new(spec, Arc::clone(&self.workers))),
             Family::Golang(path) => Box::new(golang::Golang::new(&spec.id, path, env(), options)),
             Family::Script(language, path, name) => {
+                let mut options = options;
+                options["env"] = json!(self.workers.env().with(&spec.env).own());
+                if language == Language::JavaScript {
+                    options["id"] = json!(spec.id);
+                }
                 let file = script::File { language, path, name };
-                Box::new(script::Script::new(&spec.id, file, options, Arc::clone(&self.workers)))
+                Box::new(script::Script::new(spec, file, options, Arc::clone(&self.workers)))
             }
         })
     }

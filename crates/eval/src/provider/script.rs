@@ -9,7 +9,8 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::settings;
-use crate::calling::{Call, CallError, Provider};
+use crate::calling::spec::ProviderSpec;
+use crate::calling::{self, Call, CallError, Provider};
 use crate::model::{Object, ProviderResponse};
 use crate::reading::files;
 use crate::script::{EntryPoint, Language, ScriptCall, Workers};
@@ -31,13 +32,16 @@ pub struct Script {
     file: File,
     /// `{id, config, env}`, what a class is made from.
     options: Value,
+    /// `{label, delay, transform}`, which the object of a class gets.
+    set: Value,
     workers: Arc<Workers>,
 }
 
 impl Script {
     /// A provider that `workers` run.
-    pub fn new(id: &str, file: File, options: Value, workers: Arc<Workers>) -> Self {
-        Self { id: id.to_owned(), file, options, workers }
+    pub fn new(spec: &ProviderSpec, file: File, options: Value, workers: Arc<Workers>) -> Self {
+        let set = json!({"label": spec.label, "delay": spec.delay, "transform": spec.transform});
+        Self { id: spec.id.clone(), file, options, set, workers }
     }
 }
 
@@ -63,6 +67,7 @@ impl Provider for Script {
             name: self.file.name.clone(),
             default: "id",
             options: self.options.clone(),
+            set: self.set.clone(),
         };
         // A file that cannot be loaded says so in the rows.
         let call = ScriptCall::new(self.file.language, entry, Vec::new());
@@ -131,8 +136,13 @@ impl Script {
             default: method,
             // One object serves all rows, whatever the prompts and tests configure.
             options: self.options.clone(),
+            set: self.set.clone(),
         };
-        let second = answer.map_or_else(|| call.context.clone(), |answer| json!(answer));
+        let context = || match self.file.language {
+            Language::JavaScript => call.context.clone(),
+            Language::Python | Language::Ruby => calling::plain(call.context),
+        };
+        let second = answer.map_or_else(context, |answer| json!(answer));
         let script = ScriptCall {
             time_limit: setting("timeout")
                 .and_then(Value::as_f64)

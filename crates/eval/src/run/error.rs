@@ -77,6 +77,9 @@ pub(super) enum RowError {
     VariableShape(String),
     #[error("`transformVars` must give an object")]
     NoVariables,
+    /// `transformVars` of the test failed.
+    #[error("{0}")]
+    TransformVars(std::sync::Arc<str>),
     #[error("the prompt function: {0}")]
     PromptFunction(ScriptError),
     #[error("the prompt cannot be rendered: {0}")]

@@ -64,7 +64,12 @@ pub struct Plan {
     pub prompt_idx: usize,
     /// The number of the repetition.
     pub repeat: usize,
+    /// The reason why `transformVars` of the test failed.
+    pub failed: Option<Arc<str>>,
 }
+
+/// The variables of a test after its `transformVars`, or the reason why it failed; nothing for a test without one.
+pub type ChangedVars = Option<Result<Object, String>>;
 
 impl Plan {
     /// Returns the parsed test.
@@ -87,12 +92,13 @@ pub fn columns(providers: &[ProviderSpec], all: &[Prompt]) -> Vec<ColumnPlan> {
     columns
 }
 
-/// Returns all rows, by test, then by column.
+/// Returns all rows, by test, then by column. `changed` has the variables of the tests that change them.
 ///
 /// # Errors
 /// When a test names a provider or prompt that does not exist, or a file of variables cannot be read.
 pub fn rows(
     tests: Vec<Object>,
+    changed: Vec<ChangedVars>,
     columns: &[ColumnPlan],
     providers: &[ProviderSpec],
     all: &[Prompt],
@@ -103,7 +109,7 @@ pub fn rows(
     let all_whole = workers.env().is_on("PROMPTFOO_DISABLE_VAR_EXPANSION");
     let mut rows = Vec::new();
     let mut test_idx = 0;
-    for (number, test) in tests.into_iter().enumerate() {
+    for (number, (test, changed)) in tests.into_iter().zip(changed).enumerate() {
         let named = |key: &str| entries(test.get(key));
         for name in named("providers") {
             if !providers.iter().any(|provider| spec::is_meant(provider, &name)) {
@@ -123,10 +129,13 @@ pub fn rows(
                     || wanted_prompts.iter().any(|entry| prompts::is_meant(&all[column.prompt], entry)))
         };
         let whole = test_cases::option(&test, "disableVarExpansion") == Some(&json!(true)) || all_whole;
-        let vars = test
-            .get("vars")
-            .and_then(Value::as_object)
-            .map_or_else(|| Ok(Object::new()), |vars| load_vars(vars, base, whole))?;
+        let own = || test.get("vars").and_then(Value::as_object).cloned().unwrap_or_default();
+        let (vars, failed) = match changed {
+            None => (own(), None),
+            Some(Ok(vars)) => (vars, None),
+            Some(Err(error)) => (own(), Some(error.into())),
+        };
+        let vars = load_vars(&vars, base, whole)?;
         let combinations: Vec<Arc<Object>> = if whole {
             vec![Arc::new(vars)]
         } else {
@@ -138,8 +147,8 @@ pub fn rows(
         for repeat in 0..repeat {
             for vars in &combinations {
                 for (prompt_idx, _) in columns.iter().enumerate().filter(|(_, column)| wanted(column)) {
-                    let (test, vars) = (Arc::clone(&test), Arc::clone(vars));
-                    rows.push(Plan { test, vars, test_idx, prompt_idx, repeat });
+                    let (test, vars, failed) = (Arc::clone(&test), Arc::clone(vars), Option::clone(&failed));
+                    rows.push(Plan { test, vars, test_idx, prompt_idx, repeat, failed });
                 }
                 test_idx += 1;
             }
@@ -258,7 +267,10 @@ pub fn fingerprint(columns: &[Column], plans: &[Plan]) -> String {
         digest.update(json!([column.id, column.provider]).to_string());
     }
     for plan in plans {
-        digest.update(json!([plan.test_idx, plan.prompt_idx, plan.repeat, *plan.vars]).to_string());
+        // Variables that are made anew for each run, such as identifiers, are the same row's.
+        let is_made = test_cases::option(plan.test.raw(), "transformVars").is_some();
+        let vars = (!is_made).then_some(&*plan.vars);
+        digest.update(json!([plan.test_idx, plan.prompt_idx, plan.repeat, vars]).to_string());
         // The text of a test is the same for all its rows, so it is added once.
         if plan.prompt_idx == 0 {
             digest.update(serde_json::to_vec(plan.test.raw()).unwrap_or_default());

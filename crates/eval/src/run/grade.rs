@@ -201,11 +201,14 @@ impl RowContext<'_> {
             }
             Value::Array(items) => {
                 let render = |item: &Value| match item {
-                    Value::String(text) => self.run.templates.render(text, self.vars).map(Value::String),
+                    Value::String(text) if text.starts_with("file://") => self.data(text),
+                    Value::String(text) => {
+                        let rendered = self.run.templates.render(text, self.vars);
+                        rendered.map(Value::String).map_err(RowError::Value)
+                    }
                     other => Ok(other.clone()),
                 };
-                let rendered: Result<_, _> = items.iter().map(render).collect();
-                Value::Array(rendered.map_err(RowError::Value)?)
+                Value::Array(items.iter().map(render).collect::<Result<_, _>>()?)
             }
             other => other.clone(),
         };
@@ -239,6 +242,12 @@ impl RowContext<'_> {
                 value => Ok(value),
             };
         }
+        self.data(reference)
+    }
+
+    /// The data in a file.
+    fn data(&self, reference: &str) -> Result<Value, RowError> {
+        let extension = files::extension(reference);
         let (path, _) = files::split_name(reference);
         let whole = self.run.workers.base().join(path);
         let text = std::fs::read_to_string(&whole)

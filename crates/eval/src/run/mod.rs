@@ -30,7 +30,7 @@ use crate::model::{Column, Evaluation, Object, ProviderResponse, TestCase};
 use crate::provider::Factory;
 use crate::reading::env::is_off;
 use crate::sandboxes::Sandboxes;
-use crate::script::Workers;
+use crate::script::{Workers, transform};
 use crate::store;
 use crate::store::recording::{Recorded, Recording, StoredRow, Which};
 use crate::template::Templates;
@@ -158,7 +158,7 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
     hooks.before_all(&mut suite).await?;
     let remembered = hooks.remembered(&suite);
     let fallback = fallback(&suite);
-    let Expansion { columns, plans, vars, conversations } = expand(&mut suite, &mut options)?;
+    let Expansion { columns, plans, vars, conversations } = expand(&mut suite, &mut options).await?;
     let factory = Factory::new(Arc::clone(&suite.workers), Arc::clone(&suite.sandboxes));
     let models = Models::new(Box::new(factory), Answers::new(options.cache, suite.workers.env()));
     let mut providers = Vec::new();
@@ -278,7 +278,7 @@ struct Expansion {
 }
 
 /// Merges the default test into all tests and expands them into rows. Rows that depend on each other run one at a time.
-fn expand(suite: &mut Suite, options: &mut RunOptions) -> Result<Expansion, RunError> {
+async fn expand(suite: &mut Suite, options: &mut RunOptions) -> Result<Expansion, RunError> {
     let default = std::mem::take(&mut suite.default_test);
     let tests = std::mem::take(&mut suite.tests).into_iter();
     let tests: Vec<Object> = tests.map(|test| test_cases::merge(&default, test)).collect();
@@ -293,10 +293,41 @@ fn expand(suite: &mut Suite, options: &mut RunOptions) -> Result<Expansion, RunE
     if conversations || stored || delayed {
         options.concurrency = 1;
     }
-    let vars = totals::variable_names(&tests);
     let workers = &suite.workers;
-    let plans = expand::rows(tests, &columns, &suite.providers, &suite.prompts, options.repeat, workers)?;
+    let changed = changed_vars(&tests, workers).await;
+    let mut vars = totals::variable_names(&tests);
+    for name in changed.iter().flatten().flatten().flat_map(Object::keys) {
+        if !vars.contains(name) {
+            vars.push(name.clone());
+        }
+    }
+    let (providers, all) = (&suite.providers, &suite.prompts);
+    let plans = expand::rows(tests, changed, &columns, providers, all, options.repeat, workers)?;
     Ok(Expansion { columns, plans, vars, conversations })
+}
+
+/// Returns the variables of the tests that have a `transformVars`, as it leaves them: with lists that multiply the test, before it has rows.
+async fn changed_vars(tests: &[Object], workers: &Workers) -> Vec<expand::ChangedVars> {
+    let mut all = Vec::with_capacity(tests.len());
+    for test in tests {
+        let code = test_cases::option(test, "transformVars").filter(|code| !code.is_null());
+        all.push(match code {
+            Some(code) => Some(change_vars(code, test, workers).await.map_err(|error| error.to_string())),
+            None => None,
+        });
+    }
+    all
+}
+
+async fn change_vars(code: &Value, test: &Object, workers: &Workers) -> Result<Object, error::RowError> {
+    let mut vars = test.get("vars").and_then(Value::as_object).cloned().unwrap_or_default();
+    let context = json!({"prompt": {}, "uuid": uuid::Uuid::new_v4().to_string()});
+    let given = Value::Object(vars.clone());
+    match transform::apply(code, given, context, "vars", workers).await? {
+        Value::Object(changed) => vars.extend(changed),
+        _ => return Err(error::RowError::NoVariables),
+    }
+    Ok(vars)
 }
 
 /// A run in the database, the rows that are left to do, and the sums of those that are done.

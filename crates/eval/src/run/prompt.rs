@@ -25,7 +25,7 @@ pub async fn call_vars(run: &Run, plan: &Plan, row: &Row) -> Result<Object, RowE
         }
         let mut arguments = vec![json!(name), json!(row.prompt.raw), json!(*plan.vars)];
         if Language::of_file(reference) == Language::JavaScript {
-            arguments.push(json!(row.provider));
+            arguments.push(json!({"$provider": row.provider}));
         }
         let invoked = run.workers.invoke(reference, &["get_var"], arguments).await;
         match invoked.map_err(|error| RowError::Variable { name: name.clone(), error })? {
@@ -46,7 +46,7 @@ pub async fn text(run: &Run, plan: &Plan, vars: &Object) -> Result<(String, Obje
     let column = run.columns[plan.prompt_idx];
     let text = &run.prompts[column.prompt];
     let spec = &run.providers[column.provider].0;
-    let context = || json!({"vars": vars, "provider": {"id": spec.id, "label": spec.label}, "config": text.config.clone().unwrap_or_default()});
+    let context = || json!({"vars": vars, "provider": {"id": spec.id, "label": spec.label.as_deref().unwrap_or_default()}, "config": text.config.clone().unwrap_or_default()});
     let affix = |key: &str| plan.case().options.get(key).and_then(Value::as_str).unwrap_or_default();
     match &text.source {
         Source::Text => Ok((format!("{}{}{}", affix("prefix"), text.raw, affix("suffix")), Object::new())),

@@ -10,7 +10,8 @@ use super::expand::{Plan, SharedTest};
 use super::grade::Answered;
 use super::{Run, grade, memory, prompt as prompts, turns};
 use crate::calling::spec::ProviderSpec;
-use crate::calling::{Call, Provider, Role};
+use crate::calling::{Call, FILTERS, ORIGINAL, Provider, Role};
+use crate::config::prompts::Prompt;
 use crate::grading::aggregate::{add_tokens, counted_usage, zero_usage};
 use crate::model::{
     Assertion, Failure, GradingResult, Object, PromptText, ProviderName, ProviderResponse, Row, TokenUsage,
@@ -98,7 +99,7 @@ fn begin(run: &Run, plan: &Plan) -> Row {
         description: plan.case().description.clone(),
         prompt: PromptText {
             raw: text.raw.clone(),
-            label: text.label.clone(),
+            label: compacted(text.label.clone()),
             config: Some(prompt_config(run, plan)),
         },
         prompt_id: text.id(),
@@ -126,6 +127,11 @@ fn show_vars(row: &mut Row) {
     row.test_case.insert("vars".to_owned(), Value::Object(row.vars.clone()));
 }
 
+fn compacted(mut text: String) -> String {
+    compact(&mut text);
+    text
+}
+
 /// Writes JSON without spaces, as documents of promptfoo have prompts and variables that are JSON.
 fn compact(text: &mut String) {
     if text.starts_with(['{', '['])
@@ -147,12 +153,14 @@ fn fail(row: &mut Row, error: String) {
 
 /// Fills in a row. The error is the reason why it has no verdict.
 async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
-    let vars = variables(run, plan, row).await?;
-    let (rendered, own) = render(run, plan, &vars).await?;
+    let seen = variables(run, plan, row).await?;
+    let (rendered, own) = render(run, plan, &seen).await?;
+    let mut vars = seen.clone();
+    RUNTIME_VARS.iter().for_each(|name| drop(vars.shift_remove(*name)));
     row.prompt.raw.clone_from(&rendered);
     compact(&mut row.prompt.raw);
     let (spec, provider) = &run.providers[run.columns[plan.prompt_idx].provider];
-    let config = configuration(run, plan, (spec, &**provider), &vars, own)?;
+    let config = configuration(run, plan, (spec, &**provider), &seen, own)?;
     // A given answer has no trace.
     let traced = plan.case().provider_output.is_none() && run.is_traced(plan.case());
     let traced = traced.then(|| run.traces.begin());
@@ -161,13 +169,13 @@ async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
         run,
         plan,
         row,
-        &Asked { rendered: &rendered, vars: &vars, config: &config, traced: traced.as_ref() },
+        &Asked { rendered: &rendered, vars: &seen, config: &config, traced: traced.as_ref() },
     )
     .await?;
     let column = run.columns[plan.prompt_idx];
     let (spec, text) = (&run.providers[column.provider].0, &run.prompts[column.prompt]);
     let own = run.memory.keep_turn(plan, spec.name(), &text.id(), &rendered, &response);
-    transform_output(run, plan, &rendered, &vars, &mut response).await?;
+    transform_output(run, plan, &vars, &mut response).await?;
     run.memory.keep_output(plan, &response);
     // A run that is resumed has its conversations from the rows.
     if let Some(own) = own.filter(|own| Some(own) != response.output.as_ref()) {
@@ -190,21 +198,25 @@ async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
     settle(row, verdict)
 }
 
-/// The variables that prompt and assertions see: scripts called, transformed, with those of earlier rows, and rendered.
-async fn variables(run: &Run, plan: &Plan, row: &mut Row) -> Result<Object, RowError> {
+/// Variables that say which row is run. Prompts and providers see them, assertions and documents do not.
+const RUNTIME_VARS: [&str; 3] = ["__evalId", "__evalStepId", "__repeatIndex"];
+
+fn runtime_vars(run: &Run, plan: &Plan) -> [(String, Value); 3] {
+    let step = format!("test-{}-prompt-{}-repeat-{}", plan.test_idx, plan.prompt_idx, plan.repeat);
+    let [eval, at, repeat] = RUNTIME_VARS.map(str::to_owned);
+    [(eval, json!(run.id)), (at, json!(step)), (repeat, json!(plan.repeat))]
+}
+
+/// The variables that a prompt sees: scripts called, transformed, with those of earlier rows and of the row itself, and rendered.
+async fn variables(run: &Run, plan: &Plan, row: &Row) -> Result<Object, RowError> {
     let column = run.columns[plan.prompt_idx];
     let (spec, text) = (&run.providers[column.provider].0, &run.prompts[column.prompt]);
-    let mut vars = prompts::call_vars(run, plan, row).await?;
-    if let Some(code) = plan.case().options.get("transformVars") {
-        let context = json!({"prompt": {"label": text.label}, "uuid": row.id});
-        let changed =
-            transform::apply(code, Value::Object(vars.clone()), context, "vars", &run.workers).await;
-        let Value::Object(changed) = changed? else { return Err(RowError::NoVariables) };
-        vars.extend(changed.clone());
-        row.vars.extend(changed);
-        show_vars(row);
+    if let Some(error) = &plan.failed {
+        return Err(RowError::TransformVars(Arc::clone(error)));
     }
+    let mut vars = prompts::call_vars(run, plan, row).await?;
     run.memory.add_to(&mut vars, plan, spec.name(), &text.id());
+    vars.extend(runtime_vars(run, plan));
     Ok(prompt::variables(&run.templates, &vars, run.switches(plan.case())))
 }
 
@@ -351,7 +363,6 @@ async fn answer(
 async fn transform_output(
     run: &Run,
     plan: &Plan,
-    rendered: &str,
     vars: &Object,
     response: &mut ProviderResponse,
 ) -> Result<(), RowError> {
@@ -359,9 +370,8 @@ async fn transform_output(
     let (spec, text) = (&run.providers[column.provider].0, &run.prompts[column.prompt]);
     let options = &plan.case().options;
     let own = options.get("transform").or_else(|| options.get("postprocess"));
-    let metadata = response.metadata.clone().unwrap_or_default();
-    let context =
-        || json!({"vars": vars, "prompt": {"raw": rendered, "label": text.label}, "metadata": metadata});
+    let prompt = shown_prompt(text, text.config.clone().unwrap_or_default());
+    let context = || json!({"vars": vars, "prompt": prompt});
     if let Some(code) = &spec.transform {
         let output = response.output.take().unwrap_or_default();
         let changed = transform::apply(code, output, context(), "output", &run.workers).await;
@@ -370,7 +380,11 @@ async fn transform_output(
     response.provider_transformed_output.clone_from(&response.output);
     if let Some(code) = own {
         let output = response.output.take().unwrap_or_default();
-        let changed = transform::apply(code, output, context(), "output", &run.workers).await;
+        let mut context = context();
+        if let Some(metadata) = &response.metadata {
+            context["metadata"] = json!(metadata);
+        }
+        let changed = transform::apply(code, output, context, "output", &run.workers).await;
         response.output = Some(changed?);
     }
     Ok(())
@@ -397,35 +411,43 @@ fn settle(row: &mut Row, verdict: GradingResult) -> Result<(), RowError> {
     row_error.map_or(Ok(()), |error| Err(RowError::Verdict(error)))
 }
 
+/// A prompt as scripts see it: its text is the template.
+fn shown_prompt(text: &Prompt, config: Object) -> Value {
+    json!({"raw": text.raw, "template": text.raw, "label": text.label, "config": config})
+}
+
 async fn call(run: &Run, plan: &Plan, asked: &Asked<'_>) -> (ProviderResponse, f64) {
     let column = run.columns[plan.prompt_idx];
-    let provider = &*run.providers[column.provider].1;
+    let (spec, provider) = &run.providers[column.provider];
     let other = plan.test.raw().get("provider").filter(|other| !other.is_null());
-    let label = &run.prompts[column.prompt].label;
-    let step = format!("test-{}-prompt-{}-repeat-{}", plan.test_idx, plan.prompt_idx, plan.repeat);
-    let mut vars = asked.vars.clone();
-    vars.insert("__evalId".to_owned(), json!(run.id));
-    vars.insert("__evalStepId".to_owned(), json!(step));
-    vars.insert("__repeatIndex".to_owned(), json!(plan.repeat));
     let mut context = if provider.id() == "echo" && other.is_none() {
         Value::Null
     } else {
         json!({
-            "vars": vars, "prompt": {"raw": asked.rendered, "label": label, "config": prompt_config(run, plan)},
+            "vars": asked.vars, "prompt": shown_prompt(&run.prompts[column.prompt], prompt_config(run, plan)),
             "test": *plan.test.raw(),
             "evaluationId": run.id, "testIdx": plan.test_idx, "promptIdx": plan.prompt_idx, "repeatIndex": plan.repeat,
         })
     };
+    if let Value::Object(context) = &mut context {
+        // Nothing where the provider that is called is that of the row itself.
+        let original = other.map(|_| json!({"id": spec.id, "label": spec.label, "config": spec.config}));
+        context.insert(ORIGINAL.to_owned(), original.unwrap_or_default());
+        let filters = run.templates.filters();
+        if !filters.is_empty() {
+            context.insert(FILTERS.to_owned(), json!(filters));
+        }
+    }
     if let (Some(traced), Value::Object(context)) = (asked.traced, &mut context) {
         context.insert("traceparent".to_owned(), json!(traced.parent()));
         context.insert("testCaseId".to_owned(), json!(test_case_id(plan)));
     }
-    let call = Call { prompt: asked.rendered, vars: &vars, config: asked.config, context: &context };
+    let call = Call { prompt: asked.rendered, vars: asked.vars, config: asked.config, context: &context };
     let started = Instant::now();
     let other = other.and_then(|other| ProviderSpec::of_test(other, run.workers.base()));
     let response = match other {
         Some(other) => turns::instead(run, plan, &other, &call).await,
-        None => run.models.call(provider, Role::Text, &call, plan.repeat).await,
+        None => run.models.call(&**provider, Role::Text, &call, plan.repeat).await,
     };
     (response, started.elapsed().as_millis() as f64)
 }

@@ -171,19 +171,82 @@ async function callFunction({ path: file, name, default: defaults, arguments: gi
   return found(...given)
 }
 
-/** The object or function that a file provides, made once for its options. */
-async function provided({ path: file, name, default: method, options }) {
+/** Sets on a provider what the configuration says of it. A label of its own stays. */
+function describe(provider, { label, delay, transform }) {
+  if (provider === null || typeof provider !== 'object' || !Object.isExtensible(provider)) return
+  Object.assign(provider, { transform: transform ?? undefined, delay: delay ?? 0 })
+  provider.label ||= label ?? ''
+}
+
+/** The object or function that a file provides, made once for its options and what is set on it. */
+async function provided({ path: file, name, default: method, options, set }) {
   const exports = await load(file)
-  const key = JSON.stringify([file, modules.get(file).version, name ?? null, options])
+  const key = JSON.stringify([file, modules.get(file).version, name ?? null, options, set])
   let found = providers.get(key)
   if (found) return found
   found = name ? await referred(file, exports, name) : main(exports)
   if (!name && typeof found !== 'function' && typeof found?.[method] !== 'function') found = named(exports, method)
   if (typeof found === 'function' && (/^class\b/.test(String(found)) || found.prototype?.callApi)) {
     found = new found(options)
+    describe(found, set ?? {})
     providers.set(key, found)
   }
   return found
+}
+
+/** The cache that providers share while their process runs, as promptfoo's: times to live are in milliseconds. */
+const kept = new Map()
+const cache = {
+  async get(key) {
+    const entry = kept.get(key)
+    if (entry && entry.until > Date.now()) return entry.value
+    kept.delete(key)
+  },
+  async set(key, value, ttl) {
+    kept.set(key, { value, until: ttl ? Date.now() + ttl : Infinity })
+    return value
+  },
+  async del(key) {
+    return kept.delete(key)
+  },
+  async clear() {
+    kept.clear()
+    return true
+  },
+  async wrap(key, make, ttl) {
+    return (await cache.get(key)) ?? cache.set(key, await make(), ttl)
+  },
+}
+
+/** Adds to the context of a provider what JSON cannot carry: a log, the cache, the suite's filters, and the provider that the row is of. */
+function equip(context, found, method) {
+  context.logger = { debug() {}, info: console.log, warn: console.warn, error: console.error }
+  context.getCache = () => cache
+  const filters = Object.entries(context.filters ?? {})
+  context.filters = Object.fromEntries(filters.map(([name, text]) => [name, (...given) => filter(text)(...given)]))
+  const original = context.originalProvider
+  if (original === undefined) return
+  if (original === null) {
+    context.originalProvider = found
+    return
+  }
+  // Only the provider that is called is in this process.
+  original.callApi = async () => ({ error: `\`originalProvider.${method}\` is not available to scripts; use \`sequence\`, or call the service` })
+  revive([undefined, { provider: original }])
+}
+
+const filtersMade = new Map()
+
+/** The function of a filter of the suite, from the text of its module. */
+function filter(text) {
+  let made = filtersMade.get(text)
+  if (!made) {
+    const module = { exports: {} }
+    new Function('module', 'exports', 'require', text)(module, module.exports, createRequire(path.join(process.cwd(), 'filter.js')))
+    made = module.exports.default ?? module.exports
+    filtersMade.set(text, made)
+  }
+  return made
 }
 
 async function callProvider(call) {
@@ -196,7 +259,7 @@ async function callProvider(call) {
     throw new NotFound(`${file} exports no provider: export a class with a method \`${method}\`, or a function \`${method}\``)
   }
   const [prompt, context, rest] = call.arguments
-  if (context && typeof context === 'object') context.logger = { debug() {}, info: console.log, warn: console.warn, error: console.error }
+  if (context && typeof context === 'object') equip(context, found, method)
   // `callApi({ prompt, vars })` takes one object, `callApi(prompt, context)` takes them apart.
   const takesObject = /^(async\s+)?(function\b[^(]*)?\w*\s*\(\s*\{/.test(String(called))
   const given = takesObject
@@ -222,12 +285,14 @@ process.mainModule ??= { require: createRequire(path.join(process.cwd(), 'inline
 
 const operations = { function: callFunction, provider: callProvider, inline: callInline, configuration: readConfiguration, tests: readTests, typescript: receiveTypeScript }
 
-/** Scripts know a provider's id as a method. */
+/** Scripts know a provider's id as a method. Functions of prompts, whose context is all that they get, know it as a text. */
 function revive(given) {
-  for (const each of given) {
-    const id = each?.provider?.id
-    if (typeof id === 'string') each.provider.id = Object.assign(() => id, { toString: () => id, toJSON: () => id })
-  }
+  given.forEach((each, at) => {
+    const provider = each?.$provider ?? (at > 0 ? each?.provider : undefined)
+    const id = provider?.id
+    if (typeof id === 'string') provider.id = Object.assign(() => id, { toString: () => id, toJSON: () => id })
+    if (each?.$provider) given[at] = provider
+  })
   return given
 }
 

@@ -56,20 +56,32 @@ pub fn inline_body(code: &str) -> String {
     if code.contains('\n') {
         return code.to_owned();
     }
-    let code = code.trim_start();
-    let declares = ["const ", "let ", "var "].iter().any(|word| code.starts_with(word));
-    if !declares {
+    let code = code.trim_start().trim_end_matches(|c: char| c == ';' || c.is_whitespace());
+    if !declares(code) {
         return format!("return {code}");
     }
-    let trimmed = code.trim_end_matches(|c: char| c == ';' || c.is_whitespace());
-    match last_semicolon(trimmed) {
-        Some(at) => {
-            let last = trimmed[at + 1..].trim();
-            let last = last.strip_prefix("return ").unwrap_or(last);
-            format!("{}; return {last}", &trimmed[..at])
-        }
-        None => format!("return {code}"),
+    match last_semicolon(code) {
+        Some(at) => format!("{}; return {}", &code[..at], code[at + 1..].trim()),
+        None => code.to_owned(),
     }
+}
+
+fn declares(code: &str) -> bool {
+    let words = ["const", "let", "var"].iter();
+    words.filter_map(|word| code.strip_prefix(word)).any(|rest| rest.starts_with(char::is_whitespace))
+}
+
+/// Whether one line is a body with a `return` of its own: as a statement at its begin, or after the declarations that it begins with.
+pub fn returns_itself(code: &str) -> bool {
+    let code = code.trim().trim_end_matches(|c: char| c == ';' || c.is_whitespace());
+    let last = match last_semicolon(code).filter(|_| declares(code)) {
+        Some(at) => code[at + 1..].trim(),
+        None => code,
+    };
+    !code.contains('\n')
+        && last
+            .strip_prefix("return")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '(', '\t']))
 }
 
 /// Makes a function body one of several lines, which workers do not take for an expression.
@@ -117,6 +129,22 @@ mod tests {
         assert_eq!(inline_body("output.length > 3\n"), "return output.length > 3");
         assert_eq!(inline_body("const a = ';x'; a.length"), "const a = ';x'; return a.length");
         assert_eq!(inline_body("const a = 1;\nreturn a;"), "const a = 1;\nreturn a;");
+        assert_eq!(inline_body("let\ta = 1; a > 0;; "), "let\ta = 1; return a > 0");
+        assert_eq!(inline_body("constant > 1;"), "return constant > 1");
+        // No value, and no mistake of syntax.
+        assert_eq!(inline_body("const a = 1"), "const a = 1");
+    }
+
+    #[test]
+    fn a_return_in_one_line_is_seen() {
+        for code in ["const a = 1; return a > 0", "return output", "let a = ';'; return (a);"] {
+            assert!(returns_itself(code), "{code}");
+        }
+        for code in
+            ["const a = 1; a > 0", "returned > 1", "output.includes('; return x')", "const a = 1;\nreturn a"]
+        {
+            assert!(!returns_itself(code), "{code}");
+        }
     }
 
     #[test]

@@ -47,9 +47,10 @@ pub enum EntryPoint {
     /// with the arguments as they are.
     Function { path: PathBuf, name: Option<String>, default: &'static [&'static str] },
     /// A provider in a file: `call_api` and its like in Python; in JavaScript a class (made once for each `options`), an object
-    /// with `callApi` and its like, or a bare function. `default` is the method. The arguments are `[prompt, context, options]`;
-    /// Python gets them as `(prompt, options, context)`, and other methods than `call_api` as `(prompt, options)`.
-    Provider { path: PathBuf, name: Option<String>, default: &'static str, options: Value },
+    /// with `callApi` and its like, or a bare function. `default` is the method, `set` what the object of a class gets: its `label`,
+    /// `delay` and `transform`. The arguments are `[prompt, context, options]`; Python gets them as `(prompt, options, context)`, and
+    /// other methods than `call_api` as `(prompt, options)`.
+    Provider { path: PathBuf, name: Option<String>, default: &'static str, options: Value, set: Value },
     /// The configuration that a program of JavaScript exports: its value, or what its function returns. Functions within it become
     /// references `file://path:@where`, which can be called as functions of the file.
     Configuration { path: PathBuf },

@@ -96,12 +96,13 @@ fn request(call: &ScriptCall) -> Value {
             json!({"op": "function", "path": path, "name": name, "default": default, "arguments": arguments})
         }
         // Both languages get names as a list or one name, whichever their host reads.
-        EntryPoint::Provider { path, name, default, options } => match call.language {
+        EntryPoint::Provider { path, name, default, options, set } => match call.language {
             Language::Python | Language::Ruby => {
                 json!({"op": "provider", "path": path, "name": name, "default": [default], "arguments": arguments})
             }
             Language::JavaScript => json!({
-                "op": "provider", "path": path, "name": name, "default": default, "options": options, "arguments": arguments
+                "op": "provider", "path": path, "name": name, "default": default, "options": options, "set": set,
+                "arguments": arguments
             }),
         },
         EntryPoint::Configuration { path } => {

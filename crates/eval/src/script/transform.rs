@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::inline::{as_lines, inline_body, lacks_a_name, needs_node};
+use super::inline::{as_lines, inline_body, lacks_a_name, needs_node, returns_itself};
 use super::{EntryPoint, Language, ScriptCall, ScriptError, Workers};
 use crate::javascript;
 
@@ -53,9 +53,7 @@ pub async fn apply(
 
 /// Returns the body of a function that inline code of a transform is. A block of one line may say `return`.
 fn body(code: &str) -> String {
-    let says_return =
-        code.trim_start().strip_prefix("return").is_some_and(|rest| rest.starts_with([' ', '(', '\n']));
-    if says_return {
+    if returns_itself(code) || code.trim_start().starts_with("return\n") {
         code.to_owned()
     } else if is_object(code) {
         format!("return (\n{code}\n)")

@@ -71,6 +71,11 @@ impl Templates {
         Self { filters: Arc::new(filters), ..self }
     }
 
+    /// Returns the filters of the configuration.
+    pub fn filters(&self) -> &HashMap<String, String> {
+        &self.filters
+    }
+
     /// Renders a template.
     ///
     /// # Errors

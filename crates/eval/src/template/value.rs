@@ -196,10 +196,15 @@ pub fn to_text(value: &Value) -> String {
         Value::Bool(truth) => truth.to_string(),
         Value::Number(n) => crate::model::number::text(n.as_f64().unwrap_or(f64::NAN)),
         Value::String(text) => text.clone(),
-        Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
-            join(items, ",")
-        }
+        Value::Array(items) if !items.iter().any(holds_a_map) => join(items, ","),
         other => other.to_string(),
+    }
+}
+
+fn holds_a_map(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(holds_a_map),
+        other => other.is_object(),
     }
 }
 

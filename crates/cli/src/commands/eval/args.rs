@@ -264,6 +264,9 @@ impl RunArgs {
         if concurrency == 0 {
             bail!("-j must be at least 1");
         }
+        if self.repeat == Some(0) {
+            bail!("--repeat must be at least 1");
+        }
         Ok(RunOptions {
             concurrency,
             repeat: self.repeat.unwrap_or(given.repeat).max(1),

@@ -1,6 +1,7 @@
 //! The OpenAI dialect: chat, responses and embeddings, of OpenAI and of services that are compatible with it.
 
 pub mod replies;
+mod responses;
 mod services;
 
 use serde_json::{Value, json};
@@ -35,7 +36,6 @@ const KEYS: &[&str] = &[
     "temperature",
     "max_tokens",
     "max_completion_tokens",
-    "max_output_tokens",
     "top_p",
     "frequency_penalty",
     "presence_penalty",
@@ -49,7 +49,6 @@ const KEYS: &[&str] = &[
     "reasoning_effort",
     "verbosity",
     "reasoning",
-    "instructions",
     "logprobs",
     "top_logprobs",
     "user",
@@ -57,7 +56,6 @@ const KEYS: &[&str] = &[
     "parallel_tool_calls",
     "service_tier",
     "dimensions",
-    "text",
 ];
 
 /// An endpoint of a service.
@@ -252,16 +250,7 @@ pub fn body(
             body.insert("prompt".to_owned(), json!(prompt));
             defaults(&mut body, "max_tokens");
         }
-        Endpoint::Responses => {
-            let start = prompt.trim_start();
-            let input = match start.starts_with(['[', '{']) || start.starts_with("- role:") {
-                true => Value::Array(chat::messages(prompt)?),
-                false => json!(prompt),
-            };
-            body.insert("input".to_owned(), input);
-            defaults(&mut body, "max_output_tokens");
-            body.insert("text".to_owned(), json!({"format": {"type": "text"}}));
-        }
+        Endpoint::Responses => return responses::body(model, prompt, config, env).map(Value::Object),
         Endpoint::Embedding => {
             body.insert("input".to_owned(), json!(prompt));
         }
@@ -284,10 +273,8 @@ pub fn body(
             body.insert("temperature".to_owned(), temperature);
         }
     }
-    match endpoint {
-        Endpoint::Responses => respond(&mut body, model, config),
-        Endpoint::Chat if service_name == "openai" => converse(&mut body, model, config),
-        _ => {}
+    if endpoint == Endpoint::Chat && service_name == "openai" {
+        converse(&mut body, model, config);
     }
     if service_name == "mistral" && endpoint == Endpoint::Chat {
         mistral(&mut body, config);
@@ -323,36 +310,6 @@ fn converse(body: &mut Object, model: &str, config: &Object) {
     }
     if !model.starts_with("gpt-5") {
         body.shift_remove("verbosity");
-    }
-}
-
-/// Makes the body of a request what the endpoint `responses` takes: the format of the answer and the effort have places of their own.
-fn respond(body: &mut Object, model: &str, config: &Object) {
-    service::take(body, config, &["metadata", "previous_response_id", "truncation", "include", "background"]);
-    if let Some(format) = body.shift_remove("response_format") {
-        // A schema is beside its name, and not below it.
-        let format = match (format.get("type"), format.get("json_schema")) {
-            (Some(kind), Some(Value::Object(schema))) => {
-                let mut flat = schema.clone();
-                flat.insert("type".to_owned(), kind.clone());
-                Value::Object(flat)
-            }
-            _ => format,
-        };
-        body.insert("text".to_owned(), json!({"format": format}));
-    }
-    let effort = body.shift_remove("reasoning_effort");
-    if !reasons(model) {
-        body.shift_remove("reasoning");
-    } else if let Some(effort) = effort {
-        let mut reasoning = body.get("reasoning").and_then(Value::as_object).cloned().unwrap_or_default();
-        reasoning.entry("effort").or_insert(effort);
-        body.insert("reasoning".to_owned(), Value::Object(reasoning));
-    }
-    if let Some(verbosity) = body.shift_remove("verbosity")
-        && let Some(text) = body.get_mut("text").and_then(Value::as_object_mut)
-    {
-        text.insert("verbosity".to_owned(), verbosity);
     }
 }
 

@@ -61,8 +61,16 @@ pub fn read(value: &Value, endpoint: Endpoint, config: &Object) -> ProviderRespo
         log_probs: log_probs(value),
         // Documents of promptfoo have the replies of this endpoint only.
         raw: (endpoint == Endpoint::Responses).then(|| value.clone()),
+        metadata: (endpoint == Endpoint::Responses).then(|| about(value)),
         ..ProviderResponse::default()
     }
+}
+
+/// The id of a reply, and the model that it is of.
+fn about(reply: &Value) -> Object {
+    let named = [("responseId", "id"), ("model", "model")];
+    let given = named.iter().filter_map(|(name, key)| Some(((*name).to_owned(), reply.get(*key)?.clone())));
+    given.collect()
 }
 
 fn log_probs(value: &Value) -> Option<Vec<f64>> {

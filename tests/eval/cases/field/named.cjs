@@ -1,0 +1,1 @@
+module.exports = class { id() { return 'named' } async callApi(p) { return { output: p, metadata: { deep: { a: 1 } }, raw: { r: 1 }, finishReason: 'stop', sessionId: 's1', guardrails: { flagged: true, reason: 'g' }, isRefusal: false } } }

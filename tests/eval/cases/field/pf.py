@@ -1,0 +1,2 @@
+def main(context):
+    return f"{context['provider']} {{{{l}}}}"

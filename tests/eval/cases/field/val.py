@@ -1,0 +1,2 @@
+def get_assert(o, c):
+    return ["a", "c"]

@@ -1,0 +1,2 @@
+def get_transform(output, context):
+    return f"{context['prompt']['raw']} {' '.join(context['vars'])}"
