@@ -216,6 +216,9 @@ class Life:
     def fork(self) -> None:
         held = self.held()
         (fork,) = self.sandbox.fork(timeout=TIMEOUT_S)
+        # The client returns the error of a fork that was not started in its place.
+        if isinstance(fork, Exception):
+            raise fork
         self.copies.append((fork, held, Promise(True)))
         self.end_copies()
 
