@@ -82,11 +82,11 @@ struct Launched {
     lost_memory: Option<String>,
 }
 
-/// Creates a sandbox; its driver is registered and waits to be run.
-pub(super) async fn create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Driver> {
+/// Creates a sandbox, as the outcome of the request that has claimed `key`; its driver is registered and waits to be run.
+pub(super) async fn create(shared: &Arc<Shared>, plan: CreatePlan, key: Option<&str>) -> Result<Driver> {
     let team = plan.team.id;
     let span = info_span!("create", team_id = %team, sandbox_id = Empty, otel.status_code = Empty);
-    let made = try_create(shared, plan).instrument(span.clone()).await;
+    let made = try_create(shared, plan, key).instrument(span.clone()).await;
     if made.is_err() {
         otlp::failed(&span);
     }
@@ -94,7 +94,7 @@ pub(super) async fn create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Dri
     made
 }
 
-async fn try_create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Driver> {
+async fn try_create(shared: &Arc<Shared>, plan: CreatePlan, key: Option<&str>) -> Result<Driver> {
     let queued = Instant::now();
     let (reserved, start) = match queue(shared, plan).instrument(info_span!("queue")).await {
         Ok(admitted) => admitted,
@@ -110,7 +110,7 @@ async fn try_create(shared: &Arc<Shared>, plan: CreatePlan) -> Result<Driver> {
     let started = async {
         let launched =
             reserved.launch(shared, &start).instrument(info_span!("launch", sandbox_id = %id)).await?;
-        launched.record(shared).instrument(info_span!("record", sandbox_id = %id)).await
+        launched.record(shared, key).instrument(info_span!("record", sandbox_id = %id)).await
     }
     .await;
     match &started {
@@ -183,7 +183,7 @@ impl Reserved {
 
 impl Launched {
     /// Stores the row of the sandbox with its first event, and makes the sandbox known.
-    async fn record(self, shared: &Arc<Shared>) -> Result<Driver> {
+    async fn record(self, shared: &Arc<Shared>, key: Option<&str>) -> Result<Driver> {
         let Reserved { plan, details, permit } = self.reserved;
         let stored = Stored {
             session: Session::begin(clock::now(), plan.timeout, plan.team.max_session),
@@ -199,7 +199,7 @@ impl Launched {
         let Stored { details, settings, session, .. } = &stored;
         let created = describe(details, session, &settings.network, &LifecycleEvent::Created);
         crash::point("create.launched");
-        if let Err(error) = shared.store.insert_sandbox(&stored, &created).await {
+        if let Err(error) = shared.store.insert_sandbox(&stored, &created, key).await {
             if let Err(err) = self.handle.destroy().await {
                 tracing::error!(sandbox_id = %stored.details.id, error = ?err, "sandbox was not removed completely");
             }

@@ -94,16 +94,19 @@ impl Registry {
         self.finish(async move {
             let team = plan.team.id;
             let template = plan.build.template_id.clone();
-            let created = create::create(&shared, plan).await;
+            let created = create::create(&shared, plan, key.as_deref()).await;
+            let is_claimed = key.is_some();
             if let Some(key) = key {
-                let id = created.as_ref().ok().map(|driver| driver.view.borrow().details.id.clone());
-                store_idempotent(&shared, team, key, id).await;
+                end_claim(&shared, team, key, created.is_ok()).await;
             }
             let driver = created?;
             let view = driver.view.borrow().clone();
             tracker.spawn(async move {
                 if let Err(err) = shared.store.count_spawn(&template).await {
                     tracing::warn!(error = ?err, "a new sandbox was not counted for its template");
+                }
+                if is_claimed && let Err(err) = shared.store.delete_old_keys(team).await {
+                    tracing::warn!(error = ?err, "old idempotency keys were not deleted");
                 }
                 driver.run().await;
             });
@@ -290,14 +293,10 @@ async fn leave_host(entry: Arc<Entry>) {
     }
 }
 
-/// Stores which sandbox a request with an idempotency key has created, or releases the key.
-async fn store_idempotent(shared: &Shared, team: Uuid, key: String, created: Option<SandboxId>) {
-    let stored = match created {
-        Some(id) => shared.store.finish_idempotent(team, &key, &id).await,
-        None => shared.store.abandon_idempotent(team, &key).await,
-    };
-    if let Err(err) = stored {
-        tracing::error!(error = ?err, "the outcome of an idempotent request was not stored");
+/// Ends the claim of a request to its idempotency key, which is released unless the request has created a sandbox.
+async fn end_claim(shared: &Shared, team: Uuid, key: String, has_created: bool) {
+    if !has_created && let Err(err) = shared.store.abandon_idempotent(team, &key).await {
+        tracing::error!(error = ?err, "the idempotency key of a failed request was not released");
     }
     shared.creating.lock().unwrap_or_else(PoisonError::into_inner).remove(&(team, key));
 }

@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 use sandcove_wire::api::event::SandboxEvent;
-use sqlx::{Row, Sqlite, Transaction};
+use sqlx::Row;
 use uuid::Uuid;
 
+use super::batch::{self, Batch};
 use super::{Store, corrupt, json};
 use crate::domain::limits::{EVENT_BYTES, EVENTS, WAITING_DELIVERIES};
 use crate::{Result, clock};
@@ -33,47 +34,32 @@ pub(crate) struct EventQuery {
 impl Store {
     /// Inserts an event, with a delivery for every webhook that subscribes to its type.
     pub(crate) async fn insert_event(&self, event: &SandboxEvent) -> Result<()> {
-        let transaction = self.write.begin().await?;
-        self.commit_with(transaction, Some(event)).await
+        self.execute_with(batch::begin(), Some(event)).await
     }
 
-    /// Commits a transaction together with the event of its change, so that a crash leaves both or neither.
-    pub(super) async fn commit_with(
-        &self,
-        mut transaction: Transaction<'_, Sqlite>,
-        event: Option<&SandboxEvent>,
-    ) -> Result<()> {
-        let Some(event) = event else { return Ok(transaction.commit().await?) };
+    /// Executes a batch together with the event of its change, so that a crash leaves both or neither.
+    pub(super) async fn execute_with(&self, mut batch: Batch, event: Option<&SandboxEvent>) -> Result<()> {
+        let Some(event) = event else { return self.execute(batch).await.map(drop) };
         let text = json(event)?;
         let bytes = text.len();
-        sqlx::query(
-            "INSERT INTO events (id, team_id, sandbox_id, type, timestamp, event, bytes) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        )
-        .bind(&event.id)
-        .bind(&event.sandbox_team_id)
-        .bind(&event.sandbox_id)
-        .bind(&event.kind)
-        .bind(event.timestamp.as_microsecond())
-        .bind(text)
-        .bind(i64::try_from(bytes).unwrap_or(i64::MAX))
-        .execute(&mut *transaction)
-        .await?;
+        batch.push("; INSERT INTO events (id, team_id, sandbox_id, type, timestamp, event, bytes) VALUES (");
+        let mut values = batch.separated(", ");
+        values.push_bind(&event.id);
+        values.push_bind(&event.sandbox_team_id);
+        values.push_bind(&event.sandbox_id);
+        values.push_bind(&event.kind);
+        values.push_bind(event.timestamp.as_microsecond());
+        values.push_bind(text);
+        values.push_bind(i64::try_from(bytes).unwrap_or(i64::MAX));
+        batch.push("); INSERT INTO webhook_queue (webhook_id, event_id, attempt, due_at) SELECT w.id, ");
+        batch.push_bind(&event.id).push(", 0, ").push_bind(event.timestamp.as_microsecond());
+        batch.push(" FROM webhooks w WHERE w.team_id = ").push_bind(&event.sandbox_team_id);
         // The list of types is JSON text, so a type in quotes is found exactly when it is in the list.
-        let queued = sqlx::query(
-            "INSERT INTO webhook_queue (webhook_id, event_id, attempt, due_at) \
-             SELECT w.id, $1, 0, $2 FROM webhooks w WHERE w.team_id = $3 AND w.enabled AND w.events LIKE $4 \
-             AND (SELECT COUNT(*) FROM webhook_queue q WHERE q.webhook_id = w.id) < $5",
-        )
-        .bind(&event.id)
-        .bind(event.timestamp.as_microsecond())
-        .bind(&event.sandbox_team_id)
-        .bind(format!("%\"{}\"%", event.kind))
-        .bind(WAITING_DELIVERIES)
-        .execute(&mut *transaction)
-        .await?;
-        transaction.commit().await?;
-        if queued.rows_affected() > 0 {
+        batch.push(" AND w.enabled AND w.events LIKE ").push_bind(format!("%\"{}\"%", event.kind));
+        batch.push(" AND (SELECT COUNT(*) FROM webhook_queue q WHERE q.webhook_id = w.id) < ");
+        batch.push_bind(WAITING_DELIVERIES);
+        let affected = self.execute(batch).await?;
+        if affected.last().is_some_and(|queued| *queued > 0) {
             self.new_deliveries.notify_one();
         }
         // Whoever makes much of them waits until the oldest are deleted.

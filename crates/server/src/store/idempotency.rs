@@ -4,6 +4,7 @@ use sandcove_wire::id::SandboxId;
 use sqlx::Row;
 use uuid::Uuid;
 
+use super::batch::Batch;
 use super::{Store, corrupt};
 use crate::domain::limits::IDEMPOTENCY_KEYS;
 use crate::{Result, clock};
@@ -33,22 +34,19 @@ impl Store {
         fingerprint: &str,
     ) -> Result<IdempotencyStatus> {
         let now = clock::now().as_microsecond();
-        sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1")
-            .bind(now - LIFETIME_MICROS)
-            .execute(&self.write)
-            .await?;
-        let inserted = sqlx::query(
+        let claimed = sqlx::query(
             "INSERT INTO idempotency_keys (team_id, key, fingerprint, created_at) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT (team_id, key) DO NOTHING",
+             ON CONFLICT (team_id, key) DO UPDATE SET fingerprint = $3, sandbox_id = NULL, created_at = $4 \
+             WHERE created_at < $5",
         )
         .bind(team.to_string())
         .bind(key)
         .bind(fingerprint)
         .bind(now)
+        .bind(now - LIFETIME_MICROS)
         .execute(&self.write)
         .await?;
-        if inserted.rows_affected() == 1 {
-            self.delete_surplus_keys(team, IDEMPOTENCY_KEYS).await?;
+        if claimed.rows_affected() == 1 {
             return Ok(IdempotencyStatus::Claimed);
         }
         let row = sqlx::query(
@@ -69,27 +67,22 @@ impl Store {
         }
     }
 
-    /// Deletes the oldest keys of a team beyond `max`.
-    async fn delete_surplus_keys(&self, team: Uuid, max: i64) -> Result<()> {
+    /// Deletes keys that are too old, and the oldest of a team beyond those that are kept.
+    pub(crate) async fn delete_old_keys(&self, team: Uuid) -> Result<()> {
+        self.delete_keys(team, clock::now().as_microsecond() - LIFETIME_MICROS, IDEMPOTENCY_KEYS).await
+    }
+
+    /// Deletes keys that were claimed before a time, and the oldest of a team beyond `max`.
+    async fn delete_keys(&self, team: Uuid, before: i64, max: i64) -> Result<()> {
         sqlx::query(
-            "DELETE FROM idempotency_keys WHERE team_id = $1 AND created_at < COALESCE((SELECT created_at \
-             FROM idempotency_keys WHERE team_id = $1 ORDER BY created_at DESC LIMIT 1 OFFSET $2), 0)",
+            "DELETE FROM idempotency_keys WHERE created_at < $1 OR team_id = $2 AND created_at < COALESCE(\
+             (SELECT created_at FROM idempotency_keys WHERE team_id = $2 ORDER BY created_at DESC LIMIT 1 OFFSET $3), 0)",
         )
+        .bind(before)
         .bind(team.to_string())
         .bind(max - 1)
         .execute(&self.write)
         .await?;
-        Ok(())
-    }
-
-    /// Stores the sandbox that the request has created.
-    pub async fn finish_idempotent(&self, team: Uuid, key: &str, sandbox: &SandboxId) -> Result<()> {
-        sqlx::query("UPDATE idempotency_keys SET sandbox_id = $1 WHERE team_id = $2 AND key = $3")
-            .bind(sandbox.as_str())
-            .bind(team.to_string())
-            .bind(key)
-            .execute(&self.write)
-            .await?;
         Ok(())
     }
 
@@ -102,6 +95,13 @@ impl Store {
             .await?;
         Ok(())
     }
+}
+
+/// Stores the sandbox that the request with a key has created.
+pub(super) fn finish_idempotent(batch: &mut Batch, team: Uuid, key: &str, sandbox: &SandboxId) {
+    batch.push("; UPDATE idempotency_keys SET sandbox_id = ").push_bind(sandbox.as_str());
+    batch.push(" WHERE team_id = ").push_bind(team.to_string());
+    batch.push(" AND key = ").push_bind(key);
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
         for key in ["a", "b", "c"] {
             store.begin_idempotent(team, key, "f").await.unwrap();
         }
-        store.delete_surplus_keys(team, 2).await.unwrap();
+        store.delete_keys(team, 0, 2).await.unwrap();
         assert_eq!(store.begin_idempotent(team, "c", "f").await.unwrap(), IdempotencyStatus::Unfinished);
         assert_eq!(store.begin_idempotent(team, "b", "f").await.unwrap(), IdempotencyStatus::Unfinished);
         assert_eq!(store.begin_idempotent(team, "a", "f").await.unwrap(), IdempotencyStatus::Claimed);

@@ -2,6 +2,7 @@
 //! to other databases (`$1` placeholders, no dialect).
 
 pub mod backup;
+mod batch;
 mod builds;
 mod events;
 mod idempotency;
@@ -134,6 +135,9 @@ impl Store {
 /// Whether a connection may be used again. SQLite ends the transaction by itself when the disk is full. sqlx assumes that it
 /// goes on, and would make all later transactions part of it: acknowledged, and never committed.
 async fn is_between_transactions(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+    if !connection.is_in_transaction() {
+        return Ok(true);
+    }
     // The ping comes after the rollback of a dropped transaction.
     connection.ping().await?;
     Ok(!connection.is_in_transaction())

@@ -6,29 +6,38 @@ use sandcove_wire::id::SandboxId;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use super::{Store, corrupt, json};
+use super::idempotency::finish_idempotent;
+use super::{Store, batch, corrupt, json};
 use crate::domain::lifecycle::{Keep, Session};
-use crate::domain::sandbox::{Settings, Stored, StoredState};
+use crate::domain::sandbox::{Details, Settings, Stored, StoredState};
 use crate::{Result, clock};
 
 impl Store {
-    /// Inserts a new sandbox.
-    pub(crate) async fn insert_sandbox(&self, sandbox: &Stored, event: &SandboxEvent) -> Result<()> {
-        let mut transaction = self.write.begin().await?;
-        sqlx::query(
-            "INSERT INTO sandboxes (id, team_id, state, started_at, end_at, details, settings) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        )
-        .bind(sandbox.details.id.as_str())
-        .bind(sandbox.details.team.to_string())
-        .bind(state_text(sandbox.state))
-        .bind(sandbox.session.started_at.as_microsecond())
-        .bind(sandbox.session.end_at.as_microsecond())
-        .bind(json(&sandbox.details)?)
-        .bind(json(&sandbox.settings)?)
-        .execute(&mut *transaction)
-        .await?;
-        self.commit_with(transaction, Some(event)).await
+    /// Inserts a new sandbox, with its event, and as the outcome of the request that has claimed `key`.
+    pub(crate) async fn insert_sandbox(
+        &self,
+        sandbox: &Stored,
+        event: &SandboxEvent,
+        key: Option<&str>,
+    ) -> Result<()> {
+        let Details { id, team, .. } = &sandbox.details;
+        let mut batch = batch::begin();
+        batch.push(
+            "; INSERT INTO sandboxes (id, team_id, state, started_at, end_at, details, settings) VALUES (",
+        );
+        let mut values = batch.separated(", ");
+        values.push_bind(id.as_str());
+        values.push_bind(team.to_string());
+        values.push_bind(state_text(sandbox.state));
+        values.push_bind(sandbox.session.started_at.as_microsecond());
+        values.push_bind(sandbox.session.end_at.as_microsecond());
+        values.push_bind(json(&sandbox.details)?);
+        values.push_bind(json(&sandbox.settings)?);
+        batch.push(")");
+        if let Some(key) = key {
+            finish_idempotent(&mut batch, *team, key, id);
+        }
+        self.execute_with(batch, Some(event)).await
     }
 
     /// Updates the state, session and settings of a sandbox.
@@ -40,28 +49,20 @@ impl Store {
         settings: &Settings,
         event: Option<&SandboxEvent>,
     ) -> Result<()> {
-        let mut transaction = self.write.begin().await?;
-        sqlx::query(
-            "UPDATE sandboxes SET state = $1, started_at = $2, end_at = $3, settings = $4 WHERE id = $5",
-        )
-        .bind(state_text(state))
-        .bind(session.started_at.as_microsecond())
-        .bind(session.end_at.as_microsecond())
-        .bind(json(settings)?)
-        .bind(id.as_str())
-        .execute(&mut *transaction)
-        .await?;
-        self.commit_with(transaction, event).await
+        let mut batch = batch::begin();
+        batch.push("; UPDATE sandboxes SET state = ").push_bind(state_text(state));
+        batch.push(", started_at = ").push_bind(session.started_at.as_microsecond());
+        batch.push(", end_at = ").push_bind(session.end_at.as_microsecond());
+        batch.push(", settings = ").push_bind(json(settings)?);
+        batch.push(" WHERE id = ").push_bind(id.as_str());
+        self.execute_with(batch, event).await
     }
 
     /// Deletes a sandbox.
     pub(crate) async fn delete_sandbox(&self, id: &SandboxId, event: &SandboxEvent) -> Result<()> {
-        let mut transaction = self.write.begin().await?;
-        sqlx::query("DELETE FROM sandboxes WHERE id = $1")
-            .bind(id.as_str())
-            .execute(&mut *transaction)
-            .await?;
-        self.commit_with(transaction, Some(event)).await
+        let mut batch = batch::begin();
+        batch.push("; DELETE FROM sandboxes WHERE id = ").push_bind(id.as_str());
+        self.execute_with(batch, Some(event)).await
     }
 
     /// Every sandbox.
