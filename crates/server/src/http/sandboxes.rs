@@ -92,7 +92,7 @@ pub(super) async fn create_v2(
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response> {
-    let bytes = body::read(request).await?;
+    let bytes = body::read(request.into_body()).await?;
     let body: wire::NewSandbox = body::parse(&bytes)?;
     let key = idempotency_key(&headers)?;
     let plan = plan(&app, team, &headers, body, Version::V2).await?;

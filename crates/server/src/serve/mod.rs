@@ -14,7 +14,6 @@ use axum::response::IntoResponse;
 use futures_util::future::BoxFuture;
 use http::uri::Authority;
 use http::{Request, Response, Version};
-use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -187,8 +186,6 @@ impl Server {
             let is_framed = request.version() >= Version::HTTP_2;
             let reset = (!is_framed).then(|| cut_short.clone());
             let in_progress = watched.begin(is_framed);
-            let watched = watched.clone();
-            request.extensions_mut().insert(watched.memory());
             async move {
                 let mut answer = match door {
                     Door::Main if server.needs_tls(peer, is_tls) => {
@@ -200,14 +197,8 @@ impl Server {
                 id.stamp(&mut answer);
                 // A client has to read an answer of the API within the timeout of a waiting connection, so the request ends with the
                 // head. A stream may take for ever, and its request ends with the body.
-                let is_whole = matches!(answer.body(), Answer::Api(_));
-                let request = Some(in_progress).filter(|_| !is_whole);
-                let size = answer.body().size_hint().exact().filter(|_| is_whole);
-                let answer = answer.map(|body| Resetting::new(body, reset, request, watched));
-                Ok::<_, std::convert::Infallible>(match size {
-                    Some(size) => answer.map(|body| body.held(size)),
-                    None => answer,
-                })
+                let request = Some(in_progress).filter(|_| !matches!(answer.body(), Answer::Api(_)));
+                Ok::<_, std::convert::Infallible>(answer.map(|body| Resetting::new(body, reset, request)))
             }
         });
         // Both versions of the protocol. No timers of theirs: on HTTP/1, the one for heads also ends connections that wait for
