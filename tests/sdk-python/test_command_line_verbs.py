@@ -204,7 +204,7 @@ def test_a_template_is_built_and_handed_on(typist):
 
 @story("config path", "config set", "config get", "config unset", "auth login", "auth info", "auth configure", "auth logout", "completions", "man",
        "trust", "doctor", "mcp", "env", "status")  # fmt: skip
-def test_a_machine_is_set_up(typist, server):
+def test_a_machine_is_set_up(typist, server, tmp_path):
     assert typist("config path").strip() == str(typist.home / ".config/sandcove/config.toml")
     typist(f"config set work.url {server.url}")
     assert server.url in typist("config get")
@@ -222,7 +222,9 @@ def test_a_machine_is_set_up(typist, server):
     assert "complete -F _sandcove" in typist("completions bash")
     typist("man pages")
     assert (typist.home / "pages/sandcove-sandbox-create.1").exists()
+    own, typist.options = typist.options, ("--data-dir", str(tmp_path))
     typist.fails("trust --print", hint="--tls local")
+    typist.options = own
     assert "ok       kernel" in typist("doctor")
     mcp = typist.open("mcp")
     mcp.type('{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
