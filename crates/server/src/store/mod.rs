@@ -1,5 +1,5 @@
 //! The database: one SQLite file in WAL mode. The interface is in terms of `domain`; SQL stays in this module and is portable
-//! to other databases (`$1` placeholders, no dialect).
+//! to other databases (`$1` placeholders, no dialect), but for batches, which send several statements at once.
 
 pub mod backup;
 mod batch;
