@@ -40,11 +40,10 @@ impl Store {
             .try_filter_map(|step| ready(Ok(step.left().map(|done| done.rows_affected()))))
             .try_collect()
             .await;
-        if executed.is_err() {
-            // An error where SQLite has rolled it back by itself, as on a full disk.
-            let _ = (&mut **connection).execute("ROLLBACK").await;
+        // Where it cannot be rolled back, SQLite has done so itself, as on a full disk; or it goes on, and later statements would be part of it.
+        if executed.is_ok() || (&mut **connection).execute("ROLLBACK").await.is_ok() {
+            unfinished.0.take();
         }
-        unfinished.0.take();
         let mut changed = executed?;
         // BEGIN and COMMIT repeat the number of the statement before.
         changed.pop();
@@ -60,6 +59,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::Error;
 
     async fn scratch(directory: &tempfile::TempDir) -> Store {
         let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
@@ -98,6 +98,20 @@ mod tests {
         assert_eq!(count(&store).await, 1);
         store.execute(inserting(&[2, 3])).await.unwrap();
         assert_eq!(count(&store).await, 3);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_leaves_no_batch_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = scratch(&directory).await;
+        // Not one page more than there are.
+        sqlx::query("PRAGMA max_page_count = 1").execute(&store.write).await.unwrap();
+        let mut batch = inserting(&[1]);
+        batch.push("; CREATE TABLE large AS SELECT zeroblob(10000000)");
+        assert!(matches!(store.execute(batch).await.unwrap_err(), Error::StoreFull(_)));
+        assert_eq!(count(&store).await, 0);
+        store.execute(inserting(&[2])).await.unwrap();
+        assert_eq!(count(&store).await, 1);
     }
 
     #[tokio::test]

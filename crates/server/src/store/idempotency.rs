@@ -67,19 +67,19 @@ impl Store {
         }
     }
 
-    /// Deletes keys that are too old, and the oldest of a team beyond those that are kept.
+    /// Deletes the keys of a team that are too old, and the oldest beyond those that are kept.
     pub(crate) async fn delete_old_keys(&self, team: Uuid) -> Result<()> {
         self.delete_keys(team, clock::now().as_microsecond() - LIFETIME_MICROS, IDEMPOTENCY_KEYS).await
     }
 
-    /// Deletes keys that were claimed before a time, and the oldest of a team beyond `max`.
+    /// Deletes the keys of a team that were claimed before a time, and the oldest beyond `max`.
     async fn delete_keys(&self, team: Uuid, before: i64, max: i64) -> Result<()> {
         sqlx::query(
-            "DELETE FROM idempotency_keys WHERE created_at < $1 OR team_id = $2 AND created_at < COALESCE(\
-             (SELECT created_at FROM idempotency_keys WHERE team_id = $2 ORDER BY created_at DESC LIMIT 1 OFFSET $3), 0)",
+            "DELETE FROM idempotency_keys WHERE team_id = $1 AND created_at < $2 OR team_id = $1 AND created_at < COALESCE(\
+             (SELECT created_at FROM idempotency_keys WHERE team_id = $1 ORDER BY created_at DESC LIMIT 1 OFFSET $3), 0)",
         )
-        .bind(before)
         .bind(team.to_string())
+        .bind(before)
         .bind(max - 1)
         .execute(&self.write)
         .await?;
@@ -122,5 +122,25 @@ mod tests {
         assert_eq!(store.begin_idempotent(team, "c", "f").await.unwrap(), IdempotencyStatus::Unfinished);
         assert_eq!(store.begin_idempotent(team, "b", "f").await.unwrap(), IdempotencyStatus::Unfinished);
         assert_eq!(store.begin_idempotent(team, "a", "f").await.unwrap(), IdempotencyStatus::Claimed);
+        store.delete_keys(team, i64::MAX, 10).await.unwrap();
+        assert_eq!(store.begin_idempotent(team, "c", "f").await.unwrap(), IdempotencyStatus::Claimed);
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_too_old_is_free_although_its_row_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        let team = store.ensure_default_team(None, 1, Duration::from_secs(60)).await.unwrap().team.id;
+        store.begin_idempotent(team, "a", "f").await.unwrap();
+        assert_eq!(store.begin_idempotent(team, "a", "g").await.unwrap(), IdempotencyStatus::OtherRequest);
+        sqlx::query(
+            "UPDATE idempotency_keys SET created_at = created_at - $1, sandbox_id = 'i0123456789abcdefghij'",
+        )
+        .bind(LIFETIME_MICROS)
+        .execute(&store.write)
+        .await
+        .unwrap();
+        assert_eq!(store.begin_idempotent(team, "a", "g").await.unwrap(), IdempotencyStatus::Claimed);
+        assert_eq!(store.begin_idempotent(team, "a", "g").await.unwrap(), IdempotencyStatus::Unfinished);
     }
 }
