@@ -5,6 +5,7 @@ mod connections;
 mod pipe;
 mod server;
 mod sse;
+mod waiting;
 mod web;
 
 use std::sync::Arc;

@@ -1,31 +1,26 @@
 //! Servers that are programs: a message on a line of their input and output.
 
-use std::collections::HashMap;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::McpError;
+use super::waiting::Waiting;
 use crate::model::Object;
 use crate::reading::files;
 use crate::script::Workers;
 use crate::template::value::to_text;
 
-/// Requests that wait for their answers, by their ids; nothing after the program has ended.
-pub(super) type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Value>>>>>;
 type Input = Arc<tokio::sync::Mutex<ChildStdin>>;
 
 /// A running program. It ends when this is dropped.
 pub struct Pipe {
     input: Input,
     waiting: Waiting,
-    next: AtomicU64,
     reader: JoinHandle<()>,
     _child: Child,
 }
@@ -53,21 +48,16 @@ impl Pipe {
             return Err(McpError::Closed);
         };
         let input: Input = Arc::new(input.into());
-        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        let reader = tokio::spawn(read(output, Arc::clone(&waiting), Arc::clone(&input)));
-        Ok(Self { input, waiting, next: AtomicU64::new(1), reader, _child: child })
+        let waiting = Waiting::new();
+        let reader = tokio::spawn(read(output, waiting.clone(), Arc::clone(&input)));
+        Ok(Self { input, waiting, reader, _child: child })
     }
 
     /// Returns the answer to a request.
     pub async fn request(&self, method: &str, params: Value) -> Result<Value, McpError> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (send, receive) = oneshot::channel();
-        match self.waiting.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            Some(waiting) => drop(waiting.insert(id, send)),
-            None => return Err(McpError::Closed),
-        }
-        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await?;
-        receive.await.map_err(|_| McpError::Closed)
+        let (request, answer) = self.waiting.begin(method, params)?;
+        self.send(&request).await?;
+        answer.await.map_err(|_| McpError::Closed)
     }
 
     /// Sends a message.
@@ -107,25 +97,9 @@ async fn read(output: ChildStdout, waiting: Waiting, input: Input) {
     while let Ok(Some(line)) = lines.next_line().await {
         // Programs that print something else on their output are not rare.
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
-        if message.get("method").is_some() {
-            if let Some(reply) = reply(&message) {
-                let _ = write(&input, &reply).await;
-            }
-        } else if let Some(id) = message.get("id").and_then(Value::as_u64) {
-            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(waiter) = waiting.as_mut().and_then(|waiting| waiting.remove(&id)) {
-                let _ = waiter.send(message);
-            }
+        if let Some(reply) = waiting.hand_over(message) {
+            let _ = write(&input, &reply).await;
         }
     }
-    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
-}
-
-/// The answer to a request of the server; nothing to a notification.
-pub(super) fn reply(message: &Value) -> Option<Value> {
-    let id = message.get("id").filter(|id| !id.is_null())?;
-    Some(match message.get("method").and_then(Value::as_str) {
-        Some("ping") => json!({"jsonrpc": "2.0", "id": id, "result": {}}),
-        _ => json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "not supported"}}),
-    })
+    waiting.end();
 }

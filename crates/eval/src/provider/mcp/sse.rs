@@ -1,17 +1,14 @@
 //! Servers at an address that speak the transport before streamable HTTP: answers are events of one stream, and the stream names the
 //! address that requests are sent to.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use reqwest::{Response, Url};
-use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::McpError;
-use super::pipe::{Waiting, reply};
+use super::waiting::Waiting;
 use super::web::{MAX_BYTES, Web, event};
 use crate::calling::transport;
 
@@ -19,7 +16,6 @@ use crate::calling::transport;
 pub struct Sse {
     line: Line,
     waiting: Waiting,
-    next: AtomicU64,
     reader: JoinHandle<()>,
 }
 
@@ -49,21 +45,16 @@ impl Sse {
             }
         };
         let line = Line { web: Arc::new(web), address: address.into() };
-        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        let reader = tokio::spawn(read(stream, Arc::clone(&waiting), line.clone()));
-        Ok(Self { line, waiting, next: AtomicU64::new(1), reader })
+        let waiting = Waiting::new();
+        let reader = tokio::spawn(read(stream, waiting.clone(), line.clone()));
+        Ok(Self { line, waiting, reader })
     }
 
     /// Returns the answer to a request.
     pub async fn request(&self, method: &str, params: Value) -> Result<Value, McpError> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (send, receive) = oneshot::channel();
-        match self.waiting.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            Some(waiting) => drop(waiting.insert(id, send)),
-            None => return Err(McpError::Closed),
-        }
-        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await?;
-        receive.await.map_err(|_| McpError::Closed)
+        let (request, answer) = self.waiting.begin(method, params)?;
+        self.send(&request).await?;
+        answer.await.map_err(|_| McpError::Closed)
     }
 
     /// Sends a message.
@@ -115,18 +106,11 @@ impl Stream {
 async fn read(mut stream: Stream, waiting: Waiting, line: Line) {
     while let Ok(Some((_, data))) = stream.next().await {
         let Ok(message) = serde_json::from_str::<Value>(&data) else { continue };
-        if message.get("method").is_some() {
-            if let Some(reply) = reply(&message) {
-                let _ = line.send(&reply).await;
-            }
-        } else if let Some(id) = message.get("id").and_then(Value::as_u64) {
-            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(waiter) = waiting.as_mut().and_then(|waiting| waiting.remove(&id)) {
-                let _ = waiter.send(message);
-            }
+        if let Some(reply) = waiting.hand_over(message) {
+            let _ = line.send(&reply).await;
         }
     }
-    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    waiting.end();
 }
 
 #[cfg(test)]
