@@ -15,7 +15,8 @@ pub(super) struct Waiting(Arc<Line>);
 
 struct Line {
     next: AtomicU64,
-    /// Those who wait, by the ids of their requests; nothing after the line has ended.
+    /// Senders of the answers that are waited for, by the ids of their requests; nothing after
+    /// the line has ended.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Value>>>>,
 }
 
