@@ -147,7 +147,10 @@ export async function account(): Promise<Account | null> {
 }
 
 export async function logIn(credential: string): Promise<Account> {
-  return (await (await checked(await session("POST", { credential }))).json()) as Account;
+  const answer = await session("POST", { credential });
+  // What the server says is for programs: it speaks of headers.
+  if (answer.status === 401) throw new ApiError(401, "The server does not accept this key or token.");
+  return (await (await checked(answer)).json()) as Account;
 }
 
 export async function logOut(): Promise<void> {

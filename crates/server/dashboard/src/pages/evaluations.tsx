@@ -8,7 +8,7 @@ export function Evaluations() {
   return (
     <Page title="Evaluations">
       <p>The evaluator has a page of its own. On the machine on which <code>sandcove eval</code> ran, this opens it:</p>
-      <pre class="notice">sandcove view</pre>
+      <pre class="command">sandcove view</pre>
       <p>By default it is at <a href={address} target="_blank" rel="noopener noreferrer">{address}</a>.</p>
     </Page>
   );

@@ -49,7 +49,7 @@ export function EventList({ path, named = false }: { path: string; named?: boole
           <tbody>
             {data.map((event) => (
               <tr key={event.id}>
-                <td>{time(event.timestamp)}</td>
+                <td class="time">{time(event.timestamp)}</td>
                 <td><State value={event.type.replace("sandbox.lifecycle.", "")} /></td>
                 {named && <td><Link class="mono" href={`/sandboxes/${event.sandboxId}`}>{event.sandboxId}</Link></td>}
                 <td class="mono data">{event.eventData ? JSON.stringify(event.eventData) : ""}</td>

@@ -34,7 +34,7 @@ export function Login({ onLogin }: { onLogin: (account: Account) => void }) {
         </label>
         <Failure text={error} />
         <button type="submit" class="primary" disabled={busy}>Log in</button>
-        <p class="quiet"><code>sandcove keys create NAME</code> prints a new key. It stays on the server: this page keeps a session only.</p>
+        <p class="quiet"><code>sandcove keys create NAME</code> prints a new key. The browser keeps a session, not the key.</p>
       </form>
     </main>
   );

@@ -51,11 +51,11 @@ export function NewSandbox() {
         <label class="check"><input type="checkbox" checked={pauses} onChange={(event) => setPauses(event.currentTarget.checked)} /> Pause at the timeout instead of ending</label>
         <label class="check"><input type="checkbox" checked={internet} onChange={(event) => setInternet(event.currentTarget.checked)} /> Access to the internet</label>
         <label>
-          Metadata, one <code>name=value</code> a line
+          <span>Metadata, one <code>name=value</code> per line</span>
           <textarea rows={2} value={metadata} onInput={(event) => setMetadata(event.currentTarget.value)} />
         </label>
         <label>
-          Environment variables, one <code>NAME=value</code> a line
+          <span>Environment variables, one <code>NAME=value</code> per line</span>
           <textarea rows={2} value={variables} onInput={(event) => setVariables(event.currentTarget.value)} />
         </label>
         <label>

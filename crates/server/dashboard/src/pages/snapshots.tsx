@@ -43,7 +43,7 @@ export function Snapshots() {
       </div>
       <Failure text={failure ?? error} />
       {!data && !error && <Loading />}
-      {data?.length === 0 && <Empty>No snapshots. A page of a sandbox takes one.</Empty>}
+      {data?.length === 0 && <Empty>No snapshots. The page of a sandbox has a button that takes one.</Empty>}
       {data && data.length > 0 && <Table label="Snapshots" rows={rows} columns={columns} id={(row) => row.snapshotID} />}
     </Page>
   );

@@ -17,7 +17,7 @@ export function Webhooks() {
     <Page title="Webhooks" actions={<button type="button" class="primary" onClick={() => setEdits(true)}>New webhook</button>}>
       <Failure text={error} />
       {!data && !error && <Loading />}
-      {data?.length === 0 && <Empty>No webhooks. One calls a URL of yours when a sandbox starts, pauses or ends.</Empty>}
+      {data?.length === 0 && <Empty>No webhooks. A webhook calls a URL of yours when a sandbox starts, pauses or ends.</Empty>}
       {data && data.length > 0 && (
         <Plain label="Webhooks">
           <thead><tr><th scope="col">Name</th><th scope="col">URL</th><th scope="col">Events</th><th scope="col">State</th></tr></thead>
