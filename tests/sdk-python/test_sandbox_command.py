@@ -114,7 +114,7 @@ def test_snapshots_and_forks_have_the_files(server, created):
     assert snapshot in names
     assert sandcove(server, "sandbox", "exec", created(snapshot), "cat", "/home/user/file").stdout == "kept\n"
     done = sandcove(server, "sandbox", "snapshot", "delete", snapshot, "no-such-snapshot")
-    assert (done.returncode, done.stdout) == (1, snapshot + "\n") and "unknown snapshot no-such-snapshot" in done.stderr
+    assert (done.returncode, done.stdout) == (1, snapshot + "\n") and "unknown snapshot `no-such-snapshot`" in done.stderr
     assert snapshot not in sandcove(server, "sandbox", "snapshot", "list").stdout
 
     forks = sandcove(server, "sandbox", "fork", sandbox, "-n", "2").stdout.split()

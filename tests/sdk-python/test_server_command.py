@@ -97,7 +97,7 @@ def test_volumes_are_created_listed_and_deleted(server):
     assert {"volumeID": volume, "name": name} in json.loads(sandcove(server, "volume", "list", "--json").stdout)
     assert re.search(rf"^{volume}  {name}$", sandcove(server, "volume", "ls").stdout, re.M)
     done = sandcove(server, "volume", "delete", name, "no-such-volume")
-    assert (done.returncode, done.stdout) == (1, volume + "\n") and "unknown volume no-such-volume" in done.stderr
+    assert (done.returncode, done.stdout) == (1, volume + "\n") and "unknown volume `no-such-volume`" in done.stderr
     assert name not in sandcove(server, "volume", "list").stdout
 
 

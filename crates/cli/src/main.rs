@@ -36,6 +36,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use clap::error::ContextKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use sandcove_image::oci;
@@ -212,7 +213,9 @@ fn main() -> ExitCode {
             report::report(&error);
             ExitCode::FAILURE
         }),
-        Err(error) if error.use_stderr() => {
+        Err(mut error) if error.use_stderr() => {
+            // The list names the commands that only the server starts, too.
+            error.remove(ContextKind::ValidSubcommand);
             let text = error.render();
             let is_coloured = std::io::stderr().is_terminal() && !output::is_plain();
             let text = if is_coloured { text.ansi().to_string() } else { text.to_string() };

@@ -19,8 +19,8 @@ fn text(error: &anyhow::Error) -> String {
         .any(|cause| cause.kind() == ErrorKind::PermissionDenied);
     match client {
         Some(ClientError::Refused { status: 401, url, .. }) => format!(
-            "the server at {} does not accept the API key\nhint: create a key with `sandcove keys create NAME` on its host and set \
-             E2B_API_KEY to it, or unset E2B_API_KEY to use the key of this machine's server",
+            "the server at {} does not accept the API key\nhint: `sandcove keys create NAME` on its host prints a new key, for \
+             E2B_API_KEY or `sandcove auth login`; without E2B_API_KEY, commands use the key of this machine's server",
             server_of(url)
         ),
         Some(ClientError::AdminToken { .. }) => format!(

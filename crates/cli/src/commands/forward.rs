@@ -52,9 +52,9 @@ pub async fn forward(sandbox: &Sandbox, ports: &[PortPair]) -> Result<ExitCode> 
 
 /// Listens on `localhost`: on IPv4, and on IPv6 if this machine has it and the port is free there.
 async fn listeners(port: u16) -> Result<Vec<TcpListener>> {
-    let ipv4 = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), port))
-        .await
-        .with_context(|| format!("failed to listen on 127.0.0.1:{port}"))?;
+    let ipv4 = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), port)).await.with_context(|| {
+        format!("failed to listen on 127.0.0.1:{port} (PORT:LOCAL takes another local port)")
+    })?;
     let port = ipv4.local_addr()?.port();
     let ipv6 = TcpListener::bind((IpAddr::from(Ipv6Addr::LOCALHOST), port)).await;
     Ok(std::iter::once(ipv4).chain(ipv6.ok()).collect())
@@ -79,6 +79,6 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = taken.local_addr().unwrap().port();
         let error = listeners(port).await.unwrap_err();
-        assert_eq!(error.to_string(), format!("failed to listen on 127.0.0.1:{port}"));
+        assert!(error.to_string().starts_with(&format!("failed to listen on 127.0.0.1:{port} (")));
     }
 }

@@ -168,7 +168,7 @@ async fn delete(store: &Store, team: &Team, own: Option<&Secret>, words: &[Strin
     for word in words {
         match named(&keys, word).as_slice() {
             [] => {
-                note!("unknown key `{word}`; `sandcove keys list` shows all keys");
+                note!("error: unknown key `{word}`; `sandcove keys list` shows all");
                 code = ExitCode::FAILURE;
             }
             [key] => chosen.push(key),

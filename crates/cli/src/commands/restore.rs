@@ -61,14 +61,14 @@ pub async fn restore(settings: &Settings, args: RestoreArgs) -> Result<ExitCode>
         );
         return Ok(ExitCode::SUCCESS);
     }
-    note!("restored {} of {:.0} to `{data_dir}`", summary(&manifest.counts), manifest.created_at);
+    note!("restored {} to `{data_dir}`, as of {:.0}", summary(&manifest.counts), manifest.created_at);
     if settings.data_dir.join(SETTINGS).exists() {
         note!(
             "the settings of that server are in `{data_dir}/{SETTINGS}`; they are used only where --config names them"
         );
     }
     note!(
-        "hint: start the server with `sandcove up --data-dir {data_dir}`, and not the one that was backed up beside it"
+        "hint: start the server with `sandcove up --data-dir {data_dir}`; do not run it beside the one that was backed up"
     );
     Ok(ExitCode::SUCCESS)
 }

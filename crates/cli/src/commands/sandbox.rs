@@ -172,7 +172,7 @@ async fn kill(client: &Client, ids: &[SandboxId]) -> Result<ExitCode> {
         if client.kill(id).await? {
             out!("{id}");
         } else {
-            note!("unknown sandbox {id}");
+            note!("error: unknown sandbox `{id}`; `sandcove sandbox list` shows all");
             code = ExitCode::FAILURE;
         }
     }

@@ -98,7 +98,7 @@ async fn delete(client: &Client, snapshots: &[String]) -> Result<ExitCode> {
         match client.delete_snapshot(snapshot).await {
             Ok(true) => out!("{snapshot}"),
             Ok(false) => {
-                note!("unknown snapshot {snapshot}");
+                note!("error: unknown snapshot `{snapshot}`; `sandcove snapshot list` shows all");
                 code = ExitCode::FAILURE;
             }
             Err(error) => {

@@ -73,10 +73,9 @@ pub async fn show(id: Option<&str>) -> Result<()> {
             let mut known = library.prompts(None).await?;
             known.extend(library.datasets().await?);
             let of_id = |entry: &Value| id.len() >= 6 && text(entry, "/id").starts_with(id);
-            known
-                .into_iter()
-                .find(of_id)
-                .with_context(|| format!("no run, prompt or dataset `{id}` is stored"))?
+            known.into_iter().find(of_id).with_context(|| {
+                format!("no run, prompt or dataset `{id}` is stored; `sandcove eval list` shows the runs")
+            })?
         }
         id => store::document(id).await?,
     };

@@ -124,7 +124,7 @@ pub async fn webhook(place: Place, args: WebhookArgs) -> Result<ExitCode> {
                 if client.delete_webhook(id).await? {
                     out!("{id}");
                 } else {
-                    note!("unknown webhook {id}");
+                    note!("error: unknown webhook `{id}`; `sandcove webhook list` shows all");
                     code = ExitCode::FAILURE;
                 }
             }

@@ -36,7 +36,7 @@ pub enum StoreError {
     #[error("failed to store the results: {0}")]
     WriterStopped(String),
     /// No run has the id.
-    #[error("no run `{0}` is stored")]
+    #[error("no run `{0}` is stored; `sandcove eval list` shows those that are")]
     UnknownRun(String),
     /// There are no runs.
     #[error("no run is stored")]

@@ -35,13 +35,13 @@ pub fn text(report: &Report) -> String {
         }
     }
     line(String::new());
-    line(format!("  {:<34} {:<9} {:>5}  {:>9}  lists", "category", "severity", "risk", "succeeded"));
+    line(format!("  {:<34} {:<13} {:>5}  {:>9}  lists", "category", "severity", "risk", "succeeded"));
     for found in &report.vulnerabilities {
         let lists: Vec<&str> =
             found.owasp.iter().chain(&found.mitre).chain(&found.cwe).map(String::as_str).collect();
         let succeeded = format!("{}/{}", found.rate.succeeded, found.rate.total);
         line(format!(
-            "  {:<34} {:<9} {:>5.1}  {succeeded:>9}  {}",
+            "  {:<34} {:<13} {:>5.1}  {succeeded:>9}  {}",
             found.plugin,
             found.severity.name(),
             found.risk_score,
@@ -87,7 +87,7 @@ pub fn text(report: &Report) -> String {
     }
     line(String::new());
     line(format!(
-        "{} of {} attacks breached a layer that nothing behind it holds",
+        "{} of {} attacks breached every layer in their way",
         report.breaches,
         report.findings.len()
     ));

@@ -102,7 +102,7 @@ impl Printer {
         out!("{}", build.template_id);
         let name = build.aliases.first().or(build.names.first()).unwrap_or(&build.template_id);
         note!(
-            "{} use it with `Sandbox.create(\"{name}\")` or `sandcove run --template {name} -c ...`",
+            "{} use it with `Sandbox.create(\"{name}\")` or `sandcove sandbox create {name}`",
             self.coloured("32", "template is ready:")
         );
     }
