@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use sandcove_client::{Client, NewSandbox};
 use sandcove_wire::api::sandbox::{AutoResume, MemoryPlace, VolumeMount};
@@ -220,7 +220,8 @@ pub struct ForkArgs {
 /// Starts sandboxes with the files of another, and prints their ids.
 pub async fn fork(client: &Client, args: ForkArgs) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    for fork in client.fork(&args.id, args.count, args.timeout).await? {
+    let forks = client.fork(&args.id, args.count, args.timeout).await;
+    for fork in forks.with_context(|| format!("failed to fork `{}`, which has to be running", args.id))? {
         match (fork.sandbox, fork.error) {
             (Some(sandbox), _) => out!("{}", sandbox.sandbox_id),
             (None, error) => {

@@ -117,12 +117,13 @@ fn read_value() -> Result<Secret> {
     if std::io::stdin().is_terminal() {
         value = read_hidden("value", output::write_error)
             .context("failed to read the value from the terminal")?;
-        if value.trim().is_empty() {
-            bail!("the value is empty");
-        }
     } else {
         let read = std::io::stdin().read_to_string(&mut value);
         read.context("failed to read the value from standard input")?;
     }
-    Ok(Secret::new(value.strip_suffix('\n').unwrap_or(&value)))
+    let value = value.strip_suffix('\n').unwrap_or(&value);
+    if value.trim().is_empty() {
+        bail!("the value of the secret is empty; type it, or pass it on standard input");
+    }
+    Ok(Secret::new(value))
 }

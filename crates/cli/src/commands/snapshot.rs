@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use sandcove_client::Client;
 use sandcove_wire::id::SandboxId;
@@ -71,7 +71,10 @@ pub struct ListArgs {
 pub async fn snapshot(client: &Client, command: SnapshotCommand) -> Result<ExitCode> {
     match command {
         SnapshotCommand::Create { id, name } => {
-            out!("{}", client.snapshot(&id, name.as_deref()).await?.snapshot_id);
+            let taken = client.snapshot(&id, name.as_deref()).await;
+            let taken = taken
+                .with_context(|| format!("failed to take a snapshot of `{id}`, which has to be running"))?;
+            out!("{}", taken.snapshot_id);
             Ok(ExitCode::SUCCESS)
         }
         SnapshotCommand::List(args) => list(client, args).await,

@@ -66,7 +66,7 @@ const steps = [
         draw();
       },
     }, offer.kinds.map((kind) => h("option", { value: kind.name, selected: kind.name === draft.kind, text: `${kind.name}: ${kind.about}` })))),
-    field("Name", "name", "as reports call it"),
+    field("Name", "name", "of the target in reports"),
     field("Id", "id", `such as ${offer.kinds.map((kind) => kind.usual).join(", ")}`),
     field("Settings", "config", "a JSON object", { lines: true, code: true }),
   ],
