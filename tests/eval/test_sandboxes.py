@@ -122,7 +122,7 @@ def test_the_first_example_needs_no_model_and_finds_the_server_of_this_machine(s
     monkeypatch.setenv("SANDCOVE_DATA_DIR", str(tmp_path / "none"))
     monkeypatch.delenv("E2B_API_KEY")
     status, rows = evaluate(sandcove, directory)
-    assert "no server to run code on: no server has run with this data directory" in rows[0]["gradingResult"]["reason"]
+    assert "no server to run code on: no server has run with the data directory" in rows[0]["gradingResult"]["reason"]
 
 
 def test_a_case_that_takes_too_long_or_raises_is_told_in_a_sentence(sandcove, tmp_path):

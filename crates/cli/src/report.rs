@@ -27,6 +27,10 @@ fn text(error: &anyhow::Error) -> String {
             "{error:#}\nhint: pass the token that the server was started with: --admin-token-file, or SANDCOVE_ADMIN_TOKEN; a context \
              keeps one with `sandcove config set NAME.admin-token`"
         ),
+        Some(ClientError::Unreachable { .. }) => format!(
+            "{error:#}\nhint: `sandcove up` starts the server of this machine; for another one, check --url, the context or \
+             E2B_API_URL"
+        ),
         Some(ClientError::Refused { status, url, .. }) if *status >= 500 => {
             format!("{error:#} (HTTP status {status} from {})", server_of(url))
         }

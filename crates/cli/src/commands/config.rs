@@ -241,7 +241,7 @@ pub async fn auth(place: Place, args: AuthArgs) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         AuthCommand::Info { json } => {
-            let Some(target) = args.reach.target(&place)? else { bail!(not_running(None)) };
+            let Some(target) = args.reach.target(&place)? else { bail!(not_running(&place.data_dir)) };
             let answer = target.client()?.ping().await;
             match json {
                 true => out!("{}", json!({ "url": target.url, "accepted": answer.is_ok() })),

@@ -60,7 +60,7 @@ impl Keys {
     /// An error if no server has run with this data directory, or this process cannot become that account.
     pub fn prepare(data_dir: &Path) -> Result<Self> {
         let data_dir = &std::path::absolute(data_dir)?;
-        let Some(account) = server_dir::claim(data_dir)? else { bail!(not_running(None)) };
+        let Some(account) = server_dir::claim(data_dir)? else { bail!(not_running(data_dir)) };
         let own = ServerFile::read(data_dir)?.map(|file| file.api_key);
         server_dir::become_account(&server_dir::path(data_dir), account)?;
         Ok(Self { database: server_dir::database(data_dir), own })

@@ -127,7 +127,7 @@ impl Reach {
     /// A client with the rights of the server's operator. `local` is the admin token in this machine's configuration file, which is
     /// for the server of this machine only.
     pub fn operator(&self, place: &Place, file: Option<&Path>, local: Option<Secret>) -> Result<Operator> {
-        let Some(target) = self.target(place)? else { bail!(not_running(None)) };
+        let Some(target) = self.target(place)? else { bail!(not_running(&place.data_dir)) };
         let given = match file {
             Some(path) => Some(read_key(path)?),
             None => {
@@ -149,7 +149,7 @@ impl Reach {
     pub fn client(&self, place: &Place) -> Result<Client> {
         match self.target(place)? {
             Some(target) => target.client(),
-            None => bail!(not_running(None)),
+            None => bail!(not_running(&place.data_dir)),
         }
     }
 }

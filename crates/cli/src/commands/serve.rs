@@ -1,5 +1,6 @@
 //! `sandcove serve`: a server in the foreground.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -99,10 +100,10 @@ impl Stops {
     }
 }
 
-/// The error for a server that does not answer, with the address from `server.json`.
-pub fn not_running(file: Option<&ServerFile>) -> String {
-    match file {
-        Some(file) => format!("no server answers at {}; start one with `sandcove up`", file.url),
-        None => "no server has run with this data directory; start one with `sandcove up`".to_owned(),
-    }
+/// The error when nothing names a server and none has run with the data directory.
+pub fn not_running(data_dir: &Path) -> String {
+    format!(
+        "no server has run with the data directory `{}`; start one with `sandcove up`",
+        data_dir.display()
+    )
 }

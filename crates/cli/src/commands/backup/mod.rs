@@ -52,7 +52,7 @@ pub async fn backup(settings: &Settings, place: &DataDir, args: BackupArgs) -> R
     }
     let data_dir = match settings.data_dir.canonicalize() {
         Ok(data_dir) => data_dir,
-        Err(_) => bail!(not_running(None)),
+        Err(_) => bail!(not_running(&settings.data_dir)),
     };
     let plan = collect::Plan {
         data_dir,
@@ -71,7 +71,7 @@ pub async fn backup(settings: &Settings, place: &DataDir, args: BackupArgs) -> R
 
 /// Writes the backup to `file`, which is there only when it is complete.
 fn write(plan: &collect::Plan, file: &Path) -> Result<(Counts, Written)> {
-    let Some(account) = server_dir::claim(&plan.data_dir)? else { bail!(not_running(None)) };
+    let Some(account) = server_dir::claim(&plan.data_dir)? else { bail!(not_running(&plan.data_dir)) };
     // Where no server runs, none starts meanwhile.
     let _lock = if Lock::is_held(&plan.data_dir) { None } else { Some(Lock::take(&plan.data_dir)?) };
     let progress = Progress::new("backup", None);

@@ -69,7 +69,7 @@ impl Variables {
 
 /// Prints the variables for the server that a command would use, or the value of one of them.
 pub fn env(args: &EnvArgs, place: &Place) -> Result<ExitCode> {
-    let Some(target) = args.reach.target(place)? else { bail!(not_running(None)) };
+    let Some(target) = args.reach.target(place)? else { bail!(not_running(&place.data_dir)) };
     let key = target.api_key.expose();
     let file = ServerFile::read(&place.data_dir).ok().flatten().filter(|file| file.url == target.url);
     let names = file.and_then(|file| file.names).or_else(|| names_in(&target.url));

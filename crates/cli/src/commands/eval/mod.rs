@@ -137,7 +137,7 @@ pub fn server(reach: &Reach, place: &Place) -> Fallback {
     let target = if is_named { reach.target(place) } else { Target::local(place) };
     match target {
         Ok(Some(Target { url, api_key, .. })) => Ok(Server { url, key: api_key, is_named }),
-        Ok(None) => Err(not_running(None)),
+        Ok(None) => Err(not_running(&place.data_dir)),
         Err(error) => Err(format!("{error:#}; set E2B_API_URL and E2B_API_KEY")),
     }
 }
