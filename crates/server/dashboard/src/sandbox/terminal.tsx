@@ -8,30 +8,34 @@ import { useDark } from "../ui/theme";
 
 type Started = { event: ProcessEvent };
 
+/** What the page shows before a shell has started. */
+const CONNECTING = "connecting";
+
 export function TerminalTab({ id }: { id: string }) {
   const [user, setUser] = useState<User>("user");
   const [turn, setTurn] = useState(0);
+  const [state, setState] = useState(CONNECTING);
   return (
     <>
       <div class="filters">
         <label>User{" "}
-          <select value={user} onChange={(event) => setUser(event.currentTarget.value as User)}>
+          <select value={user} onChange={(event) => { setState(CONNECTING); setUser(event.currentTarget.value as User); }}>
             <option value="user">user</option>
             <option value="root">root</option>
           </select>
         </label>
-        <button type="button" onClick={() => setTurn(turn + 1)}>New shell</button>
+        <button type="button" onClick={() => { setState(CONNECTING); setTurn(turn + 1); }}>New shell</button>
+        <span class="quiet" role="status">{state}</span>
       </div>
-      <Shell key={`${user}${turn}`} id={id} user={user} />
+      <Shell key={`${user}${turn}`} id={id} user={user} state={state} setState={setState} />
     </>
   );
 }
 
-function Shell({ id, user }: { id: string; user: User }) {
+function Shell({ id, user, state, setState }: { id: string; user: User; state: string; setState: (state: string) => void }) {
   const place = useRef<HTMLDivElement>(null);
   const screen = useRef<Screen>();
   const [error, setError] = useState<string>();
-  const [state, setState] = useState("connecting");
   const dark = useDark();
   useEffect(() => screen.current?.setTheme(dark), [dark]);
   useEffect(() => {
@@ -52,7 +56,6 @@ function Shell({ id, user }: { id: string; user: User }) {
   return (
     <>
       <Failure text={error} />
-      <p class="quiet" role="status">{state}</p>
       <div class="shell" ref={place} data-state={state} />
     </>
   );
