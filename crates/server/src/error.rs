@@ -307,6 +307,9 @@ pub enum Error {
     /// The request took longer than its deadline.
     #[error("request took too long")]
     Deadline,
+    /// Answers that clients have not read take all the memory that they may.
+    #[error("too many long answers of this server have not been read by their clients yet, try again later")]
+    TooManyUnread,
     /// The store failed.
     #[error("store failed")]
     Store(#[source] sqlx::Error),

@@ -1,5 +1,8 @@
 //! The address at which a client has reached the API, for links to give it.
 
+use std::convert::Infallible;
+use std::time::Instant;
+
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use http::uri::Authority;
@@ -11,6 +14,8 @@ use crate::{Error, Result};
 /// The sender of a request, as far as the connection says.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
+    /// Time at which the client has decided to ask, at the latest. For the first request on a connection, that is when it was opened.
+    pub(crate) asked_at: Instant,
     /// Address of the connection.
     pub(crate) peer: std::net::IpAddr,
     /// Part of the server that made this request out of the client's: `dashboard` or `mcp`.
@@ -55,6 +60,18 @@ impl Requested {
                 self.host(app, headers).is_some_and(|host| is_behind_tls(&host, port))
             }
         }
+    }
+}
+
+/// Time at which the client has decided to ask, at the latest.
+pub(super) struct AskedAt(pub(super) Instant);
+
+impl<S: Sync> FromRequestParts<S> for AskedAt {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let origin = parts.extensions.get::<Origin>();
+        Ok(Self(origin.map_or_else(Instant::now, |origin| origin.asked_at)))
     }
 }
 

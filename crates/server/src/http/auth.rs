@@ -49,7 +49,7 @@ impl FromRequestParts<App> for Reader {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let identity = authenticate(app, &parts.headers).await?;
-        admit(app, identity, parts).map(Self)
+        admit(app, identity, parts).await.map(Self)
     }
 }
 
@@ -60,7 +60,7 @@ impl FromRequestParts<App> for TeamUser {
         let token =
             bearer(&parts.headers).ok_or(Error::NoCredentials("an access token as a bearer token"))?;
         let identity = by_access_token(app, token, &parts.headers).await?;
-        admit(app, identity, parts).map(Self)
+        admit(app, identity, parts).await.map(Self)
     }
 }
 
@@ -81,7 +81,7 @@ impl FromRequestParts<App> for Manager {
                 return Err(Error::NoCredentials(wanted));
             }
         };
-        admit(app, identity, parts).map(Self)
+        admit(app, identity, parts).await.map(Self)
     }
 }
 
@@ -136,8 +136,8 @@ struct Identity {
     key: Option<Uuid>,
 }
 
-/// Refuses a banned team, and one that is over its rate limit.
-fn admit(app: &App, identity: Identity, parts: &Parts) -> Result<Team> {
+/// Refuses a banned team, and one that is over its rate limit; waits for the team's turn.
+async fn admit(app: &App, identity: Identity, parts: &Parts) -> Result<Team> {
     let Identity { team, credential, key } = identity;
     audit::note(parts, Actor { credential, key, team: Some(team.id) });
     match team.standing {
@@ -145,6 +145,7 @@ fn admit(app: &App, identity: Identity, parts: &Parts) -> Result<Team> {
         Standing::Good | Standing::Blocked(_) => {
             tracing::Span::current().record("team_id", tracing::field::display(team.id));
             measure::limit(app, team.id, parts)?;
+            measure::wait_for_turn(app, team.id, parts).await;
             Ok(team)
         }
     }

@@ -6,10 +6,10 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderValue, StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::memory::{Memory, is_too_long, whole};
 use crate::{Error, Result};
 
 /// Maximum size of a request body, bytes.
@@ -18,7 +18,9 @@ const MAX_BODY: usize = 16 * 1024 * 1024;
 /// An answer with a JSON body.
 pub(super) fn json<T: Serialize + ?Sized>(status: StatusCode, value: &T) -> Response {
     match serde_json::to_vec(value) {
-        Ok(bytes) => {
+        Ok(mut bytes) => {
+            // Answers wait for their clients.
+            bytes.shrink_to_fit();
             let kind = HeaderValue::from_static("application/json; charset=utf-8");
             (status, [(header::CONTENT_TYPE, kind)], bytes).into_response()
         }
@@ -36,7 +38,7 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Required<T> {
     type Rejection = Error;
 
     async fn from_request(request: Request, _: &S) -> Result<Self> {
-        parse(&read(request.into_body()).await?).map(Self)
+        parse(&read(request).await?).map(Self)
     }
 }
 
@@ -44,7 +46,7 @@ impl<S: Sync, T: DeserializeOwned + Default> FromRequest<S> for Optional<T> {
     type Rejection = Error;
 
     async fn from_request(request: Request, _: &S) -> Result<Self> {
-        let bytes = read(request.into_body()).await?;
+        let bytes = read(request).await?;
         if bytes.trim_ascii().is_empty() || bytes.trim_ascii() == b"null" {
             return Ok(Self(T::default()));
         }
@@ -52,12 +54,12 @@ impl<S: Sync, T: DeserializeOwned + Default> FromRequest<S> for Optional<T> {
     }
 }
 
-/// Reads a request body.
-pub(super) async fn read(body: Body) -> Result<Bytes> {
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(err) if err.is::<LengthLimitError>() => Err(Error::BodyTooLarge(MAX_BODY)),
-        Err(_) => Err(Error::BodyAborted),
+/// Reads the body of a request.
+pub(super) async fn read(request: Request) -> Result<Bytes> {
+    let (parts, body) = request.into_parts();
+    match whole(body, MAX_BODY, parts.extensions.get::<Memory>()).await {
+        Err(error) if is_too_long(&error) => Err(Error::BodyTooLarge(MAX_BODY)),
+        read => read.map_err(|_| Error::BodyAborted),
     }
 }
 

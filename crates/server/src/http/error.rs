@@ -155,6 +155,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::PoolNearlyFull(_)
         | Error::StoreFull(_)
         | Error::Busy(..)
+        | Error::TooManyUnread
         | Error::AgentUnresponsive(_)
         | Error::HostFull
         | Error::Draining
@@ -271,6 +272,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::PoolFull(_)
         | Error::StoreFull(_)
         | Error::Busy(..)
+        | Error::TooManyUnread
         | Error::ShuttingDown => None,
     }
 }

@@ -11,6 +11,7 @@ use sandcove_wire::api::sandbox as wire;
 use sandcove_wire::id::CLIENT_ID;
 use sha2::{Digest, Sha256};
 
+use super::address::AskedAt;
 use super::auth::{Caller, Reader};
 use super::body::{self, Optional, Required};
 use super::identity;
@@ -92,7 +93,7 @@ pub(super) async fn create_v2(
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response> {
-    let bytes = body::read(request.into_body()).await?;
+    let bytes = body::read(request).await?;
     let body: wire::NewSandbox = body::parse(&bytes)?;
     let key = idempotency_key(&headers)?;
     let plan = plan(&app, team, &headers, body, Version::V2).await?;
@@ -149,13 +150,14 @@ pub(super) async fn pause(
     State(app): State<App>,
     Sandbox(id): Sandbox,
     Caller(team): Caller,
+    AskedAt(asked_at): AskedAt,
     Optional(body): Optional<wire::Pause>,
 ) -> Result<StatusCode> {
     let entry = app.sandboxes().entry(&team, &id)?;
     if body.require_healthy_guest == Some(true) {
         entry.require_healthy().await?;
     }
-    entry.execute(Command::Pause(keep(body.memory))).await?;
+    entry.execute_asked_at(asked_at, Command::Pause(keep(body.memory))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -172,11 +174,13 @@ pub(super) async fn resume(
     State(app): State<App>,
     Sandbox(id): Sandbox,
     Caller(team): Caller,
+    AskedAt(asked_at): AskedAt,
     Optional(body): Optional<wire::Resume>,
 ) -> Result<Response> {
     let timeout = positive_timeout(body.timeout.unwrap_or(DEFAULT_TIMEOUT_V1), &team)?;
     let entry = app.sandboxes().entry(&team, &id)?;
-    entry.execute(Command::Resume { from: keep(body.memory), timeout, auto_pause: body.auto_pause }).await?;
+    let resume = Command::Resume { from: keep(body.memory), timeout, auto_pause: body.auto_pause };
+    entry.execute_asked_at(asked_at, resume).await?;
     Ok(body::json(StatusCode::CREATED, &sandbox(&app, &entry.view())))
 }
 

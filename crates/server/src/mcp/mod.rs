@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse;
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use sandcove_client::Client;
 use sandcove_mcp::{Message, Session, Sessions};
 use tokio::io::DuplexStream;
 use uuid::Uuid;
 
-use crate::http::show;
+use crate::http::{is_too_long, show, whole};
 use crate::proxy::body::Answer;
 use crate::sandboxes::Upload;
 use crate::state::{Allowance, App};
@@ -93,7 +93,7 @@ impl Mcp {
         connect: impl Fn() -> DuplexStream + Send + Sync + 'static,
     ) -> Response<Answer> {
         let (parts, body) = request.into_parts();
-        let message = match read(&parts.headers, body).await {
+        let message = match read(&parts, body).await {
             Ok(message) => message,
             Err(answer) => return answer,
         };
@@ -193,16 +193,17 @@ fn name(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Reads a message. Several at once are refused, as the protocol does since 2025-06-18.
-async fn read(headers: &HeaderMap, body: Upload) -> Result<Message, Response<Answer>> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+async fn read(parts: &Parts, body: Upload) -> Result<Message, Response<Answer>> {
+    let kind =
+        parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
         return Err(refused((StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json")));
     }
-    let body = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
+    let body = tokio::time::timeout(BODY_TIMEOUT, whole(body, MAX_BODY, parts.extensions.get())).await;
     let body = match body {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) if is_too_long(&error) => {
             return Err(refused((StatusCode::PAYLOAD_TOO_LARGE, "a message may have 16 MiB")));
         }
         Ok(Err(_)) => return Err(refused((StatusCode::BAD_REQUEST, "the body broke off"))),

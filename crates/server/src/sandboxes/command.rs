@@ -38,8 +38,8 @@ pub(super) type Reply = oneshot::Sender<Result<Outcome>>;
 pub(super) struct QueuedCommand {
     pub(super) command: Command,
     pub(super) reply: Reply,
-    /// Time at which the command was sent.
-    pub(super) sent_at: Instant,
+    /// Time at which its client has decided to ask, at the latest.
+    pub(super) asked_at: Instant,
     /// Parent of the span of a transition that the command begins.
     pub(super) span: tracing::Span,
 }

@@ -92,9 +92,14 @@ impl Entry {
 
     /// Sends a command to the driver and waits for the answer.
     pub(crate) async fn execute(&self, command: Command) -> Result<Outcome> {
+        self.execute_asked_at(Instant::now(), command).await
+    }
+
+    /// Does what [`Entry::execute`] does, for a client that has decided to ask at `asked_at` or before.
+    pub(crate) async fn execute_asked_at(&self, asked_at: Instant, command: Command) -> Result<Outcome> {
         let gone = || Error::SandboxNotFound(self.details.id.to_string());
         let (reply, answer) = oneshot::channel();
-        let queued = QueuedCommand { command, reply, sent_at: Instant::now(), span: Span::current() };
+        let queued = QueuedCommand { command, reply, asked_at, span: Span::current() };
         self.commands.send(queued).await.map_err(|_| gone())?;
         let _unanswered = Unanswered::count(&self.unanswered);
         answer.await.unwrap_or_else(|_| Err(gone()))

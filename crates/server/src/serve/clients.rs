@@ -4,24 +4,36 @@
 //! A connection with a request to a sandbox is never closed here, however slow it is: streams may be silent for as long as
 //! they like, and uploads take their time. Any other connection is *waiting*, and has to go on with something: the first
 //! request, the rest of a head, the reading of an answer, or another request.
+//!
+//! Answers are in memory until their clients have read them, and bodies of requests while they come. When all of them take too much, the connection
+//! that holds the most is closed, whatever else it carries. It takes a while until its memory is free; long answers are refused meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
+
+use crate::http::Memory;
 
 /// Time that a connection may wait for another request, or for its client to read an answer of the API. As long as the
 /// original's (contract: interpreter, section 1).
 const WAITING_TIMEOUT: Duration = Duration::from_secs(640);
 /// Connections that are closed at once when descriptors have run out.
 const ROOM: usize = 64;
+/// Maximum size of all answers that clients have not read yet, and of bodies of requests that are read, bytes.
+const MAX_UNREAD: usize = 512 << 20;
+/// Size up to which an answer is sent in any case, bytes.
+const SHORT: usize = 64 << 10;
 
 /// The connections of clients. Clones share them.
 #[derive(Clone)]
 pub(super) struct Clients {
     table: Arc<Mutex<Table>>,
+    /// Size of all answers that were not read, and of bodies that are, bytes.
+    unread: Arc<AtomicUsize>,
     limits: Limits,
     /// Time in which a client has to send the head of a request.
     header_timeout: Duration,
@@ -33,6 +45,8 @@ struct Limits {
     all: usize,
     /// For one address, which may be that of a whole company.
     of_peer: usize,
+    /// For answers that were not read and bodies that are, bytes.
+    unread: usize,
 }
 
 #[derive(Default)]
@@ -48,6 +62,8 @@ struct Connection {
     peer: IpAddr,
     /// Cancelled when the connection has to make room.
     closing: CancellationToken,
+    /// Size of its answers that were not read, and of bodies that are, bytes.
+    unread: AtomicUsize,
     activity: Mutex<Activity>,
 }
 
@@ -75,7 +91,15 @@ pub(super) struct Place {
 #[derive(Clone)]
 pub(super) struct Watched {
     connection: Arc<Connection>,
+    clients: Clients,
     header_timeout: Duration,
+}
+
+/// Bytes of an answer that its client has not read, or of a body that is being read, until this is dropped.
+pub(super) struct Unread {
+    connection: Arc<Connection>,
+    all: Arc<AtomicUsize>,
+    bytes: usize,
 }
 
 /// A request in progress: its connection is not waiting until this is dropped.
@@ -85,13 +109,14 @@ impl Limits {
     /// An eighth of the descriptors is for connections of clients.
     fn of(descriptors: usize) -> Self {
         let all = (descriptors / 8).max(64);
-        Self { all, of_peer: all / 2 }
+        Self { all, of_peer: all / 2, unread: MAX_UNREAD }
     }
 }
 
 impl Clients {
     pub(super) fn new(descriptors: usize, header_timeout: Duration) -> Self {
-        Self { table: Arc::default(), limits: Limits::of(descriptors), header_timeout }
+        let limits = Limits::of(descriptors);
+        Self { table: Arc::default(), unread: Arc::default(), limits, header_timeout }
     }
 
     /// Takes a place for a connection from `peer`. When there are too many, one that waits is closed for it: the one that has
@@ -127,7 +152,27 @@ impl Clients {
     }
 
     pub(super) fn watch(&self, place: &Place) -> Watched {
-        Watched { connection: place.connection.clone(), header_timeout: self.header_timeout }
+        let (connection, header_timeout) = (place.connection.clone(), self.header_timeout);
+        Watched { connection, clients: self.clone(), header_timeout }
+    }
+
+    /// Closes the connection that holds the most answers while all of them are too much.
+    fn bound_unread(&self) {
+        if self.unread.load(Ordering::Relaxed) <= self.limits.unread {
+            return;
+        }
+        let table = self.lock();
+        // Those that are closed already release their answers soon.
+        let open = table.connections.values().filter(|one| !one.closing.is_cancelled());
+        let mut open: Vec<_> = open.map(|one| (one.unread.load(Ordering::Relaxed), one)).collect();
+        open.sort_unstable_by_key(|(unread, _)| *unread);
+        let mut left: usize = open.iter().map(|(unread, _)| unread).sum();
+        while left > self.limits.unread
+            && let Some((unread, connection)) = open.pop()
+        {
+            connection.closing.cancel();
+            left -= unread;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -171,7 +216,8 @@ impl Connection {
             waiting_since: Instant::now(),
             reading_since: None,
         };
-        Self { peer, closing: CancellationToken::new(), activity: Mutex::new(activity) }
+        let activity = Mutex::new(activity);
+        Self { peer, closing: CancellationToken::new(), unread: AtomicUsize::new(0), activity }
     }
 
     fn lock(&self) -> MutexGuard<'_, Activity> {
@@ -214,14 +260,37 @@ impl Drop for Place {
 }
 
 impl Watched {
-    /// Notes a request whose head is complete. `is_framed` says that its connection carries several at once.
-    pub(super) fn begin(&self, is_framed: bool) -> InProgress {
+    /// Notes a request whose head is complete, and says when its client has decided to ask, at the latest. `is_framed` says that the
+    /// connection carries several requests at once.
+    pub(super) fn begin(&self, is_framed: bool) -> (InProgress, Instant) {
         let mut activity = self.connection.lock();
+        // Connections are opened to ask.
+        let asked_at = if activity.is_proven { Instant::now() } else { activity.waiting_since };
         activity.requests += 1;
         activity.is_proven = true;
         activity.is_framed = is_framed;
         activity.reading_since = None;
-        InProgress(self.connection.clone())
+        (InProgress(self.connection.clone()), asked_at)
+    }
+
+    /// Counts what the bodies of requests on this connection take.
+    pub(super) fn memory(&self) -> Memory {
+        let watched = self.clone();
+        Memory::new(move |bytes| Box::new(watched.hold(bytes)))
+    }
+
+    /// Whether there is room for the answer that these bytes are of; short ones always have it.
+    pub(super) fn has_room(&self, unread: &Unread) -> bool {
+        unread.bytes <= SHORT || self.clients.unread.load(Ordering::Relaxed) <= self.clients.limits.unread
+    }
+
+    /// Counts bytes of an answer or a request, and closes a connection if there are too many of all.
+    pub(super) fn hold(&self, bytes: usize) -> Unread {
+        let (connection, all) = (self.connection.clone(), self.clients.unread.clone());
+        connection.unread.fetch_add(bytes, Ordering::Relaxed);
+        all.fetch_add(bytes, Ordering::Relaxed);
+        self.clients.bound_unread();
+        Unread { connection, all, bytes }
     }
 
     /// Waits until the connection has to be closed: its client takes too long, or others need the room.
@@ -242,6 +311,13 @@ impl Watched {
     }
 }
 
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.connection.unread.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 impl Drop for InProgress {
     fn drop(&mut self) {
         let mut activity = self.0.lock();
@@ -257,7 +333,7 @@ mod tests {
     const HEADER: Duration = Duration::from_secs(30);
 
     fn clients(all: usize, of_peer: usize) -> Clients {
-        Clients { limits: Limits { all, of_peer }, ..Clients::new(0, HEADER) }
+        Clients { limits: Limits { all, of_peer, unread: 1000 }, ..Clients::new(0, HEADER) }
     }
 
     fn peer(last: u8) -> IpAddr {
@@ -310,6 +386,50 @@ mod tests {
         clients.make_room();
         assert!([&busy, &next, &last].into_iter().all(is_closing));
         assert!(clients.lock().connections.is_empty() && clients.lock().peers.is_empty());
+    }
+
+    #[test]
+    fn those_that_hold_the_most_unread_answers_are_closed() {
+        let clients = clients(9, 9);
+        let places: Vec<_> = (1..4).map(|last| clients.admit(peer(last)).unwrap()).collect();
+        let watched: Vec<_> = places.iter().map(|place| clients.watch(place)).collect();
+        let request = watched[1].begin(true);
+        let held = [watched[0].hold(300), watched[1].hold(250), watched[1].hold(250), watched[2].hold(200)];
+        assert!(!places.iter().any(is_closing));
+        let more = watched[0].hold(1);
+        assert_eq!(
+            places.iter().map(is_closing).collect::<Vec<_>>(),
+            [false, true, false],
+            "though it has a request"
+        );
+        // It is closed, and its answers are not counted twice.
+        let last = watched[2].hold(499);
+        assert!(!is_closing(&places[0]) && !is_closing(&places[2]));
+        drop((held, more, last, request));
+        assert_eq!(clients.unread.load(Ordering::Relaxed), 0);
+        let all = watched[0].hold(1000);
+        assert!(!is_closing(&places[0]) && watched[0].has_room(&all));
+    }
+
+    #[test]
+    fn long_answers_need_room_and_short_ones_do_not() {
+        let clients =
+            Clients { limits: Limits { unread: SHORT + 1, ..clients(9, 9).limits }, ..clients(9, 9) };
+        let place = clients.admit(peer(1)).unwrap();
+        let watched = clients.watch(&place);
+        let (long, short) = (watched.hold(SHORT + 1), watched.hold(SHORT));
+        assert!(!watched.has_room(&long) && watched.has_room(&short));
+        drop(short);
+        assert!(watched.has_room(&long));
+    }
+
+    #[test]
+    fn the_first_request_was_decided_when_the_connection_was_opened() {
+        let clients = clients(9, 9);
+        let place = clients.admit(peer(1)).unwrap();
+        let (watched, admitted) = (clients.watch(&place), Instant::now());
+        assert!(watched.begin(false).1 <= admitted);
+        assert!(watched.begin(false).1 > admitted);
     }
 
     #[test]

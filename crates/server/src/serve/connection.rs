@@ -10,12 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::clients::{InProgress, Place};
+use super::clients::{InProgress, Place, Unread, Watched};
+
+/// Size of a part of a stream beyond which it is counted while its client does not read it, bytes.
+const LONG: usize = 64 << 10;
 
 /// Whether an answer on a connection was cut short; clones are of the same connection.
 #[derive(Debug, Clone, Default)]
@@ -34,28 +38,58 @@ pub(super) struct Resetting<B> {
     connection: Option<CutShort>,
     /// The request, for as long as its connection is not waiting.
     _request: Option<InProgress>,
+    /// The connection, which holds what was not read.
+    watched: Watched,
+    /// The whole body, where all of it is in memory from the beginning.
+    unread: Option<Arc<Unread>>,
 }
 
-impl<B> Resetting<B> {
-    pub(super) fn new(body: B, connection: Option<CutShort>, request: Option<InProgress>) -> Self {
-        Self { body, connection, _request: request }
+/// Bytes of an answer that was not read.
+struct Held {
+    bytes: Bytes,
+    _unread: Arc<Unread>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
-impl<B: Body + Unpin> Body for Resetting<B> {
-    type Data = B::Data;
+impl<B> Resetting<B> {
+    pub(super) fn new(
+        body: B,
+        connection: Option<CutShort>,
+        request: Option<InProgress>,
+        watched: Watched,
+        unread: Option<Unread>,
+    ) -> Self {
+        Self { body, connection, _request: request, watched, unread: unread.map(Arc::new) }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Resetting<B> {
+    type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.get_mut();
         let frame = Pin::new(&mut this.body).poll_frame(context);
         if let (Poll::Ready(Some(Err(_))), Some(connection)) = (&frame, &this.connection) {
             connection.0.store(true, Ordering::Release);
         }
-        frame
+        let hold = |bytes: Bytes| {
+            let unread = match &this.unread {
+                Some(unread) => unread.clone(),
+                None if bytes.len() <= LONG => return bytes,
+                None => Arc::new(this.watched.hold(bytes.len())),
+            };
+            Bytes::from_owner(Held { bytes, _unread: unread })
+        };
+        frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(hold))))
     }
 
     fn is_end_stream(&self) -> bool {

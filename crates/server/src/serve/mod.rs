@@ -7,13 +7,14 @@ mod report;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::response::IntoResponse;
 use futures_util::future::BoxFuture;
 use http::uri::Authority;
-use http::{Request, Response, Version};
+use http::{Method, Request, Response, Version};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -182,10 +183,13 @@ impl Server {
             let server = self.clone();
             let id = RequestId::of(request.headers());
             request.extensions_mut().insert(id.clone());
-            request.extensions_mut().insert(Origin { peer, via: None });
             let is_framed = request.version() >= Version::HTTP_2;
             let reset = (!is_framed).then(|| cut_short.clone());
-            let in_progress = watched.begin(is_framed);
+            let (in_progress, asked_at) = watched.begin(is_framed);
+            request.extensions_mut().insert(Origin { asked_at, peer, via: None });
+            let watched = watched.clone();
+            let only_reads = *request.method() == Method::GET;
+            request.extensions_mut().insert(watched.memory());
             async move {
                 let mut answer = match door {
                     Door::Main if server.needs_tls(peer, is_tls) => {
@@ -194,11 +198,18 @@ impl Server {
                     Door::Main => server.answer(Upload::of(request), is_tls).await,
                     Door::Redirect => server.redirect(&request).map(Answer::Api),
                 };
-                id.stamp(&mut answer);
                 // A client has to read an answer of the API within the timeout of a waiting connection, so the request ends with the
                 // head. A stream may take for ever, and its request ends with the body.
-                let request = Some(in_progress).filter(|_| !matches!(answer.body(), Answer::Api(_)));
-                Ok::<_, std::convert::Infallible>(answer.map(|body| Resetting::new(body, reset, request)))
+                let is_whole = matches!(answer.body(), Answer::Api(_));
+                let request = Some(in_progress).filter(|_| !is_whole);
+                let size = answer.body().size_hint().exact().filter(|_| is_whole);
+                let mut unread = size.map(|size| watched.hold(size as usize));
+                if only_reads && unread.take_if(|unread| !watched.has_room(unread)).is_some() {
+                    answer = Error::TooManyUnread.into_response().map(Answer::Api);
+                }
+                id.stamp(&mut answer);
+                let answer = answer.map(|body| Resetting::new(body, reset, request, watched, unread));
+                Ok::<_, std::convert::Infallible>(answer)
             }
         });
         // Both versions of the protocol. No timers of theirs: on HTTP/1, the one for heads also ends connections that wait for
@@ -296,7 +307,7 @@ impl Server {
             let service = service_fn(|mut request: Request<Incoming>| {
                 let server = server.clone();
                 request.extensions_mut().insert(id.clone());
-                request.extensions_mut().insert(Origin { peer, via: Some("mcp") });
+                request.extensions_mut().insert(Origin { asked_at: Instant::now(), peer, via: Some("mcp") });
                 async move { Ok::<_, std::convert::Infallible>(server.answer(Upload::of(request), true).await) }
             });
             // It ends with its client, whose errors say why.

@@ -2,6 +2,7 @@
 
 pub(crate) mod credentials;
 mod limiter;
+mod turns;
 mod upload_links;
 
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ use crate::volumes::Volumes;
 use crate::{Error, Result, activity, events};
 
 pub(crate) use limiter::{Allowance, Limiter};
+pub(crate) use turns::{Turn, Turns};
 pub(crate) use upload_links::UploadLinks;
 
 /// A server; clones share its state.
@@ -49,6 +51,7 @@ struct Inner {
     telemetry: Arc<Telemetry>,
     audit: Audit,
     limiter: Limiter,
+    turns: Turns,
     new_key: Option<Secret>,
     local_addr: OnceLock<SocketAddr>,
     draining: AtomicBool,
@@ -113,6 +116,7 @@ impl App {
             telemetry,
             audit,
             limiter: Limiter::new(config.rate_limit),
+            turns: Turns::default(),
             config,
             store,
             sandboxes,
@@ -210,6 +214,11 @@ impl App {
     /// The audit log.
     pub(crate) fn audit(&self) -> &Audit {
         &self.inner.audit
+    }
+
+    /// The turns of teams to have calls answered that read.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.inner.turns
     }
 
     /// The rate limiter of the API.

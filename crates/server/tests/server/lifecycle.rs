@@ -3,8 +3,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sandcove_isolate::fake::Operation;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
-use crate::support::{Server, sandbox_id};
+use crate::support::{KEY, Server, sandbox_id};
 
 async fn end_at(server: &Server, id: &str) -> jiff::Timestamp {
     server.get(&format!("/sandboxes/{id}")).await.json()["endAt"].as_str().unwrap().parse().unwrap()
@@ -92,6 +94,33 @@ async fn requests_at_once_share_one_change() {
     for (code, state) in connects {
         assert!(code == 200 || code == 201);
         assert_eq!(state.as_deref(), Some("running"));
+    }
+}
+
+/// Asks for a pause on an open connection, and returns the status.
+async fn pause_on(connection: &mut TcpStream, id: &str) -> u16 {
+    let request = format!(
+        "POST /sandboxes/{id}/pause HTTP/1.1\r\nHost: api\r\nX-API-Key: {KEY}\r\nContent-Length: 0\r\n\r\n"
+    );
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(connection.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_client_that_connected_before_the_answer_shares_it() {
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    assert_eq!(pause_on(&mut first, &id).await, 204);
+    assert_eq!(pause_on(&mut second, &id).await, 204);
+    let mut third = TcpStream::connect(server.address).await.unwrap();
+    for connection in [&mut first, &mut second, &mut third] {
+        assert_eq!(pause_on(connection, &id).await, 409);
     }
 }
 

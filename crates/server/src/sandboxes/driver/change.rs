@@ -9,7 +9,6 @@ use sandcove_host::Handle;
 use sandcove_isolate::crash;
 use sandcove_wire::api::observe::LogLevel;
 use tokio::sync::watch;
-use tokio::time::sleep;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
@@ -26,9 +25,6 @@ use crate::sandboxes::transition::{Notes, TransitionContext, TransitionFuture};
 use crate::sandboxes::view::View;
 use crate::{Error, Result, clock, otlp};
 
-/// Minimum duration of a pause or resume, so that simultaneous commands share its answer: without it the second one would
-/// arrive when the sandbox is paused already, which is an error.
-const SETTLE: Duration = Duration::from_millis(10);
 /// Pause after a failed transition before an expired session is acted upon again: a cause such as a full disk lasts a while.
 const RETRY: Duration = Duration::from_secs(2);
 /// Minimum session that begins when traffic resumes a sandbox.
@@ -51,11 +47,10 @@ pub(super) struct InFlight {
 impl Driver {
     /// Begins the transition that a command asks for.
     pub(super) fn begin_for(&mut self, transition: Transition, queued: QueuedCommand) {
-        let (timeout, auto_pause, settle) = match queued.command {
-            Command::Resume { timeout, auto_pause, .. } => (timeout, auto_pause, SETTLE),
-            Command::Connect { timeout, .. } => (timeout, None, Duration::ZERO),
-            Command::Wake => (self.wake_timeout(), None, Duration::ZERO),
-            Command::Pause(_) => (Duration::ZERO, None, SETTLE),
+        let (timeout, auto_pause) = match queued.command {
+            Command::Resume { timeout, auto_pause, .. } => (timeout, auto_pause),
+            Command::Connect { timeout, .. } => (timeout, None),
+            Command::Wake => (self.wake_timeout(), None),
             _ => Default::default(),
         };
         if matches!(transition, Transition::Resume(_)) {
@@ -82,7 +77,7 @@ impl Driver {
             }
             _ => None,
         };
-        self.begin(transition, settle, order, &queued.span);
+        self.begin(transition, order, &queued.span);
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.joined.push(queued.reply);
             in_flight.timeout = timeout;
@@ -96,13 +91,7 @@ impl Driver {
     }
 
     /// Begins a transition. `order` is that of a snapshot; `cause` is the span of the command.
-    pub(super) fn begin(
-        &mut self,
-        transition: Transition,
-        settle: Duration,
-        order: Option<SnapshotOrder>,
-        cause: &Span,
-    ) {
+    pub(super) fn begin(&mut self, transition: Transition, order: Option<SnapshotOrder>, cause: &Span) {
         if matches!(transition, Transition::Pause(_)) && self.paused_permit.is_none() {
             self.paused_permit = Some(self.shared.admission.adopt_pause(self.team.id));
         }
@@ -122,11 +111,6 @@ impl Driver {
                 None => ready(Err(Error::Internal("a snapshot without a name"))).boxed(),
             },
             Transition::Stop => context.stop(self.kill_reason),
-        };
-        let future: TransitionFuture = if settle.is_zero() {
-            future
-        } else {
-            Box::pin(async move { tokio::join!(future, sleep(settle)).0 })
         };
         let span = self.span(transition, cause);
         self.in_flight = Some(InFlight {
@@ -197,11 +181,11 @@ impl Driver {
         }
         if self.has_no_room && self.shared.parking.is_possible && !self.cannot_be_parked {
             // To disk, and only if that is not possible, away.
-            self.begin(Transition::Park, Duration::ZERO, None, &Span::none());
+            self.begin(Transition::Park, None, &Span::none());
         } else if std::mem::take(&mut self.has_no_room) {
             self.set_demoted(true);
             self.shared.telemetry.sandbox_demoted();
-            self.begin(Transition::Pause(Keep::Files), Duration::ZERO, None, &Span::none());
+            self.begin(Transition::Pause(Keep::Files), None, &Span::none());
         }
         for queued in std::mem::take(&mut self.waiting) {
             self.receive(queued).await;

@@ -47,14 +47,14 @@ struct LastOutcome {
 }
 
 impl LastOutcome {
-    /// Whether the outcome also answers `queued`: a command for the same transition that was sent before the outcome, like
-    /// those that joined.
+    /// Whether the outcome also answers `queued`: a command for the same transition whose client asked before the outcome was sent, like those
+    /// that joined.
     fn answers(&self, queued: &QueuedCommand) -> bool {
         let same = matches!(
             (self.transition, &queued.command),
             (Transition::Pause(_), Command::Pause(_)) | (Transition::Resume(_), Command::Resume { .. })
         );
-        same && queued.sent_at < self.sent_at
+        same && queued.asked_at < self.sent_at
     }
 }
 
@@ -161,7 +161,7 @@ impl Driver {
                 DriverEvent::Crashed => self.crashed(),
                 DriverEvent::Received(queued) => self.receive(queued).await,
                 DriverEvent::ParkDue(turn) => {
-                    self.begin(Transition::Park, Duration::ZERO, None, &Span::none());
+                    self.begin(Transition::Park, None, &Span::none());
                     self.turn = Some(turn);
                 }
                 DriverEvent::ClockTick => self.expire_if_due(clock::now()),
@@ -302,7 +302,7 @@ impl Driver {
             }
         }
         self.kill_reason = KillReason::Unknown;
-        self.begin(transition, Duration::ZERO, None, &Span::none());
+        self.begin(transition, None, &Span::none());
     }
 
     fn expire_if_due(&mut self, now: Timestamp) {
@@ -315,7 +315,7 @@ impl Driver {
         drop(view);
         if due {
             self.kill_reason = KillReason::Timeout;
-            self.begin(transition, Duration::ZERO, None, &Span::none());
+            self.begin(transition, None, &Span::none());
         }
     }
 

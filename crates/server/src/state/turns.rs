@@ -1,0 +1,49 @@
+//! Turns of teams to have calls answered that read. A team may ask for as many lists at once as its connections carry; all of them made at
+//! once would be in memory together, and the calls of other teams would wait behind them for a processor.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use uuid::Uuid;
+
+/// Calls of one team that are answered at once.
+const MAX_AT_ONCE: usize = 8;
+
+/// The turns of all teams.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(Mutex<HashMap<Uuid, Arc<Semaphore>>>);
+
+/// A turn, until it is dropped.
+pub(crate) type Turn = OwnedSemaphorePermit;
+
+impl Turns {
+    /// Waits for a turn of `team`; the call that has waited for longest is the next one. There always comes one: turns are not closed.
+    pub(crate) async fn take(&self, team: Uuid) -> Option<Turn> {
+        let of_team = {
+            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.entry(team).or_insert_with(|| Arc::new(Semaphore::new(MAX_AT_ONCE))).clone()
+        };
+        of_team.acquire_owned().await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_team_waits_for_itself_and_for_no_other() {
+        let turns = Turns::default();
+        let mut taken = Vec::new();
+        for _ in 0..MAX_AT_ONCE {
+            taken.push(turns.take(Uuid::nil()).await.unwrap());
+        }
+        assert!(turns.take(Uuid::nil()).now_or_never().is_none());
+        assert!(turns.take(Uuid::max()).now_or_never().is_some());
+        taken.pop();
+        assert!(turns.take(Uuid::nil()).now_or_never().is_some());
+    }
+}
