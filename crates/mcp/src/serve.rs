@@ -13,6 +13,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::answer::answer;
 use crate::message::Message;
 
+/// Time for answers to requests that were read before the end of the input.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// Time to end what runs in sandboxes after the client has gone.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -73,10 +75,26 @@ pub async fn serve(
             Some(message) = receive.recv() => write(&mut output, &message).await?,
         }
     }
-    // The client has gone: what still runs in sandboxes is ended, and that takes requests.
+    // A client that has asked all it wants to ask, as a pipe has, still reads.
+    let last_answers = async {
+        loop {
+            tokio::select! {
+                biased;
+                Some(message) = receive.recv() => write(&mut output, &message).await?,
+                ended = tasks.join_next() => if ended.is_none() { return io::Result::Ok(()) },
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LAST_ANSWERS, last_answers).await;
+    // What still runs in sandboxes is ended, and that takes requests.
     tasks.shutdown().await;
     drop(send);
-    let rest = async { while receive.recv().await.is_some() {} };
+    let rest = async {
+        while let Some(message) = receive.recv().await {
+            write(&mut output, &message).await?;
+        }
+        io::Result::Ok(())
+    };
     let _ = tokio::time::timeout(END_TIMEOUT, rest).await;
     Ok(())
 }
@@ -84,4 +102,27 @@ pub async fn serve(
 async fn write(output: &mut (impl AsyncWrite + Unpin), message: &Value) -> io::Result<()> {
     output.write_all(format!("{message}\n").as_bytes()).await?;
     output.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use sandcove_wire::secret::Secret;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_of_an_input_that_ends_are_answered() {
+        let client = Client::new("http://127.0.0.1:9", &Secret::new("e2b_0")).unwrap();
+        let input =
+            (1..=20).map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/list\"}}\n"));
+        let input = std::io::Cursor::new(input.collect::<String>());
+        let mut output = Vec::new();
+        serve(&client, input, &mut output).await.unwrap();
+        let answers = output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let mut ids: Vec<_> = answers
+            .map(|line| serde_json::from_slice::<Value>(line).unwrap()["id"].as_u64().unwrap())
+            .collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (1..=20).collect::<Vec<_>>());
+    }
 }
