@@ -98,7 +98,10 @@ def test_a_sandbox_is_paused_and_resumed(server, created):
 def test_the_end_of_a_sandbox_moves(server, created):
     sandbox = created("--timeout", "100")
     before = info(server, sandbox)["endAt"]
-    assert sandcove(server, "sandbox", "timeout", sandbox, "3000").returncode == 0
+    done = sandcove(server, "sandbox", "timeout", sandbox, "3000")
+    assert done.returncode == 0 and not done.stderr
+    done = sandcove(server, "sandbox", "timeout", sandbox, "9999h")
+    assert done.returncode == 0 and done.stderr.startswith(f"sandbox {sandbox} ends at ")
     assert info(server, sandbox)["endAt"] > before
     done = sandcove(server, "sandbox", "timeout", "i0000000000000000000", "3000")
     assert done.returncode == 1 and "i0000000000000000000" in done.stderr

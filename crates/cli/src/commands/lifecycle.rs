@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use jiff::Timestamp;
 use sandcove_client::{Client, NewSandbox};
 use sandcove_wire::api::sandbox::{AutoResume, MemoryPlace, VolumeMount};
 use sandcove_wire::id::SandboxId;
@@ -17,6 +18,8 @@ use crate::output::{note, out};
 
 /// Time that a sandbox with an open shell has left when nothing extends it, seconds.
 const KEPT: u32 = 30;
+/// Time by which a sandbox may end sooner than it was asked to without a word, for clocks that differ, seconds.
+const TOLERANCE: i64 = 60;
 /// How often a sandbox with an open shell is extended.
 const EXTEND: Duration = Duration::from_secs(5);
 
@@ -113,6 +116,19 @@ pub async fn create(client: &Client, args: CreateArgs) -> Result<ExitCode> {
         client.kill(id).await?;
     }
     ended
+}
+
+/// Sets the end of a sandbox, and says when the server ends it sooner than that.
+pub async fn set_timeout(client: &Client, id: &SandboxId, timeout: u32) -> Result<ExitCode> {
+    client.set_timeout(id, timeout).await?;
+    let info = client.info(id).await?;
+    let end: Option<Timestamp> = info["endAt"].as_str().and_then(|end| end.parse().ok());
+    if let Some(end) = end
+        && end.as_second() - Timestamp::now().as_second() + TOLERANCE < i64::from(timeout)
+    {
+        note!("sandbox {id} ends at {end:.0}: its sessions may not be longer");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Moves the end of a sandbox ahead, again and again. It is gone when the server says so.

@@ -127,10 +127,7 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
         SandboxCommand::Pause(args) => lifecycle::pause(&client, args).await,
         SandboxCommand::Park(args) => lifecycle::park(&client, args).await,
         SandboxCommand::Resume(args) => lifecycle::resume(&client, args).await,
-        SandboxCommand::Timeout { id, timeout } => {
-            client.set_timeout(&id, timeout).await?;
-            Ok(ExitCode::SUCCESS)
-        }
+        SandboxCommand::Timeout { id, timeout } => lifecycle::set_timeout(&client, &id, timeout).await,
         SandboxCommand::Fork(args) => lifecycle::fork(&client, args).await,
         SandboxCommand::Snapshot(command) => snapshot::snapshot(&client, command).await,
         SandboxCommand::Logs(args) => observe::logs(&client, args).await,

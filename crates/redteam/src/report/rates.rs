@@ -134,11 +134,13 @@ pub(super) fn questions(findings: &[Finding]) -> Vec<Answer> {
         Answer {
             question: "did unsafe code slip through?",
             answer: slipped,
-            detail: format!(
-                "the check missed {} of {}, of which the sandbox is known to hold {held}; {wall_breaches} got out of the sandbox",
-                missed.len(),
-                gate.len()
-            ),
+            detail: match gate.len() {
+                0 => format!("no check was attacked; {wall_breaches} got out of the sandbox"),
+                total => format!(
+                    "the check missed {} of {total}, of which the sandbox is known to hold {held}; {wall_breaches} got out of the sandbox",
+                    missed.len()
+                ),
+            },
         },
         Answer {
             question: "did time, memory and process limits hold?",

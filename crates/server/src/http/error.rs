@@ -40,7 +40,8 @@ impl IntoResponse for Error {
 }
 
 fn log(error: &Error, status: StatusCode) {
-    if status.is_server_error() {
+    // The connection that holds the answers is noted when it is closed; those that are refused meanwhile may be thousands.
+    if status.is_server_error() && !matches!(error, Error::TooManyUnread) {
         tracing::error!(error = ?error, status = status.as_u16(), "request failed");
     } else {
         tracing::debug!(error = %error, status = status.as_u16(), "request refused");

@@ -170,6 +170,7 @@ impl Clients {
         while left > self.limits.unread
             && let Some((unread, connection)) = open.pop()
         {
+            tracing::warn!(peer = %connection.peer, unread, "connection closed: its client does not read its answers");
             connection.closing.cancel();
             left -= unread;
         }

@@ -132,8 +132,10 @@ fn report(args: &BackupArgs, counts: &Counts, written: &Written) {
 /// The contents of a backup in words.
 pub(super) fn summary(counts: &Counts) -> String {
     let mut text = count(counts.running_sandboxes + counts.paused_sandboxes, "sandbox");
-    if counts.running_sandboxes > 0 {
-        text += &format!(" ({} of them running: their files, not their memory)", counts.running_sandboxes);
+    match (counts.running_sandboxes, counts.paused_sandboxes) {
+        (0, _) => {}
+        (1, 0) => text += " (running: its files, not its memory)",
+        (running, _) => text += &format!(" ({running} of them running: their files, not their memory)"),
     }
     let others = [(counts.snapshots, "snapshot"), (counts.volumes, "volume"), (counts.layers, "layer")];
     for (number, noun) in others {

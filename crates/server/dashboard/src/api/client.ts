@@ -149,7 +149,7 @@ export async function account(): Promise<Account | null> {
 export async function logIn(credential: string): Promise<Account> {
   const answer = await session("POST", { credential });
   // What the server says is for programs: it speaks of headers.
-  if (answer.status === 401) throw new ApiError(401, "The server does not accept this key or token.");
+  if (answer.status === 401) throw new ApiError(401, "The server does not accept this API key or token.");
   return (await (await checked(answer)).json()) as Account;
 }
 

@@ -3,6 +3,7 @@ import { Link } from "wouter-preact";
 
 import { type Schemas, get } from "../api/client";
 import { time } from "../ui/format";
+import { words } from "../ui/happening";
 import { useLoad, useTitle } from "../ui/hooks";
 import { Empty, Failure, Loading, Page, Plain, State } from "../ui/parts";
 
@@ -45,14 +46,21 @@ export function EventList({ path, named = false }: { path: string; named?: boole
       {data?.length === 0 && <Empty>No events.</Empty>}
       {data && data.length > 0 && (
         <Plain label="Events">
-          <thead><tr><th scope="col">Time</th><th scope="col">Type</th>{named && <th scope="col">Sandbox</th>}<th scope="col">Data</th></tr></thead>
+          <thead><tr><th scope="col">Time</th><th scope="col">Type</th>{named && <th scope="col">Sandbox</th>}<th scope="col">Details</th></tr></thead>
           <tbody>
             {data.map((event) => (
               <tr key={event.id}>
                 <td class="time">{time(event.timestamp)}</td>
                 <td><State value={event.type.replace("sandbox.lifecycle.", "")} /></td>
                 {named && <td><Link class="mono" href={`/sandboxes/${event.sandboxId}`}>{event.sandboxId}</Link></td>}
-                <td class="mono data">{event.eventData ? JSON.stringify(event.eventData) : ""}</td>
+                <td class="data">
+                  {event.eventData && (
+                    <details>
+                      <summary>{words(event.eventData)}</summary>
+                      <pre>{JSON.stringify(event.eventData, null, 2)}</pre>
+                    </details>
+                  )}
+                </td>
               </tr>
             ))}
           </tbody>
