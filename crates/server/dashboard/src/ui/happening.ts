@@ -1,4 +1,4 @@
-// What an event says, in words.
+// Events in words.
 
 import { duration, time } from "./format";
 
