@@ -308,7 +308,7 @@ pub enum Error {
     #[error("request took too long")]
     Deadline,
     /// Answers that clients have not read take all the memory that they may.
-    #[error("too many long answers of this server have not been read by their clients yet, try again later")]
+    #[error("this server holds too many answers that clients have not read yet; try again later")]
     TooManyUnread,
     /// The store failed.
     #[error("store failed")]

@@ -36,7 +36,7 @@ pub(super) fn limit(app: &App, team: Uuid, parts: &Parts) -> Result<()> {
     if allowance.is_exceeded { Err(Error::TooManyRequests(allowance.reset)) } else { Ok(()) }
 }
 
-/// Waits for the team's turn to have a request answered that reads.
+/// Waits for the team's turn, if the request only reads.
 pub(super) async fn wait_for_turn(app: &App, team: Uuid, parts: &Parts) {
     if let Some(Slot(given)) = parts.extensions.get()
         && parts.method == Method::GET

@@ -216,7 +216,7 @@ impl App {
         &self.inner.audit
     }
 
-    /// The turns of teams to have calls answered that read.
+    /// The turns of teams at calls that only read.
     pub(crate) fn turns(&self) -> &Turns {
         &self.inner.turns
     }

@@ -1,5 +1,5 @@
-//! Turns of teams to have calls answered that read. A team may ask for as many lists at once as its connections carry; all of them made at
-//! once would be in memory together, and the calls of other teams would wait behind them for a processor.
+//! Turns at calls of the API that only read, for each team. A team may ask for as many lists at once as its connections carry. If all were made at
+//! once, they would be in memory together, and calls of other teams would wait behind them for a processor.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
-/// Calls of one team that are answered at once.
+/// Maximum number of calls of one team that are answered at once.
 const MAX_AT_ONCE: usize = 8;
 
 /// The turns of all teams.
@@ -18,7 +18,7 @@ pub(crate) struct Turns(Mutex<HashMap<Uuid, Arc<Semaphore>>>);
 pub(crate) type Turn = OwnedSemaphorePermit;
 
 impl Turns {
-    /// Waits for a turn of `team`; the call that has waited for longest is the next one. There always comes one: turns are not closed.
+    /// Waits for a turn of `team`, first come, first served. There is always one to come.
     pub(crate) async fn take(&self, team: Uuid) -> Option<Turn> {
         let of_team = {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);

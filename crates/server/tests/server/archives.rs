@@ -1,9 +1,11 @@
-//! Archives of templates that change while they are exported.
+//! Archives of templates that change while they are exported, and what waits meanwhile.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandcove_isolate::fake::Operation;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::build_calls::ready;
@@ -54,4 +56,37 @@ async fn a_template_whose_files_cannot_be_opened_fails_its_export() {
     server.fake.fail_next(Operation::OpenFiles, 1);
     assert_eq!(server.get("/templates/base/export").await.code(), 500);
     assert_eq!(server.get("/templates/base/export").await.status, 200);
+}
+
+/// Eight calls of a team that read are answered at once; an export whose files are not open yet is one of them.
+#[tokio::test]
+async fn calls_that_read_wait_for_those_of_their_own_team_only() {
+    let server = Arc::new(Server::start().await);
+    let other = server.other_team().await;
+    let hold = server.fake.hold(Operation::OpenFiles);
+    let exports: Vec<_> = (0..8)
+        .map(|_| {
+            let server = server.clone();
+            tokio::spawn(async move { server.get("/templates/base/export").await.status })
+        })
+        .collect();
+    hold.reached().await;
+    let mut list = std::pin::pin!(server.get("/sandboxes"));
+    // A list that comes before the last of the eight is answered.
+    let mut waits = false;
+    for _ in 0..20 {
+        waits = timeout(Duration::from_millis(300), &mut list).await.is_err();
+        if waits {
+            break;
+        }
+        list.set(server.get("/sandboxes"));
+    }
+    assert!(waits);
+    assert_eq!(server.call_as(other, "GET", "/sandboxes", Value::Null).await.code(), 200);
+    server.id(json!({})).await;
+    drop(hold);
+    assert_eq!(list.await.code(), 200);
+    for export in exports {
+        assert_eq!(export.await.unwrap(), 200);
+    }
 }
