@@ -41,11 +41,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use sandcove_image::oci;
 use sandcove_isolate::Unprivileged;
-use sandcove_server::otlp::Otlp;
+use sandcove_server::otlp::{Log, Otlp};
 use sandcove_wire::secret::Secret;
-use tracing_subscriber::Layer;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use commands::keys::Keys;
 use commands::reach::{Place, Reach};
@@ -303,21 +300,12 @@ fn egress(account: u32, log_refused_calls: bool) -> Result<ExitCode> {
 
 /// Writes the log to standard error, and gives spans and lines of the log to `otlp`.
 fn observe(otlp: &Otlp, format: LogFormat) -> Result<()> {
-    let filter = log_filter::from_env()?;
-    let is_coloured = std::io::stderr().is_terminal() && !output::is_plain();
-    let log = tracing_subscriber::fmt::layer()
-        // The layer would panic when standard error is closed.
-        .log_internal_errors(false)
-        .with_ansi(is_coloured)
-        .with_writer(std::io::stderr);
-    let log: Box<dyn Layer<_> + Send + Sync> = match format {
-        LogFormat::Text => Box::new(log.with_filter(filter)),
-        LogFormat::Json => {
-            Box::new(log.json().flatten_event(true).with_current_span(false).with_filter(filter))
-        }
-    };
-    let sent = otlp.logs(log_filter::from_env()?);
-    tracing_subscriber::registry().with(otlp.spans()).with(sent).with(log).init();
+    otlp.observe(Log {
+        written: log_filter::from_env()?,
+        sent: log_filter::from_env()?,
+        is_json: format == LogFormat::Json,
+        is_coloured: std::io::stderr().is_terminal() && !output::is_plain(),
+    });
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Sends single requests over connections that are kept open.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,13 @@ use crate::upload::{RequestBody, whole};
 
 /// Limit on the part of an error body that is shown when it is not JSON, in characters.
 const MAX_SHOWN: usize = 300;
+
+type Exchange = Pin<
+    Box<
+        dyn Future<Output = std::result::Result<Response<Incoming>, hyper_util::client::legacy::Error>>
+            + Send,
+    >,
+>;
 
 /// A server and the connections to it, which clones share.
 #[derive(Clone, Debug)]
@@ -80,8 +88,7 @@ impl Transport {
         *request.uri_mut() = url.parse().map_err(|_| Error::Address(url.clone()))?;
         request.headers_mut().extend(headers.iter().cloned());
         let response = self
-            .http
-            .request(request)
+            .exchange(request)
             .await
             .map_err(|error| Error::Unreachable { url: url.clone(), cause: error.into() })?;
         if response.status().is_success() {
@@ -91,6 +98,12 @@ impl Transport {
         let body =
             response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         Err(refusal(url, status, &body))
+    }
+
+    // In a box, so that its code is compiled once, with this crate: that of an async function is compiled with each crate that awaits it.
+    #[inline(never)]
+    fn exchange(&self, request: Request<RequestBody>) -> Exchange {
+        Box::pin(self.http.request(request))
     }
 
     pub(crate) fn url(&self, path: &str) -> String {

@@ -30,8 +30,7 @@ impl Link {
     pub(crate) async fn ask(&self, request: Request, fd: Option<OwnedFd>) -> Result<Reply, Failure> {
         match self {
             Self::Here(menu) => {
-                // In a box: what a request takes is larger than what its caller should hold.
-                let served = Box::pin(menu.serve(request, fd)).await?;
+                let served = menu.serve(request, fd).await?;
                 let held = served.number.map(|number| {
                     let menu = menu.clone();
                     Held::new(number, Arc::new(move |number| menu.order(Order::Forget(number))))

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use sandcove_channel::{Incoming, Outgoing, Sender, Sending};
 use sandcove_isolate::Backend;
 use tokio::net::UnixStream;
@@ -20,7 +21,13 @@ use crate::outcome::FailureText;
 ///
 /// # Errors
 /// When the connection breaks, or the server sends what is no request.
-pub async fn serve(backend: Backend, stream: UnixStream) -> io::Result<()> {
+// In a box, so that its code is compiled with this crate: that of an async function is compiled with the crate that awaits it.
+#[inline(never)]
+pub fn serve(backend: Backend, stream: UnixStream) -> BoxFuture<'static, io::Result<()>> {
+    Box::pin(execute(backend, stream))
+}
+
+async fn execute(backend: Backend, stream: UnixStream) -> io::Result<()> {
     let menu = Arc::new(Menu::new(backend));
     let _forgetting = Forgetting(menu.clone());
     let stream = Arc::new(stream);

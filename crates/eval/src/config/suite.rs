@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::hooks::Hook;
@@ -103,7 +104,16 @@ impl Suite {
 ///
 /// # Errors
 /// When files cannot be read or the configuration is wrong.
-pub async fn load(options: &LoadOptions, findings: &mut Findings) -> Result<Suite, ConfigError> {
+// In a box, so that its code is compiled with this crate: that of an async function is compiled with the crate that awaits it.
+#[inline(never)]
+pub fn load<'a>(
+    options: &'a LoadOptions,
+    findings: &'a mut Findings,
+) -> BoxFuture<'a, Result<Suite, ConfigError>> {
+    Box::pin(read(options, findings))
+}
+
+async fn read(options: &LoadOptions, findings: &mut Findings) -> Result<Suite, ConfigError> {
     let dotenv = env::read(&options.directory, &options.env_files, findings);
     let documents = documents(options, &dotenv, findings).await?;
     let base = documents.first().map_or_else(|| options.directory.clone(), |document| document.base.clone());

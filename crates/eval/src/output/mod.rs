@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use crate::document;
@@ -76,7 +77,17 @@ pub fn format_of(path: &str) -> Result<Format, OutputError> {
 ///
 /// # Errors
 /// When the extension is unknown, or the file cannot be written.
-pub async fn write(evaluation: &Evaluation, rows: &mut Recorded, path: &str) -> Result<(), OutputError> {
+// In a box, as `config::load`.
+#[inline(never)]
+pub fn write<'a>(
+    evaluation: &'a Evaluation,
+    rows: &'a mut Recorded,
+    path: &'a str,
+) -> BoxFuture<'a, Result<(), OutputError>> {
+    Box::pin(write_rows(evaluation, rows, path))
+}
+
+async fn write_rows(evaluation: &Evaluation, rows: &mut Recorded, path: &str) -> Result<(), OutputError> {
     let format = format_of(path)?;
     let failed = |source: std::io::Error| OutputError::Write { path: path.to_owned(), source };
     if let Some(parent) = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty()) {

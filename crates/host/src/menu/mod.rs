@@ -11,6 +11,7 @@ mod volumes;
 use std::os::fd::OwnedFd;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use sandcove_isolate::{Backend, Blueprint, Handle, StartPhase};
 
 use crate::failure::Failure;
@@ -61,7 +62,13 @@ impl Menu {
     }
 
     /// Executes a request.
-    pub(crate) async fn serve(&self, request: Request, fd: Option<OwnedFd>) -> Result {
+    // In a box: a request takes more memory than its caller should hold, and its code is compiled once, with this crate.
+    #[inline(never)]
+    pub(crate) fn serve(&self, request: Request, fd: Option<OwnedFd>) -> BoxFuture<'_, Result> {
+        Box::pin(self.execute(request, fd))
+    }
+
+    async fn execute(&self, request: Request, fd: Option<OwnedFd>) -> Result {
         let backend = &self.backend;
         Ok(match request {
             Request::Create(spec) => {

@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Subscriber;
-use tracing_subscriber::Layer;
-use tracing_subscriber::layer::Filter;
+use tracing_subscriber::layer::{Filter, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use logs::Logs;
 use spans::Spans;
@@ -61,6 +62,19 @@ pub struct Otlp {
     sending: Vec<JoinHandle<()>>,
 }
 
+/// The log of a process.
+#[derive(Debug)]
+pub struct Log {
+    /// Filter of the lines that are written.
+    pub written: EnvFilter,
+    /// Filter of the lines that are sent to a collector, if there is one.
+    pub sent: EnvFilter,
+    /// Whether each line is a JSON object.
+    pub is_json: bool,
+    /// Whether lines are coloured, unless they are JSON.
+    pub is_coloured: bool,
+}
+
 impl Otlp {
     /// Starts sending. Must be called within a runtime. The collector may start later.
     ///
@@ -81,6 +95,22 @@ impl Otlp {
             sending.push(task);
         }
         Ok(Self { spans, logs, stopping, sending })
+    }
+
+    /// Begins to write the log of this process to standard error, and to send what there is a collector for. To be called once.
+    // Here, and not where it is called: what every request passes is compiled with this crate, and optimized.
+    pub fn observe(&self, log: Log) {
+        let Log { written, sent, is_json, is_coloured } = log;
+        let lines = tracing_subscriber::fmt::layer()
+            // The layer would panic when standard error is closed.
+            .log_internal_errors(false)
+            .with_ansi(is_coloured)
+            .with_writer(std::io::stderr);
+        let lines: Box<dyn Layer<_> + Send + Sync> = match is_json {
+            false => Box::new(lines.with_filter(written)),
+            true => Box::new(lines.json().flatten_event(true).with_current_span(false).with_filter(written)),
+        };
+        tracing_subscriber::registry().with(self.spans()).with(self.logs(sent)).with(lines).init();
     }
 
     /// The layer that collects spans.

@@ -77,7 +77,14 @@ impl App {
         listeners: impl Into<Listeners>,
         shutdown: CancellationToken,
     ) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.accept(listeners.into(), shutdown))
+        self.serve_boxed(listeners.into(), shutdown)
+    }
+
+    // Not generic, so that all of the server is compiled with this crate: the code of an async function is compiled with the crate that
+    // awaits it, and the command is not optimized.
+    #[inline(never)]
+    fn serve_boxed(&self, listeners: Listeners, shutdown: CancellationToken) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.accept(listeners, shutdown))
     }
 
     async fn accept(&self, listeners: Listeners, shutdown: CancellationToken) -> Result<()> {

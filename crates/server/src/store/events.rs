@@ -55,7 +55,8 @@ impl Store {
         batch.push_bind(&event.id).push(", 0, ").push_bind(event.timestamp.as_microsecond());
         batch.push(" FROM webhooks w WHERE w.team_id = ").push_bind(&event.sandbox_team_id);
         // The list of types is JSON text, so a type in quotes is found exactly when it is in the list.
-        batch.push(" AND w.enabled AND w.events LIKE ").push_bind(format!("%\"{}\"%", event.kind));
+        // SQLite would prepare the statement again for each pattern that is a parameter by itself.
+        batch.push(" AND w.enabled AND w.events LIKE '%\"' || ").push_bind(&event.kind).push(" || '\"%'");
         batch.push(" AND (SELECT COUNT(*) FROM webhook_queue q WHERE q.webhook_id = w.id) < ");
         batch.push_bind(WAITING_DELIVERIES);
         let affected = self.execute(batch).await?;
