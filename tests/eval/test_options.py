@@ -50,7 +50,7 @@ def test_a_directory_without_a_suite_is_told_once(evaluate, tmp_path):
     assert (code, out) == (1, "")
     assert err.splitlines() == [
         "error: there is no promptfooconfig.yaml here",
-        "  hint: name one with -c, or make one with `sandcove eval init`",
+        "hint: name one with -c, or make one with `sandcove eval init`",
     ]
 
 
@@ -59,10 +59,10 @@ def test_a_configuration_that_does_not_exist_comes_with_a_hint(evaluate, sandcov
     for verb in ("eval", "validate"):
         done = subprocess.run([*sandcove, verb, "-c", "siute.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stderr.splitlines()[:2]) == (
-            1, ["error: configuration not found: `siute.yaml`", "  hint: did you mean `suite.yaml`?"],
+            1, ["error: configuration not found: `siute.yaml`", "hint: did you mean `suite.yaml`?"],
         )  # fmt: skip
     _, _, err = evaluate("-c", "elsewhere/config.json")
-    assert "  hint: check the path, or make a configuration with `sandcove eval init`" in err.splitlines()
+    assert "hint: check the path, or make a configuration with `sandcove eval init`" in err.splitlines()
 
 
 def test_unknown_options_are_usage_errors(evaluate):
@@ -301,9 +301,9 @@ def test_a_misspelt_key_of_an_assertion_about_code_is_found_before_anything_runs
     assert (code, out) == (1, "")
     assert err.splitlines() == [
         "typo.yaml:8:11: error: unknown key `casess` in an assertion that runs code",
-        "  hint: did you mean `cases`?",
+        "hint: did you mean `cases`?",
         "typo.yaml:10:16: error: unknown key `inptu` in a case",
-        "  hint: did you mean `input`?",
+        "hint: did you mean `input`?",
     ]
 
 

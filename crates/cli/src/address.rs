@@ -6,7 +6,11 @@ use serde::Deserialize;
 
 /// Parses an address to listen on, and resolves a host name.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
-    let found = text.to_socket_addrs().map_err(|error| format!("`{text}` is not HOST:PORT: {error}"))?;
+    let found = text.to_socket_addrs().map_err(|error| {
+        format!(
+            "`{text}` is not an address to listen on: {error}\nhint: use HOST:PORT, for example `127.0.0.1:3000`"
+        )
+    })?;
     // Clients that use a single address expect `localhost` to be IPv4.
     let found: Vec<SocketAddr> = found.collect();
     let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
@@ -29,6 +33,8 @@ mod tests {
     fn a_host_may_be_named() {
         assert_eq!(address("localhost:3001"), Ok("127.0.0.1:3001".parse().unwrap()));
         assert_eq!(address("[::1]:80"), Ok("[::1]:80".parse().unwrap()));
-        assert!(address("3001").unwrap_err().starts_with("`3001` is not HOST:PORT"));
+        let error = address("3001").unwrap_err();
+        assert!(error.starts_with("`3001` is not an address to listen on: "), "{error}");
+        assert!(error.ends_with("\nhint: use HOST:PORT, for example `127.0.0.1:3000`"), "{error}");
     }
 }

@@ -11,6 +11,7 @@ pub fn report(error: &anyhow::Error) {
     note!("error: {}", text(error));
 }
 
+/// Formats an error with its hint, on a line of its own.
 fn text(error: &anyhow::Error) -> String {
     let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
     let denied = error
@@ -34,6 +35,7 @@ fn text(error: &anyhow::Error) -> String {
         Some(ClientError::Refused { status, url, .. }) if *status >= 500 => {
             format!("{error:#} (HTTP status {status} from {})", server_of(url))
         }
+        Some(ClientError::Refused { message, .. }) => format!("{error:#}{}", list_of(message)),
         _ if denied && !rustix::process::geteuid().is_root() => format!(
             "{error:#}\nhint: run the command with sudo; commands that use sandboxes need no root when E2B_API_URL and \
              E2B_API_KEY are set"
@@ -42,9 +44,52 @@ fn text(error: &anyhow::Error) -> String {
     }
 }
 
+/// A hint at the command that lists what a server does not know, by the message of the server; on a line of its own, if there is one.
+pub fn list_of(message: &str) -> String {
+    /// How messages about missing things begin and end, and the command that lists what there is. Messages with another end say more.
+    const MISSING: [(&str, &str, &str); 7] = [
+        ("template '", "' not found", "sandcove template list"),
+        ("tag '", "'", "sandcove template list"),
+        ("volume '", "' not found", "sandcove volume list"),
+        ("volumes cannot be mounted: volume '", "' not found", "sandcove volume list"),
+        ("webhook '", "' not found", "sandcove webhook list"),
+        ("sandbox \"", "\" doesn't exist or you don't have access to it", "sandcove sandbox list"),
+        ("secret not found", "", "sandcove secret list"),
+    ];
+    let message = message.to_lowercase();
+    MISSING
+        .iter()
+        .find(|(begin, end, _)| message.starts_with(begin) && message.ends_with(end))
+        .map(|(.., list)| format!("\nhint: `{list}` shows all"))
+        .unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_comes_with_the_list_of_what_there_is() {
+        let text = |message: &str| {
+            let refused =
+                ClientError::Refused { url: "http://h:1/x".into(), status: 404, message: message.into() };
+            text(&refused.into())
+        };
+        for (message, list) in [
+            ("template 'x' not found", "template"),
+            ("Template 'x' with tag 'v1' not found", "template"),
+            ("volume 'x' not found", "volume"),
+            ("volumes cannot be mounted: volume 'x' not found", "volume"),
+            ("webhook 'x' not found", "webhook"),
+            ("Secret not found", "secret"),
+            ("Sandbox \"ix\" doesn't exist or you don't have access to it", "sandbox"),
+        ] {
+            assert_eq!(text(message), format!("{message}\nhint: `sandcove {list} list` shows all"));
+        }
+        let complete =
+            "template 'desktop' not found; build it with `sandcove template build --builtin desktop`";
+        assert_eq!(text(complete), complete);
+    }
 
     #[test]
     fn a_refused_key_comes_with_what_to_do() {

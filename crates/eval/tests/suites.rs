@@ -72,8 +72,8 @@ async fn mistakes_are_told_with_their_place() {
     assert_eq!(
         told,
         [
-            "promptfooconfig.yaml:8:5: warning: unknown key `treshold` in a test; it has no effect\n  hint: did you mean `threshold`?",
-            "promptfooconfig.yaml:6:15: error: unknown assertion type `contians`\n  hint: did you mean `contains`?",
+            "promptfooconfig.yaml:8:5: warning: unknown key `treshold` in a test; it has no effect\nhint: did you mean `threshold`?",
+            "promptfooconfig.yaml:6:15: error: unknown assertion type `contians`\nhint: did you mean `contains`?",
         ]
     );
 }

@@ -233,7 +233,7 @@ pub async fn auth(place: Place, args: AuthArgs) -> Result<ExitCode> {
         AuthCommand::Logout { name } => {
             let mut contexts = Contexts::load()?;
             let Some(name) = name.or_else(|| contexts.selection().map(str::to_owned)) else {
-                bail!("no context is selected; `sandcove config get` shows all");
+                bail!("no context is selected\nhint: `sandcove config get` shows all");
             };
             contexts.remove(&name)?;
             contexts.save()?;

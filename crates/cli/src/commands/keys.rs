@@ -168,7 +168,7 @@ async fn delete(store: &Store, team: &Team, own: Option<&Secret>, words: &[Strin
     for word in words {
         match named(&keys, word).as_slice() {
             [] => {
-                note!("error: unknown key `{word}`; `sandcove keys list` shows all");
+                note!("error: unknown key `{word}`\nhint: `sandcove keys list` shows all");
                 code = ExitCode::FAILURE;
             }
             [key] => chosen.push(key),

@@ -157,7 +157,7 @@ async fn named(operator: &Operator, word: &str) -> Result<AdminTeam> {
     match (found.pop(), found.is_empty()) {
         (Some(team), true) => Ok(team),
         (Some(_), false) => bail!("several teams are named `{word}`; use an id of `sandcove team list`"),
-        (None, _) => bail!("unknown team `{word}`; `sandcove team list` shows all"),
+        (None, _) => bail!("unknown team `{word}`\nhint: `sandcove team list` shows all"),
     }
 }
 

@@ -169,7 +169,7 @@ async fn kill(client: &Client, ids: &[SandboxId]) -> Result<ExitCode> {
         if client.kill(id).await? {
             out!("{id}");
         } else {
-            note!("error: unknown sandbox `{id}`; `sandcove sandbox list` shows all");
+            note!("error: unknown sandbox `{id}`\nhint: `sandcove sandbox list` shows all");
             code = ExitCode::FAILURE;
         }
     }

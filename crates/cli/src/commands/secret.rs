@@ -101,7 +101,7 @@ pub async fn secret(place: Place, args: SecretArgs) -> Result<ExitCode> {
         SecretCommand::Delete { secrets } => {
             for secret in &secrets {
                 if !client.delete_secret(secret).await? {
-                    bail!("no secret `{secret}`; `sandcove secret list` shows all");
+                    bail!("unknown secret `{secret}`\nhint: `sandcove secret list` shows all");
                 }
                 out!("{secret}");
             }

@@ -101,7 +101,7 @@ async fn delete(client: &Client, snapshots: &[String]) -> Result<ExitCode> {
         match client.delete_snapshot(snapshot).await {
             Ok(true) => out!("{snapshot}"),
             Ok(false) => {
-                note!("error: unknown snapshot `{snapshot}`; `sandcove snapshot list` shows all");
+                note!("error: unknown snapshot `{snapshot}`\nhint: `sandcove snapshot list` shows all");
                 code = ExitCode::FAILURE;
             }
             Err(error) => {

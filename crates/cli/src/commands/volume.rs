@@ -70,7 +70,7 @@ async fn delete(client: &Client, volumes: &[String]) -> Result<ExitCode> {
         match found {
             Some(volume) if client.delete_volume(&volume.volume_id).await? => out!("{}", volume.volume_id),
             _ => {
-                note!("error: unknown volume `{name}`; `sandcove volume list` shows all");
+                note!("error: unknown volume `{name}`\nhint: `sandcove volume list` shows all");
                 code = ExitCode::FAILURE;
             }
         }

@@ -57,7 +57,7 @@ impl fmt::Display for Diagnostic {
         };
         write!(f, "{severity}: {}", self.message)?;
         match &self.hint {
-            Some(hint) => write!(f, "\n  hint: {hint}"),
+            Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),
         }
     }

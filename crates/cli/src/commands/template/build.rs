@@ -28,6 +28,7 @@ use super::registry;
 use super::secret::{self, SecretOption};
 use crate::commands::{count, variable};
 use crate::output::note;
+use crate::report::list_of;
 use crate::signals::Signals;
 
 /// Life of a sandbox that files are copied from, in seconds.
@@ -394,11 +395,12 @@ impl Builder<'_> {
 /// The error of a build that failed, with the line of its step.
 fn described(file: &str, failure: &Failure<'_>) -> String {
     let message = failure.message;
-    match (failure.place, failure.step) {
+    let error = match (failure.place, failure.step) {
         (Some((line, instruction)), _) => format!("{file}:{line}: {instruction}\n{message}"),
         (None, Some("finalize")) => format!("the template was built but did not become ready: {message}"),
         _ => format!("the build failed: {message}"),
-    }
+    };
+    error + &list_of(message)
 }
 
 /// A size with its unit.
@@ -407,5 +409,20 @@ pub fn size_of(bytes: u64) -> String {
         0..10_000 => format!("{bytes} bytes"),
         10_000..10_000_000 => format!("{} KiB", bytes / 1024),
         _ => format!("{} MiB", bytes / 1024 / 1024),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_of_a_missing_template_says_how_to_list_templates() {
+        let failure = |message| Failure { message, step: Some("base"), place: Some((1, "FROM x")) };
+        assert_eq!(
+            described("Dockerfile", &failure("template 'x' not found")),
+            "Dockerfile:1: FROM x\ntemplate 'x' not found\nhint: `sandcove template list` shows all"
+        );
+        assert_eq!(described("Dockerfile", &failure("no space")), "Dockerfile:1: FROM x\nno space");
     }
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::printer::Printer;
 use crate::commands::count;
 use crate::output::{self, note, out};
+use crate::report::report;
 use crate::table::table;
 
 /// Arguments of `logs`.
@@ -161,7 +162,7 @@ pub async fn delete(client: &Client, args: DeleteArgs) -> Result<ExitCode> {
         let id = match resolved(client, template).await {
             Ok(id) => id,
             Err(error) => {
-                note!("error: {error:#}");
+                report(&error);
                 code = ExitCode::FAILURE;
                 continue;
             }
@@ -169,12 +170,11 @@ pub async fn delete(client: &Client, args: DeleteArgs) -> Result<ExitCode> {
         match client.delete_template(&id).await {
             Ok(true) => out!("{id}"),
             Ok(false) => {
-                note!("error: unknown template {template}");
+                note!("error: unknown template `{template}`\nhint: `sandcove template list` shows all");
                 code = ExitCode::FAILURE;
             }
             Err(error) => {
-                let failed = refusal(client, template, error).await;
-                note!("error: failed to delete a template: {failed:#}");
+                report(&refusal(client, template, error).await.context("failed to delete a template"));
                 code = ExitCode::FAILURE;
             }
         }
