@@ -149,7 +149,9 @@ def test_a_webhook_is_kept(typist):
     typist(f"webhook enable {webhook}")
     assert "event" in typist(f"webhook deliveries {webhook}")
     assert typist(f"webhook delete {webhook}") == f"{webhook}\n"
-    typist.fails(f"webhook delete {webhook}", hint=webhook)
+    for verb in ("delete", "enable", "disable", "deliveries"):
+        for unknown in (webhook, "nobody"):
+            assert f"`{unknown}`" in typist.fails(f"webhook {verb} {unknown}", hint="hint: `sandcove webhook list` shows all")
 
 
 @story("team create", "team list", "team update", "team key", "team kill", "audit", "node list", "node info", "node set")
@@ -192,8 +194,9 @@ def test_a_template_is_built_and_handed_on(typist):
     asked.type("yes\n")
     assert asked.end() == 0
     typist(f"template delete --yes {name}-again")
-    for verb in ("inspect", "logs", "publish", "tag"):
-        typist.fails(f"template {verb} {name}" + " v1" * (verb == "tag"), hint=name)
+    for verb in ("inspect", "logs", "publish", "tag", "export", "delete --yes"):
+        line = f"template {verb} {name}" + {"tag": " v1", "export": " file.tar"}.get(verb, "")
+        assert name in typist.fails(line, hint="hint: `sandcove template list` shows all")
     # What comes with the server can be seen, and nothing else.
     assert json.loads(typist("template inspect base"))["aliases"] == ["base"]
     for line in ("logs base", "delete --yes base", "publish base", "tag base v1"):

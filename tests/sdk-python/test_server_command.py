@@ -131,6 +131,9 @@ def test_events_name_what_happened(server, sandbox):
 
     wait_until(lambda: "sandbox.lifecycle.created" in kinds(), what="the event of the start")
     assert sandbox.sandbox_id in sandcove(server, "events", "-l", "100").stdout
+    header, *rows = sandcove(server, "events", sandbox.sandbox_id).stdout.splitlines()
+    assert header.split() == ["time", "event", "sandbox", "template"]
+    assert {row.split()[-1] for row in rows} == {sandbox.get_info().name}, "templates have names"
 
 
 def test_teams_are_managed_with_the_admin_token(server, tmp_path):

@@ -3,15 +3,18 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
+use sandcove_client::Error as ClientError;
 use sandcove_wire::api::event::{Attempt, NewWebhook, SandboxEvent, Webhook, WebhookUpdate};
+use sandcove_wire::api::template::Template;
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 
 use super::reach::{Place, Reach};
-use crate::output::{self, note, out};
+use crate::output::{self, out};
+use crate::report::report;
 use crate::table::table;
 
 /// Arguments of `webhook`.
@@ -105,10 +108,14 @@ pub async fn webhook(place: Place, args: WebhookArgs) -> Result<ExitCode> {
             let rows: Vec<_> = webhooks.into_iter().map(row).collect();
             let _ = output::write(table(["id", "name", "state", "url", "events"], &rows).as_bytes());
         }
-        WebhookCommand::Enable { id } => drop(client.update_webhook(&id, &enable(true)).await?),
-        WebhookCommand::Disable { id } => drop(client.update_webhook(&id, &enable(false)).await?),
+        WebhookCommand::Enable { id } => {
+            client.update_webhook(&id, &enable(true)).await.map_err(|error| unknown(&id, error))?;
+        }
+        WebhookCommand::Disable { id } => {
+            client.update_webhook(&id, &enable(false)).await.map_err(|error| unknown(&id, error))?;
+        }
         WebhookCommand::Deliveries { id, json } => {
-            let deliveries = client.deliveries(&id).await?.data;
+            let deliveries = client.deliveries(&id).await.map_err(|error| unknown(&id, error))?.data;
             if json {
                 out!("{}", json!(deliveries));
                 return Ok(ExitCode::SUCCESS);
@@ -121,17 +128,35 @@ pub async fn webhook(place: Place, args: WebhookArgs) -> Result<ExitCode> {
         WebhookCommand::Delete { ids } => {
             let mut code = ExitCode::SUCCESS;
             for id in &ids {
-                if client.delete_webhook(id).await? {
-                    out!("{id}");
-                } else {
-                    note!("error: unknown webhook `{id}`; `sandcove webhook list` shows all");
-                    code = ExitCode::FAILURE;
+                match client.delete_webhook(id).await {
+                    Ok(true) => out!("{id}"),
+                    Ok(false) => {
+                        report(&nothing(id));
+                        code = ExitCode::FAILURE;
+                    }
+                    Err(error) => {
+                        report(&unknown(id, error));
+                        code = ExitCode::FAILURE;
+                    }
                 }
             }
             return Ok(code);
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The error about a webhook that does not exist.
+fn nothing(id: &str) -> anyhow::Error {
+    anyhow!("unknown webhook `{id}`\nhint: `sandcove webhook list` shows all")
+}
+
+/// The error of a call about a webhook. A server refuses what is no id before it looks for the webhook.
+fn unknown(id: &str, error: ClientError) -> anyhow::Error {
+    match error.status() {
+        Some(400 | 404) => nothing(id),
+        _ => error.into(),
+    }
 }
 
 fn row(webhook: Webhook) -> [String; 5] {
@@ -174,7 +199,8 @@ pub struct EventsArgs {
 
 /// Prints what happened to sandboxes, newest first.
 pub async fn events(place: Place, args: EventsArgs) -> Result<ExitCode> {
-    let events = args.reach.client(&place)?.events(args.id.as_ref(), args.limit).await?;
+    let client = args.reach.client(&place)?;
+    let events = client.events(args.id.as_ref(), args.limit).await?;
     if args.json {
         out!("{}", json!(events));
         return Ok(ExitCode::SUCCESS);
@@ -184,15 +210,49 @@ pub async fn events(place: Place, args: EventsArgs) -> Result<ExitCode> {
     {
         bail!("no event of sandbox {id} is kept");
     }
-    let row = |event: &SandboxEvent| {
-        [
-            format!("{:.0}", event.timestamp),
-            event.kind.clone(),
-            event.sandbox_id.clone(),
-            event.sandbox_template_id.clone(),
-        ]
-    };
-    let rows: Vec<_> = events.iter().map(row).collect();
+    let templates = client.templates().await?;
+    let rows: Vec<_> = events.iter().map(|event| event_row(event, &templates)).collect();
     let _ = output::write(table(["time", "event", "sandbox", "template"], &rows).as_bytes());
     Ok(ExitCode::SUCCESS)
+}
+
+/// The columns of an event. A template that is deleted, is another team's or has no name is shown by its id.
+fn event_row(event: &SandboxEvent, templates: &[Template]) -> [String; 4] {
+    let id = &event.sandbox_template_id;
+    let template = templates.iter().find(|template| template.template_id == *id);
+    let name = template.and_then(|template| template.aliases.first());
+    [
+        format!("{:.0}", event.timestamp),
+        event.kind.clone(),
+        event.sandbox_id.clone(),
+        name.unwrap_or(id).clone(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_show_the_names_of_templates() {
+        let template = |id: &str, aliases: &[&str]| -> Template {
+            serde_json::from_value(json!({
+                "templateID": id, "buildID": "b", "cpuCount": 2, "memoryMB": 512, "diskSizeMB": 512, "public": false,
+                "aliases": aliases, "names": aliases, "createdAt": "2026-01-01T00:00:00Z", "updatedAt": "2026-01-01T00:00:00Z",
+                "createdBy": null, "lastSpawnedAt": null, "spawnCount": 0, "buildCount": 1, "envdVersion": "0.1.0",
+                "buildStatus": "ready"
+            }))
+            .unwrap()
+        };
+        let event: SandboxEvent = serde_json::from_value(json!({
+            "id": "e", "version": "v2", "type": "sandbox.lifecycle.created", "timestamp": "2026-01-01T00:00:00Z",
+            "eventCategory": "lifecycle", "eventLabel": "created", "eventData": null, "sandboxId": "s",
+            "sandboxExecutionId": "x", "sandboxTemplateId": "t1", "sandboxBuildId": "b", "sandboxTeamId": "team"
+        }))
+        .unwrap();
+        let shown = |templates: &[Template]| event_row(&event, templates)[3].clone();
+        assert_eq!(shown(&[template("t0", &["other"]), template("t1", &["mine"])]), "mine");
+        assert_eq!(shown(&[template("t1", &[])]), "t1");
+        assert_eq!(shown(&[]), "t1");
+    }
 }

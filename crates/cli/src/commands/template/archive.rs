@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use sandcove_client::{BuildEnd, Client, Error as ClientError};
-use sandcove_wire::api::build::{ArchiveSource, NewTemplate, RequestedBuild, StartBuild};
+use sandcove_wire::api::build::{
+    ArchiveSource, Garbage, GarbageItem, NewTemplate, RequestedBuild, StartBuild,
+};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
@@ -20,8 +22,9 @@ use super::printer::{Failure, Printer};
 use super::project::checked_name;
 use super::{continues, interruptible};
 use crate::commands::count;
-use crate::output::{note, out};
+use crate::output::{self, note, out};
 use crate::signals::BROKEN_PIPE;
+use crate::table::table;
 
 /// Arguments of `export`.
 #[derive(Debug, Args)]
@@ -238,9 +241,7 @@ async fn collect(client: &Client, args: GcArgs) -> Result<ExitCode> {
         out!("{}", json!(garbage));
         return Ok(ExitCode::SUCCESS);
     }
-    for item in garbage.steps.iter().chain(&garbage.layers) {
-        out!("{} {}", item.name, size_of(item.bytes));
-    }
+    let _ = output::write(listed(&garbage).as_bytes());
     note!(
         "{} {}, {} and {}: {}",
         if args.dry_run { "would delete" } else { "deleted" },
@@ -250,4 +251,29 @@ async fn collect(client: &Client, args: GcArgs) -> Result<ExitCode> {
         size_of(garbage.bytes),
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// The table of what is deleted.
+fn listed(garbage: &Garbage) -> String {
+    let row = |kind: &str, item: &GarbageItem| [item.name.clone(), kind.to_owned(), size_of(item.bytes)];
+    let steps = garbage.steps.iter().map(|item| row("step", item));
+    let layers = garbage.layers.iter().map(|item| row("layer", item));
+    table(["name", "kind", "size"], &steps.chain(layers).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn garbage_is_a_table() {
+        let item = |name: &str, bytes| GarbageItem { name: name.to_owned(), bytes };
+        let (steps, layers) = (vec![item("long-name", 5 << 20)], vec![item("short", 12 << 20)]);
+        let garbage = Garbage { dry_run: true, steps, layers, uploads: 0, bytes: 17 << 20 };
+        let rows = listed(&garbage);
+        let kinds: Vec<_> =
+            rows.lines().map(|line| line.find(['k', 's', 'l']).map(|_| &line[11..16])).collect();
+        assert_eq!(rows.lines().count(), 3, "{rows}");
+        assert_eq!(kinds, [Some("kind "), Some("step "), Some("layer")], "{rows}");
+    }
 }
