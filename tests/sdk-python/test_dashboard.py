@@ -97,6 +97,37 @@ def test_thousands_of_rows_are_listed_and_filtered(visit):
     expect(table.locator("tbody tr").nth(1)).to_contain_text("kind3")
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_list_fits_the_screen_of_a_laptop(visit, scheme):
+    names = ["base", "code-interpreter-v1", "a-team-with-a-long-name/a-template-with-a-long-name"]
+    now = time.time()
+
+    def made(number):
+        stamp = lambda later: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + later))  # noqa: E731
+        return {
+            "sandboxID": f"i{number:020}", "templateID": "t" * 20, "alias": names[number % 3], "clientID": "c", "startedAt": stamp(-7000 * number**3),
+            "endAt": stamp(80_000), "cpuCount": 2, "memoryMB": 512, "diskSizeMB": 1024, "state": "running", "envdVersion": "0.6.0",
+            "metadata": {"owner": "somebody@example.com", "purpose": "words " * number},
+        }  # fmt: skip
+
+    rows = [made(number) for number in range(30)]
+    sample = {"cpuCount": 2, "cpuUsedPct": 100.0, "memUsed": 1020 << 20, "memTotal": 2 << 30, "diskUsed": 1010 << 20, "diskTotal": 10 << 30}
+    # The browser of the tests has no scroll bars, which take 15 pixels.
+    page = visit(credential=None, color_scheme=scheme, viewport={"width": 1280 - 15, "height": 860})
+    page.route("**/dashboard/api/v2/sandboxes?*", lambda route: route.fulfill(json=rows))
+    samples = {row["sandboxID"]: {**sample, "timestamp": row["startedAt"], "timestampUnix": 1} for row in rows}
+    page.route("**/dashboard/api/sandboxes/metrics?*", lambda route: route.fulfill(json={"sandboxes": samples}))
+    page.get_by_label("API key").fill(API_KEY)
+    page.get_by_role("button", name="Log in").click()
+    table = page.get_by_role("region", name="Sandboxes")
+    expect(table.get_by_text("100 %").first).to_be_visible()
+    assert table.evaluate("table => table.scrollWidth <= table.clientWidth"), "nothing is cut off"
+    edge = table.evaluate("table => table.getBoundingClientRect().right")
+    for cell in table.get_by_role("row").nth(5).get_by_role("cell").all():
+        box = cell.bounding_box()
+        assert box["width"] > 40 and box["x"] + box["width"] <= edge
+
+
 def test_links_of_the_official_command_line_open_the_right_page(visit, box, server):
     page = visit(f"/dashboard/inspect/sandbox/{box.sandbox_id}")
     expect(page.locator("h1")).to_contain_text(box.sandbox_id)

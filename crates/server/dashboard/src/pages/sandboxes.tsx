@@ -2,7 +2,7 @@ import { useCallback, useMemo, useRef, useState } from "preact/hooks";
 import { Link } from "wouter-preact";
 
 import { type Schemas, all, change, get } from "../api/client";
-import { age, duration, size, time } from "../ui/format";
+import { brief, size, time } from "../ui/format";
 import { useLoad, useNow, useTitle } from "../ui/hooks";
 import { Bar, Confirmed, Empty, Failure, Loading, Metadata, Page, State } from "../ui/parts";
 import { type Column, Table } from "../ui/table";
@@ -39,11 +39,11 @@ export function Sandboxes() {
   const columns: Column<Sandbox>[] = [
     { name: "ID", cell: (row) => <Link href={`/sandboxes/${row.sandboxID}`} class="mono">{row.sandboxID}</Link>, by: (row) => row.sandboxID },
     { name: "State", cell: (row) => <State value={row.state} />, by: (row) => row.state },
-    { name: "Template", cell: nameOf, by: nameOf },
-    { name: "Age", cell: (row) => <span title={time(row.startedAt)}>{age(row.startedAt, now)}</span>, by: (row) => -new Date(row.startedAt).getTime() },
+    { name: "Template", cell: (row) => <span title={nameOf(row)}>{nameOf(row)}</span>, by: nameOf, short: true },
+    { name: "Age", cell: (row) => <span title={time(row.startedAt)}>{brief(now - new Date(row.startedAt).getTime())}</span>, by: (row) => -new Date(row.startedAt).getTime() },
     {
       name: "Time left",
-      cell: (row) => (row.state === "paused" ? <span class="quiet">–</span> : duration(new Date(row.endAt).getTime() - now)),
+      cell: (row) => (row.state === "paused" ? <span class="quiet">–</span> : <span title={time(row.endAt)}>{brief(new Date(row.endAt).getTime() - now)}</span>),
       by: (row) => (row.state === "paused" ? Infinity : new Date(row.endAt).getTime()),
     },
     ...usage(samples),

@@ -6,7 +6,10 @@ export interface Column<T> {
   cell: (row: T) => ComponentChildren;
   /** What the column is sorted by. */
   by?: (row: T) => string | number;
+  /** Whether the column takes the room that the others leave, and is cut off first. */
   wide?: boolean;
+  /** Whether texts of the column are cut off on screens that are not wide. */
+  short?: boolean;
 }
 
 const ROW = 44;
@@ -79,7 +82,7 @@ export function Table<T>(props: {
           {first > 0 && <tr aria-hidden="true" class="spacer"><td colSpan={props.columns.length} style={{ height: `${first * ROW}px` }} /></tr>}
           {shown.map((row, index) => (
             <tr key={props.id(row)} aria-rowindex={first + index + 2}>
-              {props.columns.map(({ name, cell }) => <td key={name} data-label={name}>{cell(row)}</td>)}
+              {props.columns.map(({ name, cell, wide, short }) => <td key={name} class={wide ? "wide" : short ? "short" : ""} data-label={name}>{cell(row)}</td>)}
             </tr>
           ))}
           {below > 0 && <tr aria-hidden="true" class="spacer"><td colSpan={props.columns.length} style={{ height: `${below}px` }} /></tr>}
