@@ -39,6 +39,17 @@ def test_templates_and_their_builds(visit):
     expect(link).to_have_count(0)
 
 
+def test_templates_of_the_server_are_offered_only_to_be_started(visit, server):
+    page = visit("/dashboard/templates")
+    expect(page.get_by_role("link", name="Start base")).to_be_visible()
+    expect(page.get_by_role("button", name="Delete base", exact=True)).to_have_count(0)
+    page.goto(f"{server.url}/dashboard/templates/base")
+    expect(page.get_by_role("heading", name="base", exact=True)).to_be_visible()
+    for name in ("Publish", "Make private", "Set tag"):
+        expect(page.get_by_role("button", name=name)).to_have_count(0)
+    expect(page.get_by_role("button", name=re.compile("^Remove tag"))).to_have_count(0)
+
+
 def test_volumes_keys_webhooks_teams_and_the_node(visit, server):
     page = visit("/dashboard/volumes", ADMIN_TOKEN)
     volume = f"dashboard-{os.getpid()}"

@@ -37,7 +37,7 @@ export function TemplatePage({ id }: { id: string }) {
       actions={
         <>
           <Link class="button primary" href={`/new?template=${encodeURIComponent(name)}`}>Start</Link>
-          <button type="button" disabled={busy} onClick={() => void publish()}>{template.public ? "Make private" : "Publish"}</button>
+          {!template.isDefault && <button type="button" disabled={busy} onClick={() => void publish()}>{template.public ? "Make private" : "Publish"}</button>}
         </>
       }
     >
@@ -69,13 +69,13 @@ export function TemplatePage({ id }: { id: string }) {
         </Plain>
       )}
       <h2>Tags</h2>
-      <Tags name={name} tags={tags} builds={template.builds.map((build) => build.buildID)} then={reload} />
+      <Tags name={name} tags={tags} builds={template.builds.map((build) => build.buildID)} fixed={template.isDefault} then={reload} />
     </Page>
   );
 }
 
-/** Tags, which can be set to any build: this is also how a template goes back to an earlier one. */
-function Tags({ name, tags, builds, then }: { name: string; tags: Tag[]; builds: string[]; then: () => void }) {
+/** Tags, which can be set to any build: this is also how a template goes back to an earlier one. Those of the server's own templates are fixed. */
+function Tags({ name, tags, builds, fixed, then }: { name: string; tags: Tag[]; builds: string[]; fixed: boolean | undefined; then: () => void }) {
   const [build, setBuild] = useState(builds[0] ?? "");
   const [tag, setTag] = useState("");
   const { busy, error, act } = useAction();
@@ -92,11 +92,11 @@ function Tags({ name, tags, builds, then }: { name: string; tags: Tag[]; builds:
         {tags.map((one) => (
           <li key={one.tag}>
             <span class="tag">{one.tag}</span> <span class="mono">{one.buildID}</span> <span class="quiet">{time(one.createdAt)}</span>{" "}
-            <button type="button" aria-label={`Remove tag ${one.tag}`} onClick={() => void remove(one.tag)}>Remove</button>
+            {!fixed && <button type="button" aria-label={`Remove tag ${one.tag}`} onClick={() => void remove(one.tag)}>Remove</button>}
           </li>
         ))}
       </ul>
-      {builds.length > 0 && (
+      {builds.length > 0 && !fixed && (
         <form class="filters" onSubmit={assign}>
           <input required aria-label="Tag" placeholder="tag" value={tag} onInput={(event) => setTag(event.currentTarget.value)} />
           <select aria-label="Build" class="mono" value={build} onChange={(event) => setBuild(event.currentTarget.value)}>

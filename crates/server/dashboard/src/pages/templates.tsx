@@ -30,7 +30,7 @@ export function Templates() {
       cell: (row) => (
         <span class="row">
           <Link class="button" href={`/new?template=${encodeURIComponent(row.names[0] ?? row.templateID)}`} aria-label={`Start ${row.names[0] ?? row.templateID}`}>Start</Link>
-          <Confirmed label="Delete" name={`Delete ${row.names[0] ?? row.templateID}`} danger question={`Delete ${row.names[0] ?? row.templateID} and its builds?`} action={() => change("DELETE", `/templates/${row.templateID}`)} then={reload} />
+          {!row.isDefault && <Confirmed label="Delete" name={`Delete ${row.names[0] ?? row.templateID}`} danger question={`Delete ${row.names[0] ?? row.templateID} and its builds?`} action={() => change("DELETE", `/templates/${row.templateID}`)} then={reload} />}
         </span>
       ),
     },
