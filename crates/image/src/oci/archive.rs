@@ -277,7 +277,11 @@ fn index(file: &File) -> io::Result<HashMap<String, Place>> {
     let mut stream =
         TarStream::new(Counting { inner: BufReader::with_capacity(256 << 10, input), position: 0 });
     let mut index = HashMap::new();
-    while let Some(entry) = stream.next()? {
+    let mut is_tar = false;
+    // What is wrong with the first header of another file says nothing to its owner, and quotes it.
+    let other = |_| io::Error::other("it is not a tar archive; use an OCI layout or `docker save`");
+    while let Some(entry) = stream.next().map_err(|error| if is_tar { error } else { other(error) })? {
+        is_tar = true;
         let path = String::from_utf8(entry.path).ok().and_then(|path| normal("", &path));
         let Some(path) = path else { continue };
         let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);

@@ -102,7 +102,8 @@ async fn other_files_are_refused() {
     let path = place.directory.path().join("image.tar");
     let outside = Tar::new().symlink("manifest.json", "../../../../etc/passwd").finish();
     for (data, expected) in [
-        (b"no archive at all".to_vec(), "ends early"),
+        (b"no archive at all".to_vec(), "is not usable: it is not a tar archive; use an OCI layout"),
+        (vec![b'x'; 5000], "is not usable: it is not a tar archive; use an OCI layout"),
         (Tar::new().file("a", "b").finish(), "neither index.json nor manifest.json"),
         (outside, "neither index.json nor manifest.json"),
         (saved().0[..2000].to_vec(), "ends early"),
