@@ -300,7 +300,7 @@ def test_a_manual_page_for_every_command(home):
 def test_a_wrong_word_is_answered_with_the_right_one(home):
     for arguments, meant in ((["sandbx"], "sandbox"), (["sandbox", "creat"], "create"), (["sandbox", "list", "--jsn"], "--json")):
         done = home(*arguments)
-        assert done.returncode == 2 and done.stdout == "" and f"'{meant}'" in done.stderr, done
+        assert done.returncode == 2 and done.stdout == "" and f"`{meant}`" in done.stderr and "hint: did you mean" in done.stderr, done
     assert "create" in home("help", "sandbox").stdout
     assert home("help", "sandbox").stdout == home("sandbox", "--help").stdout
 

@@ -36,7 +36,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use sandcove_image::oci;
@@ -213,10 +213,11 @@ fn main() -> ExitCode {
         Err(mut error) if error.use_stderr() => {
             // The list names the commands that only the server starts, too.
             error.remove(ContextKind::ValidSubcommand);
+            let hints = hints(&mut error);
             let text = error.render();
             let is_coloured = std::io::stderr().is_terminal() && !output::is_plain();
             let text = if is_coloured { text.ansi().to_string() } else { text.to_string() };
-            output::write_error(text.as_bytes());
+            output::write_error((text + &hints).as_bytes());
             // An evaluation's exit code 2 means that there was nothing to run.
             let is_eval = arguments
                 .get(1)
@@ -229,6 +230,24 @@ fn main() -> ExitCode {
         }
     };
     output::finish(code)
+}
+
+/// Takes what an error of the command line suggests, as lines of hints like those of other errors.
+fn hints(error: &mut clap::Error) -> String {
+    let meant = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue]
+        .into_iter()
+        .filter_map(|kind| match error.remove(kind)? {
+            ContextValue::String(one) => Some(format!("`{one}`")),
+            ContextValue::Strings(all) if !all.is_empty() => Some(format!("`{}`", all.join("` or `"))),
+            _ => None,
+        })
+        .map(|meant| format!("hint: did you mean {meant}?\n"))
+        .collect::<String>();
+    let tips = match error.remove(ContextKind::Suggested) {
+        Some(ContextValue::StyledStrs(tips)) => tips,
+        _ => Vec::new(),
+    };
+    tips.iter().fold(meant, |hints, tip| hints + &format!("hint: {tip}\n"))
 }
 
 /// Commands about suites and stored runs that promptfoo has without a word before them; here they are commands of `eval`.
@@ -438,6 +457,33 @@ mod tests {
         assert_eq!(arguments, ["sandcove", "eval", "retry", "eval-x"]);
         spell_out(&mut arguments);
         assert_eq!(arguments.len(), 4);
+    }
+
+    #[test]
+    fn what_the_parser_suggests_is_a_hint() {
+        let hints = |line: &str| {
+            let mut error = Cli::command().try_get_matches_from(line.split(' ')).unwrap_err();
+            let hints = hints(&mut error);
+            let rest = error.render().to_string();
+            assert!(rest.starts_with("error: ") && !rest.contains("tip:"), "{rest}");
+            hints
+        };
+        assert_eq!(hints("sandcove sandbox lst"), "hint: did you mean `ls` or `list`?\n");
+        assert_eq!(hints("sandcove sandbox list --stat running"), "hint: did you mean `--state`?\n");
+        assert_eq!(hints("sandcove completions bahs"), "hint: did you mean `bash`?\n");
+        assert_eq!(hints("sandcove sandbox kill"), "");
+        let value = hints("sandcove sandbox info -x");
+        assert!(value.starts_with("hint: ") && value.ends_with('\n'), "{value}");
+    }
+
+    #[test]
+    fn help_shows_the_options_of_a_command_before_those_of_all() {
+        let help = Cli::command().try_get_matches_from(["sandcove", "sandbox", "list", "-h"]).unwrap_err();
+        let help = help.render().to_string();
+        let (own, global) = help.split_once("\nGlobal options:\n").unwrap();
+        let names = ["--data-dir", "--config", "--url", "--context", "--api-key-file"];
+        assert!(own.contains("--state") && !names.iter().any(|name| own.contains(name)), "{own}");
+        assert!(names.iter().all(|name| global.contains(name)), "{global}");
     }
 
     #[test]

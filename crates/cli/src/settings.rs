@@ -32,14 +32,17 @@ const DEFAULT_EGRESS_ACCOUNT: u32 = 60_889;
 /// The configuration file unless another one is named.
 const DEFAULT_CONFIG: &str = "/etc/sandcove/sandcove.toml";
 
+/// The heading of options that many commands have, which help shows after those of the command itself.
+pub const GLOBAL: &str = "Global options";
+
 /// Options of every command: where a server keeps its data and its settings.
 #[derive(Debug, Clone, Args)]
 pub struct DataDir {
     /// directory for templates, sandboxes and the database [default: /var/lib/sandcove]
-    #[arg(long, env = "SANDCOVE_DATA_DIR", global = true, value_name = "DIR")]
+    #[arg(long, env = "SANDCOVE_DATA_DIR", global = true, help_heading = GLOBAL, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// configuration file [default: /etc/sandcove/sandcove.toml, if it exists]
-    #[arg(long, env = "SANDCOVE_CONFIG", global = true, value_name = "FILE")]
+    #[arg(long, env = "SANDCOVE_CONFIG", global = true, help_heading = GLOBAL, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 

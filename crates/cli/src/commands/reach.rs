@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use sandcove_client::{Client, Operator};
+use sandcove_client::{Client, Error as ClientError, Operator};
 use sandcove_wire::secret::Secret;
 
 use super::serve::not_running;
 use crate::contexts::{Context as Named, Contexts};
 use crate::data_dir::ServerFile;
+use crate::settings::GLOBAL;
 
 /// The data directory of a command.
 #[derive(Debug, Clone)]
@@ -24,13 +25,13 @@ pub struct Place {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Reach {
     /// address of the server [default: $E2B_API_URL, or that of the selected context, or the server of this machine]
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     url: Option<String>,
     /// named server of `sandcove config` [default: $SANDCOVE_CONTEXT, or the selected one]
-    #[arg(long, value_name = "NAME", global = true, conflicts_with = "url")]
+    #[arg(long, value_name = "NAME", global = true, help_heading = GLOBAL, conflicts_with = "url")]
     context: Option<String>,
     /// file with an API key of the server [default: $E2B_API_KEY, or the key of the context or of this machine's server]
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, help_heading = GLOBAL)]
     api_key_file: Option<PathBuf>,
 }
 
@@ -120,7 +121,11 @@ impl Reach {
         let pid = own.as_ref().map(|file| file.pid);
         match given_key.or(key).or_else(|| own.map(|file| file.api_key)) {
             Some(api_key) => Ok(Some(Target { url, api_key, pid, is_named: true, admin_token })),
-            None => bail!("no API key for {url}\nhint: set E2B_API_KEY, or pass --api-key-file"),
+            None if !url.contains("://") => bail!(ClientError::Address(url)),
+            None => bail!(
+                "no API key for {url}\nhint: set E2B_API_KEY, or pass --api-key-file; `sandcove keys create NAME` on the host of the server \
+                 prints a key"
+            ),
         }
     }
 
@@ -232,7 +237,8 @@ mod tests {
     #[test]
     fn the_key_of_this_machines_server_is_sent_to_no_other() {
         let error = Case::new(&[("E2B_API_URL", "http://a:1")]).found().unwrap_err();
-        assert!(error.to_string().starts_with("no API key for http://a:1\n"), "{error}");
+        assert!(error.to_string().starts_with("no API key for http://a:1\nhint: "), "{error}");
+        assert!(error.to_string().contains("`sandcove keys create NAME`"), "{error}");
         Case::new(&[("E2B_API_URL", LOCAL)]).finds(LOCAL, "local");
     }
 

@@ -103,7 +103,7 @@ impl Stops {
 /// The error when nothing names a server and none has run with the data directory.
 pub fn not_running(data_dir: &Path) -> String {
     format!(
-        "no server has run with the data directory `{}`; start one with `sandcove up`",
+        "no server has run with the data directory `{}`\nhint: `sandcove up` starts one; --data-dir names another directory",
         data_dir.display()
     )
 }
