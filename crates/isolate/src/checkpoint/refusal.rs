@@ -10,8 +10,10 @@ use super::budget::Budget;
 use super::{descriptors, terminals};
 use crate::{Error, Result};
 
-/// Functions of the kernel in which a process waits that was stopped by a signal or by a debugger before it was frozen.
-const STOPPED_IN: [&str; 2] = ["do_signal_stop", "ptrace_stop"];
+/// Functions of the kernel in which a process waits that was stopped by a signal, or by a debugger, before it was frozen. After a dump that CRIU
+/// has given up, processes are frozen in the latter with no debugger, and can be stored again.
+const STOPPED_IN: &str = "do_signal_stop";
+const TRACED_IN: &str = "ptrace_stop";
 
 /// Checks the frozen processes `pids`. `waits_while_frozen` says that whoever attaches to a stopped process waits until it is thawed,
 /// as with control groups of version 1.
@@ -58,8 +60,20 @@ fn is_stopped(process: &Path) -> bool {
     let threads = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     // A frozen process has the state of frozen ones; where it waits is different.
     threads
-        .filter_map(|thread| std::fs::read_to_string(thread.path().join("wchan")).ok())
-        .any(|function| STOPPED_IN.contains(&function.trim()))
+        .filter_map(|thread| {
+            Some((std::fs::read_to_string(thread.path().join("wchan")).ok()?, thread.path()))
+        })
+        .any(|(function, thread)| match function.trim() {
+            STOPPED_IN => true,
+            TRACED_IN => is_traced(&thread),
+            _ => false,
+        })
+}
+
+/// Whether a thread has a debugger; one that cannot be read may have.
+fn is_traced(thread: &Path) -> bool {
+    let status = std::fs::read_to_string(thread.join("status")).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("TracerPid:")).is_none_or(|pid| pid.trim() != "0")
 }
 
 /// Whether a terminal of a process, which shows what is typed, has whole lines that no process has read.
