@@ -56,6 +56,11 @@ def size_of(path: Path) -> int:
         return 0
 
 
+def parked_bytes(directory: Path) -> int:
+    """Size of the memory of a sandbox that was published on disk."""
+    return sum(map(size_of, volatile.matching(directory, "*")))
+
+
 @dataclass
 class Books:
     """What the host holds for a team at one moment."""
@@ -65,6 +70,7 @@ class Books:
     snapshots: int
     volumes: dict[str, int]
     frozen: list[int] = field(default_factory=list)
+    parked: int = 0
     running: list[int] = field(default_factory=list)
     account: int = 0
     disk: int = 0
@@ -107,6 +113,7 @@ class Accountant:
         for slot in slots(self.server.data_dir).values():
             if slot.sandbox in own:
                 (books.frozen if slot.is_frozen else books.running).append(slot.memory)
+        books.parked = sum(map(parked_bytes, (self.pool.root / "parked" / sandbox for sandbox in own)))
         books.account = groups.get(self.team.account, 0)
         books.disk = self.pool.used()
         books.descriptors = open_descriptors(self.server.pid)

@@ -15,6 +15,7 @@ from e2b_code_interpreter import Sandbox as CodeInterpreter
 
 from durability import clear, crash_file, fill, pause_state, running, told  # noqa: F401
 from harness.server import API_KEY, host_resources, wait_until
+from harness.teams import Team
 from test_crashes import dies
 
 NS_GET_OWNER_UID = 0xB704
@@ -227,6 +228,50 @@ def test_what_cannot_be_stored_stays_frozen_and_says_why(server):
     sandbox.connect(timeout=1800)
     assert goes_on(sandbox) and stopped.pid in [process.pid for process in sandbox.commands.list()]
     sandbox.kill()
+
+
+def test_memory_on_disk_has_a_limit_for_each_team(server):
+    """One team filled the pool with the memory of its paused sandboxes."""
+    team = Team(server.url, pausedDiskMb=100)
+    root = server.data_dir / "pool/parked"
+
+    def hold() -> Sandbox:
+        sandbox = Sandbox.create(timeout=1800, api_key=team.key)
+        held = "import os, time; data = os.urandom(60 << 20); open('held', 'w').write('60'); time.sleep(1e9)"
+        sandbox.commands.run(f'python3 -c "{held}"', background=True, timeout=0)
+        wait_until(lambda: sandbox.files.exists("held") and sandbox.files.read("held") == "60", what="60 MiB of memory")
+        return sandbox
+
+    def memory(sandbox) -> dict:
+        return team.call("GET", f"/sandboxes/{sandbox.sandbox_id}").json()["keptMemory"]
+
+    def size() -> int:
+        return sum(file.stat().st_size for file in root.glob("*/*"))
+
+    try:
+        before = size()
+        first, second = hold(), hold()
+        first.pause()
+        wait_until(lambda: memory(first)["place"] == "disk", what="the first one on disk")
+        assert 60 << 20 <= memory(first)["bytes"] <= 100 << 20
+        second.pause()
+
+        def log() -> str:
+            return team.call("GET", f"/v2/sandboxes/{second.sandbox_id}/logs").text
+
+        wait_until(lambda: "may take 100 MiB of disk" in log(), what="the refusal")
+        answer = team.call("POST", f"/sandboxes/{second.sandbox_id}/park")
+        assert answer.status_code == 409 and "may take 100 MiB of disk (`pausedDiskMb`)" in answer.json()["message"]
+        assert memory(second)["place"] == "host" and processes(server, second)
+        assert size() - before <= 100 << 20 and not list(root.glob(f"{second.sandbox_id}*"))
+        first.kill()
+        # It is parked now without being asked.
+        wait_until(lambda: memory(second)["place"] == "disk", what="the second one on disk")
+        assert size() - before <= 100 << 20
+        second.connect(timeout=1800)
+        assert any("urandom" in argument for process in second.commands.list() for argument in process.args)
+    finally:
+        team.clear()
 
 
 def test_memory_that_is_damaged_is_not_restored_and_the_files_are(server):

@@ -23,6 +23,7 @@ LIMITS = {
     "pausedSandboxes": 4,
     "pausedInMemory": 2,
     "pausedRamMb": 250,
+    "pausedDiskMb": 100,
     "snapshots": 4,
     "snapshotsMb": 160,
     "volumes": 2,
@@ -203,12 +204,13 @@ def check(accountant: Accountant, step: str) -> None:
     assert len(books.frozen) + len(books.running) <= running + limits["pausedInMemory"], (step, books)
     assert sum(books.running) <= running * limits["maxRamMb"] * MIB, (step, books)
     assert sum(books.frozen) + sum(books.running) <= (limits["pausedRamMb"] + running * limits["maxRamMb"]) * MIB, (step, books)
+    assert books.parked <= limits["pausedDiskMb"] * MIB, (step, books)
     # Disk: a volume never has more than its size, and snapshots no more than theirs and what their sandboxes wrote since.
     for volume, used in books.volumes.items():
         assert used <= limits["diskMb"] * MIB, (step, volume, books)
     own = (running + paused + running) * limits["diskMb"]
     assert books.account <= (limits["snapshotsMb"] + own) * MIB, (step, books)
-    most = limits["snapshotsMb"] + own + limits["volumes"] * limits["diskMb"]
+    most = limits["snapshotsMb"] + limits["pausedDiskMb"] + own + limits["volumes"] * limits["diskMb"]
     # Metadata of the file system, and files of the server itself.
     assert books.disk - first.disk <= (most * 1.1 + 64) * MIB, (step, books)
     # The server: a few descriptors for each sandbox, and memory and rows in proportion to what it keeps.

@@ -166,7 +166,12 @@ pub(crate) enum SandboxRequest {
     /// Reclaims memory.
     Reclaim,
     /// Stores the memory on disk.
-    Park(Mounted),
+    Park {
+        /// Mounts of the processes.
+        mounted: Mounted,
+        /// Maximum size on disk, bytes.
+        max_bytes: u64,
+    },
     /// Kills the processes and keeps the files.
     ShutDown,
     /// Kills the processes and deletes the files.

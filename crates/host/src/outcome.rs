@@ -43,6 +43,8 @@ pub(crate) enum FailureText {
     NoSnapshots,
     /// The failure [`Error::NotStored`].
     NotStored(String),
+    /// The failure [`Error::MemoryTooLarge`].
+    MemoryTooLarge(u64),
     /// Any other error of the backend: what failed, and why.
     Backend(String, IoText),
     /// The failure [`FileError::NotFound`].
@@ -123,6 +125,7 @@ impl FailureText {
             }
             Error::Kernel { action, source } => Self::Backend(action.clone(), source.into()),
             Error::NotStored { reason } => Self::NotStored(reason.clone()),
+            Error::MemoryTooLarge { max_bytes } => Self::MemoryTooLarge(*max_bytes),
             Error::NoInstance(_)
             | Error::Spawner(_)
             | Error::OtherPool { .. }
@@ -148,6 +151,7 @@ impl From<FailureText> for Failure {
             FailureText::PoolNearlyFull(percent) => Error::PoolNearlyFull { percent }.into(),
             FailureText::NoSnapshots => Error::NoSnapshots.into(),
             FailureText::NotStored(reason) => Error::NotStored { reason }.into(),
+            FailureText::MemoryTooLarge(max_bytes) => Error::MemoryTooLarge { max_bytes }.into(),
             FailureText::Backend(action, source) => Error::Kernel { action, source: source.into() }.into(),
             FailureText::FileNotFound(path) => FileError::NotFound(path).into(),
             FailureText::FileExists(path) => FileError::Exists(path).into(),

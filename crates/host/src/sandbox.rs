@@ -153,13 +153,14 @@ impl Handle {
         }
     }
 
-    /// Stores the memory of the frozen sandbox on disk, and returns its size, bytes. The processes stay as they are; after
-    /// [`Handle::shut_down`] the sandbox can be started from its memory. [`Handle::resume`] deletes what is stored.
+    /// Stores the memory of the frozen sandbox on disk, and returns its size, which is at most `max_bytes`. The processes stay as they are;
+    /// after [`Handle::shut_down`] the sandbox can be started from its memory. [`Handle::resume`] deletes what is stored.
     ///
     /// # Errors
-    /// [`sandcove_isolate::Error::NotStored`] when this is not possible: nothing is stored then, and the sandbox is as before.
-    pub async fn park(&self, mounted: Mounted) -> Result<u64> {
-        match self.ask(SandboxRequest::Park(mounted)).await?.answer {
+    /// [`sandcove_isolate::Error::NotStored`] when this is not possible, and [`sandcove_isolate::Error::MemoryTooLarge`]: nothing is stored
+    /// then, and the sandbox is as before.
+    pub async fn park(&self, mounted: Mounted, max_bytes: u64) -> Result<u64> {
+        match self.ask(SandboxRequest::Park { mounted, max_bytes }).await?.answer {
             Answer::Bytes(bytes) => Ok(bytes),
             _ => Err(Failure::unexpected().into()),
         }

@@ -503,15 +503,16 @@ impl Handle {
         }
     }
 
-    /// Stores the memory of a frozen sandbox on disk, and returns its size, bytes. The processes stay as they are; after
-    /// [`Handle::shut_down`] the sandbox can be started from its memory. Resuming it instead deletes what is stored.
+    /// Stores the memory of a frozen sandbox on disk, and returns its size, which is at most `max_bytes`. The processes stay as they are;
+    /// after [`Handle::shut_down`] the sandbox can be started from its memory. Resuming it instead deletes what is stored.
     ///
     /// # Errors
-    /// [`crate::Error::NotStored`] when this is not possible: nothing is stored then, and the sandbox is as before.
-    pub async fn park(&self, mounted: Mounted) -> Result<u64> {
+    /// [`crate::Error::NotStored`] when this is not possible, and [`crate::Error::MemoryTooLarge`]: nothing is stored then, and the sandbox is
+    /// as before.
+    pub async fn park(&self, mounted: Mounted, max_bytes: u64) -> Result<u64> {
         match self {
-            Self::Namespaces(handle) => handle.park(mounted).await,
-            Self::Fake(handle) => handle.park().await,
+            Self::Namespaces(handle) => handle.park(mounted, max_bytes).await,
+            Self::Fake(handle) => handle.park(max_bytes).await,
         }
     }
 

@@ -119,6 +119,12 @@ pub enum Error {
         /// Name of what is in the way.
         reason: String,
     },
+    /// The memory of a sandbox, with files that are deleted and still open, is larger than what may be stored of it.
+    #[error("its memory and deleted files take more than {} MiB", max_bytes >> 20)]
+    MemoryTooLarge {
+        /// Maximum size, bytes.
+        max_bytes: u64,
+    },
     /// The pool is on a file system without snapshots.
     #[error("the storage pool is not on btrfs, which snapshots need: `sandcove doctor` says why")]
     NoSnapshots,
@@ -155,6 +161,7 @@ impl Error {
             | Self::Tool { .. }
             | Self::PoolNearlyFull { .. }
             | Self::NotStored { .. }
+            | Self::MemoryTooLarge { .. }
             | Self::NoSnapshots => false,
         }
     }

@@ -555,13 +555,16 @@ impl FakeSandbox {
         Ok(0)
     }
 
-    pub(crate) async fn park(&self) -> Result<u64> {
+    pub(crate) async fn park(&self, max_bytes: u64) -> Result<u64> {
         self.backend.step(Operation::Park).await?;
         if !self.backend.can_park() {
             return Err(Error::NotStored { reason: "this host has no CRIU".into() });
         }
         if let Some(reason) = self.backend.lock().refusal.clone() {
             return Err(Error::NotStored { reason });
+        }
+        if STORED_BYTES > max_bytes {
+            return Err(Error::MemoryTooLarge { max_bytes });
         }
         self.backend.lock().parked.insert(self.record.id.clone());
         Ok(self.backend.stored_memory(&self.record.id).unwrap_or_default())

@@ -193,6 +193,21 @@ pub struct Limits {
     pub disk_mib: u64,
 }
 
+impl Limits {
+    /// How many times the memory of a sandbox its processes may have together: each is stored with what it shares with others.
+    const SHARED: u64 = 4;
+
+    /// Maximum size of the memory of a sandbox on disk, bytes: processes may share memory, and have open what they have deleted.
+    pub fn max_stored_bytes(&self) -> u64 {
+        match self.memory_mib {
+            0 => u64::MAX,
+            memory_mib => {
+                Self::SHARED.saturating_mul(memory_mib).saturating_add(self.disk_mib).saturating_mul(1 << 20)
+            }
+        }
+    }
+}
+
 /// Network policy of a sandbox (contract: control-plane, section 6.3). Private, link-local and host addresses are
 /// unreachable under any policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

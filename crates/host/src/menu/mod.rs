@@ -174,7 +174,9 @@ impl Menu {
                 Answer::SnapshotTaken(handle.snapshot(checks::plain(&name)?, account, memory).await?).into()
             }
             SandboxRequest::Reclaim => Answer::Bytes(handle.reclaim().await?).into(),
-            SandboxRequest::Park(mounted) => Answer::Bytes(handle.park(self.mounted(mounted)?).await?).into(),
+            SandboxRequest::Park { mounted, max_bytes } => {
+                Answer::Bytes(handle.park(self.mounted(mounted)?, max_bytes).await?).into()
+            }
             SandboxRequest::ShutDown => handle.shut_down().await.map(done)?,
             SandboxRequest::Destroy => handle.destroy().await.map(done)?,
         })

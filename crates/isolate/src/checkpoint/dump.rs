@@ -107,10 +107,7 @@ pub(crate) async fn dump(
     match status {
         Some(status) if status.success() => {}
         Some(_) if images.are_too_large() => {
-            return Err(refused(format!(
-                "its memory and deleted files take more than {} MiB",
-                subject.max_bytes >> 20
-            )));
+            return Err(Error::MemoryTooLarge { max_bytes: subject.max_bytes });
         }
         Some(_) => return Err(refused(first_error(&std::fs::read_to_string(log).unwrap_or_default()))),
         None => return Err(refused(format!("CRIU did not end within {} s", TIMEOUT.as_secs()))),
@@ -196,6 +193,11 @@ impl Images<'_> {
 /// fail, so that it leaves the processes as they were.
 async fn wait(mut child: Child, images: &Images<'_>) -> io::Result<Option<ExitStatus>> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if images.max_bytes < u64::MAX {
+        // No single file gets larger until the first look at all of them.
+        let max = Some(images.max_bytes);
+        prlimit(pid, Resource::Fsize, Rlimit { current: max, maximum: max })?;
+    }
     let ended = async {
         for look in 1_u32.. {
             if let Some(status) = child.try_wait()? {

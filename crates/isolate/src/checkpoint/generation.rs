@@ -111,7 +111,16 @@ impl Generations {
 
     /// Publishes what was begun, and returns its size, bytes. When this returns, the generation is on disk and is the one that is chosen.
     /// `written` names the crash point at which it is on disk and not chosen.
-    pub(crate) fn publish(&self, begun: &Begun, mut manifest: Manifest, written: &str) -> Result<u64> {
+    ///
+    /// # Errors
+    /// When it cannot be written, or is larger than `max_bytes`: no generation is chosen then that was not before.
+    pub(crate) fn publish(
+        &self,
+        begun: &Begun,
+        mut manifest: Manifest,
+        max_bytes: u64,
+        written: &str,
+    ) -> Result<u64> {
         let directory = begun.path();
         manifest.images = digests(directory, |_| true).map_err(at("read", directory))?;
         let text = serde_json::to_vec(&manifest).map_err(|error| at("write", directory)(error.into()))?;
@@ -119,6 +128,10 @@ impl Generations {
         {
             let path = directory.join(name);
             std::fs::write(&path, content).map_err(at("write", &path))?;
+        }
+        let bytes = size(directory).map_err(at("read", directory))?;
+        if bytes > max_bytes {
+            return Err(Error::MemoryTooLarge { max_bytes });
         }
         // At once: a hundred small files are written to disk one after the other otherwise.
         syncfs(begun.lock.as_fd()).map_err(|error| at("write to disk", directory)(error.into()))?;
@@ -130,7 +143,7 @@ impl Generations {
         if let Some(mut checked) = self.checked() {
             checked.insert(manifest.id);
         }
-        size(&published).map_err(at("read", &published))
+        Ok(bytes)
     }
 
     /// Size of the published generation, bytes; `None` when there is none.
@@ -371,7 +384,7 @@ mod tests {
             let begun = generations.begin(&self.id).unwrap();
             std::fs::write(begun.path().join("pages-1.img"), content).unwrap();
             std::fs::write(begun.path().join("core-1.img"), content).unwrap();
-            generations.publish(&begun, self.manifest(), "park.written").unwrap();
+            generations.publish(&begun, self.manifest(), u64::MAX, "park.written").unwrap();
         }
 
         fn check(&self, key: &str) -> Result<Manifest> {
@@ -421,6 +434,26 @@ mod tests {
         writer.join().unwrap();
         assert!(!path.exists());
         assert!(generations.size(&place.id).is_some());
+    }
+
+    #[test]
+    fn a_generation_that_is_too_large_is_not_chosen() {
+        let place = Place::new();
+        place.publish("old");
+        let generations = place.generations("key");
+        let bytes = generations.size(&place.id).unwrap();
+        let publish = |max_bytes| {
+            let begun = generations.begin(&place.id).unwrap();
+            std::fs::write(begun.path().join("pages-1.img"), "new").unwrap();
+            std::fs::write(begun.path().join("core-1.img"), "new").unwrap();
+            generations.publish(&begun, place.manifest(), max_bytes, "park.written")
+        };
+        assert!(
+            matches!(publish(bytes - 1), Err(Error::MemoryTooLarge { max_bytes }) if max_bytes == bytes - 1)
+        );
+        let chosen = std::fs::read_to_string(generations.published(&place.id).join("pages-1.img"));
+        assert_eq!(chosen.unwrap(), "old");
+        assert_eq!(publish(bytes).unwrap(), bytes);
     }
 
     #[test]

@@ -10,12 +10,10 @@ use super::running::RunningSandbox;
 use crate::checkpoint::{self, Begun, Generations, Manifest, Subject, dump, refused};
 use crate::criu::Program;
 use crate::pool::Pool;
-use crate::{Limits, Mounted, Result, crash, disk_space};
+use crate::{Mounted, Result, crash, disk_space};
 
 /// Share of the pool that stays free of memory, percent.
 const FREE_PERCENT: u64 = 10;
-/// How many times the memory of a sandbox its processes may have together: each is stored with what it shares with others.
-const SHARED: u64 = 4;
 
 /// CRIU, if this host has it, and the places of generations.
 #[derive(Debug)]
@@ -81,21 +79,24 @@ impl Parking {
 }
 
 impl RunningSandbox {
-    /// Stores the memory of the frozen sandbox and publishes it as its generation; returns its size, bytes. The processes stay as they are:
-    /// the caller stores the row and then shuts the sandbox down.
+    /// Stores the memory of the frozen sandbox and publishes it as its generation; returns its size, which is at most `max_bytes`. The
+    /// processes stay as they are: the caller stores the row and then shuts the sandbox down.
     ///
     /// # Errors
     /// When the sandbox cannot be stored, or there is no CRIU on this host. There is no generation then.
-    pub(crate) async fn park(&self, mounted: Mounted) -> Result<u64> {
+    pub(crate) async fn park(&self, mounted: Mounted, max_bytes: u64) -> Result<u64> {
         let (host, name) = (self.host().clone(), self.record().id.to_string());
         let generations = &host.parking.generations;
-        let stored = self.dump(generations, &name, false).await;
+        let max_bytes = max_bytes.min(self.record().limits.max_stored_bytes());
+        let stored = self.dump(generations, &name, max_bytes, false).await;
         crash::point("park.dumped");
         let published = match stored {
             Ok(begun) => {
                 let (host, manifest) = (host.clone(), self.manifest(name.clone(), mounted)?);
                 // Hundreds of megabytes are read and written to disk.
-                blocking(move || host.parking.generations.publish(&begun, manifest, "park.written")).await
+                let publish =
+                    move || host.parking.generations.publish(&begun, manifest, max_bytes, "park.written");
+                blocking(publish).await
             }
             Err(error) => Err(error),
         };
@@ -107,8 +108,14 @@ impl RunningSandbox {
         published
     }
 
-    /// Has CRIU store the memory of the frozen sandbox in a new directory below `name`.
-    pub(super) async fn dump(&self, generations: &Generations, name: &str, goes_on: bool) -> Result<Begun> {
+    /// Has CRIU store the memory of the frozen sandbox, `max_bytes` at most, in a new directory below `name`.
+    pub(super) async fn dump(
+        &self,
+        generations: &Generations,
+        name: &str,
+        max_bytes: u64,
+        goes_on: bool,
+    ) -> Result<Begun> {
         let (host, record) = (self.host(), self.record());
         let criu = host.parking.criu()?;
         if record.programs.is_empty() {
@@ -127,7 +134,7 @@ impl RunningSandbox {
             group: host.cgroups.freezer(record.slot)?,
             is_first_version: host.cgroups.is_first_version(),
             network: self.network(),
-            max_bytes: max_bytes(&record.limits),
+            max_bytes,
             may_skip: goes_on,
         };
         dump(&criu.program, &host.dialer, &subject, &begun).await?;
@@ -151,16 +158,6 @@ impl RunningSandbox {
     /// Deletes what is on disk of the memory of a sandbox whose processes go on: it is of the past from then on.
     pub(super) fn discard_generation(&self) -> Result<()> {
         self.host().parking.generations.discard(self.record().id.as_str())
-    }
-}
-
-/// Maximum size of the images of a sandbox: processes may share memory, and have open what they have deleted.
-fn max_bytes(limits: &Limits) -> u64 {
-    match limits.memory_mib {
-        0 => u64::MAX,
-        memory_mib => {
-            SHARED.saturating_mul(memory_mib).saturating_add(limits.disk_mib).saturating_mul(1 << 20)
-        }
     }
 }
 

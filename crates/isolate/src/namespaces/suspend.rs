@@ -49,7 +49,10 @@ impl RunningSandbox {
         self.freeze().await?;
         crash::point("snapshot.frozen");
         let dumped = match memory {
-            Some(mounted) => Some((self.dump(snapshots, name, true).await, mounted)),
+            Some(mounted) => {
+                let max_bytes = self.record().limits.max_stored_bytes();
+                Some((self.dump(snapshots, name, max_bytes, true).await, mounted))
+            }
             None => None,
         };
         crash::point("snapshot.dumped");
@@ -87,8 +90,10 @@ impl RunningSandbox {
 
     async fn publish(&self, name: &str, dumped: Result<Begun>, mounted: Mounted) -> Result<u64> {
         let begun = dumped?;
+        let max_bytes = self.record().limits.max_stored_bytes();
         let (host, manifest) = (self.host().clone(), self.manifest(name.to_owned(), mounted)?);
-        blocking(move || host.parking.snapshots.publish(&begun, manifest, "snapshot.written")).await
+        let publish = move || host.parking.snapshots.publish(&begun, manifest, max_bytes, "snapshot.written");
+        blocking(publish).await
     }
 
     /// Writes dirty data to disk while the processes run, repeatedly until little is left: then the copy of the files, which

@@ -96,6 +96,8 @@ pub struct Quota {
     pub in_memory: u32,
     /// Memory of paused sandboxes together, MiB.
     pub memory_mib: u64,
+    /// Memory of paused sandboxes on disk together, MiB.
+    pub parked_mib: u64,
     /// Snapshots; each tag counts.
     pub snapshots: u32,
     /// Disk of snapshots, and of the sandboxes they were taken of, together, MiB.
@@ -110,6 +112,7 @@ impl Default for Quota {
             paused: 1000,
             in_memory: 1000,
             memory_mib: 256 << 10,
+            parked_mib: 1 << 20,
             snapshots: 1000,
             snapshots_mib: 1 << 20,
             volumes: 1000,

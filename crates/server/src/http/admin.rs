@@ -92,6 +92,7 @@ pub(super) async fn update(
     limit(&mut team, &body.limits)?;
     team.standing = standing(&team.standing, &body);
     app.store().update_team(&team).await?;
+    app.sandboxes().limits_changed(&team);
     Ok(body::json(StatusCode::OK, &shown(team)))
 }
 
@@ -207,6 +208,7 @@ fn keep(quota: &mut Quota, limits: &wire::LimitsUpdate) {
         paused: limits.paused_sandboxes.unwrap_or(quota.paused),
         in_memory: limits.paused_in_memory.unwrap_or(quota.in_memory),
         memory_mib: limits.paused_ram_mb.unwrap_or(quota.memory_mib),
+        parked_mib: limits.paused_disk_mb.unwrap_or(quota.parked_mib),
         snapshots: limits.snapshots.unwrap_or(quota.snapshots),
         snapshots_mib: limits.snapshots_mb.unwrap_or(quota.snapshots_mib),
         volumes: limits.volumes.unwrap_or(quota.volumes),
@@ -249,6 +251,7 @@ fn shown(team: Team) -> wire::AdminTeam {
             paused_sandboxes: team.quota.paused,
             paused_in_memory: team.quota.in_memory,
             paused_ram_mb: team.quota.memory_mib,
+            paused_disk_mb: team.quota.parked_mib,
             snapshots: team.quota.snapshots,
             snapshots_mb: team.quota.snapshots_mib,
             volumes: team.quota.volumes,

@@ -6,7 +6,7 @@
 //! | a new sandbox | `create`, `admission`, `spec` |
 //! | one sandbox: its task, what the task is sent, and what everybody else sees | `driver`, `transition`, `command`, `view` |
 //! | traffic to it | `live_session`, `connections`, `connection`, `health` |
-//! | paused sandboxes and snapshots | `memory`, `parking`, `snapshots` |
+//! | paused sandboxes and snapshots | `memory`, `parking`, `parked`, `snapshots` |
 //! | logs and samples | `log`, `samples`, `observed`, `history`, `removed` |
 
 mod admission;
@@ -21,6 +21,7 @@ mod live_session;
 mod log;
 mod memory;
 mod observed;
+mod parked;
 mod parking;
 mod recover;
 mod registry;

@@ -34,6 +34,12 @@ pub(super) async fn recover(shared: &Arc<Shared>, tasks: &TaskTracker) -> Result
     let mut quotas: HashMap<Uuid, Quota> = HashMap::new();
     let found = find_all(shared).await?;
     crash::point("recover.found");
+    // Before the first driver runs, which may park another sandbox of the team.
+    for (Stored { details, .. }, survivor) in &found {
+        if let Some(Survivor::Memory(bytes)) = survivor {
+            shared.parked.found(details.team, &details.id, *bytes);
+        }
+    }
     for (mut stored, survivor) in found {
         let id = stored.details.id.clone();
         let team = match teams.get(&stored.details.team) {

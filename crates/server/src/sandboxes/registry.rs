@@ -230,6 +230,11 @@ impl Registry {
         stream::iter(frozen).for_each_concurrent(parking::CONCURRENT, leave_host).await;
     }
 
+    /// Notes that the limits of a team may have been changed.
+    pub(crate) fn limits_changed(&self, team: &Team) {
+        self.shared.parked.limit(team.id, team.quota.parked_mib.saturating_mul(1 << 20));
+    }
+
     async fn kill(&self, entries: Vec<Arc<Entry>>) -> (u32, u32) {
         let outcomes = stream::iter(entries).map(|entry| async move {
             match entry.execute(Command::Kill(KillReason::Admin)).await {

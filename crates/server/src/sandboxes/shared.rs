@@ -18,6 +18,7 @@ use super::command::{Outcome, QueuedCommand};
 use super::health;
 use super::log::SandboxLog;
 use super::memory::FrozenMemory;
+use super::parked::ParkedMemory;
 use super::parking::Parking;
 use super::removed::Removed;
 use super::samples::Samples;
@@ -37,6 +38,7 @@ pub(super) struct Shared {
     pub(super) admission: Admission,
     pub(super) memory: FrozenMemory,
     pub(super) parking: Parking,
+    pub(super) parked: ParkedMemory,
     pub(super) telemetry: Arc<Telemetry>,
     /// Cancelled when the server stops.
     pub(super) stopping: CancellationToken,
@@ -136,6 +138,7 @@ impl Shared {
             admission: Admission::new(capacity),
             memory: FrozenMemory::new(capacity.paused_bytes),
             parking: Parking::new(can_park, capacity.park_after),
+            parked: ParkedMemory::default(),
             telemetry,
             stopping: CancellationToken::new(),
             entries: RwLock::default(),

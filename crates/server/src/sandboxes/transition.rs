@@ -2,17 +2,20 @@
 //! The order of these steps makes a crash between them harmless, so all of it is in one place.
 
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sandcove_host::Handle;
 use sandcove_isolate::{Error as IsolateError, Files, Mounted, SandboxSpec, SnapshotMemory, crash};
 use sandcove_wire::api::event::SandboxEvent;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::health;
 use super::memory;
+use super::parked::{Reservation, ToPark};
 use super::shared::Shared;
 use super::spec::spec;
 use super::view::View;
@@ -40,7 +43,9 @@ pub(super) struct TransitionContext {
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// A command waits that wants the sandbox as it is: parking is given up if that is still possible.
-    pub(super) is_waited_for: AtomicBool,
+    pub(super) is_waited_for: CancellationToken,
+    /// Bytes on disk that the team had left, when they were too few for the memory of the sandbox.
+    pub(super) too_few: OnceLock<u64>,
     /// Why memory could not be restored; the sandbox has only its files since.
     pub(super) lost_memory: OnceLock<String>,
     /// Outcome for the memory of a snapshot.
@@ -72,18 +77,30 @@ impl TransitionContext {
         .boxed()
     }
 
-    /// Brings the memory of the paused sandbox to disk. The row is written when the memory is there, and before the first process is ended.
+    /// Brings the memory of the paused sandbox to disk, within what its team may have there; waits up to `max_wait` for others of the team. `too_few`
+    /// bytes were not enough before. The row is written when the memory is there, and before the first process is ended.
     /// Without a row, a server finds the processes, or else the memory. Returns the processes when parking was given up.
-    pub(super) fn park(self) -> TransitionFuture {
+    pub(super) fn park(self, too_few: Option<u64>, max_wait: Duration) -> TransitionFuture {
         async move {
             let (id, handle) = (&self.view.details.id, self.processes()?);
-            let bytes = handle.park(self.mounted()?).await.map_err(|source| match source {
+            let max_mib = self.max_parked_mib().await?;
+            let Some(reservation) = self.reserve(max_mib, too_few, max_wait).await? else {
+                return Ok(Some(handle.clone()));
+            };
+            let max_bytes = reservation.bytes();
+            let is_team_limit = max_bytes < self.view.details.limits.max_stored_bytes();
+            let parked = handle.park(self.mounted()?, max_bytes).await;
+            let bytes = parked.map_err(|source| match source {
                 IsolateError::NotStored { reason } => Error::NotParked(id.clone(), reason),
+                IsolateError::MemoryTooLarge { .. } if is_team_limit => self.too_few(max_mib, max_bytes),
+                source @ IsolateError::MemoryTooLarge { .. } => Error::NotParked(id.clone(), source.to_string()),
                 source => self.failed("park")(source),
             })?;
+            // Until the sandbox is resumed or killed: what follows may fail, and the memory is on disk.
+            reservation.stored(bytes);
             // The driver receives the commands first that have come meanwhile.
             tokio::task::yield_now().await;
-            if self.notes.is_waited_for.load(Ordering::Relaxed) {
+            if self.notes.is_waited_for.is_cancelled() {
                 // The sandbox is wanted at once, and a resume deletes what is on disk.
                 return Ok(Some(handle.clone()));
             }
@@ -99,6 +116,52 @@ impl TransitionContext {
             Ok(None)
         }
         .boxed()
+    }
+
+    /// Limit on the memory of the team's paused sandboxes that is on disk, MiB.
+    async fn max_parked_mib(&self) -> Result<u64> {
+        // An operator may have changed it.
+        let team = self.shared.store.team(self.view.details.team).await?;
+        Ok(team.ok_or(Error::TeamNotFound)?.quota.parked_mib)
+    }
+
+    /// Reserves bytes on disk for the memory of the sandbox; none when a command waits that wants the sandbox as it is, or when nobody waits for
+    /// this and others of the team come first.
+    async fn reserve(
+        &self,
+        max_mib: u64,
+        too_few: Option<u64>,
+        max_wait: Duration,
+    ) -> Result<Option<Reservation>> {
+        let details = &self.view.details;
+        let max_bytes = details.limits.max_stored_bytes();
+        let sandbox = ToPark { team: details.team, id: &details.id, max_bytes, too_few };
+        let reserved =
+            timeout(max_wait, self.shared.parked.reserve(sandbox, max_mib.saturating_mul(1 << 20)));
+        match self.notes.is_waited_for.run_until_cancelled(reserved).await {
+            Some(Ok(Ok(reservation))) => Ok(Some(reservation)),
+            Some(Ok(Err(left))) => Err(self.too_few(max_mib, left)),
+            Some(Err(_)) if !max_wait.is_zero() => {
+                let _ = self.notes.too_few.set(too_few.unwrap_or_default());
+                let reason = format!(
+                    "other sandboxes of its team are being parked, and memory of the team's paused sandboxes may take {max_mib} MiB of \
+                     disk (`pausedDiskMb`)"
+                );
+                Err(Error::NotParked(details.id.clone(), reason))
+            }
+            Some(Err(_)) | None => Ok(None),
+        }
+    }
+
+    /// The error for a sandbox whose team has too few bytes left on disk.
+    fn too_few(&self, max_mib: u64, left: u64) -> Error {
+        let _ = self.notes.too_few.set(left);
+        let reason = format!(
+            "memory of the team's paused sandboxes may take {max_mib} MiB of disk (`pausedDiskMb`), and the sandbox needs more than the {} \
+             MiB that are left",
+            left >> 20
+        );
+        Error::NotParked(self.view.details.id.clone(), reason)
     }
 
     /// Resumes the sandbox.

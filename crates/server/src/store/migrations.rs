@@ -19,6 +19,7 @@ const STEPS: &[(i64, &str, &str)] = &[
     (22, "secrets", include_str!("../../migrations/0022_secrets.sql")),
     (36, "rates", include_str!("../../migrations/0036_rates.sql")),
     (38, "started", include_str!("../../migrations/0038_started.sql")),
+    (39, "parked", include_str!("../../migrations/0039_parked.sql")),
 ];
 
 /// Number of the last step.

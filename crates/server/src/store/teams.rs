@@ -27,7 +27,7 @@ const LAST_USED_MICROS: i64 = 1_000_000;
 pub(super) const TEAM_COLUMNS: &str = "t.id, t.slug, t.name, t.is_default, t.banned, t.blocked_reason, \
      t.max_sandboxes, t.max_session_seconds, t.max_cpus, t.max_memory_mib, t.max_disk_mib, t.events_ttl_days, \
      t.max_paused, t.max_in_memory, t.max_paused_mib, t.max_snapshots, t.max_snapshots_mib, t.max_volumes, \
-     t.bandwidth_mbps, t.connections_per_second";
+     t.bandwidth_mbps, t.connections_per_second, t.max_parked_mib";
 
 impl Store {
     /// Makes sure that there is a default team with these limits, and that it has a key: `key`, an existing one, or a new
@@ -74,8 +74,9 @@ impl Store {
         let insert = sqlx::query(
             "INSERT INTO teams (slug, name, banned, blocked_reason, max_sandboxes, max_session_seconds, max_cpus, \
              max_memory_mib, max_disk_mib, events_ttl_days, max_paused, max_in_memory, max_paused_mib, max_snapshots, \
-             max_snapshots_mib, max_volumes, bandwidth_mbps, connections_per_second, id, is_default, created_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)",
+             max_snapshots_mib, max_volumes, bandwidth_mbps, connections_per_second, max_parked_mib, id, is_default, \
+             created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)",
         );
         let insert = bind_changeable(insert, team).bind(team.id.to_string());
         match insert.bind(team.is_default).bind(clock::now().as_microsecond()).execute(&self.write).await {
@@ -93,7 +94,8 @@ impl Store {
             "UPDATE teams SET slug = $1, name = $2, banned = $3, blocked_reason = $4, max_sandboxes = $5, \
              max_session_seconds = $6, max_cpus = $7, max_memory_mib = $8, max_disk_mib = $9, \
              events_ttl_days = $10, max_paused = $11, max_in_memory = $12, max_paused_mib = $13, max_snapshots = $14, \
-             max_snapshots_mib = $15, max_volumes = $16, bandwidth_mbps = $17, connections_per_second = $18 WHERE id = $19",
+             max_snapshots_mib = $15, max_volumes = $16, bandwidth_mbps = $17, connections_per_second = $18, \
+             max_parked_mib = $19 WHERE id = $20",
         );
         bind_changeable(update, team).bind(team.id.to_string()).execute(&self.write).await?;
         Ok(())
@@ -179,6 +181,7 @@ fn bind_changeable<'q>(query: Query<'q>, team: &'q Team) -> Query<'q> {
         .bind(i64::from(team.quota.volumes))
         .bind(i64::from(team.caps.bandwidth_mbps()))
         .bind(i64::from(team.caps.rates.connections.unwrap_or_default()))
+        .bind(i64::try_from(team.quota.parked_mib).unwrap_or(i64::MAX))
 }
 
 pub(super) fn team(row: &SqliteRow) -> Result<Team> {
@@ -208,6 +211,7 @@ pub(super) fn team(row: &SqliteRow) -> Result<Team> {
             paused: small(row, "max_paused")?,
             in_memory: small(row, "max_in_memory")?,
             memory_mib: large(row, "max_paused_mib")?,
+            parked_mib: large(row, "max_parked_mib")?,
             snapshots: small(row, "max_snapshots")?,
             snapshots_mib: large(row, "max_snapshots_mib")?,
             volumes: small(row, "max_volumes")?,

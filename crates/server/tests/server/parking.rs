@@ -7,7 +7,7 @@ use sandcove_wire::boot::AGENT_PORT;
 use serde_json::{Value, json};
 
 use crate::proxy::echo;
-use crate::support::{Server, sandbox_id};
+use crate::support::{Server, WAIT, sandbox_id, wait_until};
 
 /// A server that parks what is paused at once.
 async fn eager() -> Server {
@@ -37,6 +37,27 @@ async fn place(server: &Server, id: &str) -> Value {
 
 async fn wait_for_place(server: &Server, id: &str, place: &str) {
     server.wait_for(&format!("/sandboxes/{id}"), "/keptMemory/place", place.into()).await;
+}
+
+async fn limit(server: &Server, limits: Value) {
+    let path = format!("/admin/teams/{}", server.app.store().default_team().await.unwrap().id);
+    let limits = json!({ "limits": limits }).to_string();
+    let set = server.send("PATCH", &path, &[("x-admin-token", "admin")], limits).await;
+    assert_eq!(set.code(), 200, "{}", set.text);
+}
+
+/// Sandboxes that are paused.
+async fn paused<const N: usize>(server: &Server) -> [String; N] {
+    let mut ids = [const { String::new() }; N];
+    for id in &mut ids {
+        *id = server.id(json!({})).await;
+        assert_eq!(post(server, id, "pause", Value::Null).await, 204);
+    }
+    ids
+}
+
+async fn kill(server: &Server, id: &str) {
+    assert_eq!(server.call("DELETE", &format!("/sandboxes/{id}"), Value::Null).await.code(), 204);
 }
 
 async fn logs(server: &Server, id: &str) -> String {
@@ -180,10 +201,7 @@ async fn a_client_that_wants_the_sandbox_does_not_wait_for_its_end() {
 #[tokio::test]
 async fn memory_goes_to_disk_before_it_is_given_up() {
     let server = able().await;
-    let path = format!("/admin/teams/{}", server.app.store().default_team().await.unwrap().id);
-    let limits = json!({ "limits": { "pausedInMemory": 1 } }).to_string();
-    let set = server.send("PATCH", &path, &[("x-admin-token", "admin")], limits).await;
-    assert_eq!(set.code(), 200, "{}", set.text);
+    limit(&server, json!({ "pausedInMemory": 1 })).await;
     let ids = [server.id(json!({})).await, server.id(json!({})).await];
     for id in &ids {
         assert_eq!(post(&server, id, "pause", Value::Null).await, 204);
@@ -211,4 +229,127 @@ async fn without_criu_memory_stays_in_memory() {
     assert_eq!(refused.code(), 409);
     assert!(refused.text.contains("has no CRIU"), "{}", refused.text);
     assert_eq!(place(&server, &id).await, "host");
+}
+
+// The memory of each sandbox has 7 MiB on disk.
+
+#[tokio::test]
+async fn a_team_parks_no_more_than_it_may_have_on_disk() {
+    let server = able().await;
+    limit(&server, json!({ "pausedDiskMb": 13 })).await;
+    let [first, second] = paused(&server).await;
+    assert_eq!(post(&server, &first, "park", Value::Null).await, 204);
+    let refused = server.call("POST", &format!("/sandboxes/{second}/park"), Value::Null).await;
+    assert_eq!(refused.code(), 409);
+    let expected = "cannot be parked: memory of the team's paused sandboxes may take 13 MiB of disk (`pausedDiskMb`), and the \
+                    sandbox needs more than the 6 MiB that are left";
+    assert!(refused.text.contains(expected), "{}", refused.text);
+    assert!(logs(&server, &second).await.contains("may take 13 MiB of disk"));
+    assert!(server.fake.is_frozen(&sandbox_id(&second)), "it keeps its memory");
+    assert!(!server.fake.has_memory(&sandbox_id(&second)));
+    // What is stored counts after a restart too.
+    let server = server.restart().await;
+    assert_eq!(post(&server, &second, "park", Value::Null).await, 409);
+    // A lower limit leaves what is stored.
+    limit(&server, json!({ "pausedDiskMb": 0 })).await;
+    assert_eq!(place(&server, &first).await, "disk");
+    limit(&server, json!({ "pausedDiskMb": 7 })).await;
+    assert_eq!(post(&server, &second, "park", Value::Null).await, 409);
+    // A resume frees what it had, and so does a kill.
+    assert_eq!(post(&server, &first, "resume", Value::Null).await, 201);
+    assert_eq!(post(&server, &second, "park", Value::Null).await, 204);
+    assert_eq!(post(&server, &first, "pause", Value::Null).await, 204);
+    assert_eq!(post(&server, &first, "park", Value::Null).await, 409);
+    kill(&server, &second).await;
+    assert_eq!(post(&server, &first, "park", Value::Null).await, 204);
+    // So does memory that is lost.
+    server.fake.lose_memory(&sandbox_id(&first));
+    assert_eq!(post(&server, &first, "connect", json!({ "timeout": 60 })).await, 201);
+    let [third] = paused(&server).await;
+    assert_eq!(post(&server, &third, "park", Value::Null).await, 204);
+}
+
+#[tokio::test]
+async fn the_limit_on_disk_is_that_of_each_team() {
+    let server = able().await;
+    limit(&server, json!({ "pausedDiskMb": 0 })).await;
+    let key = server.other_team().await;
+    let create = json!({ "templateID": "base", "timeout": 600 });
+    let other = server.call_as(key, "POST", "/sandboxes", create).await.json();
+    let other = other["sandboxID"].as_str().unwrap();
+    for action in ["pause", "park"] {
+        let done = server.call_as(key, "POST", &format!("/sandboxes/{other}/{action}"), Value::Null).await;
+        assert_eq!(done.code(), 204, "{}", done.text);
+    }
+    let [own] = paused(&server).await;
+    assert_eq!(post(&server, &own, "park", Value::Null).await, 409);
+}
+
+#[tokio::test]
+async fn sandboxes_that_are_parked_at_the_same_time_share_the_limit_on_disk() {
+    let server = able().await;
+    limit(&server, json!({ "pausedDiskMb": 20 })).await;
+    let ids: [String; 4] = paused(&server).await;
+    let mut codes =
+        futures_util::future::join_all(ids.iter().map(|id| post(&server, id, "park", Value::Null))).await;
+    codes.sort_unstable();
+    assert_eq!(codes, [204, 204, 409, 409]);
+    let stored = ids.iter().filter(|id| server.fake.has_memory(&sandbox_id(id)));
+    assert_eq!(stored.count(), 2);
+}
+
+#[tokio::test]
+async fn a_client_does_not_wait_for_other_sandboxes_that_are_parked() {
+    let server = able().await;
+    limit(&server, json!({ "pausedDiskMb": 20 })).await;
+    let [first, second] = paused(&server).await;
+    let hold = server.fake.hold(Operation::Park);
+    let others = async {
+        hold.reached().await;
+        let wants = async {
+            server.wait_for_commands(&second, 1).await;
+            assert_eq!(post(&server, &second, "connect", json!({ "timeout": 60 })).await, 201);
+        };
+        let (parked, ()) = tokio::join!(post(&server, &second, "park", Value::Null), wants);
+        drop(hold);
+        parked
+    };
+    assert_eq!(tokio::join!(post(&server, &first, "park", Value::Null), others), (204, 409));
+}
+
+#[tokio::test]
+async fn a_sandbox_goes_to_disk_when_there_is_room_again() {
+    let server = eager().await;
+    limit(&server, json!({ "pausedDiskMb": 10 })).await;
+    let [first] = paused(&server).await;
+    wait_for_place(&server, &first, "disk").await;
+    let ids: [String; 3] = paused(&server).await;
+    for id in &ids {
+        let refused = async {
+            while !logs(&server, id).await.contains("may take 10 MiB of disk") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(WAIT, refused).await.unwrap();
+        assert_eq!(place(&server, id).await, "host");
+    }
+    let on_disk = || ids.iter().filter(|id| server.fake.has_memory(&sandbox_id(id))).count();
+    kill(&server, &first).await;
+    wait_until("one has room", || on_disk() == 1).await;
+    limit(&server, json!({ "pausedDiskMb": 20 })).await;
+    wait_until("another one has room", || on_disk() == 2).await;
+    limit(&server, json!({ "pausedDiskMb": 21 })).await;
+    wait_until("all have room", || on_disk() == 3).await;
+}
+
+#[tokio::test]
+async fn memory_that_has_no_room_on_disk_either_is_given_up() {
+    let server = able().await;
+    limit(&server, json!({ "pausedInMemory": 1, "pausedDiskMb": 6 })).await;
+    let ids: [String; 2] = paused(&server).await;
+    let mode = server.get(&format!("/sandboxes/{}", ids[0])).await.json()["pauseMode"].clone();
+    assert_eq!((mode, place(&server, &ids[1]).await), (json!("filesystem"), json!("host")));
+    limit(&server, json!({ "pausedInMemory": 0 })).await;
+    let [last] = paused(&server).await;
+    server.wait_for_pause_mode(&last, "filesystem").await;
 }

@@ -73,6 +73,8 @@ pub struct TeamLimits {
     pub paused_in_memory: u32,
     /// Maximum of memory of paused sandboxes together, in MiB.
     pub paused_ram_mb: u64,
+    /// Maximum of memory of paused sandboxes that is on disk, together, in MiB.
+    pub paused_disk_mb: u64,
     /// Maximum of snapshots.
     pub snapshots: u32,
     /// Maximum of disk of snapshots, and of the sandboxes they were taken of, together, in MiB.
@@ -151,6 +153,9 @@ pub struct LimitsUpdate {
     /// Maximum of memory of paused sandboxes together, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused_ram_mb: Option<u64>,
+    /// Maximum of memory of paused sandboxes that is on disk, together, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused_disk_mb: Option<u64>,
     /// Maximum of snapshots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<u32>,

@@ -16,6 +16,7 @@ const LIMITS: Record<keyof Limits, string> = {
   pausedSandboxes: "Paused sandboxes",
   pausedInMemory: "Paused sandboxes in memory",
   pausedRamMb: "Memory of paused sandboxes, MiB",
+  pausedDiskMb: "Memory of paused sandboxes on disk, MiB",
   snapshots: "Snapshots",
   snapshotsMb: "Disk of snapshots, MiB",
   volumes: "Volumes",

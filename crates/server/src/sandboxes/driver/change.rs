@@ -27,6 +27,8 @@ use crate::{Error, Result, clock, otlp};
 
 /// Pause after a failed transition before an expired session is acted upon again: a cause such as a full disk lasts a while.
 const RETRY: Duration = Duration::from_secs(2);
+/// Maximum time that a sandbox which has to be parked waits for others of its team.
+const MAX_PARK_WAIT: Duration = Duration::from_secs(60);
 /// Minimum session that begins when traffic resumes a sandbox.
 const MIN_WAKE_SESSION: Duration = Duration::from_secs(300);
 
@@ -104,7 +106,10 @@ impl Driver {
         };
         let future = match transition {
             Transition::Pause(keep) => context.pause(keep),
-            Transition::Park => context.park(),
+            Transition::Park => {
+                let max_wait = if self.turn.is_some() { Duration::ZERO } else { MAX_PARK_WAIT };
+                context.park(self.too_few, max_wait)
+            }
             Transition::Resume(from) => context.resume(from),
             Transition::Snapshot => match order {
                 Some(order) => context.snapshot(order, self.team.account()),
@@ -163,7 +168,7 @@ impl Driver {
         };
         self.turn = None;
         if let Some(reason) = notes.lost_memory.get() {
-            self.memory_lost(reason);
+            self.memory_lost(reason).await;
         }
         let concluding = self.conclude(transition, result, timeout, auto_pause, &notes);
         let outcome = concluding.instrument(span.clone()).await;
@@ -179,7 +184,8 @@ impl Driver {
         if transition != Transition::Park || !joined.is_empty() {
             answer_all(joined, outcome);
         }
-        if self.has_no_room && self.shared.parking.is_possible && !self.cannot_be_parked {
+        let may_park = self.shared.parking.is_possible && !self.cannot_be_parked && self.too_few.is_none();
+        if self.has_no_room && may_park {
             // To disk, and only if that is not possible, away.
             self.begin(Transition::Park, None, &Span::none());
         } else if std::mem::take(&mut self.has_no_room) {
@@ -215,7 +221,7 @@ impl Driver {
                 Err(Error::InTransition(self.view.borrow().details.id.clone()))
             }
             (Transition::Park, Err(error)) => {
-                self.not_parked(&error);
+                self.not_parked(&error, notes.too_few.get().copied());
                 Err(error)
             }
             (Transition::Resume(_), Ok(handle)) => {
@@ -231,6 +237,7 @@ impl Driver {
             }
             (Transition::Stop, result) => {
                 self.permit = None;
+                self.release_parked();
                 self.enter(Phase::Gone, None);
                 self.log
                     .write(LogLevel::Info, &format!("sandbox ended, reason: {}", self.kill_reason.text()));
@@ -306,9 +313,12 @@ impl Driver {
         Outcome::Done
     }
 
-    /// Leaves the sandbox frozen, with all that it has.
-    fn not_parked(&mut self, error: &Error) {
-        self.cannot_be_parked = true;
+    /// Leaves the sandbox frozen, with all that it has. When its team has `too_few` bytes left on disk, it is parked when there are more.
+    fn not_parked(&mut self, error: &Error, too_few: Option<u64>) {
+        match too_few {
+            Some(bytes) => self.too_few = Some(bytes),
+            None => self.cannot_be_parked = true,
+        }
         self.enter(Phase::Paused(Keep::Memory), None);
         self.shared.telemetry.sandbox_not_parked();
         let reason = match error {
@@ -323,12 +333,21 @@ impl Driver {
     }
 
     /// Shows that only the files of a parked sandbox are left. The row says so already.
-    fn memory_lost(&mut self, reason: &str) {
+    async fn memory_lost(&mut self, reason: &str) {
         self.set_parked(None);
+        let id = self.view.borrow().details.id.clone();
+        if let Ok(None) = self.shared.host.stored_memory(&id).await {
+            self.release_parked();
+        }
         self.set_demoted(true);
         self.enter(Phase::Paused(Keep::Files), None);
         let text = format!("memory of the paused sandbox cannot be restored, its files are kept: {reason}");
         self.log.write(LogLevel::Error, &text);
+    }
+
+    /// Has the memory on disk count no longer, which is gone.
+    fn release_parked(&self) {
+        self.shared.parked.released(self.team.id, &self.view.borrow().details.id);
     }
 
     fn set_parked(&self, parked: Option<u64>) {
@@ -384,7 +403,8 @@ impl Driver {
         if self.view.borrow().settings.parked.is_some() {
             self.shared.telemetry.sandbox_unparked();
         }
-        self.cannot_be_parked = false;
+        (self.cannot_be_parked, self.too_few) = (false, None);
+        self.release_parked();
         let session = Session::begin(clock::now(), timeout, self.team.max_session);
         self.view.send_modify(|view| {
             view.session = session;

@@ -9,7 +9,7 @@ mod snapshot;
 use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -22,6 +22,7 @@ use super::admission::{PausedPermit, Permit};
 use super::command::{Outcome, QueuedCommand, answer};
 use super::live_session::LiveSession;
 use super::log::SandboxLog;
+use super::parked::ToPark;
 use super::parking;
 use super::samples::Samples;
 use super::shared::{Entry, Shared};
@@ -75,6 +76,8 @@ pub(super) struct Driver {
     has_no_room: bool,
     /// Whether the memory of this pause cannot be stored on disk.
     cannot_be_parked: bool,
+    /// Bytes on disk that the team had left, when they were too few for the memory of this pause.
+    too_few: Option<u64>,
     in_flight: Option<InFlight>,
     /// Commands that are decided about when the transition in flight has ended.
     waiting: VecDeque<QueuedCommand>,
@@ -144,6 +147,7 @@ impl Driver {
             paused_permit,
             has_no_room: false,
             cannot_be_parked: false,
+            too_few: None,
             in_flight: None,
             waiting: VecDeque::new(),
             last_outcome: None,
@@ -161,8 +165,8 @@ impl Driver {
                 DriverEvent::Crashed => self.crashed(),
                 DriverEvent::Received(queued) => self.receive(queued).await,
                 DriverEvent::ParkDue(turn) => {
-                    self.begin(Transition::Park, None, &Span::none());
                     self.turn = Some(turn);
+                    self.begin(Transition::Park, None, &Span::none());
                 }
                 DriverEvent::ClockTick => self.expire_if_due(clock::now()),
                 DriverEvent::Detached => return,
@@ -181,11 +185,27 @@ impl Driver {
                 _ => pending().await,
             }
         };
-        let (parking, paused_at) = (&self.shared.parking, self.view.borrow().session.end_at);
+        let (details, paused_at) = {
+            let view = self.view.borrow();
+            (view.details.clone(), view.session.end_at)
+        };
+        let (shared, too_few) = (&self.shared, self.too_few);
         let may_park = idle
             && !self.cannot_be_parked
             && phase == Phase::Paused(Keep::Memory)
             && parking::is_frozen(&self.view.borrow());
+        let park_due = async {
+            let max_bytes = details.limits.max_stored_bytes();
+            let sandbox = ToPark { team: details.team, id: &details.id, max_bytes, too_few };
+            loop {
+                shared.parked.room(&sandbox).await;
+                let turn = shared.parking.turn(paused_at).await;
+                // Others may have been parked before it was this one's turn.
+                if shared.parked.may_have(&sandbox) {
+                    break turn;
+                }
+            }
+        };
         let ended = async {
             match &mut self.in_flight {
                 Some(in_flight) => (&mut in_flight.future).await,
@@ -197,7 +217,7 @@ impl Driver {
             result = ended => DriverEvent::TransitionEnded(result),
             _ = crashed => DriverEvent::Crashed,
             queued = self.commands.recv() => queued.map_or(DriverEvent::Detached, DriverEvent::Received),
-            turn = parking.turn(paused_at), if may_park => DriverEvent::ParkDue(turn),
+            turn = park_due, if may_park => DriverEvent::ParkDue(turn),
             () = sleep(pause), if phase == Phase::Running => DriverEvent::ClockTick,
             () = self.shared.stopping.cancelled(), if idle => DriverEvent::Detached,
         }
@@ -253,7 +273,7 @@ impl Driver {
             },
             Decision::Wait => {
                 if let Some(in_flight) = &self.in_flight {
-                    in_flight.notes.is_waited_for.store(true, Ordering::Relaxed);
+                    in_flight.notes.is_waited_for.cancel();
                 }
                 self.waiting.push_back(queued);
             }
