@@ -27,8 +27,8 @@ use crate::{Error, Result, clock, otlp};
 
 /// Pause after a failed transition before an expired session is acted upon again: a cause such as a full disk lasts a while.
 const RETRY: Duration = Duration::from_secs(2);
-/// Maximum time that a sandbox which has to be parked waits for others of its team.
-const MAX_PARK_WAIT: Duration = Duration::from_secs(60);
+/// Maximum time that a sandbox which has to be parked waits for others of its team. Pauses of other teams may wait for it meanwhile.
+const MAX_PARK_WAIT: Duration = Duration::from_secs(15);
 /// Minimum session that begins when traffic resumes a sandbox.
 const MIN_WAKE_SESSION: Duration = Duration::from_secs(300);
 
