@@ -93,4 +93,4 @@ def test_the_command(server):
     assert len(listed) == 2 and listed[1].split()[1:3] == ["token", "2"]
     assert command("delete", "token").returncode == 0
     missing = command("delete", "token")
-    assert missing.returncode == 1 and "no secret `token`" in missing.stderr
+    assert missing.returncode == 1 and "unknown secret `token`" in missing.stderr
