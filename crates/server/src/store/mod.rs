@@ -10,7 +10,6 @@ mod keys;
 mod layers;
 mod migrations;
 mod observed;
-mod readers;
 mod sandboxes;
 mod secrets;
 mod snapshots;
@@ -50,14 +49,13 @@ pub(crate) use volumes::Inserted;
 pub(crate) use webhooks::{AttemptQuery, DueDelivery};
 
 use crate::{Error, Result};
-use readers::Readers;
 
 /// A handle to the database; clones share it.
 #[derive(Debug, Clone)]
 pub struct Store {
     // SQLite has one writer at a time. One connection writes, so that writers queue here instead of retrying.
     write: SqlitePool,
-    read: Readers,
+    read: SqlitePool,
     /// SQLite's write-ahead log.
     wal: PathBuf,
     /// Notified when a delivery was stored.
@@ -78,8 +76,8 @@ impl Store {
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(5));
         // A connection to a file does not go stale. To ask it before each use would wake its thread and this one once more.
-        let write = SqlitePoolOptions::new()
-            .test_before_acquire(false)
+        let pool = || SqlitePoolOptions::new().test_before_acquire(false);
+        let write = pool()
             .max_connections(1)
             .after_release(|connection, _| Box::pin(is_between_transactions(connection)))
             .connect_with(options.clone())
@@ -91,7 +89,7 @@ impl Store {
             source => Error::Migrate(source),
         })?;
         crash::point("store.migrated");
-        let read = Readers::open(&options.read_only(true)).await?;
+        let read = pool().max_connections(4).connect_with(options.read_only(true)).await?;
         let mut wal = path.as_os_str().to_owned();
         wal.push("-wal");
         Ok(Self {
