@@ -243,6 +243,12 @@ mod tests {
     }
 
     #[test]
+    fn an_address_without_a_scheme_is_named_before_a_missing_key() {
+        let error = Case::new(&[("E2B_API_URL", "a:1")]).found().unwrap_err();
+        assert!(error.to_string().contains("a:1") && !error.to_string().contains("API key"), "{error}");
+    }
+
+    #[test]
     fn a_domain_names_the_api_as_the_official_clients_do() {
         let key = ("E2B_API_KEY", "mine");
         Case::new(&[("E2B_DOMAIN", "example.com"), key]).finds("https://api.example.com", "mine");

@@ -113,7 +113,7 @@ impl Generations {
     /// `written` names the crash point at which it is on disk and not chosen.
     ///
     /// # Errors
-    /// When it cannot be written, or is larger than `max_bytes`: no generation is chosen then that was not before.
+    /// When it cannot be written, or is larger than `max_bytes`. The generation that was published before, if any, stays the chosen one.
     pub(crate) fn publish(
         &self,
         begun: &Begun,

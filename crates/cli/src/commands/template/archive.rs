@@ -271,9 +271,7 @@ mod tests {
         let (steps, layers) = (vec![item("long-name", 5 << 20)], vec![item("short", 12 << 20)]);
         let garbage = Garbage { dry_run: true, steps, layers, uploads: 0, bytes: 17 << 20 };
         let rows = listed(&garbage);
-        let kinds: Vec<_> =
-            rows.lines().map(|line| line.find(['k', 's', 'l']).map(|_| &line[11..16])).collect();
-        assert_eq!(rows.lines().count(), 3, "{rows}");
+        let kinds: Vec<_> = rows.lines().map(|line| line.get(11..16)).collect();
         assert_eq!(kinds, [Some("kind "), Some("step "), Some("layer")], "{rows}");
     }
 }

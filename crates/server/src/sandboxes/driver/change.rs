@@ -345,7 +345,7 @@ impl Driver {
         self.log.write(LogLevel::Error, &text);
     }
 
-    /// Has the memory on disk count no longer, which is gone.
+    /// Stops counting the memory of the sandbox on disk, which is gone.
     fn release_parked(&self) {
         self.shared.parked.released(self.team.id, &self.view.borrow().details.id);
     }
