@@ -16,7 +16,14 @@
  *
  * For a dump too: the kernel goes on with an interrupted call that has a timeout by a note which CRIU cannot read, and which it overwrites. It lets
  * such a call fail with EINTR, in the copy and in the process that goes on, and programs without signal handlers do not expect that. Here the
- * call begins again: with the time that is left where the program has asked for it, and with all of it otherwise. */
+ * call begins again: with the time that is left where the program has asked for it, and with all of it otherwise.
+ *
+ * For a dump too: with SANDCOVE_COMMON, descriptor 1 is a pipe with lines `PROCESS START END`, in order: memory that the server has stored already, so
+ * that CRIU sees no pages there. The server adds them to the images. The pipe is read when CRIU looks for the first page, since the
+ * server finds these while CRIU is at other things.
+ *
+ * For a dump too: CRIU finds out what the kernel can do, which takes longer than many a dump, and keeps that in /run if it is a file system in
+ * memory. In containers it often is not. With SANDCOVE_CACHE it is kept in that file; the server deletes it when it starts. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +32,7 @@
 #include <linux/sched.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +43,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
+#include <sys/vfs.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -190,6 +199,44 @@ static long without_watches(long fd) {
     return copy;
 }
 
+/* Where CRIU keeps what it knows of the kernel. */
+static const char KNOWN[] = "/run/criu.kdat";
+
+/* The path that is used in place of `path`. */
+static const char *moved(const char *path, char buffer[256]) {
+    const char *cache = getenv("SANDCOVE_CACHE");
+    if (!cache || strncmp(path, KNOWN, sizeof KNOWN - 1) != 0) return path;
+    snprintf(buffer, 256, "%s%s", cache, path + sizeof KNOWN - 1);
+    return buffer;
+}
+
+int open64(const char *path, int flags, ...) {
+    char buffer[256];
+    va_list list;
+    va_start(list, flags);
+    int mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(list, int) : 0;
+    va_end(list);
+    return openat64(AT_FDCWD, moved(path, buffer), flags, mode);
+}
+
+int rename(const char *from, const char *to) {
+    char buffers[2][256];
+    return renameat(AT_FDCWD, moved(from, buffers[0]), AT_FDCWD, moved(to, buffers[1]));
+}
+
+/* A file of the server's own is as good as one in memory. */
+int fstatfs64(int fd, struct statfs64 *found) {
+    char link[32], path[256];
+    const char *cache = getenv("SANDCOVE_CACHE");
+    long result = raw(SYS_fstatfs, fd, (long)found, 0, 0, 0, 0);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    long size = cache && result == 0 ? readlink(link, path, sizeof path - 1) : 0;
+    if (size > 0 && strncmp(path, cache, strlen(cache)) == 0) found->f_type = 0x01021994; /* tmpfs */
+    if (result == 0) return 0;
+    errno = (int)-result;
+    return -1;
+}
+
 int openat64(int directory, const char *path, int flags, ...) {
     int mode = 0, dots = 0;
     if (flags & (O_CREAT | __O_TMPFILE)) {
@@ -213,6 +260,119 @@ int openat64(int directory, const char *path, int flags, ...) {
     if (fd >= 0) return (int)fd;
     errno = (int)-fd;
     return -1;
+}
+
+/* Memory that is stored already. */
+static struct range {
+    int process;
+    uint64_t start, end;
+} *ranges;
+static size_t range_count;
+
+static void read_ranges(void) {
+    static int read;
+    struct range range;
+    if (read++ || !getenv("SANDCOVE_COMMON")) return;
+    FILE *file = fdopen(dup(STDOUT_FILENO), "r");
+    if (!file) return;
+    while (fscanf(file, "%d %lx %lx", &range.process, &range.start, &range.end) == 3) {
+        if (range_count % 1024 == 0) {
+            struct range *more = realloc(ranges, (range_count + 1024) * sizeof range);
+            /* What is missing here, CRIU stores, and the server sees it. */
+            if (!more) break;
+            ranges = more;
+        }
+        ranges[range_count++] = range;
+    }
+    fclose(file);
+}
+
+/* The first range that ends behind `address`, of the process whose pages `fd` tells of; NULL when there is none. */
+static const struct range *first_range(int fd, uint64_t address) {
+    char link[32], path[64];
+    int process, length = 0;
+    read_ranges();
+    if (range_count == 0) return NULL;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    long size = readlink(link, path, sizeof path - 1);
+    path[size > 0 ? size : 0] = 0;
+    if (sscanf(path, "/proc/%d/pagemap%n", &process, &length) != 1 || length != size) return NULL;
+    size_t low = 0, high = range_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct range *range = &ranges[middle];
+        if (range->process < process || (range->process == process && range->end <= address)) low = middle + 1;
+        else high = middle;
+    }
+    return low < range_count && ranges[low].process == process ? &ranges[low] : NULL;
+}
+
+static const struct range *next_range(const struct range *range) {
+    const struct range *next = range + 1;
+    return next < ranges + range_count && next->process == range->process ? next : NULL;
+}
+
+/* The kernel's interface since Linux 6.7: regions of pages in the categories that are asked for. */
+struct region { uint64_t start, end, categories; };
+struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, others[5]; };
+enum { IS_GUARD = 1 << 8 };
+static const unsigned long SCAN = _IOWR('f', 16, struct scan);
+
+/* Takes the ranges out of the regions. Where that leaves more than there is room for, the scan has ended before. */
+static long without_ranges(int fd, struct scan *scan, long count) {
+    struct region *regions = (struct region *)scan->vec, *left;
+    const struct range *range = first_range(fd, scan->start);
+    uint64_t found = 0;
+    if (count <= 0 || !range || !(left = malloc(scan->vec_len * sizeof *left))) return count;
+    for (long i = 0; i < count; i++) {
+        struct region rest = regions[i];
+        while (rest.start < rest.end) {
+            while (range && range->end <= rest.start) range = next_range(range);
+            int is_cut = range && range->start < rest.end && !(rest.categories & IS_GUARD);
+            struct region part = rest;
+            if (is_cut) part.end = range->start > rest.start ? range->start : rest.start;
+            rest.start = is_cut ? (range->end < rest.end ? range->end : rest.end) : rest.end;
+            if (part.start == part.end) continue;
+            if (found == scan->vec_len) {
+                scan->walk_end = part.start;
+                i = count;
+                break;
+            }
+            left[found++] = part;
+        }
+    }
+    memcpy(regions, left, found * sizeof *left);
+    free(left);
+    return (long)found;
+}
+
+int ioctl(int fd, unsigned long request, ...) {
+    va_list list;
+    va_start(list, request);
+    long argument = va_arg(list, long);
+    va_end(list);
+    long result = raw(SYS_ioctl, fd, (long)request, argument, 0, 0, 0);
+    if (request == SCAN) result = without_ranges(fd, (struct scan *)argument, result);
+    if (result >= 0) return (int)result;
+    errno = (int)-result;
+    return -1;
+}
+
+/* What CRIU reads of pages where the kernel has no such interface: eight bytes for each. */
+ssize_t pread64(int fd, void *buffer, size_t size, off64_t offset) {
+    enum { PAGE = 4096, ENTRY = sizeof(uint64_t) };
+    long result = raw(SYS_pread64, fd, (long)buffer, (long)size, offset, 0, 0);
+    uint64_t *entries = buffer, first = (uint64_t)offset / ENTRY;
+    if (result < 0) {
+        errno = (int)-result;
+        return -1;
+    }
+    for (const struct range *range = first_range(fd, first * PAGE); range; range = next_range(range)) {
+        uint64_t from = range->start / PAGE, to = range->end / PAGE, count = (uint64_t)result / ENTRY;
+        if (from >= first + count) break;
+        for (uint64_t page = from > first ? from : first; page < to && page < first + count; page++) entries[page - first] = 0;
+    }
+    return result;
 }
 
 /* What the kernel notes for a call that goes on by a note, and for one that is called again. */

@@ -290,6 +290,60 @@ def test_memory_that_is_damaged_is_not_restored_and_the_files_are(server):
     sandbox.kill()
 
 
+# A digest of what the interpreter has loaded: most of it is memory that it shares with the warm process of its template.
+LOADED = """
+import hashlib, marshal, sys, types
+def loaded():
+    digest = hashlib.sha256()
+    for name, module in sorted(sys.modules.items()):
+        if not name.startswith(("numpy", "pandas")):
+            continue
+        for key, value in sorted(vars(module).items()):
+            if isinstance(value, types.FunctionType):
+                digest.update(marshal.dumps(value.__code__))
+    return digest.hexdigest()
+import pandas
+"""
+
+
+def test_memory_of_a_template_is_on_disk_once(server):
+    def files(sandbox) -> dict[str, os.stat_result]:
+        root = server.data_dir / "pool/parked" / sandbox.sandbox_id
+        return {file.name: file.stat() for file in root.iterdir()}
+
+    def own_bytes(sandbox) -> int:
+        return sum(file.st_size for name, file in files(sandbox).items() if name != "pages-common.img")
+
+    def check(sandbox) -> None:
+        execution = sandbox.run_code("(counter, loaded() == before)")
+        assert (execution.error, execution.text) == (None, f"({sandbox.counter}, True)")
+
+    sandboxes = [CodeInterpreter.create(timeout=1800) for _ in range(2)]
+    for counter, sandbox in enumerate(sandboxes):
+        sandbox.counter = counter
+        assert not sandbox.run_code(f"{LOADED}\ncounter, before = {counter}, loaded()").error
+        park(server, sandbox)
+    first, second = (files(sandbox)["pages-common.img"] for sandbox in sandboxes)
+    assert first.st_ino == second.st_ino and first.st_size > 50 << 20
+    for sandbox in sandboxes:
+        assert own_bytes(sandbox) < 40 << 20
+        assert detail(server, sandbox)["keptMemory"]["bytes"] == own_bytes(sandbox)
+    # The warm process ends with the server. The next one has other memory, which these are not compared with.
+    server.stop()
+    server.start()
+    for sandbox in sandboxes:
+        sandbox.connect(timeout=1800)
+        check(sandbox)
+        park(server, sandbox)
+        assert own_bytes(sandbox) < 40 << 20
+    assert files(sandboxes[0])["pages-common.img"].st_ino == first.st_ino
+    sandboxes[0].kill()
+    # Whoever is left has it.
+    sandboxes[1].connect(timeout=1800)
+    check(sandboxes[1])
+    sandboxes[1].kill()
+
+
 def test_traffic_wakes_a_parked_sandbox_with_its_memory(server):
     sandbox = Sandbox.create(timeout=1800, lifecycle={"on_timeout": "pause", "auto_resume": True})
     sandbox.files.write("index.html", "still here")

@@ -22,12 +22,21 @@ pub(super) struct Budget {
 impl Budget {
     /// The time that a thread has from now on.
     pub(super) fn start() -> Self {
-        Self { end: used() + LIMIT, not_send: PhantomData }
+        Self::of(LIMIT)
+    }
+
+    /// A budget of `limit`.
+    pub(super) fn of(limit: Duration) -> Self {
+        Self { end: used() + limit, not_send: PhantomData }
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        used() >= self.end
     }
 
     /// Checks that there is time left.
     pub(super) fn check(&self) -> Result<()> {
-        if used() < self.end {
+        if !self.is_spent() {
             return Ok(());
         }
         Err(refused(format!("looking at its processes takes more than {} s", LIMIT.as_secs())))

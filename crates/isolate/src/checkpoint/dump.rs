@@ -6,11 +6,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::budget::Budget;
+use super::common::Common;
+use super::comparison::{Comparison, Pages};
 use super::generation::Begun;
 use super::inotify::Watcher;
 use super::refusal::refused;
@@ -53,6 +55,10 @@ pub(crate) struct Subject<'a> {
     pub(crate) network: &'a OwnedFd,
     /// Maximum size of its images, bytes.
     pub(crate) max_bytes: u64,
+    /// The file in which CRIU keeps what it knows of the kernel.
+    pub(crate) cache: &'a Path,
+    /// Memory that it may have in common with others.
+    pub(crate) common: Option<Comparison>,
     /// Whether connections may be left out that no process has accepted yet: the sandbox itself goes on, and keeps them.
     pub(crate) may_skip: bool,
 }
@@ -64,10 +70,11 @@ pub(crate) struct Subject<'a> {
 pub(crate) async fn dump(
     criu: &Program,
     dialer: &Dialer,
-    subject: &Subject<'_>,
-    begun: &Begun,
+    mut subject: Subject<'_>,
+    begun: &mut Begun,
 ) -> Result<()> {
-    let directory = begun.path();
+    let directory = &begun.path().to_owned();
+    let began = Instant::now();
     let failed = |source| Error::Kernel { action: format!("store process {}", subject.pid), source };
     let found = {
         let (pid, pids, is_first_version) = (subject.pid, subject.pids.clone(), subject.is_first_version);
@@ -75,10 +82,12 @@ pub(crate) async fn dump(
         blocking(move || Found::look(pid, &pids, is_first_version, &directory)).await?
     };
     let Found { mounts, foreign, .. } = &found;
+    let looked = began.elapsed();
 
     let program = criu.command();
     let (loader, arguments) = program.split_first().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
     let lock = begun.lock().try_clone().map_err(failed)?;
+    let (told, tell) = std::io::pipe().map_err(failed)?;
     let mut command = Command::new(loader);
     command
         .args(arguments)
@@ -94,15 +103,23 @@ pub(crate) async fn dump(
         .args(foreign.keys().map(|name| format!("--external={name}")))
         .env_clear()
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("SANDCOVE_COMMON", "1")
+        .env("SANDCOVE_CACHE", subject.cache)
         .current_dir("/")
         .stdin(Stdio::from(lock))
-        .stdout(Stdio::null())
+        .stdout(Stdio::from(told))
         .stderr(Stdio::null());
     sys::start_without_precedence(&mut command);
     // The namespace belongs to the user namespace above the sandbox's, which is not stored: CRIU has to be inside.
     let child = dialer.create(subject.network, move || command.spawn()).await.map_err(failed)?;
     let images = Images { directory, max_bytes: subject.max_bytes };
-    let status = wait(child, &images).await.map_err(failed)?;
+    let common = {
+        let (common, pids) = (subject.common.take(), subject.pids.clone());
+        blocking(move || Ok(common.map(|common| common.tell(&pids, tell))))
+    };
+    let (common, status) = tokio::join!(common, wait(child, &images));
+    let (common, status) = (common?, status.map_err(failed)?);
+    let dumped = began.elapsed();
     let log = directory.join(LOG);
     match status {
         Some(status) if status.success() => {}
@@ -113,7 +130,9 @@ pub(crate) async fn dump(
         None => return Err(refused(format!("CRIU did not end within {} s", TIMEOUT.as_secs()))),
     }
     let (pid, pids, directory) = (subject.pid, subject.pids.clone(), directory.to_owned());
-    blocking(move || complete(pid, &pids, &found, &directory)).await
+    begun.known = blocking(move || complete(pid, &pids, &found, common, &directory)).await?;
+    tracing::debug!(pid, ?looked, ?dumped, completed = ?began.elapsed(), "processes stored");
+    Ok(())
 }
 
 /// Facts about the processes that are read before CRIU runs.
@@ -145,8 +164,14 @@ impl Found {
     }
 }
 
-/// Corrects the images of CRIU in `directory`, and adds what CRIU does not store.
-fn complete(pid: u32, pids: &[u32], found: &Found, directory: &Path) -> Result<()> {
+/// Corrects the images of CRIU in `directory`, and adds what CRIU does not store, also what is in common; returns the digests of files that have one.
+fn complete(
+    pid: u32,
+    pids: &[u32],
+    found: &Found,
+    common: Option<(Pages, Arc<Common>)>,
+    directory: &Path,
+) -> Result<BTreeMap<String, String>> {
     let failed = |source| Error::Kernel { action: format!("store process {pid}"), source };
     let budget = Budget::start();
     if images::have_semaphores(directory).map_err(failed)? {
@@ -155,6 +180,10 @@ fn complete(pid: u32, pids: &[u32], found: &Found, directory: &Path) -> Result<(
     if images::have_too_many_files(directory).map_err(failed)? {
         return Err(refused("its processes have too many open files".into()));
     }
+    let linked = match common {
+        Some((pages, common)) => common.complete(directory, &pages).map_err(failed)?,
+        None => None,
+    };
     images::correct(directory).map_err(failed)?;
     mappings::separate(directory).map_err(failed)?;
     terminals::store(pids, directory).map_err(failed)?;
@@ -162,7 +191,8 @@ fn complete(pid: u32, pids: &[u32], found: &Found, directory: &Path) -> Result<(
     sockets::store(pids, directory, &budget)?;
     inotify::store(&found.watchers, directory).map_err(failed)?;
     let foreign = serde_json::to_vec(&found.foreign).map_err(|error| failed(error.into()))?;
-    std::fs::write(directory.join(FOREIGN), foreign).map_err(failed)
+    std::fs::write(directory.join(FOREIGN), foreign).map_err(failed)?;
+    Ok(linked.into_iter().collect())
 }
 
 /// Runs work that blocks on a thread for it: others wait for the threads of the runtime.

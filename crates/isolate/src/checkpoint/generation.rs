@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,9 +24,9 @@ use rand::RngCore;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, syncfs};
 use sha2::{Digest, Sha256};
 
-use super::images;
 use super::manifest::Manifest;
 use super::refusal::refused;
+use super::{common, images};
 use crate::jail::USED;
 use crate::{Error, Result, crash};
 
@@ -52,12 +53,16 @@ pub(crate) struct Generations {
     key: [u8; KEY_LENGTH],
     /// Names of those whose memory was read and compared by this server already, where it does that once; `None` where each restore does.
     checked: Option<Mutex<HashSet<String>>>,
+    /// Inodes and digests of files that others have too, and that this server has written or compared.
+    checked_common: Mutex<HashSet<(u64, String)>>,
 }
 
 /// A directory for new images. It is locked.
 pub(crate) struct Begun {
     path: PathBuf,
     lock: OwnedFd,
+    /// Digests of files that are known already, by name.
+    pub(super) known: BTreeMap<String, String>,
 }
 
 impl Begun {
@@ -81,7 +86,7 @@ impl Generations {
         let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(&root, owner_only).map_err(at("restrict", &root))?;
         let key = read_key(key).map_err(at("read", key))?;
-        let this = Self { root, key, checked: None };
+        let this = Self { root, key, checked: None, checked_common: Mutex::default() };
         for name in this.names()? {
             let path = this.root.join(&name);
             if name.ends_with(NEW) {
@@ -106,7 +111,7 @@ impl Generations {
         remove(&path)?;
         std::fs::create_dir(&path).map_err(at("create", &path))?;
         let lock = locked(&path, FlockOperation::NonBlockingLockExclusive).map_err(at("lock", &path))?;
-        Ok(Begun { path, lock })
+        Ok(Begun { path, lock, known: BTreeMap::new() })
     }
 
     /// Publishes what was begun, and returns its size, bytes. When this returns, the generation is on disk and is the one that is chosen.
@@ -122,7 +127,8 @@ impl Generations {
         written: &str,
     ) -> Result<u64> {
         let directory = begun.path();
-        manifest.images = digests(directory, |_| true).map_err(at("read", directory))?;
+        let known = |name: &str, _| begun.known.get(name).cloned();
+        manifest.images = digests(directory, |_| true, known).map_err(at("read", directory))?;
         let text = serde_json::to_vec(&manifest).map_err(|error| at("write", directory)(error.into()))?;
         for (name, content) in [(MANIFEST, &text), (PROOF, &self.mac(&text).finalize().into_bytes().to_vec())]
         {
@@ -140,6 +146,7 @@ impl Generations {
         remove(&published)?;
         std::fs::rename(directory, &published).map_err(at("rename", directory))?;
         self.sync()?;
+        self.note_common(&published, &manifest);
         if let Some(mut checked) = self.checked() {
             checked.insert(manifest.id);
         }
@@ -189,6 +196,7 @@ impl Generations {
             return Ok(());
         }
         self.compare(manifest, |name| name.starts_with(PAGES))?;
+        self.note_common(&self.path(&manifest.id, ""), manifest);
         if let Some(mut checked) = self.checked() {
             checked.insert(manifest.id.clone());
         }
@@ -197,7 +205,11 @@ impl Generations {
 
     fn compare(&self, manifest: &Manifest, of: impl Fn(&str) -> bool) -> Result<()> {
         let published = self.path(&manifest.id, "");
-        let found = digests(&published, &of).map_err(at("read", &published))?;
+        let known = |name: &str, inode| {
+            let digest = manifest.images.get(name).filter(|_| common::is_pages(name))?;
+            self.checked_common().contains(&(inode, digest.clone())).then(|| digest.clone())
+        };
+        let found = digests(&published, &of, known).map_err(at("read", &published))?;
         let wanted = manifest.images.iter().filter(|(name, _)| of(name));
         if found.iter().eq(wanted) { Ok(()) } else { Err(refused("its images are damaged".into())) }
     }
@@ -245,6 +257,19 @@ impl Generations {
 
     fn path(&self, name: &str, state: &str) -> PathBuf {
         self.root.join(format!("{name}{state}"))
+    }
+
+    /// Notes that a file that other generations have too has the digest of the manifest.
+    fn note_common(&self, directory: &Path, manifest: &Manifest) {
+        for (name, digest) in manifest.images.iter().filter(|(name, _)| common::is_pages(name)) {
+            if let Ok(metadata) = std::fs::metadata(directory.join(name)) {
+                self.checked_common().insert((metadata.ino(), digest.clone()));
+            }
+        }
+    }
+
+    fn checked_common(&self) -> MutexGuard<'_, HashSet<(u64, String)>> {
+        self.checked_common.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn checked(&self) -> Option<MutexGuard<'_, HashSet<String>>> {
@@ -304,14 +329,22 @@ fn wait_for_end(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Digests of files of the directory by name, except the manifest and its proof.
-fn digests(directory: &Path, of: impl Fn(&str) -> bool) -> io::Result<BTreeMap<String, String>> {
+/// Digests of files of the directory by name, except the manifest and its proof. `known` has those of some, by name and inode.
+fn digests(
+    directory: &Path,
+    of: impl Fn(&str) -> bool,
+    known: impl Fn(&str, u64) -> Option<String>,
+) -> io::Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     let mut chunk = vec![0; CHUNK];
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name().into_string().map_err(|_| io::ErrorKind::InvalidData)?;
         if name == MANIFEST || name == PROOF || !of(&name) {
+            continue;
+        }
+        if let Some(digest) = known(&name, entry.ino()) {
+            found.insert(name, digest);
             continue;
         }
         let (mut file, mut digest) = (File::open(entry.path())?, Sha256::new());
@@ -327,9 +360,11 @@ fn digests(directory: &Path, of: impl Fn(&str) -> bool) -> io::Result<BTreeMap<S
     Ok(found)
 }
 
-/// Size of all files in the directory, bytes.
+/// Size of all files in the directory, bytes, except those that sandboxes of all teams have in common.
 fn size(directory: &Path) -> io::Result<u64> {
-    std::fs::read_dir(directory)?.map(|entry| entry?.metadata().map(|metadata| metadata.len())).sum()
+    let own = std::fs::read_dir(directory)?
+        .filter(|entry| entry.as_ref().map_or(true, |entry| entry.file_name() != common::PAGES));
+    own.map(|entry| entry?.metadata().map(|metadata| metadata.len())).sum()
 }
 
 fn remove(directory: &Path) -> Result<()> {

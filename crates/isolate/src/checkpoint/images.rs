@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use super::common;
 use crate::criu::{Fields, Value, decode, encode, invalid};
 
 /// Length of the magic numbers at the start of an image, bytes; the inventory has only one.
@@ -50,8 +51,13 @@ pub(super) fn have_semaphores(directory: &Path) -> io::Result<bool> {
 pub(super) fn link_for(id_base: u32, from: &Path, to: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_name().to_string_lossy().starts_with("userns-") {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let target = to.join(common::name_in_view(&name).unwrap_or_else(|| entry.file_name().into()));
+        if let Some(parent) = target.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        if name.starts_with("userns-") {
             let moved = change_all(&std::fs::read(entry.path())?, MAGIC, |fields| map_to(fields, id_base))?;
             std::fs::write(target, moved)?;
         } else {

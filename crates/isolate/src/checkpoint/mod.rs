@@ -7,12 +7,15 @@
 //! | attributes of threads, options of sockets and watches of files, which CRIU does not store | `attributes`, `sockets`, `inotify` |
 //! | the processor time that looking at processes may take | `budget` |
 //! | running CRIU | `dump` |
+//! | memory that is stored once for many sandboxes | `common`, `comparison` |
 //! | corrections of its images | `images`, `mappings`, `terminals` |
 //! | descriptors and numbers of processes | `descriptors`, `numbers` |
 //! | the directory that holds them, what it is valid for, and the proof that this server wrote it | `generation`, `manifest` |
 
 mod attributes;
 mod budget;
+mod common;
+mod comparison;
 mod descriptor_refusal;
 mod descriptors;
 mod dump;
@@ -28,6 +31,8 @@ mod refusal;
 mod sockets;
 mod terminals;
 
+pub(crate) use common::Common;
+pub(crate) use comparison::Comparison;
 pub(crate) use dump::{Subject, dump};
 pub(crate) use generation::{Begun, Generations};
 pub(crate) use manifest::{Host, Manifest};

@@ -1,7 +1,7 @@
 //! Keeping warm processes: starting them, and replacing dead ones.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
@@ -191,7 +191,10 @@ async fn build(
         .async_io(tokio::io::Interest::READABLE, |fd| rustix::io::read(fd, &mut byte).map_err(Into::into));
     let read = keeping.end.run_until_cancelled(tokio::time::timeout(READY_TIMEOUT, read)).await;
     match read.unwrap_or(Ok(Ok(0))) {
-        Ok(Ok(1)) => Ok((sandbox, WarmProcess { slot, namespaces, control: watched.into_inner() })),
+        Ok(Ok(1)) => {
+            let (control, common) = (watched.into_inner(), Mutex::default());
+            Ok((sandbox, WarmProcess { pid, is_foreign: spec.is_foreign, common, slot, namespaces, control }))
+        }
         read => {
             let problem = match read {
                 Ok(_) => "it ended before it was ready".to_owned(),

@@ -2,12 +2,17 @@
 //! they are those of the same moment and need no copy. For a snapshot, files are copied in the same freeze, and the sandbox goes on.
 
 use std::collections::BTreeSet;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::host::{Config, blocking};
+use super::prepare::at;
 use super::running::RunningSandbox;
-use crate::checkpoint::{self, Begun, Generations, Manifest, Subject, dump, refused};
+use crate::checkpoint::{self, Begun, Common, Comparison, Generations, Manifest, Subject, dump, refused};
 use crate::criu::Program;
 use crate::pool::Pool;
 use crate::{Mounted, Result, crash, disk_space};
@@ -23,6 +28,11 @@ pub(super) struct Parking {
     pub(super) generations: Generations,
     /// Generations of snapshots.
     pub(super) snapshots: Generations,
+    /// Directory of memory that sandboxes have in common, and how many there have been.
+    common: PathBuf,
+    common_count: AtomicU64,
+    /// The file in which CRIU keeps what it knows of the kernel.
+    cache: PathBuf,
 }
 
 /// A CRIU that can be run.
@@ -49,7 +59,34 @@ impl Parking {
         let key = config.data_dir.join("parked.key");
         let generations = Generations::open(pool.root().join("parked"), &key)?;
         let snapshots = Generations::open(pool.root().join("snapshot-memory"), &key)?.checked_once();
-        Ok(Self { criu, generations, snapshots })
+        let common = pool.root().join("common-memory");
+        // Of an earlier server: generations have links of their own.
+        match std::fs::remove_dir_all(&common) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(at("delete", &common)(error));
+            }
+            _ => DirBuilder::new().mode(0o700).create(&common).map_err(at("create", &common))?,
+        }
+        // It goes with the rest: the kernel may be another one.
+        let cache = common.join("criu.kdat");
+        Ok(Self { criu, generations, snapshots, common, common_count: AtomicU64::new(0), cache })
+    }
+
+    /// A directory that does not exist yet, for memory that sandboxes have in common.
+    fn new_common(&self) -> PathBuf {
+        self.common.join(self.common_count.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+
+    /// The memory that the sandbox of a generation has in common with others.
+    pub(super) fn common_of(&self, generation: &Path, manifest: &Manifest) -> Option<Arc<Common>> {
+        let common = Common::of_generation(generation, &manifest.images, self.new_common());
+        match common {
+            Ok(common) => common.map(Arc::new),
+            Err(error) => {
+                tracing::debug!(%error, generation = %generation.display(), "common memory was not found");
+                None
+            }
+        }
     }
 
     /// Versions of the guest programs that memory on disk needs.
@@ -88,7 +125,10 @@ impl RunningSandbox {
         let (host, name) = (self.host().clone(), self.record().id.to_string());
         let generations = &host.parking.generations;
         let max_bytes = max_bytes.min(self.record().limits.max_stored_bytes());
-        let stored = self.dump(generations, &name, max_bytes, false).await;
+        let stored = match self.comparison(&mounted.layers, false).await {
+            Ok(common) => self.dump(generations, &name, common, max_bytes, false).await,
+            Err(error) => Err(error),
+        };
         crash::point("park.dumped");
         let published = match stored {
             Ok(begun) => {
@@ -108,11 +148,12 @@ impl RunningSandbox {
         published
     }
 
-    /// Has CRIU store the memory of the frozen sandbox, `max_bytes` at most, in a new directory below `name`.
+    /// Has CRIU store the memory of the frozen sandbox, `max_bytes` at most, in a new directory below `name`. It may have memory in `common` with others.
     pub(super) async fn dump(
         &self,
         generations: &Generations,
         name: &str,
+        common: Option<Comparison>,
         max_bytes: u64,
         goes_on: bool,
     ) -> Result<Begun> {
@@ -123,7 +164,7 @@ impl RunningSandbox {
                 "it was started by a version of Sandcove that did not note its programs".into(),
             ));
         }
-        let begun = generations.begin(name)?;
+        let mut begun = generations.begin(name)?;
         let memory = host.cgroups.usage(record.slot)?.memory_bytes;
         require_room(host.pool.root(), memory)?;
         let pids = host.cgroups.pids(record.slot)?.into_iter();
@@ -135,10 +176,32 @@ impl RunningSandbox {
             is_first_version: host.cgroups.is_first_version(),
             network: self.network(),
             max_bytes,
+            cache: &host.parking.cache,
+            common,
             may_skip: goes_on,
         };
-        dump(&criu.program, &host.dialer, &subject, &begun).await?;
+        dump(&criu.program, &host.dialer, subject, &mut begun).await?;
         Ok(begun)
+    }
+
+    /// A comparison with the memory that the sandbox has in common with others: what it was restored with, or the memory of the warm process of its
+    /// layers. For one that still runs, as much as possible is compared now.
+    pub(super) async fn comparison(&self, layers: &[PathBuf], runs: bool) -> Result<Option<Comparison>> {
+        let (host, restored) = (self.host().clone(), self.common());
+        let warm = self.host().warm_processes.get(layers);
+        blocking(move || {
+            let stored = || {
+                let warm = warm?;
+                warm.common(|| {
+                    let memory = host.cgroups.usage(warm.slot).ok()?.memory_bytes;
+                    require_room(host.pool.root(), memory).ok()?;
+                    Some(host.parking.new_common())
+                })
+            };
+            let comparison = restored.or_else(stored).map(Comparison::new);
+            Ok(comparison.map(|comparison| if runs { comparison.prepare() } else { comparison }))
+        })
+        .await
     }
 
     /// The manifest of memory of this sandbox.

@@ -182,7 +182,7 @@ async fn revive(host: &Arc<Host>, spec: &SandboxSpec, slot: u32, is_pooled: bool
     pages?;
     let (launcher, record) = restored?;
     crash::point("restore.restored");
-    {
+    let common = {
         let (record, source) = (record.clone(), source.clone());
         // Before the first process runs: a server that finds the memory used up has the processes.
         with(host, move |host, parking| {
@@ -191,14 +191,18 @@ async fn revive(host: &Arc<Host>, spec: &SandboxSpec, slot: u32, is_pooled: bool
             let generation = source.generations(parking).published(source.name());
             complete(&pids, &generation)
                 .map_err(|error| refused(format!("attributes of its processes: {error}")))?;
-            record::write(&host.run_dir(&record.id), &record)
+            let common = parking.common_of(&generation, &manifest);
+            record::write(&host.run_dir(&record.id), &record).map(|()| common)
         })
-        .await?;
-    }
+        .await?
+    };
     crash::point("restore.recorded");
     launcher.run_restored().await?;
     crash::point("restore.runs");
     let running = RunningSandbox::open(host.clone(), record)?.ok_or(Error::ProcessGone)?;
+    if let Some(common) = common {
+        running.set_common(common);
+    }
     let limits = spec.blueprint.limits;
     with(host, move |host, _| host.cgroups.limit(slot, &limits)).await?;
     let id = spec.id.clone();

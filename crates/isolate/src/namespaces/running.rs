@@ -1,7 +1,7 @@
 //! A running sandbox of this backend, and the release of its resources.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 
 use super::host::{Host, Keep, blocking};
 use super::{control, process, record};
+use crate::checkpoint::Common;
 use crate::{Connection, Error, ExitReason, NetworkPolicy, Record, Result, Usage};
 
 /// Timeout for killed processes to end.
@@ -29,6 +30,8 @@ struct Inner {
     pidfd: AsyncFd<OwnedFd>,
     network_namespace: OwnedFd,
     ended: Mutex<bool>,
+    /// Memory that the sandbox had in common with others when it was restored.
+    common: OnceLock<Arc<Common>>,
 }
 
 impl RunningSandbox {
@@ -73,7 +76,19 @@ impl RunningSandbox {
         };
         let pidfd = crate::sys::watch(pidfd).map_err(failed)?;
         let ended = Mutex::new(false);
-        Ok(Some(Self { inner: Arc::new(Inner { host, record, pidfd, network_namespace, ended }) }))
+        let common = OnceLock::new();
+        let inner = Inner { host, record, pidfd, network_namespace, ended, common };
+        Ok(Some(Self { inner: Arc::new(inner) }))
+    }
+
+    /// Notes the memory that the sandbox had in common with others when it was restored.
+    pub(super) fn set_common(&self, common: Arc<Common>) {
+        let _ = self.inner.common.set(common);
+    }
+
+    /// Memory that the sandbox had in common with others when it was restored.
+    pub(super) fn common(&self) -> Option<Arc<Common>> {
+        self.inner.common.get().cloned()
     }
 
     pub(crate) fn record(&self) -> &Record {

@@ -45,13 +45,18 @@ impl RunningSandbox {
     ) -> Result<SnapshotReport> {
         let snapshots = &self.host().parking.snapshots;
         self.write_back().await?;
+        let common = match &memory {
+            Some(mounted) => self.comparison(&mounted.layers, true).await?,
+            None => None,
+        };
         let began = Instant::now();
         self.freeze().await?;
         crash::point("snapshot.frozen");
         let dumped = match memory {
             Some(mounted) => {
                 let max_bytes = self.record().limits.max_stored_bytes();
-                Some((self.dump(snapshots, name, max_bytes, true).await, mounted))
+                let dumped = self.dump(snapshots, name, common, max_bytes, true).await;
+                Some((dumped, mounted))
             }
             None => None,
         };

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::process;
 use super::warm_priority::{Raised, WarmPriority};
 use crate::cgroup::Cgroups;
+use crate::checkpoint::Common;
 use crate::jail::Parent;
 use crate::{Blueprint, Error, Limits, Result, WarmState, jail, packet};
 
@@ -101,6 +102,12 @@ pub(super) struct WarmProcesses {
 
 /// A warm process that is ready.
 pub(super) struct WarmProcess {
+    /// Host pid of the process.
+    pub(super) pid: u32,
+    /// Whether a stranger has written its template.
+    pub(super) is_foreign: bool,
+    /// Memory of the process, which its sandboxes have too, once it was asked for.
+    pub(super) common: Mutex<Option<Arc<Common>>>,
     /// Slot that it holds, and in whose control group its forks begin.
     pub(super) slot: u32,
     /// The namespaces that those of its sandboxes are made in.
@@ -203,6 +210,20 @@ impl WarmProcesses {
 }
 
 impl WarmProcess {
+    /// Memory of the process as it was when it was first asked for, stored in `directory` then; `None` when there is none, or that fails.
+    pub(super) fn common(&self, directory: impl FnOnce() -> Option<PathBuf>) -> Option<Arc<Common>> {
+        let mut stored = self.common.lock().unwrap_or_else(PoisonError::into_inner);
+        if stored.is_none() {
+            match Common::store(self.pid, self.is_foreign, directory()?) {
+                Ok(common) => *stored = Some(Arc::new(common)),
+                Err(error) => {
+                    tracing::warn!(%error, pid = self.pid, "the memory of a warm process was not stored");
+                }
+            }
+        }
+        stored.clone()
+    }
+
     /// Asks the process to fork into the sandbox whose first process is `pid`, to report on `report`, and to serve `served`
     /// there. Both close if the fork fails.
     pub(super) fn enter(&self, pid: u32, report: &OwnedFd, served: &OwnedFd) -> std::io::Result<()> {

@@ -1,0 +1,334 @@
+//! Comparison of the memory of processes with that which sandboxes have in common.
+//!
+//! A page that two processes share has the same frame of memory in both, and is compared once. Those of a warm process are compared before a sandbox stands
+//! still: while the sandbox has the frame that the warm process has at the same address, it has had it since the fork, and a frame that two processes share
+//! is not written to. So nearly nothing is left to be compared while processes wait.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::budget::Budget;
+use super::common::{Common, Run};
+
+/// Size of a page, bytes.
+pub(super) const PAGE: u64 = 4096;
+/// Pages that are looked at, and that are compared, at a time: these fit into the processor's cache.
+const CHUNK: u64 = 256;
+const COMPARED: usize = 16;
+/// Bytes for a page in `/proc/PID/pagemap`, and bits there: the page is in memory, in swap, and belongs to a file or is shared; and its frame.
+const ENTRY: usize = 8;
+const IN_MEMORY: u64 = 1 << 63;
+const IN_SWAP: u64 = 1 << 62;
+const OF_FILE: u64 = 1 << 61;
+const FRAME: u64 = (1 << 55) - 1;
+/// Processor time for comparing the processes of a sandbox. What is not compared is stored.
+const TIME: Duration = Duration::from_secs(1);
+
+/// Ranges of addresses, in their order.
+pub(super) type Ranges = Vec<Range<u64>>;
+/// The pages of processes that are common, by process.
+pub(super) type Pages = BTreeMap<u32, Ranges>;
+
+/// A comparison of processes with common memory.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    common: Arc<Common>,
+    /// For each page its frame in the process that was compared last, 0 when that is not known, and whether it was equal.
+    compared: Vec<(u64, bool)>,
+    is_prepared: bool,
+    theirs: Vec<u8>,
+    ours: Vec<u8>,
+}
+
+impl Comparison {
+    /// A comparison with `common`.
+    pub(crate) fn new(common: Arc<Common>) -> Self {
+        let count = common.runs().last().map_or(0, |last| last.index(last.addresses.end));
+        let buffer = vec![0; COMPARED * PAGE as usize];
+        Self {
+            common,
+            compared: vec![(0, false); count],
+            is_prepared: false,
+            theirs: buffer.clone(),
+            ours: buffer,
+        }
+    }
+
+    /// Compares the warm process, while the sandbox, which has been forked from it before, still runs.
+    pub(crate) fn prepare(mut self) -> Self {
+        if let Some(pid) = self.common.source() {
+            // What cannot be read is compared later.
+            let _ = self.add(pid, &Budget::of(TIME), &mut Ranges::new());
+            self.is_prepared = true;
+        }
+        self
+    }
+
+    /// Finds the pages that the frozen processes `pids` have in common with others, and writes them to `told` for what is preloaded into CRIU.
+    pub(super) fn tell(mut self, pids: &[u32], mut told: impl Write) -> (Pages, Arc<Common>) {
+        let budget = Budget::of(TIME);
+        if self.is_prepared {
+            self.forget_changed();
+        }
+        let mut found = Pages::new();
+        for pid in pids {
+            if budget.is_spent() {
+                break;
+            }
+            let mut equal = Ranges::new();
+            // A process that cannot be read any further has nothing more in common.
+            let _ = self.add(*pid, &budget, &mut equal);
+            if !equal.is_empty() {
+                found.insert(*pid, equal);
+            }
+        }
+        // What CRIU is not told, because it has ended or is of an earlier version, it stores itself.
+        let _ = told.write_all(text(&found).as_bytes());
+        (found, self.common)
+    }
+
+    /// Forgets the pages that the warm process does not have any more.
+    fn forget_changed(&mut self) {
+        let mut present = vec![0; self.compared.len()];
+        if let Some(process) = self.common.source().and_then(|pid| Process::open(pid).ok()) {
+            for run in self.common.runs() {
+                for chunk in chunks(run.addresses.clone()) {
+                    for (address, frame) in process.frames(&chunk).unwrap_or_default() {
+                        present[run.index(address)] = frame;
+                    }
+                }
+            }
+        }
+        for ((known, _), frame) in self.compared.iter_mut().zip(present) {
+            if *known != frame {
+                *known = 0;
+            }
+        }
+    }
+
+    /// Adds the pages of a process that are equal.
+    fn add(&mut self, pid: u32, budget: &Budget, equal: &mut Ranges) -> io::Result<()> {
+        let (process, common) = (Process::open(pid)?, self.common.clone());
+        for mapping in mappings(pid)? {
+            let first = common.runs().partition_point(|run| run.addresses.end <= mapping.start);
+            let runs = common.runs().iter().skip(first);
+            for run in runs.take_while(|run| run.addresses.start < mapping.end) {
+                let both = run.addresses.start.max(mapping.start)..run.addresses.end.min(mapping.end);
+                for chunk in chunks(both) {
+                    if budget.is_spent() {
+                        return Ok(());
+                    }
+                    self.add_chunk(&process, run, &chunk, equal)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_chunk(
+        &mut self,
+        process: &Process,
+        run: &Run,
+        chunk: &Range<u64>,
+        equal: &mut Ranges,
+    ) -> io::Result<()> {
+        let frames = process.frames(chunk)?;
+        let mut unknown = Ranges::new();
+        for (address, frame) in &frames {
+            if *frame == 0 || self.compared[run.index(*address)].0 != *frame {
+                push(&mut unknown, *address..address + PAGE);
+            }
+        }
+        for addresses in unknown.into_iter().flat_map(|addresses| pieces(addresses, COMPARED as u64)) {
+            let length = (addresses.end - addresses.start) as usize;
+            let (theirs, ours) = (&mut self.theirs[..length], &mut self.ours[..length]);
+            process.read(addresses.start, theirs)?;
+            self.common.read(run, addresses.start, ours)?;
+            let pages = theirs.chunks(PAGE as usize).zip(ours.chunks(PAGE as usize));
+            let compared = &mut self.compared[run.index(addresses.start)..];
+            for (compared, (theirs, ours)) in compared.iter_mut().zip(pages) {
+                *compared = (0, theirs == ours);
+            }
+        }
+        for (address, frame) in frames {
+            let (known, is_equal) = &mut self.compared[run.index(address)];
+            *known = frame;
+            if *is_equal {
+                push(equal, address..address + PAGE);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A line for each range of pages.
+fn text(found: &Pages) -> String {
+    let lines = found.iter().flat_map(|(pid, ranges)| {
+        ranges.iter().map(move |range| format!("{pid} {:x} {:x}\n", range.start, range.end))
+    });
+    lines.collect()
+}
+
+/// A process whose memory is read.
+pub(super) struct Process {
+    memory: File,
+    pages: File,
+}
+
+impl Process {
+    /// Opens the process `pid`.
+    pub(super) fn open(pid: u32) -> io::Result<Self> {
+        let open = |name| File::open(format!("/proc/{pid}/{name}"));
+        Ok(Self { memory: open("mem")?, pages: open("pagemap")? })
+    }
+
+    /// The pages of `addresses` that belong to the process alone, or to it and those that it was forked from and has forked.
+    pub(super) fn present(&self, addresses: &Range<u64>) -> io::Result<Ranges> {
+        let mut found = Ranges::new();
+        for (address, _) in self.frames(addresses)? {
+            push(&mut found, address..address + PAGE);
+        }
+        Ok(found)
+    }
+
+    /// Addresses of the pages of [`Process::present`], with the frame of each; 0 where it has none, or may not be known.
+    fn frames(&self, addresses: &Range<u64>) -> io::Result<Vec<(u64, u64)>> {
+        let count = ((addresses.end - addresses.start) / PAGE) as usize;
+        let mut entries = vec![0; count * ENTRY];
+        self.pages.read_exact_at(&mut entries, addresses.start / PAGE * ENTRY as u64)?;
+        let (entries, _) = entries.as_chunks::<ENTRY>();
+        let entries = entries.iter().map(|entry| u64::from_le_bytes(*entry));
+        let is_own = |entry: u64| entry & (IN_MEMORY | IN_SWAP) != 0 && entry & OF_FILE == 0;
+        let frame = |entry: u64| if entry & IN_MEMORY != 0 { entry & FRAME } else { 0 };
+        let pages =
+            (addresses.start..).step_by(PAGE as usize).zip(entries).filter(|(_, entry)| is_own(*entry));
+        Ok(pages.map(|(address, entry)| (address, frame(entry))).collect())
+    }
+
+    /// Reads memory from `address` on.
+    pub(super) fn read(&self, address: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.memory.read_exact_at(buffer, address)
+    }
+}
+
+/// Addresses of the private mappings of a process, except those that the kernel makes.
+pub(super) fn mappings(pid: u32) -> io::Result<Ranges> {
+    let mut text = String::new();
+    File::open(format!("/proc/{pid}/maps"))?.read_to_string(&mut text)?;
+    Ok(text.lines().filter_map(private_mapping).collect())
+}
+
+fn private_mapping(line: &str) -> Option<Range<u64>> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let rights = fields.next()?;
+    let name = fields.nth(3).unwrap_or_default();
+    if !rights.ends_with('p') || name.starts_with("[v") {
+        return None;
+    }
+    Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
+}
+
+/// Parts of a range that are looked at at a time.
+pub(super) fn chunks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    pieces(range, CHUNK)
+}
+
+/// Parts of a range with `count` pages each; the last one may have less.
+fn pieces(range: Range<u64>, count: u64) -> impl Iterator<Item = Range<u64>> {
+    let end = range.end;
+    range.step_by((count * PAGE) as usize).map(move |start| start..end.min(start + count * PAGE))
+}
+
+/// Adds a range behind the others.
+fn push(ranges: &mut Ranges, range: Range<u64>) {
+    match ranges.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => ranges.push(range),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_private_mappings_that_the_kernel_has_not_made_are_compared() {
+        for (line, wanted) in [
+            ("7f0000000000-7f0000002000 rw-p 00000000 00:00 0 ", Some(0x7f00_0000_0000..0x7f00_0000_2000)),
+            ("1000-2000 r--p 00000000 00:1f 77   /usr/lib/a b.so", Some(0x1000..0x2000)),
+            ("1000-2000 rw-s 00000000 00:01 5    /dev/zero (deleted)", None),
+            ("1000-2000 r-xp 00000000 00:00 0    [vdso]", None),
+            ("1000-2000 rw-p 00000000 00:00 0    [heap]", Some(0x1000..0x2000)),
+            ("nothing", None),
+        ] {
+            assert_eq!(private_mapping(line), wanted, "{line}");
+        }
+    }
+
+    /// A process that is forked and writes to one page of 64 then. Prints the address of the first, and the numbers of both processes.
+    const FORKS: &str = "
+import ctypes, mmap, os, sys
+memory = mmap.mmap(-1, 64 * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory[:] = bytes(range(256)) * 1024
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+child = os.fork()
+if child:
+    print(address, os.getpid(), child, flush=True)
+    os.wait()
+else:
+    sys.stdin.readline()
+    memory[20 * 4096] = 7
+    print('written', flush=True)
+    sys.stdin.readline()
+";
+
+    #[test]
+    fn a_page_that_is_written_to_after_the_preparation_is_not_common() {
+        use std::io::{BufRead, BufReader};
+        use std::process::{Command, Stdio};
+
+        let mut command = Command::new("python3");
+        let mut python =
+            command.args(["-c", FORKS]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut input, mut lines) =
+            (python.stdin.take().unwrap(), BufReader::new(python.stdout.take().unwrap()).lines());
+        let line = lines.next().unwrap().unwrap();
+        let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+        let (first, parent, child) = (numbers[0], numbers[1] as u32, numbers[2] as u32);
+        let directory = tempfile::tempdir().unwrap();
+        let common = Arc::new(Common::store(parent, false, directory.path().join("own")).unwrap());
+        let prepared = Comparison::new(common.clone()).prepare();
+        input.write_all(b"\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "written");
+        // It waits for its input before long.
+        while !std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap().contains(") S ") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut text = Vec::new();
+        let (found, _) = prepared.tell(&[child], &mut text);
+        let (anew, _) = Comparison::new(common).tell(&[child], io::sink());
+        drop(input);
+        python.wait().unwrap();
+        assert_eq!(found, anew);
+        let has = |page: u64| found[&child].iter().any(|range| range.contains(&(first + page * PAGE)));
+        assert!(has(0) && has(19) && !has(20) && has(21) && has(63), "{first:x} {found:x?}");
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.contains(&format!(" {:x}\n{child} {:x} ", first + 20 * PAGE, first + 21 * PAGE)),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_nothing_in_common() {
+        let directory = tempfile::tempdir().unwrap();
+        let common = Common::store(std::process::id(), false, directory.path().join("own")).unwrap();
+        assert_eq!(Comparison::new(Arc::new(common)).tell(&[u32::MAX], io::sink()).0, Pages::new());
+    }
+}
