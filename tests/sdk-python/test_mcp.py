@@ -16,6 +16,7 @@ from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from harness.command_line import command_line, sandcove
+from harness.memory import peak_mib, reset_peak
 from harness.server import API_KEY, wait_until
 from harness.teams import Team
 
@@ -187,6 +188,20 @@ async def test_a_session_that_ends_ends_its_commands(server, interpreter):
     with pytest.raises(MCPError):
         await running
     await asyncio.to_thread(wait_until, lambda: not is_running(interpreter, "sleep 7657"), what="the end of the command")
+
+
+async def test_what_a_result_has_beside_what_agents_read_takes_no_memory(server, interpreter):
+    """Sixteen megabytes of empty lists took half a gigabyte of the server's memory."""
+    of = {"sandbox_id": interpreter.sandbox_id}
+    lists = "display({'text/plain': 'seen', 'application/json': [[]] * %d}, raw=True)"
+    async with over_http(server) as client:
+        assert await done(client, "run_code", **of, code=lists % 10) == "seen"
+        before = reset_peak(server.pid)
+        assert await done(client, "run_code", **of, code=lists % 3_500_000) == "seen"
+        assert "too large: 1]" in await done(client, "run_code", **of, code=lists % 7_000_000)
+        assert peak_mib(server.pid) - before < 150
+        # The session goes on.
+        assert await done(client, "run_code", **of, code="6 * 7") == "42"
 
 
 async def test_a_connection_that_breaks_costs_nothing(server, interpreter):

@@ -176,6 +176,33 @@ def to(sandbox, port):
     return {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": str(port)}
 
 
+TERMINAL = """
+import os, pty, time
+master, slave = pty.openpty()
+os.write(slave, b"one\\ntwo\\n")
+open("written", "w").close()
+while not os.path.exists("asked"):
+    time.sleep(0.05)
+open("new", "w").write(repr(os.read(master, 99)))
+os.rename("new", "read")
+time.sleep(9999)
+"""
+
+
+def test_output_of_a_terminal_that_nobody_has_read_stays_as_it_was(server):
+    """CRIU reads it, and writes it again to the terminal of the sandbox that goes on, which added a carriage return to each line."""
+    sandbox = Sandbox.create(timeout=1800)
+    sandbox.files.write("terminal.py", TERMINAL)
+    sandbox.commands.run("python3 terminal.py", background=True, timeout=0)
+    wait_until(lambda: sandbox.files.exists("written"), what="the output")
+    (fork,) = Sandbox.fork(sandbox.sandbox_id, count=1, timeout=1800)
+    fork = Sandbox.connect(fork.sandbox_id, timeout=1800)
+    for one in (fork, sandbox):
+        one.files.write("asked", "")
+        wait_until(lambda one=one: one.files.exists("read"), what="what was read")
+        assert one.files.read("read") == repr(b"one\r\ntwo\r\n")
+
+
 def test_files_only_is_honoured(server):
     sandbox = ticking()
     answer = requests.post(f"{server.url}/sandboxes/{sandbox.sandbox_id}/snapshots", headers=HEADERS, json={"memory": False})

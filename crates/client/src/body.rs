@@ -21,29 +21,47 @@ pub(crate) async fn whole(body: Incoming, url: String) -> Result<Bytes> {
 pub(crate) struct Pieces {
     body: Incoming,
     buffer: BytesMut,
+    /// Whether what follows is the rest of a line that is too long.
+    is_skipping: bool,
     url: String,
 }
 
 impl Pieces {
     pub(crate) fn new(body: Incoming, url: String) -> Self {
-        Self { body, buffer: BytesMut::new(), url }
+        Self { body, buffer: BytesMut::new(), is_skipping: false, url }
     }
 
     /// Reads the next line, without its end; the last one need not have an end. `None` at the end of the body.
     pub(crate) async fn line(&mut self) -> Result<Option<Bytes>> {
+        match self.line_within(MAX_LINE).await? {
+            Some(None) => Err(Error::LongLine { url: self.url.clone(), limit: MAX_LINE }),
+            line => Ok(line.flatten()),
+        }
+    }
+
+    /// Reads the next line as [`Pieces::line`] does; `Some(None)` when it is longer than `max` bytes. The rest of such a line is left out by the next call.
+    pub(crate) async fn line_within(&mut self, max: usize) -> Result<Option<Option<Bytes>>> {
         let mut searched = 0;
         loop {
             if let Some(at) = self.buffer[searched..].iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer.split_to(searched + at).freeze();
                 self.buffer.advance(1);
-                return Ok(Some(line));
+                searched = 0;
+                if !std::mem::take(&mut self.is_skipping) {
+                    return Ok(Some((line.len() <= max).then_some(line)));
+                }
+                continue;
             }
             searched = self.buffer.len();
-            if searched > MAX_LINE {
-                return Err(Error::LongLine { url: self.url.clone(), limit: MAX_LINE });
+            if searched > max || self.is_skipping {
+                self.buffer.clear();
+                searched = 0;
+                if !std::mem::replace(&mut self.is_skipping, true) {
+                    return Ok(Some(None));
+                }
             }
             if !self.fill().await? {
-                return Ok((searched > 0).then(|| self.buffer.split().freeze()));
+                return Ok((searched > 0).then(|| Some(self.buffer.split().freeze())));
             }
         }
     }

@@ -44,6 +44,15 @@ impl Sandbox {
 }
 
 impl Execution {
+    /// Waits for the next line of the answer as it was sent, an event as JSON or nothing; `None` at the end of the body. A line that is longer than `max` bytes is
+    /// `Some(None)`, and takes no more memory than that.
+    ///
+    /// # Errors
+    /// If the connection breaks.
+    pub async fn line(&mut self, max: usize) -> Result<Option<Option<Bytes>>> {
+        self.pieces.line_within(max).await
+    }
+
     /// Waits for the next event that is no keepalive; `None` at the end.
     ///
     /// # Errors

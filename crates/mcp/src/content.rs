@@ -89,6 +89,11 @@ impl Parts {
         self.add(base64.len(), || picture(kind, base64));
     }
 
+    /// Notes a part that is too large to be read.
+    pub(crate) fn leave_out(&mut self) {
+        self.lost += 1;
+    }
+
     fn add(&mut self, size: usize, part: impl FnOnce() -> Value) {
         // Small ones are not free either.
         self.size += size + 100;

@@ -9,6 +9,7 @@ mod answer;
 mod arguments;
 mod call;
 mod content;
+mod event;
 mod message;
 mod replies;
 mod running;

@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use sandcove_client::{Command, CommandEvent, CommandExit, Controls, Process, ProcessEvent, Sandbox};
-use sandcove_wire::interpreter::{Event, ExecutionRequest, ResultData};
-use serde_json::{Value, json};
+use sandcove_wire::interpreter::ExecutionRequest;
+use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-use crate::content::{Parts, Tail, text};
+use crate::content::{MAX_PICTURES, Parts, Tail, text};
+use crate::event::Event;
 use crate::message;
 
 /// Time between two notifications of progress: output comes faster than anybody reads, and silent commands are not dead.
 const MIN_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_INTERVAL: Duration = Duration::from_secs(5);
+/// Maximum length of an event, bytes: that of the pictures of an answer, and of what else their results have. A sandbox chooses how long events are.
+const MAX_EVENT: usize = MAX_PICTURES / 2 * 3;
 
 /// Where progress of a request is reported.
 pub(crate) struct Progress {
@@ -167,23 +170,43 @@ pub(crate) async fn code(
 ) -> sandcove_client::Result<Ended> {
     let mut output = Tail::default();
     let mut results = Parts::default();
-    let mut error = None;
+    let (mut error, mut has_ended) = (None, false);
     let running = async {
         let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
-        let reading = sandbox.run_code(request, |event| drop(send.send(event)));
+        let reading = async {
+            let mut execution = sandbox.start_code(request).await?;
+            // To the end of the body, so that the next request finds the connection open.
+            while let Some(line) = execution.line(MAX_EVENT).await? {
+                drop(send.send(line));
+            }
+            Ok(())
+        };
         tokio::pin!(reading);
         let mut outcome = None;
         loop {
             tokio::select! {
                 biased;
-                Some(event) = receive.recv() => match event {
-                    Event::Stdout(piece) | Event::Stderr(piece) => {
-                        output.push(&piece.text);
+                Some(line) = receive.recv() => match Event::of(line.as_deref()) {
+                    Event::Output(piece) => {
+                        output.push(&piece);
                         progress.output(&output);
                     }
-                    Event::Result(result) => add(&mut results, &result),
-                    Event::Error(failed) => error = Some(failed),
-                    Event::NumberOfExecutions { .. } | Event::Keepalive | Event::EndOfExecution => {}
+                    Event::Picture { kind, base64 } => results.picture(kind, &base64),
+                    Event::Text(words) => {
+                        let mut tail = Tail::default();
+                        tail.push(&words);
+                        if !tail.is_empty() {
+                            results.text(tail.finish());
+                        }
+                    }
+                    Event::TooLong => results.leave_out(),
+                    Event::Failure(trace) => {
+                        let mut tail = Tail::default();
+                        tail.push(&trace);
+                        error = Some(tail.finish());
+                    }
+                    Event::End => has_ended = true,
+                    Event::Other => {}
                 },
                 ended = &mut reading, if outcome.is_none() => outcome = Some(ended),
                 () = progress.silence(), if outcome.is_none() => progress.report_time(),
@@ -203,14 +226,14 @@ pub(crate) async fn code(
     }
     content.append(&mut results.finish());
     let mut is_error = error.is_some();
-    if let Some(error) = error {
-        let mut tail = Tail::default();
-        tail.push(&error.traceback);
-        let trace = if tail.is_empty() { format!("{}: {}", error.name, error.value) } else { tail.finish() };
-        content.push(text(trace));
-    }
+    content.extend(error.map(text));
     match in_time {
-        Ok(outcome) => outcome?,
+        Ok(_) if has_ended => {}
+        Ok(outcome) => {
+            outcome?;
+            is_error = true;
+            content.push(text("the end of the execution was not reported"));
+        }
         Err(_) => {
             is_error = true;
             content.push(text(format!("interrupted after {} s, the timeout of the code", limit.as_secs())));
@@ -220,21 +243,4 @@ pub(crate) async fn code(
         content.push(text("the code ran without output"));
     }
     Ok(Ended { content, is_error })
-}
-
-/// Adds the form of a result that agents read: a picture, or else text.
-fn add(results: &mut Parts, result: &ResultData) {
-    for (kind, data) in [("image/png", &result.png), ("image/jpeg", &result.jpeg)] {
-        if let Some(Value::String(data)) = data {
-            return results.picture(kind, data);
-        }
-    }
-    let words = [&result.text, &result.markdown, &result.latex, &result.html, &result.svg];
-    let words = words.into_iter().flatten().find_map(Value::as_str).map(str::to_owned);
-    let words = words.or_else(|| result.json.as_ref().map(|value| json!(value).to_string()));
-    let mut tail = Tail::default();
-    tail.push(&words.unwrap_or_default());
-    if !tail.is_empty() {
-        results.text(tail.finish());
-    }
 }
