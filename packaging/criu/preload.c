@@ -224,6 +224,11 @@ int rename(const char *from, const char *to) {
     return renameat(AT_FDCWD, moved(from, buffers[0]), AT_FDCWD, moved(to, buffers[1]));
 }
 
+int unlink(const char *path) {
+    char buffer[256];
+    return unlinkat(AT_FDCWD, moved(path, buffer), 0);
+}
+
 /* A file of the server's own is as good as one in memory. */
 int fstatfs64(int fd, struct statfs64 *found) {
     char link[32], path[256];

@@ -344,6 +344,28 @@ def test_memory_of_a_template_is_on_disk_once(server):
     sandboxes[1].kill()
 
 
+RESERVED = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+address = libc.mmap(None, 64 << 30, 0, 2 | 0x20, -1, 0)
+kept = 41
+address not in (None, 2**64 - 1)
+"""
+
+
+def test_memory_that_is_only_reserved_does_not_keep_a_kernel_from_coming_back(server):
+    """More than the host has: to be mapped as writable for a moment, it is refused by the kernel."""
+    sandbox = CodeInterpreter.create(timeout=1800)
+    assert sandbox.run_code(RESERVED).text == "True"
+    park(server, sandbox)
+    sandbox.connect(timeout=1800)
+    execution = sandbox.run_code("kept += 1; libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(64 << 30)), kept")
+    assert (execution.error, execution.text) == (None, "(0, 42)")
+    sandbox.kill()
+
+
 def test_traffic_wakes_a_parked_sandbox_with_its_memory(server):
     sandbox = Sandbox.create(timeout=1800, lifecycle={"on_timeout": "pause", "auto_resume": True})
     sandbox.files.write("index.html", "still here")

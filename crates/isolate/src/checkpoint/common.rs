@@ -6,36 +6,36 @@
 //!
 //! | file of a generation | content | in a view |
 //! | --- | --- | --- |
-//! | `pages-common.img` | the pages | `parent/pages-1.img` |
-//! | `common-N.img` | their addresses, for the process with number N inside | `parent/pagemap-N.img` |
+//! | `pages-common.img` | the pages, a link to those of others | `parent/pages-1.img` |
+//! | `common-table.img` | their addresses | `parent/table.img` |
+//! | `common-processes.json` | numbers inside of the processes that have some | links to the table, `parent/pagemap-N.img` |
+//!
+//! Their digests are in a part of the manifest of their own: to an earlier server, which would restore the images without a parent, they are damaged.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::comparison::{PAGE, Pages, Process, Ranges, chunks, mappings};
+use super::budget::Budget;
+use super::comparison::{PAGE, Pages, Process, Ranges, chunks};
 use super::images::{MAGIC, get, messages};
-use super::numbers;
 use crate::criu::{Fields, Value, encode};
 
 /// Names of the file with the pages. Those of a team's own template count as memory of each generation that has them: a team may have any number of templates.
 pub(super) const PAGES: &str = "pages-common.img";
 const COUNTED_PAGES: &str = "pages-template.img";
-/// Beginning and end of the names of tables of addresses.
-const TABLE: &str = "common-";
-const END: &str = ".img";
-/// Names of pages and table in a directory of their own.
-const FILE: &str = "pages";
-const OWN_TABLE: &str = "table";
-/// The directory of a view that CRIU looks for what is in the images of a parent, and the beginning of the names of tables there.
+/// Names of the table of addresses, and of the list of processes.
+const TABLE: &str = "common-table.img";
+const PROCESSES: &str = "common-processes.json";
+/// The directory of a view that CRIU looks for what is in the images of a parent, and names there.
 const PARENT: &str = "parent";
-const PARENT_TABLE: &str = "pagemap-";
 const PARENT_PAGES: &str = "pages-1.img";
+const PARENT_TABLE: &str = "table.img";
 /// Magic numbers at the start of a table: of images, and of tables of pages.
 const TABLE_MAGIC: [u32; 2] = [0x5456_4319, 0x5608_4025];
 /// Fields of the first message of a table: the number of the file with the pages; and of all others: an address, an obsolete number of pages, what is
@@ -49,10 +49,15 @@ const COUNT: u64 = 5;
 const IN_PARENT: u64 = 1;
 const PRESENT: u64 = 4;
 
-/// Pages of a process as they were at one time, in a directory that is deleted with this.
+/// Links of a file of pages after which it is not used for further sandboxes: file systems allow some 65,000.
+const MAX_LINKS: u64 = 50_000;
+/// Maximum size of an image with the pages of a process, bytes: in memory it takes ten times as much.
+const MAX_TABLE: u64 = 16 << 20;
+
+/// Pages of a process as they were at one time, in a file that is deleted with this.
 #[derive(Debug)]
 pub(crate) struct Common {
-    directory: PathBuf,
+    path: PathBuf,
     /// The file with the pages, and its name in generations.
     pages: File,
     name: &'static str,
@@ -60,7 +65,7 @@ pub(crate) struct Common {
     digest: String,
     runs: Vec<Run>,
     /// The process whose pages they are; `None` when they come from a generation.
-    source: Option<u32>,
+    source: Option<Process>,
 }
 
 /// Pages that follow each other.
@@ -84,62 +89,74 @@ impl Run {
 }
 
 impl Common {
-    /// Stores the private memory of the process `pid` in the new directory `directory`. The process may be running. It is `counted` with each
+    /// Stores the private memory of a process, `max_bytes` at most, in the new file `path`. The process may be running. It is `counted` with each
     /// generation that has it, or not at all.
     ///
     /// # Errors
-    /// When the process cannot be read, or nothing can be written.
-    pub(crate) fn store(pid: u32, counted: bool, directory: PathBuf) -> io::Result<Self> {
-        std::fs::create_dir(&directory)?;
-        let removed = RemovedOnError(&directory);
-        let process = Process::open(pid)?;
-        let mut file = File::options().read(true).write(true).create_new(true).open(directory.join(FILE))?;
-        let (mut runs, mut position, mut digest) = (Vec::<Run>::new(), 0, Sha256::new());
-        let mut buffer = Vec::new();
-        for mapping in mappings(pid)? {
-            for chunk in chunks(mapping) {
-                for addresses in process.present(&chunk)? {
-                    // What is gone meanwhile is not stored.
-                    buffer.resize((addresses.end - addresses.start) as usize, 0);
-                    if process.read(addresses.start, &mut buffer).is_err() {
-                        continue;
-                    }
-                    file.write_all(&buffer)?;
-                    digest.update(&buffer);
-                    match runs.last_mut() {
-                        Some(run) if run.addresses.end == addresses.start => {
-                            run.addresses.end = addresses.end;
-                        }
-                        _ => runs.push(Run { addresses, position }),
-                    }
-                    position += buffer.len() as u64;
-                }
-            }
-        }
-        std::fs::write(directory.join(OWN_TABLE), table(&runs))?;
-        std::mem::forget(removed);
+    /// When the process cannot be read or has more memory, or nothing can be written.
+    pub(crate) fn store(source: Process, max_bytes: u64, counted: bool, path: PathBuf) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let name = if counted { COUNTED_PAGES } else { PAGES };
-        Ok(Self { directory, pages: file, name, digest: hexadecimal(digest), runs, source: Some(pid) })
+        let (digest, runs) = (String::new(), Vec::new());
+        let mut this = Self { path, pages: file, name, digest, runs, source: Some(source) };
+        this.digest = this.fill(max_bytes)?;
+        // Later generations have a link to it, and write only their own files to disk.
+        this.pages.sync_data()?;
+        Ok(this)
     }
 
-    /// The pages that the generation in `from` has in common with others, linked into the new directory `directory`; `None` when it has none. `images`
-    /// are the digests of its files.
+    /// Writes the pages of the source; returns their digest.
+    fn fill(&mut self, max_bytes: u64) -> io::Result<String> {
+        let Some(source) = &self.source else { return Err(io::ErrorKind::NotFound.into()) };
+        let (budget, mut digest, mut position) = (Budget::start(), Sha256::new(), 0);
+        let mut page = [0; PAGE as usize];
+        for chunk in source.mappings()?.into_iter().flat_map(chunks) {
+            if budget.is_spent() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            for address in source.present(&chunk)? {
+                // What is gone meanwhile is not stored, and neither is what takes no memory.
+                if source.read(address, &mut page).is_err() || page.iter().all(|byte| *byte == 0) {
+                    continue;
+                }
+                if position >= max_bytes {
+                    return Err(io::ErrorKind::FileTooLarge.into());
+                }
+                self.pages.write_all(&page)?;
+                digest.update(page);
+                match self.runs.last_mut() {
+                    Some(run) if run.addresses.end == address => run.addresses.end += PAGE,
+                    _ => self.runs.push(Run { addresses: address..address + PAGE, position }),
+                }
+                position += PAGE;
+            }
+        }
+        Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The pages that the generation in `from` has in common with others, linked to the new name `path`; `None` when it has none. `digests` are those of its
+    /// files in common.
     pub(crate) fn of_generation(
         from: &Path,
-        images: &BTreeMap<String, String>,
-        directory: PathBuf,
+        digests: &BTreeMap<String, String>,
+        path: PathBuf,
     ) -> io::Result<Option<Self>> {
-        let table = images.keys().find(|name| name.starts_with(TABLE));
-        let pages = [PAGES, COUNTED_PAGES].into_iter().find_map(|name| Some((name, images.get(name)?)));
-        let (Some(table), Some((name, digest))) = (table, pages) else { return Ok(None) };
-        std::fs::create_dir(&directory)?;
-        let removed = RemovedOnError(&directory);
-        let linked = directory.join(OWN_TABLE);
-        std::fs::hard_link(from.join(table), &linked)?;
-        std::fs::hard_link(from.join(name), directory.join(FILE))?;
-        let (pages, runs) = (File::open(directory.join(FILE))?, runs(&linked)?);
-        std::mem::forget(removed);
-        Ok(Some(Self { directory, pages, name, digest: digest.clone(), runs, source: None }))
+        let pages = [PAGES, COUNTED_PAGES].into_iter().find_map(|name| Some((name, digests.get(name)?)));
+        let Some((name, digest)) = pages else { return Ok(None) };
+        let runs = runs(&from.join(TABLE))?;
+        std::fs::hard_link(from.join(name), &path)?;
+        let pages = File::open(&path)?;
+        Ok(Some(Self { path, pages, name, digest: digest.clone(), runs, source: None }))
+    }
+
+    /// Whether further generations may have links to the pages.
+    pub(crate) fn has_room(&self) -> bool {
+        self.pages.metadata().is_ok_and(|metadata| metadata.nlink() < MAX_LINKS)
+    }
+
+    /// Size of the pages, bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.runs.last().map_or(0, |last| last.position_of(last.addresses.end))
     }
 
     /// The pages, by their addresses.
@@ -148,8 +165,8 @@ impl Common {
     }
 
     /// The process whose pages they are, if that is known.
-    pub(super) fn source(&self) -> Option<u32> {
-        self.source
+    pub(super) fn source(&self) -> Option<&Process> {
+        self.source.as_ref()
     }
 
     /// Reads pages of a run, from that at `address` on.
@@ -160,20 +177,18 @@ impl Common {
     /// Completes the images in `directory`, in which the pages `found` are missing, and links these pages into it; returns the name and the digest of
     /// that link. `None` when no pages are missing: where what is preloaded into CRIU is that of an earlier version, CRIU has stored all.
     pub(super) fn complete(&self, directory: &Path, found: &Pages) -> io::Result<Option<(String, String)>> {
-        let numbers = numbers::processes(&found.keys().copied().collect::<Vec<_>>());
-        let mut is_used = false;
-        for (inside, pid) in numbers {
-            let Some(ranges) = found.get(&pid) else { continue };
-            if add_to_table(&directory.join(format!("pagemap-{inside}{END}")), ranges)? {
-                let table = directory.join(format!("{TABLE}{inside}{END}"));
-                std::fs::hard_link(self.directory.join(OWN_TABLE), table)?;
-                is_used = true;
+        let mut processes = Vec::new();
+        for (inside, ranges) in found.values() {
+            if add_to_table(&directory.join(format!("pagemap-{inside}.img")), ranges)? {
+                processes.push(inside);
             }
         }
-        if !is_used {
+        if processes.is_empty() {
             return Ok(None);
         }
-        std::fs::hard_link(self.directory.join(FILE), directory.join(self.name))?;
+        std::fs::write(directory.join(TABLE), table(&self.runs))?;
+        std::fs::write(directory.join(PROCESSES), serde_json::to_vec(&processes)?)?;
+        std::fs::hard_link(&self.path, directory.join(self.name))?;
         Ok(Some((self.name.to_owned(), self.digest.clone())))
     }
 }
@@ -181,16 +196,7 @@ impl Common {
 impl Drop for Common {
     fn drop(&mut self) {
         // What is left is deleted by the next server.
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// Deletes a directory, unless it is forgotten.
-struct RemovedOnError<'a>(&'a Path);
-
-impl Drop for RemovedOnError<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -199,13 +205,26 @@ pub(super) fn is_pages(name: &str) -> bool {
     [PAGES, COUNTED_PAGES].contains(&name)
 }
 
-/// Name in a view of the file `name` of a generation; `None` for files that keep theirs.
-pub(super) fn name_in_view(name: &str) -> Option<PathBuf> {
-    if is_pages(name) {
-        return Some(Path::new(PARENT).join(PARENT_PAGES));
+/// Whether the file `name` of a generation is about pages in common.
+pub(super) fn is_about(name: &str) -> bool {
+    is_pages(name) || [TABLE, PROCESSES].contains(&name)
+}
+
+/// Puts the file `name` of the generation in `from`, which is about pages in common, into the directory `view`, where CRIU looks for it.
+pub(super) fn link_into(view: &Path, from: &Path, name: &str) -> io::Result<()> {
+    let parent = view.join(PARENT);
+    std::fs::create_dir_all(&parent)?;
+    let link = |to| std::fs::hard_link(from.join(name), parent.join(to));
+    match name {
+        TABLE => link(PARENT_TABLE),
+        PROCESSES => {
+            let processes: Vec<u32> = serde_json::from_slice(&std::fs::read(from.join(name))?)?;
+            processes
+                .iter()
+                .try_for_each(|number| symlink(PARENT_TABLE, parent.join(format!("pagemap-{number}.img"))))
+        }
+        _ => link(PARENT_PAGES),
     }
-    let number = name.strip_prefix(TABLE)?;
-    Some(Path::new(PARENT).join(format!("{PARENT_TABLE}{number}")))
 }
 
 /// The image with the addresses of `runs`.
@@ -231,6 +250,9 @@ fn runs(path: &Path) -> io::Result<Vec<Run>> {
 
 /// Adds entries for the pages `ranges` to a table of CRIU, except for those that it has; returns whether there are any.
 fn add_to_table(path: &Path, ranges: &[Range<u64>]) -> io::Result<bool> {
+    if std::fs::metadata(path)?.len() > MAX_TABLE {
+        return Err(io::Error::other("its memory is in too many pieces"));
+    }
     let mut messages = messages(path)?.into_iter();
     let head = messages.next().unwrap_or_default();
     let stored: Vec<Fields> = messages.collect();
@@ -295,10 +317,6 @@ fn append(image: &mut Vec<u8>, message: &Fields) {
     image.extend_from_slice(&message);
 }
 
-fn hexadecimal(digest: Sha256) -> String {
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,20 +362,29 @@ mod tests {
     fn a_generation_keeps_what_is_common_after_its_owner_is_gone() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        let common = Common::store(std::process::id(), false, at("first")).unwrap();
-        std::fs::create_dir(at("generation")).unwrap();
-        let inside = numbers::processes(&[std::process::id()]).into_keys().next().unwrap();
-        let pagemap = at("generation").join(format!("pagemap-{inside}.img"));
-        std::fs::write(pagemap, table(&[])).unwrap();
-        let found = BTreeMap::from([(std::process::id(), ranges(&[(0, PAGE)]))]);
+        let own = || Process::open(std::process::id()).unwrap();
+        let common = Common::store(own(), u64::MAX, false, at("first")).unwrap();
+        for name in ["generation", "view"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        std::fs::write(at("generation").join("pagemap-7.img"), table(&[])).unwrap();
+        let found = BTreeMap::from([(std::process::id(), (7, ranges(&[(0, PAGE)])))]);
         let link = common.complete(&at("generation"), &found).unwrap().unwrap();
-        let images = BTreeMap::from([(format!("{TABLE}{inside}{END}"), String::new()), link]);
         let runs = common.runs.clone();
         assert!(at("first").exists());
         drop(common);
         assert!(!at("first").exists());
-        let again = Common::of_generation(&at("generation"), &images, at("second")).unwrap().unwrap();
+        let digests = BTreeMap::from([link]);
+        let again = Common::of_generation(&at("generation"), &digests, at("second")).unwrap().unwrap();
         assert_eq!((again.runs.clone(), again.name), (runs, PAGES));
         assert!(Common::of_generation(&at("generation"), &BTreeMap::new(), at("third")).unwrap().is_none());
+        for name in [PAGES, TABLE, PROCESSES] {
+            assert!(is_about(name));
+            link_into(&at("view"), &at("generation"), name).unwrap();
+        }
+        let read = |name: &str| std::fs::read(at("view").join("parent").join(name)).unwrap();
+        assert_eq!(read("pagemap-7.img"), table(&again.runs));
+        assert_eq!(read("pages-1.img").len() as u64, again.bytes());
+        assert!(Common::store(own(), PAGE, false, at("fourth")).is_err() && !at("fourth").exists());
     }
 }

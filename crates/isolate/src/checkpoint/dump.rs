@@ -181,7 +181,10 @@ fn complete(
         return Err(refused("its processes have too many open files".into()));
     }
     let linked = match common {
-        Some((pages, common)) => common.complete(directory, &pages).map_err(failed)?,
+        Some((pages, common)) => common.complete(directory, &pages).map_err(|error| match error.kind() {
+            io::ErrorKind::Other => refused(error.to_string()),
+            _ => failed(error),
+        })?,
         None => None,
     };
     images::correct(directory).map_err(failed)?;

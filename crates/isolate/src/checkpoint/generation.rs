@@ -128,7 +128,8 @@ impl Generations {
     ) -> Result<u64> {
         let directory = begun.path();
         let known = |name: &str, _| begun.known.get(name).cloned();
-        manifest.images = digests(directory, |_| true, known).map_err(at("read", directory))?;
+        let found = digests(directory, |_| true, known).map_err(at("read", directory))?;
+        (manifest.common, manifest.images) = found.into_iter().partition(|(name, _)| common::is_about(name));
         let text = serde_json::to_vec(&manifest).map_err(|error| at("write", directory)(error.into()))?;
         for (name, content) in [(MANIFEST, &text), (PROOF, &self.mac(&text).finalize().into_bytes().to_vec())]
         {
@@ -206,11 +207,12 @@ impl Generations {
     fn compare(&self, manifest: &Manifest, of: impl Fn(&str) -> bool) -> Result<()> {
         let published = self.path(&manifest.id, "");
         let known = |name: &str, inode| {
-            let digest = manifest.images.get(name).filter(|_| common::is_pages(name))?;
+            let digest = manifest.common.get(name).filter(|_| common::is_pages(name))?;
             self.checked_common().contains(&(inode, digest.clone())).then(|| digest.clone())
         };
         let found = digests(&published, &of, known).map_err(at("read", &published))?;
-        let wanted = manifest.images.iter().filter(|(name, _)| of(name));
+        let all = manifest.images.iter().chain(&manifest.common);
+        let wanted: BTreeMap<_, _> = all.filter(|(name, _)| of(name)).collect();
         if found.iter().eq(wanted) { Ok(()) } else { Err(refused("its images are damaged".into())) }
     }
 
@@ -261,7 +263,7 @@ impl Generations {
 
     /// Notes that a file that other generations have too has the digest of the manifest.
     fn note_common(&self, directory: &Path, manifest: &Manifest) {
-        for (name, digest) in manifest.images.iter().filter(|(name, _)| common::is_pages(name)) {
+        for (name, digest) in manifest.common.iter().filter(|(name, _)| common::is_pages(name)) {
             if let Ok(metadata) = std::fs::metadata(directory.join(name)) {
                 self.checked_common().insert((metadata.ino(), digest.clone()));
             }
@@ -411,6 +413,7 @@ mod tests {
                 mounts: Some(Vec::new()),
                 slot: 3,
                 images: BTreeMap::new(),
+                common: BTreeMap::new(),
             }
         }
 

@@ -53,11 +53,10 @@ pub(super) fn link_for(id_base: u32, from: &Path, to: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let target = to.join(common::name_in_view(&name).unwrap_or_else(|| entry.file_name().into()));
-        if let Some(parent) = target.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        if name.starts_with("userns-") {
+        let target = to.join(entry.file_name());
+        if common::is_about(&name) {
+            common::link_into(to, from, &name)?;
+        } else if name.starts_with("userns-") {
             let moved = change_all(&std::fs::read(entry.path())?, MAGIC, |fields| map_to(fields, id_base))?;
             std::fs::write(target, moved)?;
         } else {

@@ -39,6 +39,9 @@ pub(crate) struct Manifest {
     /// Digests of the images by name, hexadecimal; filled in when the generation is published.
     #[serde(default)]
     pub(crate) images: BTreeMap<String, String>,
+    /// Digests of the files about memory in common, in the same way; unknown to earlier versions, which must not restore such images.
+    #[serde(default)]
+    pub(crate) common: BTreeMap<String, String>,
 }
 
 impl Host {

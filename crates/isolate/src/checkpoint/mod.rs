@@ -32,7 +32,7 @@ mod sockets;
 mod terminals;
 
 pub(crate) use common::Common;
-pub(crate) use comparison::Comparison;
+pub(crate) use comparison::{Comparison, Process};
 pub(crate) use dump::{Subject, dump};
 pub(crate) use generation::{Begun, Generations};
 pub(crate) use manifest::{Host, Manifest};

@@ -193,7 +193,9 @@ async fn build(
     match read.unwrap_or(Ok(Ok(0))) {
         Ok(Ok(1)) => {
             let (control, common) = (watched.into_inner(), Mutex::default());
-            Ok((sandbox, WarmProcess { pid, is_foreign: spec.is_foreign, common, slot, namespaces, control }))
+            let is_foreign = spec.is_foreign;
+            let warm = WarmProcess { pid, start_ticks, is_foreign, common, slot, namespaces, control };
+            Ok((sandbox, warm))
         }
         read => {
             let problem = match read {

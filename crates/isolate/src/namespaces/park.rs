@@ -72,14 +72,14 @@ impl Parking {
         Ok(Self { criu, generations, snapshots, common, common_count: AtomicU64::new(0), cache })
     }
 
-    /// A directory that does not exist yet, for memory that sandboxes have in common.
+    /// A name that does not exist yet, for memory that sandboxes have in common.
     fn new_common(&self) -> PathBuf {
         self.common.join(self.common_count.fetch_add(1, Ordering::Relaxed).to_string())
     }
 
     /// The memory that the sandbox of a generation has in common with others.
     pub(super) fn common_of(&self, generation: &Path, manifest: &Manifest) -> Option<Arc<Common>> {
-        let common = Common::of_generation(generation, &manifest.images, self.new_common());
+        let common = Common::of_generation(generation, &manifest.common, self.new_common());
         match common {
             Ok(common) => common.map(Arc::new),
             Err(error) => {
@@ -195,10 +195,11 @@ impl RunningSandbox {
                 warm.common(|| {
                     let memory = host.cgroups.usage(warm.slot).ok()?.memory_bytes;
                     require_room(host.pool.root(), memory).ok()?;
-                    Some(host.parking.new_common())
+                    Some((host.parking.new_common(), memory))
                 })
             };
-            let comparison = restored.or_else(stored).map(Comparison::new);
+            let common = restored.or_else(stored).filter(|common| common.has_room());
+            let comparison = common.map(Comparison::new);
             Ok(comparison.map(|comparison| if runs { comparison.prepare() } else { comparison }))
         })
         .await
@@ -215,6 +216,7 @@ impl RunningSandbox {
             mounts: Some(mounted.volumes),
             slot: record.slot,
             images: Default::default(),
+            common: Default::default(),
         })
     }
 

@@ -333,7 +333,7 @@ async fn begin(
 fn is_shortage(error: &io::Error) -> bool {
     use io::ErrorKind::{OutOfMemory, QuotaExceeded, StorageFull};
     matches!(error.kind(), OutOfMemory | QuotaExceeded | StorageFull)
-        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::EAGAIN))
+        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::EAGAIN | libc::EMLINK))
 }
 
 fn during_restore(limits: Limits) -> Limits {

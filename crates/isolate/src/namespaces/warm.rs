@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::process;
 use super::warm_priority::{Raised, WarmPriority};
 use crate::cgroup::Cgroups;
-use crate::checkpoint::Common;
+use crate::checkpoint::{Common, Process};
 use crate::jail::Parent;
 use crate::{Blueprint, Error, Limits, Result, WarmState, jail, packet};
 
@@ -102,17 +102,30 @@ pub(super) struct WarmProcesses {
 
 /// A warm process that is ready.
 pub(super) struct WarmProcess {
-    /// Host pid of the process.
+    /// Host pid of the process, and its start time in clock ticks.
     pub(super) pid: u32,
+    pub(super) start_ticks: u64,
     /// Whether a stranger has written its template.
     pub(super) is_foreign: bool,
     /// Memory of the process, which its sandboxes have too, once it was asked for.
-    pub(super) common: Mutex<Option<Arc<Common>>>,
+    pub(super) common: Mutex<Stored>,
     /// Slot that it holds, and in whose control group its forks begin.
     pub(super) slot: u32,
     /// The namespaces that those of its sandboxes are made in.
     pub(super) namespaces: Parent,
     pub(super) control: OwnedFd,
+}
+
+/// Memory of a warm process, stored for its sandboxes.
+#[derive(Debug, Default)]
+pub(super) enum Stored {
+    /// Nobody has asked for it yet.
+    #[default]
+    Unknown,
+    /// It could not be stored, and that is not tried again.
+    Failed,
+    /// It is stored.
+    Here(Arc<Common>),
 }
 
 /// Message to a warm process: fork, enter the sandbox, serve. Descriptors: the sandbox's PID, network and user namespaces, its
@@ -210,18 +223,30 @@ impl WarmProcesses {
 }
 
 impl WarmProcess {
-    /// Memory of the process as it was when it was first asked for, stored in `directory` then; `None` when there is none, or that fails.
-    pub(super) fn common(&self, directory: impl FnOnce() -> Option<PathBuf>) -> Option<Arc<Common>> {
+    /// Memory of the process as it was when it was first asked for, stored then under the name and up to the size that `place` has; `None` when there is no
+    /// room, or that fails.
+    pub(super) fn common(&self, place: impl FnOnce() -> Option<(PathBuf, u64)>) -> Option<Arc<Common>> {
         let mut stored = self.common.lock().unwrap_or_else(PoisonError::into_inner);
-        if stored.is_none() {
-            match Common::store(self.pid, self.is_foreign, directory()?) {
-                Ok(common) => *stored = Some(Arc::new(common)),
+        if let Stored::Unknown = *stored {
+            let (path, max_bytes) = place()?;
+            *stored = match self.store(path, max_bytes) {
+                Ok(common) => Stored::Here(Arc::new(common)),
                 Err(error) => {
                     tracing::warn!(%error, pid = self.pid, "the memory of a warm process was not stored");
+                    Stored::Failed
                 }
-            }
+            };
         }
-        stored.clone()
+        if let Stored::Here(common) = &*stored { Some(common.clone()) } else { None }
+    }
+
+    fn store(&self, path: PathBuf, max_bytes: u64) -> std::io::Result<Common> {
+        let process = Process::open(self.pid)?;
+        // What is open is the process itself, and not another one that has its number now.
+        if process::start_ticks(self.pid)? != self.start_ticks {
+            return Err(std::io::ErrorKind::NotFound.into());
+        }
+        Common::store(process, max_bytes, self.is_foreign, path)
     }
 
     /// Asks the process to fork into the sandbox whose first process is `pid`, to report on `report`, and to serve `served`
