@@ -37,7 +37,7 @@ const MAX_RANGES: usize = 100_000;
 /// Size of a mapping that cannot be written to, bytes, beyond which a process has nothing in common: with images of a parent, CRIU maps all memory as
 /// writable for a moment, and the kernel may refuse so much.
 const MAX_RESERVED: u64 = 1 << 30;
-/// What the kernel says of memory that is only reserved: with 2, all that is mapped as writable counts.
+/// Setting of the kernel about memory that is only reserved: with 2, all that is mapped as writable counts.
 const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 
 /// Ranges of addresses, in their order.
@@ -223,7 +223,7 @@ impl Process {
         Ok(self.private()?.into_iter().map(|(mapping, _)| mapping).collect())
     }
 
-    /// The same, or none when the process has reserved more memory than CRIU may map.
+    /// Addresses of the same mappings, or none when the process has reserved more memory than CRIU may map.
     fn comparable(&self) -> io::Result<Ranges> {
         let mappings = self.private()?;
         let is_too_large = |(mapping, is_writable): &(Range<u64>, bool)| {

@@ -122,9 +122,9 @@ pub(super) enum Stored {
     /// Nobody has asked for it yet.
     #[default]
     Unknown,
-    /// It could not be stored, and that is not tried again.
+    /// Failed to be stored, which is not tried again.
     Failed,
-    /// It is stored.
+    /// Stored in a file, to be compared with.
     Here(Arc<Common>),
 }
 
