@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from harness.server import API_KEY, Server  # noqa: E402
+from harness.teams import Team  # noqa: E402
 
 ROUNDS = 7
 USED = "import pandas\ntable = pandas.DataFrame({'a': range(1000)})\ntable.describe()"
@@ -89,15 +90,16 @@ def at_once(create, count: int) -> None:
 
 def listed(server: Server, sandboxes_of, count: int) -> None:
     """Lists of `count` parked sandboxes, page by page as the SDK asks."""
+    team = Team(server.url, pausedSandboxes=count, pausedInMemory=count)
 
     def parked(_: int) -> object:
-        sandbox = sandboxes_of.create("base", timeout=3600)
+        sandbox = sandboxes_of.create("base", timeout=3600, api_key=team.key)
         sandbox.pause()
-        park(server, sandbox)
+        assert team.call("POST", f"/sandboxes/{sandbox.sandbox_id}/park").ok
         return sandbox
 
     def pages() -> int:
-        paginator, found = sandboxes_of.list(limit=100), 0
+        paginator, found = sandboxes_of.list(limit=100, api_key=team.key), 0
         while paginator.has_next:
             found += len(paginator.next_items())
         return found
@@ -105,10 +107,9 @@ def listed(server: Server, sandboxes_of, count: int) -> None:
     with ThreadPoolExecutor(4) as threads:
         sandboxes = list(threads.map(parked, range(count)))
         first, every = [], []
-        headers = {"X-API-KEY": API_KEY}
         for _ in range(ROUNDS):
             began = time.monotonic()
-            urllib.request.urlopen(urllib.request.Request(f"{server.url}/v2/sandboxes?limit=100", headers=headers)).read()
+            team.call("GET", "/v2/sandboxes?limit=100")
             first.append((time.monotonic() - began) * 1000)
             began = time.monotonic()
             assert pages() == count
@@ -116,7 +117,7 @@ def listed(server: Server, sandboxes_of, count: int) -> None:
         memory = sum(1 for sandbox in sandboxes if (server.data_dir / "run" / sandbox.sandbox_id / "jail.json").exists())
         print(f"{count} parked sandboxes, {memory} of them with processes; medians of {ROUNDS}, ms: "
               f"the first page of 100 {statistics.median(first):.1f}, all pages {statistics.median(every):.1f}")  # fmt: skip
-        list(threads.map(lambda sandbox: sandbox.kill(), sandboxes))
+    team.clear()
 
 
 def park(server: Server, sandbox) -> None:
