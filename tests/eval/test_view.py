@@ -59,6 +59,13 @@ def table(run, **query):
     return answer.json()
 
 
+def test_a_directory_that_is_missing_is_not_made(tmp_path):
+    missing = tmp_path / "runs"
+    refused = subprocess.run([BINARY, "view", str(missing), "-n"], capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 1 and f"`{missing}` is not a directory of stored evaluations" in refused.stderr
+    assert not missing.exists()
+
+
 def test_runs_are_listed(url):
     assert requests.get(f"{url}/health").json()["status"] == "OK"
     assert requests.get(f"{url}/api/version").json()["currentVersion"]

@@ -86,6 +86,7 @@ def test_a_sandbox_is_used(typist):
     for verb in ("info", "exec", "connect", "logs", "metrics", "egress", "ports", "open", "files"):
         typist.fails(f"sandbox {verb} {UNKNOWN}" + " true" * (verb == "exec"), hint=UNKNOWN)
     typist.fails("sandbox cp here there", hint="ID:PATH")
+    typist.fails("sandbox logs i0000000000000000000x", hint="hint: `sandcove sandbox list` shows all")
     typist.fails(f"sandbox timeout {sandbox} soon", hint="such as 5m", status=2)
     assert typist(f"sandbox kill {sandbox}") == f"{sandbox}\n"
     typist.fails(f"sandbox kill {sandbox}", hint=sandbox)
@@ -244,6 +245,7 @@ def test_a_server_is_started_backed_up_and_removed(typist, server, tmp_path):
     directory = Path(f"/var/lib/{unique('sandcove-story')}")
     file = tmp_path / "backup.tar.zst"
     typist(f"backup {file} --no-server-templates")
+    typist.fails("backup /no-such-directory/file", hint="failed to write `/no-such-directory/file`")
     typist.options = ("--data-dir", str(directory))
     try:
         assert typist.shows("status", status=3) == "not running\n"

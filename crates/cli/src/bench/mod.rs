@@ -2,6 +2,7 @@
 
 mod hold;
 mod memory;
+mod processors;
 mod stats;
 
 use std::process::ExitCode;
@@ -24,6 +25,9 @@ use stats::Series;
 /// The most common mistake of models, with a traceback of a thousand frames.
 const RECURSION: &str = "def f(n):\n    return 1 if n == 0 else n * f(n - 1)\nf(-3)";
 const PANDAS: &str = "import pandas as pd\npd.DataFrame({'a': range(100)}).describe()";
+
+/// Time for the last sandboxes to be taken down, whose work counts.
+const SETTLES: Duration = Duration::from_millis(500);
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -92,9 +96,14 @@ pub async fn bench(place: &Place, args: &BenchArgs) -> Result<ExitCode> {
         hold::hold(&client, &place.data_dir, args, count).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let started = Instant::now();
+    let is_here = processors::is_here(client.url());
+    let busy = || is_here.then(processors::busy).flatten();
+    let (started, before) = (Instant::now(), busy());
     let samples = measure_all(&client, args).await?;
-    report(&samples, started.elapsed(), args);
+    let wall = started.elapsed();
+    tokio::time::sleep(SETTLES).await;
+    let worked = before.zip(busy()).map(|(before, after)| after.saturating_sub(before));
+    report(&samples, wall, worked, args);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -220,7 +229,8 @@ async fn execute(sandbox: &Sandbox, code: &str) -> Result<(usize, Option<Executi
     Ok((results, failure))
 }
 
-fn report(samples: &[Sample], wall: Duration, args: &BenchArgs) {
+/// Prints the figures. `worked` is how long the processors of this host have worked, for all sandboxes and all else.
+fn report(samples: &[Sample], wall: Duration, worked: Option<Duration>, args: &BenchArgs) {
     let series = |name, times: &dyn Fn(&Sample) -> Vec<Duration>| {
         let mut series = Series::new(name);
         samples.iter().for_each(|sample| series.extend(times(sample)));
@@ -243,13 +253,14 @@ fn report(samples: &[Sample], wall: Duration, args: &BenchArgs) {
         series("run_code with RecursionError, warm", &warm(First::Recursion)),
     ];
     let machine = machine();
+    let worked_ms = worked.map(|worked| worked.as_secs_f64() * 1e3 / samples.len().max(1) as f64);
     if args.json {
         let series: Vec<Value> = all.iter().map(Series::json).collect();
         out!(
             "{}",
             json!({
                 "machine": machine, "template": args.template, "concurrency": args.concurrency, "series": series,
-                "wall_s": wall.as_secs_f64(),
+                "wall_s": wall.as_secs_f64(), "processor_ms_per_sandbox": worked_ms,
             })
         );
         return;
@@ -260,6 +271,11 @@ fn report(samples: &[Sample], wall: Duration, args: &BenchArgs) {
         "template {template}, {at_once} at a time, {} in {wall:.1} s; milliseconds",
         count(samples.len(), "sandbox")
     );
+    if let Some(worked_ms) = worked_ms {
+        out!(
+            "the processors of this host worked {worked_ms:.1} ms for each sandbox, this program and all else included"
+        );
+    }
     out!("{:<40} {:>5} {:>9} {:>9} {:>9}", "", "n", "p50", "p90", "p99");
     for series in &all {
         out!("{}", series.line());

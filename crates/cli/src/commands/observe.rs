@@ -94,7 +94,10 @@ pub async fn logs(client: &Client, args: LogsArgs) -> Result<ExitCode> {
         let entries = client.logs(&args.id, from, args.level.into()).await?;
         let (found, known) = (entries.len(), position.seen);
         if found == 0 && gone && position.time == 0 && is_gone(client, &args.id).await {
-            bail!("sandbox {} is unknown, or nothing is in its log", args.id);
+            bail!(
+                "sandbox {} is unknown, or nothing is in its log\nhint: `sandcove sandbox list` shows all",
+                args.id
+            );
         }
         for entry in position.advance(entries).filter(|entry| is_of(entry, &args.loggers)) {
             if print(&entry, args.json || args.format == Some(true)).is_err() {

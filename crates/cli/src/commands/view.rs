@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_viewer::Viewer;
 
@@ -42,6 +42,9 @@ fn address(text: &str) -> Result<IpAddr> {
 
 /// Serves the page until a signal ends it.
 pub async fn view(args: ViewArgs) -> Result<ExitCode> {
+    if let Some(missing) = args.directory.as_ref().filter(|directory| !directory.is_dir()) {
+        bail!("`{}` is not a directory of stored evaluations", missing.display());
+    }
     let directory = args.directory.unwrap_or_else(sandcove_eval::home::directory);
     let wanted = SocketAddr::new(args.host, args.port);
     let viewer = Viewer::bind(wanted, directory)

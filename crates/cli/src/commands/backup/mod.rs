@@ -84,7 +84,7 @@ fn write(plan: &collect::Plan, file: &Path) -> Result<(Counts, Written)> {
         bail!("`{}` exists; choose another name, or delete it first", file.display());
     }
     let unfinished = file.with_file_name(format!(".{}.unfinished", name.to_string_lossy()));
-    let failed = || format!("failed to write `{}`", unfinished.display());
+    let failed = || format!("failed to write `{}`", file.display());
     let _ = std::fs::remove_file(&unfinished);
     let out =
         File::options().write(true).create_new(true).mode(0o600).open(&unfinished).with_context(failed)?;
