@@ -188,7 +188,10 @@ impl RunningSandbox {
     /// layers. For one that still runs, as much as possible is compared now.
     pub(super) async fn comparison(&self, layers: &[PathBuf], runs: bool) -> Result<Option<Comparison>> {
         let (host, restored) = (self.host().clone(), self.common());
-        let warm = self.host().warm_processes.get(layers);
+        if host.parking.criu.is_none() {
+            return Ok(None);
+        }
+        let warm = host.warm_processes.get(layers);
         blocking(move || {
             let stored = || {
                 let warm = warm?;
