@@ -44,11 +44,12 @@ impl RunningSandbox {
         memory: Option<Mounted>,
     ) -> Result<SnapshotReport> {
         let snapshots = &self.host().parking.snapshots;
-        self.write_back().await?;
         let common = match &memory {
             Some(mounted) => self.comparison(&mounted.layers, true).await?,
             None => None,
         };
+        // Last, so that little is written meanwhile.
+        self.write_back().await?;
         let began = Instant::now();
         self.freeze().await?;
         crash::point("snapshot.frozen");
