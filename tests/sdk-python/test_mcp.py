@@ -191,7 +191,7 @@ async def test_a_session_that_ends_ends_its_commands(server, interpreter):
 
 
 async def test_what_a_result_has_beside_what_agents_read_takes_no_memory(server, interpreter):
-    """Sixteen megabytes of empty lists took half a gigabyte of the server's memory."""
+    """3.5 million empty lists took 358 MiB of the server's memory, and twice as many took 734."""
     of = {"sandbox_id": interpreter.sandbox_id}
     lists = "display({'text/plain': 'seen', 'application/json': [[]] * %d}, raw=True)"
     async with over_http(server) as client:

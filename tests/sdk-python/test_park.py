@@ -344,6 +344,27 @@ def test_memory_of_a_template_is_on_disk_once(server):
     sandboxes[1].kill()
 
 
+@pytest.mark.parametrize("point", ["park.dumped", "park.published", "restore.restored", "restore.runs"])
+def test_the_server_dies_and_memory_in_common_is_whole(server, crash_file, point):
+    """What sandboxes have in common is deleted at each start, and what generations have of it stays."""
+    sandbox = CodeInterpreter.create(timeout=1800)
+    assert not sandbox.run_code(f"{LOADED}\nbefore = loaded()").error
+    if point.startswith("restore"):
+        park(server, sandbox)
+        assert not dies(server, crash_file, point, connect, sandbox)
+    else:
+        crash_file.write_text(point)
+        sandbox.pause()
+        wait_until(lambda: server.process.poll() is not None, what=f"death at {point}")
+    crash_file.write_text("")
+    server.start()
+    sandbox.connect(timeout=1800)
+    execution = sandbox.run_code("loaded() == before")
+    assert (execution.error, execution.text) == (None, "True")
+    sandbox.kill()
+    wait_until(lambda: os.listdir(server.data_dir / "pool/parked") == [], what="its memory is gone")
+
+
 RESERVED = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)

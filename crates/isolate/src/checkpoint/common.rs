@@ -1,8 +1,9 @@
-//! Memory that a sandbox has in common with the warm process which it was forked from: nine tenths of what a kernel has. It is stored once for each warm
+//! Memory that a sandbox has in common with the warm process that it was forked from: nine tenths of what a kernel has. It is stored once for each warm
 //! process, and generations have links to it.
 //!
-//! What is common is decided by comparison of each page with the file, while the sandbox is frozen. So it does not matter what the warm process has written
-//! since, and no page of one sandbox gets into another. CRIU, which has begun meanwhile, does not see such pages (`packaging/criu/preload.c`), and its images are completed: they say that the pages are in those of a parent, as in CRIU's own incremental dumps.
+//! What is common is decided by comparing each page with the file while the sandbox is frozen. So it does not matter what the warm process has written
+//! since, and no page of one sandbox gets into another. CRIU does not see such pages (`packaging/criu/preload.c`), and its images are completed: they say
+//! that the pages are in the images of a parent, as in CRIU's own incremental dumps.
 //!
 //! | file of a generation | content | in a view |
 //! | --- | --- | --- |
@@ -23,6 +24,7 @@ use sha2::{Digest, Sha256};
 
 use super::budget::Budget;
 use super::comparison::{PAGE, Pages, Process, Ranges, chunks};
+use super::generation::hexadecimal;
 use super::images::{MAGIC, get, messages};
 use crate::criu::{Fields, Value, encode};
 
@@ -38,8 +40,8 @@ const PARENT_PAGES: &str = "pages-1.img";
 const PARENT_TABLE: &str = "table.img";
 /// Magic numbers at the start of a table: of images, and of tables of pages.
 const TABLE_MAGIC: [u32; 2] = [0x5456_4319, 0x5608_4025];
-/// Fields of the first message of a table: the number of the file with the pages; and of all others: an address, an obsolete number of pages, what is
-/// known of them, and their number.
+/// Fields of the first message of a table: the number of the file with the pages; and of all others: an address, an obsolete number of pages, their
+/// flags, and their number.
 const PAGES_NUMBER: u64 = 1;
 const ADDRESS: u64 = 1;
 const OBSOLETE_COUNT: u64 = 2;
@@ -89,11 +91,11 @@ impl Run {
 }
 
 impl Common {
-    /// Stores the private memory of a process, `max_bytes` at most, in the new file `path`. The process may be running. It is `counted` with each
-    /// generation that has it, or not at all.
+    /// Stores the private memory of a process, `max_bytes` at most, in the new file `path`. The process may be running. The file is `counted` as memory
+    /// of each generation that links to it, or of none.
     ///
     /// # Errors
-    /// When the process cannot be read or has more memory, or nothing can be written.
+    /// If the process cannot be read, if it has more than `max_bytes`, or if the file cannot be written.
     pub(crate) fn store(source: Process, max_bytes: u64, counted: bool, path: PathBuf) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let name = if counted { COUNTED_PAGES } else { PAGES };
@@ -131,7 +133,7 @@ impl Common {
                 position += PAGE;
             }
         }
-        Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(hexadecimal(digest))
     }
 
     /// The pages that the generation in `from` has in common with others, linked to the new name `path`; `None` when it has none. `digests` are those of its

@@ -87,11 +87,11 @@ impl Comparison {
         self
     }
 
-    /// Finds the pages that the frozen processes `pids` have in common with others, and writes them to `told` for what is preloaded into CRIU.
-    pub(super) fn tell(mut self, pids: &[u32], mut told: impl Write) -> (Pages, Arc<Common>) {
+    /// Finds the pages that the frozen processes `pids` have in common with others, and writes them to `output` for the library that is preloaded into CRIU.
+    pub(super) fn report(mut self, pids: &[u32], mut output: impl Write) -> (Pages, Arc<Common>) {
         let found = self.find(pids);
-        // What CRIU is not told, because it has ended or is of an earlier version, it stores itself.
-        let _ = told.write_all(text(&found).as_bytes());
+        // Pages that do not get there, because CRIU has ended or the library is an earlier one, are stored by CRIU.
+        let _ = output.write_all(text(&found).as_bytes());
         (found, self.common)
     }
 
@@ -363,8 +363,8 @@ else:
             std::thread::sleep(Duration::from_millis(5));
         }
         let mut text = Vec::new();
-        let (found, _) = prepared.tell(&[child], &mut text);
-        let (anew, _) = Comparison::new(common).tell(&[child], io::sink());
+        let (found, _) = prepared.report(&[child], &mut text);
+        let (anew, _) = Comparison::new(common).report(&[child], io::sink());
         drop(input);
         python.wait().unwrap();
         assert_eq!(found, anew);
@@ -382,6 +382,6 @@ else:
         let directory = tempfile::tempdir().unwrap();
         let source = Process::open(std::process::id()).unwrap();
         let common = Common::store(source, u64::MAX, false, directory.path().join("own")).unwrap();
-        assert_eq!(Comparison::new(Arc::new(common)).tell(&[u32::MAX], io::sink()).0, Pages::new());
+        assert_eq!(Comparison::new(Arc::new(common)).report(&[u32::MAX], io::sink()).0, Pages::new());
     }
 }

@@ -87,7 +87,7 @@ pub(crate) async fn dump(
     let program = criu.command();
     let (loader, arguments) = program.split_first().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
     let lock = begun.lock().try_clone().map_err(failed)?;
-    let (told, tell) = std::io::pipe().map_err(failed)?;
+    let (reader, writer) = std::io::pipe().map_err(failed)?;
     let mut command = Command::new(loader);
     command
         .args(arguments)
@@ -107,7 +107,7 @@ pub(crate) async fn dump(
         .env("SANDCOVE_CACHE", subject.cache)
         .current_dir("/")
         .stdin(Stdio::from(lock))
-        .stdout(Stdio::from(told))
+        .stdout(Stdio::from(reader))
         .stderr(Stdio::null());
     sys::start_without_precedence(&mut command);
     // The namespace belongs to the user namespace above the sandbox's, which is not stored: CRIU has to be inside.
@@ -115,7 +115,7 @@ pub(crate) async fn dump(
     let images = Images { directory, max_bytes: subject.max_bytes };
     let common = {
         let (common, pids) = (subject.common.take(), subject.pids.clone());
-        blocking(move || Ok(common.map(|common| common.tell(&pids, tell))))
+        blocking(move || Ok(common.map(|common| common.report(&pids, writer))))
     };
     let (common, status) = tokio::join!(common, wait(child, &images));
     let (common, status) = (common?, status.map_err(failed)?);

@@ -356,10 +356,14 @@ fn digests(
                 read => digest.update(&chunk[..read]),
             }
         }
-        let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        found.insert(name, digest);
+        found.insert(name, hexadecimal(digest));
     }
     Ok(found)
+}
+
+/// The digest as text.
+pub(super) fn hexadecimal(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Size of all files in the directory, bytes, except those that sandboxes of all teams have in common.
