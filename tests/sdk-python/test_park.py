@@ -410,6 +410,30 @@ def test_directories_are_watched_as_before(server):
     sandbox.kill()
 
 
+WATCHES = """
+import ctypes, os, struct, threading
+libc = ctypes.CDLL(None)
+watches = libc.inotify_init()
+number = libc.inotify_add_watch(watches, b"/home/user/uploaded", 2)
+seen = []
+threading.Thread(target=lambda: seen.append(struct.unpack_from("i", os.read(watches, 999))[0] == number)).start()
+"""
+
+
+def test_a_file_that_was_uploaded_is_watched_as_before(server):
+    """It is opened without a name and linked. Once the kernel had forgotten the name, parking was refused."""
+    sandbox = CodeInterpreter.create(timeout=1800)
+    sandbox.files.write("uploaded", "one")
+    sandbox.run_code(WATCHES)
+    # Dentries and inodes that nobody uses.
+    Path("/proc/sys/vm/drop_caches").write_text("2")
+    park(server, sandbox)
+    sandbox.connect(timeout=1800)
+    sandbox.commands.run("echo two > uploaded")
+    wait_until(lambda: sandbox.run_code("seen").text == "[True]", what="the change")
+    sandbox.kill()
+
+
 def test_a_volume_is_there_again(server):
     volume = Volume.create(f"parked-{os.getpid()}")
     sandbox = Sandbox.create(timeout=1800, volume_mounts={"/data": volume})

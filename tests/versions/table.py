@@ -257,7 +257,15 @@ def main() -> int:
     ]
     # These share a sandbox: one after the other.
     debug, others = ([job for job in jobs if (job[2] == "debug") is wanted] for wanted in (True, False))
-    failed = 0
+    failures = []
+
+    def show(name: str, fine: bool, text: str) -> None:
+        if not fine:
+            lines = text.splitlines()
+            error = next((line for line in reversed(lines) if "Error" in line), lines[-1])
+            failures.append(f"{' '.join(name.split())}: {error.strip()}")
+        print(f"{name} {text}", flush=True)
+
     print(f"{'client':<8} {'release':<9} {'by':<8} result")
     with contextlib.ExitStack() as stack:
         if debug:
@@ -265,20 +273,19 @@ def main() -> int:
         workers = stack.enter_context(ThreadPoolExecutor(wishes.workers))
         for some, results in ((debug, map(result, debug)), (others, workers.map(result, others))):
             for (language, version, way), (fine, text) in zip(some, results):
-                failed += not fine
-                print(f"{language:<8} {version:<9} {way:<8} {text}", flush=True)
+                show(f"{language:<8} {version:<9} {way:<8}", fine, text)
         legacy = releases.RELEASES if wishes.legacy == "yes" else []
         front = stack.enter_context(releases.front(os.environ["E2B_API_URL"])) if legacy and not wishes.tls else None
         for release, (fine, text) in zip(legacy, workers.map(lambda release: legacy_smoke(release, front), legacy)):
-            failed += not fine
             name = "e2b" if release.package == "e2b" else "code"
-            print(f"{release.language:<8} {release.version:<9} {f'{name} TLS':<8} {text}", flush=True)
+            show(f"{release.language:<8} {release.version:<9} {f'{name} TLS':<8}", fine, text)
         for package, (fine, text) in zip(packages, workers.map(package_smoke, packages)):
-            failed += not fine
-            print(f"{package.name:<18} {package.release:<8} {text}", flush=True)
+            show(f"{package.name:<18} {package.release:<8}", fine, text)
     jobs += legacy + packages
-    print(f"{len(jobs) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    for failure in failures:
+        print(f"failed: {failure}")
+    print(f"{len(jobs) - len(failures)} passed, {len(failures)} failed")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 use super::budget::Budget;
 use super::descriptors;
+use super::numbers::named;
 use crate::{Result, sys};
 
 /// The reason why the descriptors of the frozen processes `pids` cannot be stored.
@@ -14,7 +15,7 @@ pub(super) fn reason(pids: &[u32], budget: &Budget) -> Result<Option<String>> {
             let Ok(info) = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")) else { continue };
             if descriptors::socket(&target).is_some() && has_descriptors(&info) {
                 // CRIU loses them in some process trees.
-                let reason = format!("process {pid} has a socket with descriptors that were not received");
+                let reason = format!("{} has a socket with descriptors that were not received", named(*pid));
                 return Ok(Some(reason));
             }
             if !has_lock(&info) {
@@ -23,8 +24,8 @@ pub(super) fn reason(pids: &[u32], budget: &Budget) -> Result<Option<String>> {
             for other in pids {
                 // CRIU loses the lock where a process that is not its descendant has the file from it.
                 if shares(*pid, number, *other, budget)? {
-                    let reason =
-                        format!("process {pid} has a lock on a file that process {other} has from it");
+                    let (holder, other) = (named(*pid), named(*other));
+                    let reason = format!("{holder} has a lock on a file that {other} has from it");
                     return Ok(Some(reason));
                 }
             }

@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::Budget;
 use super::descriptors;
-use super::numbers::processes;
+use super::numbers::{named, processes};
 use super::refusal::refused;
-use crate::sys::{FileHandle, handle_of, is_same_file, open_handle};
+use crate::sys::{FileHandle, handle_of, is_same_file, open_handle, path_of_inode};
 use crate::{Error, Result};
 
 /// File with the watches in the directory of the images.
@@ -32,6 +32,8 @@ const MAX_PATHS: usize = 64 << 20;
 const OVERLAY: i32 = 0xF8;
 const LAYER_KIND: usize = 7;
 const LAYER_START: usize = 24;
+/// Kind of a handle of btrfs (`FILEID_BTRFS_WITHOUT_PARENT`): the numbers of the inode and of its subvolume, eight bytes each, and a generation.
+const BTRFS: i32 = 0x4D;
 /// How a file is opened as a place, and how a directory that handles are opened in.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
@@ -59,6 +61,7 @@ struct Watch {
 struct Shown {
     number: i32,
     events: u32,
+    inode: u64,
     device: u64,
     /// Handle of the file. Before Linux 6.6, files of overlays have none.
     handle: Option<FileHandle>,
@@ -88,7 +91,7 @@ pub(super) fn find(
             let shown = shown(&info).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
             let copy = descriptors::copy(pid, descriptor).map_err(failed)?;
             if ioctl_fionread(&copy).map_err(|error| failed(error.into()))? > 0 {
-                return Err(refused(format!("process {pid} has events of inotify that it has not read")));
+                return Err(refused(format!("{} has events of inotify that it has not read", named(pid))));
             }
             numbers += shown.iter().map(|watch| i64::from(watch.number)).max().unwrap_or_default();
             if numbers > MAX_NUMBERS {
@@ -98,9 +101,12 @@ pub(super) fn find(
             let mut watches = Vec::new();
             for watch in shown {
                 budget.check()?;
-                let path = watch.handle.and_then(|handle| places.path(watch.device, &handle));
-                let path = path.ok_or_else(|| {
-                    refused(format!("process {pid} watches a file with inotify whose path is not known"))
+                let path = watch.handle.ok_or_else(|| "the kernel shows no handle of it".to_owned());
+                let path = path.and_then(|handle| places.path(watch.device, &handle)).map_err(|reason| {
+                    let (process, inode) = (named(pid), watch.inode);
+                    refused(format!(
+                        "{process} watches inode {inode} with inotify, whose path is not known: {reason}"
+                    ))
                 })?;
                 paths += path.len();
                 if paths > MAX_PATHS {
@@ -181,6 +187,7 @@ fn watch(line: &str) -> Option<Shown> {
     Some(Shown {
         number: field("wd")?.parse().ok()?,
         events: hex("mask")? & all.bits(),
+        inode: u64::from_str_radix(field("ino")?, 16).ok()?,
         device: hex("sdev")?.into(),
         handle: field("f_handle").and_then(|bytes| handle(hex("fhandle-type")?, bytes)),
     })
@@ -209,16 +216,35 @@ impl<'a> Places<'a> {
         Ok(Self { root: root_of(pid)?, layers, mounts, outside: 0 })
     }
 
-    /// The path inside of a file.
-    fn path(&mut self, device: u64, handle: &FileHandle) -> Option<Vec<u8>> {
-        let file = match of_layer(handle) {
-            Some(of_layer) => open_handle(&self.layers, &of_layer).ok()?,
-            None => self.mounts.iter().filter(|(found, _)| *found == device).find_map(|(_, path)| {
-                open_handle(open_inside(&self.root, path, DIRECTORY).ok()?, handle).ok()
-            })?,
+    /// The path inside of a file, or why it has none.
+    fn path(&mut self, device: u64, handle: &FileHandle) -> std::result::Result<Vec<u8>, String> {
+        let of_layer = of_layer(handle);
+        let handle_there = of_layer.as_ref().unwrap_or(handle);
+        let opened = |mount: OwnedFd| open_handle(&mount, handle_there).map(|file| (mount, file));
+        let found = match of_layer {
+            Some(_) => self.layers.try_clone().and_then(opened).ok(),
+            None => {
+                let paths = self.mounts.iter().filter(|(found, _)| *found == device);
+                paths
+                    .map(|(_, path)| path)
+                    .find_map(|path| open_inside(&self.root, path, DIRECTORY).and_then(opened).ok())
+            }
         };
-        let on_host = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-        let names: Vec<Component<'_>> = on_host.components().skip(1).collect();
+        let (mount, file) = found.ok_or("no file system of the sandbox has it")?;
+        let on_host = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+            .map_err(|error| format!("it cannot be read: {error}"))?;
+        let path = self.inside(&on_host, handle).or_else(|| {
+            // A file that was linked after it was opened without a name, as those are that clients write, may still be known as that.
+            self.inside(&linked(&mount, handle_there)?, handle)
+        });
+        let name = || on_host.file_name().unwrap_or_default().display().to_string();
+        path.ok_or_else(|| format!("`{}` is not there inside", name()))
+    }
+
+    /// The path inside of a file, by the last components of one on the host.
+    fn inside(&mut self, on_host: &Path, handle: &FileHandle) -> Option<Vec<u8>> {
+        let names: Vec<Component<'_>> =
+            on_host.components().filter(|name| *name != Component::RootDir).collect();
         let likely = self.outside.min(names.len());
         let (outside, path) = [likely].into_iter().chain(0..=names.len()).find_map(|outside| {
             let path: PathBuf = names.get(outside..)?.iter().collect();
@@ -228,6 +254,13 @@ impl<'a> Places<'a> {
         self.outside = outside;
         Some(OsString::from(path).into_vec())
     }
+}
+
+/// A path of a file on btrfs in its subvolume, by its handle, as its directories have it.
+fn linked(mount: &OwnedFd, handle: &FileHandle) -> Option<PathBuf> {
+    let number = |at: usize| Some(u64::from_ne_bytes(handle.bytes.get(at..at + 8)?.try_into().ok()?));
+    let (inode, subvolume) = (number(0)?, number(8)?);
+    (handle.kind == BTRFS).then(|| path_of_inode(mount.as_fd(), subvolume, inode).ok()).flatten()
 }
 
 /// Handle in its layer of a file of an overlay, by its handle in the overlay.
@@ -309,7 +342,7 @@ mod tests {
         let line = "wd:2 ino:110 sdev:cb mask:80000fff ignored_mask:0 fhandle-bytes:2c fhandle-type:f8 \
                     f_handle:00000000fb29044deada85ad7ec4463fb6afd2612932827810010000000000003c01000000000000c0000000";
         let read = watch(line).unwrap();
-        assert_eq!((read.number, read.events, read.device), (2, 0x8000_0FFF, 0xCB));
+        assert_eq!((read.number, read.events, read.inode, read.device), (2, 0x8000_0FFF, 0x110, 0xCB));
         let of_layer = of_layer(&read.handle.unwrap()).unwrap();
         assert_eq!((of_layer.kind, of_layer.bytes.len()), (0x4D, 20));
         assert_eq!(watch("wd:2 ino:110 sdev:cb mask:fff ignored_mask:0 ").unwrap().handle, None);

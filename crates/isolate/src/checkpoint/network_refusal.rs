@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::budget::Budget;
 use super::descriptors;
+use super::numbers::named;
 use crate::Result;
 
 /// Tables of sockets with queues that CRIU does not store, in `/proc/PID/net`.
@@ -20,7 +21,7 @@ pub(super) fn reason(pids: &[u32], budget: &Budget) -> Result<Option<String>> {
     let unread: HashSet<u64> =
         TABLES.iter().filter_map(|name| table(name)).flat_map(|text| unread(&text)).collect();
     if let Some(pid) = owner(pids, &unread, budget)? {
-        return Ok(Some(format!("process {pid} has a socket with datagrams that were not read")));
+        return Ok(Some(format!("{} has a socket with datagrams that were not read", named(pid))));
     }
     let group = table("igmp")
         .and_then(|text| joined(&text))
@@ -92,7 +93,7 @@ mod tests {
         // One without content counts as well.
         receiver.send_to(b"", receiver.local_addr().unwrap()).unwrap();
         let reason = reason(&own, &Budget::start()).unwrap().unwrap();
-        assert_eq!(reason, format!("process {} has a socket with datagrams that were not read", own[0]));
+        assert_eq!(reason, format!("{} has a socket with datagrams that were not read", named(own[0])));
     }
 
     #[test]

@@ -16,6 +16,16 @@ pub(super) fn threads(pids: &[u32]) -> BTreeMap<u32, u32> {
         .collect()
 }
 
+/// A process as somebody inside knows it, by its number on the host: `process 12 (java)`.
+pub(super) fn named(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let inside = numbers(&status).map_or(pid, |(inside, _)| inside);
+    match status.lines().find_map(|line| line.strip_prefix("Name:")) {
+        Some(name) => format!("process {inside} ({})", name.trim().escape_debug()),
+        None => format!("process {inside}"),
+    }
+}
+
 fn of_status(path: impl AsRef<Path>) -> Option<(u32, u32)> {
     numbers(&std::fs::read_to_string(path).ok()?)
 }

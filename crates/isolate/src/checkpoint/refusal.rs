@@ -7,6 +7,7 @@ use rustix::io::ioctl_fionread;
 use rustix::termios::{LocalModes, tcgetattr};
 
 use super::budget::Budget;
+use super::numbers::named;
 use super::{descriptors, terminals};
 use crate::{Error, Result};
 
@@ -22,30 +23,33 @@ pub(super) fn check(pids: &[u32], waits_while_frozen: bool, budget: &Budget) -> 
         budget.check()?;
         let directory = Path::new("/proc").join(pid.to_string());
         if waits_while_frozen && is_stopped(&directory) {
-            return Err(refused(format!("process {pid} is stopped")));
+            return Err(refused(format!("{} is stopped", named(*pid))));
         }
         if has_unread_input(*pid) {
             // CRIU types it again, and the terminal shows it once more.
-            return Err(refused(format!("process {pid} has a terminal with input that was not read")));
+            return Err(refused(format!("{} has a terminal with input that was not read", named(*pid))));
         }
         if has_personality(&directory) {
             // CRIU restores the default.
-            return Err(refused(format!("process {pid} has changed its personality")));
+            return Err(refused(format!("{} has changed its personality", named(*pid))));
         }
         if let Some((child, status)) = dead_with_high_status(&directory) {
             // CRIU restores its lower seven bits.
             return Err(refused(format!(
-                "process {child} has ended with status {status}, which its parent {pid} has not read"
+                "{} has ended with status {status}, which its parent, {}, has not read",
+                named(child),
+                named(*pid)
             )));
         }
     }
     if let Some(pid) = terminals::without(pids) {
         // CRIU's copy is forked by a process that has it.
-        return Err(refused(format!("process {pid} has given up the terminal of its session")));
+        return Err(refused(format!("{} has given up the terminal of its session", named(pid))));
     }
     if let Some(pid) = terminals::adopted(pids) {
         return Err(refused(format!(
-            "process {pid} was adopted by a subreaper, and its session has no first process"
+            "{} was adopted by a subreaper, and its session has no first process",
+            named(pid)
         )));
     }
     Ok(())

@@ -1,8 +1,11 @@
 //! btrfs subvolumes, by ioctl: creating or deleting a subvolume takes well under a millisecond; starting a tool for it would
 //! take longer than the sandbox. Structure layouts and numbers: `linux/btrfs.h`.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use super::check;
 
@@ -101,16 +104,25 @@ pub(crate) fn copy_subvolume(
     ioctl(parent, iow(23, size_of::<VolArgs2>()), &mut args)
 }
 
+#[repr(C)]
+struct InoLookup {
+    treeid: u64,
+    objectid: u64,
+    name: [u8; 4080],
+}
+
 /// Looks up the number of the subvolume that contains `fd`.
 pub(crate) fn subvolume_id(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    #[repr(C)]
-    struct InoLookup {
-        treeid: u64,
-        objectid: u64,
-        name: [u8; 4080],
-    }
     const FIRST_FREE_OBJECTID: u64 = 256;
     let mut args = InoLookup { treeid: 0, objectid: FIRST_FREE_OBJECTID, name: [0; 4080] };
     ioctl(fd, iowr(18, size_of::<InoLookup>()), &mut args)?;
     Ok(args.treeid)
+}
+
+/// Looks up a path of the file with the number `inode` in subvolume `subvolume`, relative to the subvolume, in the file system of `fd`.
+pub(crate) fn path_of_inode(fd: BorrowedFd<'_>, subvolume: u64, inode: u64) -> io::Result<PathBuf> {
+    let mut args = InoLookup { treeid: subvolume, objectid: inode, name: [0; 4080] };
+    ioctl(fd, iowr(18, size_of::<InoLookup>()), &mut args)?;
+    let path = args.name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(PathBuf::from(OsStr::from_bytes(path.strip_suffix(b"/").unwrap_or(path))))
 }

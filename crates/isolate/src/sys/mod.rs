@@ -15,7 +15,8 @@ mod seccomp;
 mod socket;
 
 pub(crate) use btrfs::{
-    copy_subvolume, create_subvolume, delete_subvolume, delete_subvolume_by_id, is_btrfs, subvolume_id,
+    copy_subvolume, create_subvolume, delete_subvolume, delete_subvolume_by_id, is_btrfs, path_of_inode,
+    subvolume_id,
 };
 pub(crate) use btrfs_tree::nested_in;
 pub(crate) use handle::{FileHandle, handle_of, open_handle};
