@@ -252,6 +252,8 @@ impl Driver {
 
     async fn paused(&mut self, keep: Keep) -> Result<Outcome> {
         let session = self.view.borrow().session;
+        // While the row is written.
+        let measuring = tokio::spawn(used_memory(self.handle.clone()));
         // Clients see this as the end of a paused sandbox.
         self.view.send_modify(|view| view.session.end_at = view.session.end_at.min(clock::now()));
         let stored = match keep {
@@ -270,8 +272,11 @@ impl Driver {
             return stored.map(|()| Outcome::Done);
         }
         let stored = match stored {
-            // A pause has to survive a crash of the host.
-            Ok(()) => self.shared.store.flush().await,
+            Ok(()) => {
+                let shared = self.shared.clone();
+                // A pause has to survive a crash of the host.
+                tokio::join!(shared.store.flush(), self.refresh_team()).0
+            }
             failed => failed,
         };
         self.log.write(
@@ -285,7 +290,10 @@ impl Driver {
             },
         );
         match keep {
-            Keep::Memory => self.enter_frozen().await,
+            Keep::Memory => {
+                let bytes = measuring.await.ok().flatten();
+                self.enter_frozen(bytes).await;
+            }
             Keep::Files => {
                 self.permit = None;
                 self.enter(Phase::Paused(Keep::Files), None);
@@ -357,18 +365,18 @@ impl Driver {
     }
 
     /// Enters the pause that keeps memory. The sandbox stops counting as running when its memory has room among that of the
-    /// other paused ones; without room it is the next to lose it.
-    async fn enter_frozen(&mut self) {
+    /// other paused ones; without room it is the next to lose it. `bytes` is its memory, if that is known.
+    async fn enter_frozen(&mut self, bytes: Option<u64>) {
         let shared = self.shared.clone();
-        self.refresh_team().await;
         let (id, quota) = (self.view.borrow().details.id.clone(), self.team.quota);
-        let mut newcomer = self.frozen().await;
+        let mut newcomer = self.frozen(bytes);
         if !memory::has_room(&shared, &id, newcomer, &quota)
-            && let Some(handle) = &self.handle
+            && let Some(handle) = self.handle.clone()
         {
             // Cached files may be most of it.
             let _ = handle.reclaim().await;
-            newcomer = self.frozen().await;
+            let bytes = used_memory(Some(handle)).await;
+            newcomer = self.frozen(bytes);
         }
         let room = memory::make_room(&shared, &id, newcomer, &quota).await;
         self.view.send_modify(|view| view.memory = newcomer.bytes);
@@ -379,16 +387,10 @@ impl Driver {
         }
     }
 
-    /// The sandbox as one whose processes were frozen just now.
-    async fn frozen(&mut self) -> Frozen {
-        let details = self.view.borrow().details.clone();
-        let bytes = match &self.handle {
-            // All that it may have, when it is not known what it has.
-            Some(handle) => {
-                handle.usage().await.map_or(details.limits.memory_mib << 20, |usage| usage.memory_bytes)
-            }
-            None => 0,
-        };
+    /// The sandbox as one whose processes were frozen just now: all the memory that it may have, when it is not known what it has.
+    fn frozen(&self, bytes: Option<u64>) -> Frozen {
+        let details = &self.view.borrow().details;
+        let bytes = bytes.unwrap_or(details.limits.memory_mib << 20);
         Frozen { team: details.team, bytes, since: clock::now() }
     }
 
@@ -473,6 +475,14 @@ impl Driver {
 
     fn new_live(&self) -> Option<Arc<LiveSession>> {
         self.handle.clone().map(|handle| Arc::new(LiveSession::new(handle)))
+    }
+}
+
+/// Memory of the processes of a sandbox, bytes; `None` when it is not known.
+async fn used_memory(handle: Option<Handle>) -> Option<u64> {
+    match handle {
+        Some(handle) => handle.usage().await.ok().map(|usage| usage.memory_bytes),
+        None => Some(0),
     }
 }
 
