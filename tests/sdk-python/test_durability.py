@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from e2b import Sandbox, SandboxNotFoundException
+from e2b import GuestUnresponsiveException, Sandbox, SandboxNotFoundException
 from e2b_code_interpreter import Sandbox as Interpreter
 
 from durability import clear, everything_listed, fill, pause_state, running, stored
@@ -217,6 +217,22 @@ def test_a_paused_sandbox_that_loses_its_processes_keeps_its_files(server):
     wait_until(lambda: pause_state(server, sandbox) == "filesystem", what="the loss is noticed")
     sandbox.connect(timeout=1800)
     assert sandbox.files.read("kept") == sandbox.sandbox_id
+    assert sandbox.kill()
+
+
+def test_memory_with_an_agent_that_hangs_is_not_resumed(server):
+    sandbox = running()
+    record = json.loads((server.data_dir / "run" / sandbox.sandbox_id / "jail.json").read_text())
+    os.kill(record["pid"], signal.SIGSTOP)
+    sandbox.pause()
+    assert sandbox.get_info().envd_unresponsive_at_pause
+    server.stop()
+    server.start()
+    with pytest.raises(GuestUnresponsiveException):
+        sandbox.connect()
+    sandbox.connect(timeout=1800, on_resume="reboot")
+    assert sandbox.files.read("kept") == sandbox.sandbox_id
+    assert sandbox.get_info().envd_unresponsive_at_pause is None
     assert sandbox.kill()
 
 

@@ -76,6 +76,11 @@ pub enum Error {
     /// The sandbox's agent does not answer, and the caller wants it paused only when it does.
     #[error("the agent of sandbox \"{0}\" does not answer: it was not paused")]
     AgentUnresponsive(SandboxId),
+    /// The sandbox's agent did not answer when it was paused, and a resume from its memory is asked for (contract: control-plane, section 6.8).
+    #[error(
+        "the agent of sandbox \"{0}\" did not answer when it was paused: its memory is not resumed, its files are with \"memory\": false"
+    )]
+    PausedUnresponsive(SandboxId),
     /// The sandbox is being killed.
     #[error("Sandbox \"{0}\" is being killed")]
     BeingKilled(SandboxId),

@@ -211,6 +211,9 @@ pub struct Settings {
     /// Size of the paused sandbox's memory on disk, bytes; none when it is in the host's memory, or gone.
     #[serde(default)]
     pub parked: Option<u64>,
+    /// Whether the agent did not answer when the sandbox was paused: its memory would bring that agent back, and is not resumed.
+    #[serde(default)]
+    pub unresponsive: bool,
 }
 
 /// The states worth storing; every other phase leads to one of them or to nothing.

@@ -138,6 +138,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::AlreadyRunning(_)
         | Error::InTransition(_)
         | Error::BeingKilled(_)
+        | Error::PausedUnresponsive(_)
         | Error::NodeRefused(_)
         | Error::NameTaken(_)
         | Error::GlobalNameTaken { .. }
@@ -188,7 +189,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         Error::PlacementTimeout | Error::StartTimeout(_) => Some("sandbox_placement_timeout"),
         Error::SnapshotsUnsupported(_) => Some("snapshot_filesystem_only_unsupported_node"),
         Error::CreateFailed { .. } => Some("sandbox_create_failed"),
-        Error::AgentUnresponsive(_) => Some("sandbox_snapshot_guest_agent_unresponsive"),
+        Error::PausedUnresponsive(_) => Some("sandbox_snapshot_guest_agent_unresponsive"),
         Error::IdempotencyMismatch => Some("idempotency_request_mismatch"),
         Error::IdempotencyInProgress => Some("idempotency_in_progress"),
         Error::IdempotencyOutcomeUnknown => Some("idempotency_outcome_unknown"),
@@ -274,6 +275,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::StoreFull(_)
         | Error::Busy(..)
         | Error::TooManyUnread
+        | Error::AgentUnresponsive(_)
         | Error::ShuttingDown => None,
     }
 }

@@ -156,6 +156,8 @@ pub(super) async fn pause(
     let entry = app.sandboxes().entry(&team, &id)?;
     if body.require_healthy_guest == Some(true) {
         entry.require_healthy().await?;
+    } else if body.memory == Some(false) {
+        entry.require_no_silence().await?;
     }
     entry.execute_asked_at(asked_at, Command::Pause(keep(body.memory))).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -427,6 +429,7 @@ pub(super) fn listed(view: &View) -> wire::ListedSandbox {
         state: if view.is_paused() { wire::State::Paused } else { wire::State::Running },
         envd_version: details.build.envd_version().to_owned(),
         volume_mounts: details.mounts.iter().map(volume_mount).collect(),
+        envd_unresponsive_at_pause: view.is_unresponsive().then_some(true),
         kept_memory: kept_memory(view),
     }
 }

@@ -83,7 +83,7 @@ impl RequestHead<'_> {
         };
         woken.map_err(in_transition)?.map_err(|error| match error {
             // A sandbox whose processes end during a resume is reported as in transition.
-            Error::SandboxNotFound(_) | Error::InTransition(_) => not_found(),
+            Error::SandboxNotFound(_) | Error::InTransition(_) | Error::PausedUnresponsive(_) => not_found(),
             Error::TooManySandboxes(limit) => Refusal::TeamLimit(id.to_string(), limit),
             other => {
                 tracing::error!(sandbox_id = %id, error = ?other, "sandbox could not be woken");

@@ -192,6 +192,7 @@ impl Launched {
                 network: plan.network,
                 demoted: false,
                 parked: None,
+                unresponsive: false,
             },
             state: StoredState::Running,
             details,

@@ -13,6 +13,8 @@ use super::live_session::LiveSession;
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time in which an agent answers that was just restored. One that does not loses its memory, so it gets as much as on a busy host.
 const RESTORED_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time in which an agent answers before its sandbox is paused. The memory of one that does not is not resumed, so it gets more than a busy one needs.
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether the agent of a running sandbox answers its health check.
 pub(super) async fn agent_answers(live: &LiveSession) -> bool {
@@ -22,6 +24,11 @@ pub(super) async fn agent_answers(live: &LiveSession) -> bool {
 /// Whether the agent of a sandbox that has just been restored answers its health check.
 pub(super) async fn restored_agent_answers(handle: &Handle) -> bool {
     answers_within(RESTORED_TIMEOUT, handle).await
+}
+
+/// Whether the agent of a sandbox that is about to be paused leaves its health check unanswered.
+pub(super) async fn agent_is_silent(handle: &Handle) -> bool {
+    tokio::time::timeout(PAUSE_TIMEOUT, check(handle)).await.is_err()
 }
 
 async fn answers_within(timeout: Duration, handle: &Handle) -> bool {

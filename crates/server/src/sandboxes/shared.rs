@@ -85,11 +85,21 @@ impl Entry {
     /// Fails when the sandbox runs and its agent does not answer.
     pub(crate) async fn require_healthy(&self) -> Result<()> {
         match self.view().live {
-            Some(live) if !health::agent_answers(&live).await => {
-                Err(Error::AgentUnresponsive(self.details.id.clone()))
-            }
+            Some(live) if !health::agent_answers(&live).await => Err(self.unresponsive()),
             _ => Ok(()),
         }
+    }
+
+    /// Fails when the sandbox runs and its agent leaves a health check unanswered.
+    pub(crate) async fn require_no_silence(&self) -> Result<()> {
+        match self.view().live {
+            Some(live) if health::agent_is_silent(&live.handle.0).await => Err(self.unresponsive()),
+            _ => Ok(()),
+        }
+    }
+
+    fn unresponsive(&self) -> Error {
+        Error::AgentUnresponsive(self.details.id.clone())
     }
 
     /// Sends a command to the driver and waits for the answer.

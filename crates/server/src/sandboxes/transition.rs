@@ -2,6 +2,7 @@
 //! The order of these steps makes a crash between them harmless, so all of it is in one place.
 
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub(super) struct Notes {
     pub(super) is_waited_for: CancellationToken,
     /// Bytes on disk that the team had left, when they were too few for the memory of the sandbox.
     pub(super) too_few: OnceLock<u64>,
+    /// Whether the agent did not answer when its sandbox was paused.
+    pub(super) unresponsive: AtomicBool,
     /// Why memory could not be restored; the sandbox has only its files since.
     pub(super) lost_memory: OnceLock<String>,
     /// Outcome for the memory of a snapshot.
@@ -60,6 +63,7 @@ impl TransitionContext {
             match keep {
                 Keep::Memory => {
                     let handle = self.processes()?;
+                    self.notes.unresponsive.store(health::agent_is_silent(handle).await, Ordering::Relaxed);
                     handle.pause().await.map_err(self.failed("pause"))?;
                     Ok(Some(handle.clone()))
                 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::live_session::LiveSession;
-use crate::domain::lifecycle::{Phase, Session};
+use crate::domain::lifecycle::{Keep, Phase, Session};
 use crate::domain::sandbox::{Details, Settings};
 
 /// A sandbox at one moment.
@@ -27,6 +27,12 @@ impl View {
     /// Whether callers see the sandbox at all.
     pub fn is_visible(&self) -> bool {
         !matches!(self.phase, Phase::Stopping | Phase::Gone)
+    }
+
+    /// Whether the agent of the paused sandbox did not answer, so that its memory is not resumed.
+    pub fn is_unresponsive(&self) -> bool {
+        let has_memory = matches!(self.phase, Phase::Paused(Keep::Memory) | Phase::Parking);
+        has_memory && self.settings.unresponsive
     }
 
     /// Whether callers see the sandbox as paused.

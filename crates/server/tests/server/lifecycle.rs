@@ -131,7 +131,8 @@ async fn a_pause_may_ask_for_a_healthy_agent() {
     let strict = json!({ "requireHealthyGuest": true });
     let refused = server.call("POST", &format!("/sandboxes/{id}/pause"), strict.clone()).await;
     assert_eq!(refused.code(), 503);
-    assert_eq!(refused.json()["error_code"], "sandbox_snapshot_guest_agent_unresponsive");
+    // Clients read that code as one of a resume.
+    assert_eq!(refused.json().get("error_code"), None);
     assert_eq!(server.state(&id).await.as_deref(), Some("running"));
 
     let agent =
@@ -141,6 +142,31 @@ async fn a_pause_may_ask_for_a_healthy_agent() {
     tokio::spawn(async move { axum::serve(listener, agent).await.unwrap() });
     assert_eq!(post(&server, &id, "pause", strict.clone()).await, 204);
     assert_eq!(post(&server, &id, "pause", strict).await, 409);
+}
+
+#[tokio::test]
+async fn memory_with_an_agent_that_did_not_answer_is_not_resumed() {
+    const MARK: &str = "envdUnresponsiveAtPause";
+    let server = Server::start().await;
+    let id = server.id(json!({})).await;
+    // Connections are accepted, and nobody answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    server.fake.listen(49983, silent.local_addr().unwrap());
+    let files_only = json!({ "memory": false });
+    assert_eq!(post(&server, &id, "pause", files_only.clone()).await, 503);
+    assert_eq!(server.state(&id).await.as_deref(), Some("running"));
+    assert_eq!(post(&server, &id, "pause", json!({})).await, 204);
+
+    let place = format!("/sandboxes/{id}");
+    assert_eq!(server.get(&place).await.json()[MARK], true);
+    assert_eq!(server.get("/v2/sandboxes").await.json()[0][MARK], true);
+    for (call, body) in [("resume", json!({})), ("connect", json!({ "timeout": 60 }))] {
+        let refused = server.call("POST", &format!("{place}/{call}"), body).await;
+        assert_eq!(refused.code(), 409);
+        assert_eq!(refused.json()["error_code"], "sandbox_snapshot_guest_agent_unresponsive");
+    }
+    assert_eq!(post(&server, &id, "resume", files_only).await, 201);
+    assert_eq!(server.get(&place).await.json().get(MARK), None);
 }
 
 #[tokio::test]

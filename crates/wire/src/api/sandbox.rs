@@ -147,6 +147,9 @@ pub struct ListedSandbox {
     /// Volumes mounted in the sandbox.
     #[serde(default)]
     pub volume_mounts: Vec<VolumeMount>,
+    /// Whether the agent did not answer when the sandbox was paused, so that its memory is not resumed; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub envd_unresponsive_at_pause: Option<bool>,
     /// Memory of a paused sandbox; none when only files are kept. An addition to E2B's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_memory: Option<KeptMemory>,

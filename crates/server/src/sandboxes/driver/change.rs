@@ -2,6 +2,7 @@
 
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -55,6 +56,10 @@ impl Driver {
             Command::Wake => (self.wake_timeout(), None),
             _ => Default::default(),
         };
+        if transition == Transition::Resume(Keep::Memory) && self.view.borrow().settings.unresponsive {
+            let id = self.view.borrow().details.id.clone();
+            return answer(queued.reply, Err(Error::PausedUnresponsive(id)));
+        }
         if matches!(transition, Transition::Resume(_)) {
             match self.shared.admission.take(self.team.id, self.team.max_sandboxes) {
                 Ok(permit) => self.permit = Some(permit),
@@ -210,6 +215,10 @@ impl Driver {
         match (transition, result) {
             (Transition::Pause(keep), Ok(handle)) => {
                 self.handle = handle;
+                let unresponsive = notes.unresponsive.load(Ordering::Relaxed);
+                self.view.send_modify(|view| {
+                    view.settings = Arc::new(Settings { unresponsive, ..(*view.settings).clone() });
+                });
                 self.paused(keep).await
             }
             (Transition::Park, Ok(None)) => Ok(self.parked().await),
@@ -282,6 +291,9 @@ impl Driver {
         self.log.write(
             LogLevel::Info,
             match keep {
+                Keep::Memory if self.view.borrow().settings.unresponsive => {
+                    "sandbox paused, its agent did not answer: it is resumed from its files only"
+                }
                 Keep::Memory => "sandbox paused",
                 Keep::Files if self.view.borrow().settings.demoted => {
                     "memory of the paused sandbox released, its files are kept: the limit on memory of paused sandboxes was reached"
@@ -412,8 +424,13 @@ impl Driver {
             view.session = session;
             let on_expiry = view.settings.on_expiry;
             let on_expiry = auto_pause.map_or(on_expiry, |pauses| on_expiry.overridden(pauses));
-            view.settings =
-                Arc::new(Settings { on_expiry, demoted: false, parked: None, ..(*view.settings).clone() });
+            view.settings = Arc::new(Settings {
+                on_expiry,
+                demoted: false,
+                parked: None,
+                unresponsive: false,
+                ..(*view.settings).clone()
+            });
         });
         let stored = self.store(StoredState::Running, Some(LifecycleEvent::Resumed)).await;
         crash::point("resume.recorded");
