@@ -112,6 +112,9 @@ async fn attempt(
         .run_until_cancelled(exchange)
         .await
         .unwrap_or_else(|| Err(Refusal::NotFound(id.to_string())))?;
+    if port == AGENT_PORT {
+        live.hear_agent();
+    }
     let upgraded =
         upgrade::wanted(answer.headers()).filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS);
     if let (Some(client), Some(protocol)) = (client, upgraded) {

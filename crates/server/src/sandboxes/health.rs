@@ -15,6 +15,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 const RESTORED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time in which an agent answers before its sandbox is paused. The memory of one that does not is not resumed, so it gets more than a busy one needs.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which an agent that was heard needs no check before a pause, which would wait for it.
+const HEARD: Duration = Duration::from_secs(5);
 
 /// Whether the agent of a running sandbox answers its health check.
 pub(super) async fn agent_answers(live: &LiveSession) -> bool {
@@ -26,9 +28,10 @@ pub(super) async fn restored_agent_answers(handle: &Handle) -> bool {
     answers_within(RESTORED_TIMEOUT, handle).await
 }
 
-/// Whether the agent of a sandbox that is about to be paused leaves its health check unanswered.
-pub(super) async fn agent_is_silent(handle: &Handle) -> bool {
-    tokio::time::timeout(PAUSE_TIMEOUT, check(handle)).await.is_err()
+/// Whether the agent of a sandbox that is about to be paused is silent: it was not heard lately, and leaves its health check unanswered.
+pub(super) async fn agent_is_silent(live: &LiveSession) -> bool {
+    !live.agent_was_heard_within(HEARD)
+        && tokio::time::timeout(PAUSE_TIMEOUT, check(&live.handle.0)).await.is_err()
 }
 
 async fn answers_within(timeout: Duration, handle: &Handle) -> bool {

@@ -1,5 +1,8 @@
 //! The way into a running sandbox, for as long as it runs.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use sandcove_host::Handle;
 use sandcove_legacy::Quota;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +21,8 @@ pub(crate) struct LiveSession {
     pub(crate) budget: ConnectionBudget,
     /// Limits of clients of the first generation.
     pub(crate) legacy: Quota,
+    /// Time of the agent's last answer to a client, or of the start.
+    heard: Mutex<Instant>,
 }
 
 /// A [`Handle`] that prints as its id.
@@ -38,7 +43,18 @@ impl LiveSession {
             pool: ConnectionPool::default(),
             budget: ConnectionBudget::default(),
             legacy: Quota::default(),
+            heard: Mutex::new(Instant::now()),
         }
+    }
+
+    /// Notes that the agent has answered a client.
+    pub(crate) fn hear_agent(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Whether the agent has started, or answered a client, within the last `duration`.
+    pub(crate) fn agent_was_heard_within(&self, duration: Duration) -> bool {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < duration
     }
 
     /// Cuts every stream and closes idle connections.

@@ -90,10 +90,10 @@ impl Entry {
         }
     }
 
-    /// Fails when the sandbox runs and its agent leaves a health check unanswered.
+    /// Fails when the sandbox runs and its agent is silent.
     pub(crate) async fn require_no_silence(&self) -> Result<()> {
         match self.view().live {
-            Some(live) if health::agent_is_silent(&live.handle.0).await => Err(self.unresponsive()),
+            Some(live) if health::agent_is_silent(&live).await => Err(self.unresponsive()),
             _ => Ok(()),
         }
     }

@@ -63,7 +63,9 @@ impl TransitionContext {
             match keep {
                 Keep::Memory => {
                     let handle = self.processes()?;
-                    self.notes.unresponsive.store(health::agent_is_silent(handle).await, Ordering::Relaxed);
+                    if let Some(live) = &self.view.live {
+                        self.notes.unresponsive.store(health::agent_is_silent(live).await, Ordering::Relaxed);
+                    }
                     handle.pause().await.map_err(self.failed("pause"))?;
                     Ok(Some(handle.clone()))
                 }
