@@ -291,6 +291,13 @@ def test_requests_that_come_meanwhile_are_answered(server):
         assert requests.get(server.url, headers=to(copy, 8000)).text == "answered"
 
 
+def fork(sandbox):
+    """Forks a sandbox. A server whose host process is gone may still answer before it ends, with the error of each fork."""
+    (outcome,) = Sandbox.fork(sandbox.sandbox_id)
+    if isinstance(outcome, Exception):
+        raise outcome
+
+
 # Where the server dies, and what is asked for.
 POINTS = [
     ("snapshot.frozen", Sandbox.create_snapshot),
@@ -299,12 +306,12 @@ POINTS = [
     ("snapshot.written", Sandbox.create_snapshot),
     ("snapshot.published", Sandbox.create_snapshot),
     ("snapshot.recorded", Sandbox.create_snapshot),
-    ("snapshot.written", Sandbox.fork),
-    ("snapshot.published", Sandbox.fork),
-    ("restore.restored", Sandbox.fork),
-    ("restore.recorded", Sandbox.fork),
-    ("restore.runs", Sandbox.fork),
-    ("create.launched", Sandbox.fork),
+    ("snapshot.written", fork),
+    ("snapshot.published", fork),
+    ("restore.restored", fork),
+    ("restore.recorded", fork),
+    ("restore.runs", fork),
+    ("create.launched", fork),
 ]
 
 
@@ -326,5 +333,5 @@ def test_the_server_dies_and_nothing_is_left_but_what_was_there(server, crash_fi
         assert is_ticking(copy) and ticks_on(copy, before)
         assert Sandbox.delete_snapshot(one.snapshot_id)
     # And it works.
-    fork = Sandbox.fork(sandbox.sandbox_id, timeout=1800)[0]
-    assert is_ticking(fork) and ticks_on(fork, before)
+    copy = Sandbox.fork(sandbox.sandbox_id, timeout=1800)[0]
+    assert is_ticking(copy) and ticks_on(copy, before)
