@@ -323,6 +323,20 @@ def test_a_sandbox_that_ends_under_a_command_is_named(server, sandbox):
         assert f"sandbox {sandbox.sandbox_id} was killed or reached its end of life" in process.stderr.read()
 
 
+def test_an_interrupted_bench_leaves_no_sandbox(server):
+    def listed():
+        return {sandbox["sandboxID"] for sandbox in json.loads(sandcove(server, "sandbox", "list", "--json").stdout)}
+
+    before = listed()
+    command = command_line(server, "bench", "-n", "1000", "--first", "command", "-c", "2")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as bench:
+        wait_until(lambda: listed() - before, what="a sandbox of the bench")
+        bench.send_signal(signal.SIGINT)
+        assert bench.wait(timeout=120) == 1
+        assert bench.stderr.read() == "error: interrupted\n"
+    assert listed() <= before
+
+
 NOBODY_READS = [
     ["doctor"],
     ["keys", "list"],

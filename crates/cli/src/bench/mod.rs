@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use sandcove_client::{Client, Command, NewSandbox, Sandbox};
 use sandcove_wire::interpreter::{Event, ExecutionError, ExecutionRequest};
@@ -26,6 +26,8 @@ use stats::Series;
 const RECURSION: &str = "def f(n):\n    return 1 if n == 0 else n * f(n - 1)\nf(-3)";
 const PANDAS: &str = "import pandas as pd\npd.DataFrame({'a': range(100)}).describe()";
 
+/// Timeout of a sandbox, seconds. It is killed when it was measured.
+const TIMEOUT: u32 = 300;
 /// Time for the last sandboxes to be taken down, whose work counts.
 const SETTLES: Duration = Duration::from_millis(500);
 
@@ -127,8 +129,20 @@ async fn measure_all(client: &Client, args: &BenchArgs) -> Result<Vec<Sample>> {
         });
     }
     let (mut samples, mut failure) = (Vec::new(), None);
-    while let Some(worker) = workers.join_next().await {
-        match worker.context("a measurement was aborted")? {
+    loop {
+        let measured = tokio::select! {
+            worker = workers.join_next() => match worker {
+                Some(worker) => worker.context("a measurement was aborted")?,
+                None => break,
+            },
+            _ = tokio::signal::ctrl_c() => {
+                if failure.is_some() {
+                    bail!("interrupted again: sandboxes may be left until their timeout of {TIMEOUT} s");
+                }
+                Err(anyhow!("interrupted"))
+            }
+        };
+        match measured {
             Ok(measured) => samples.extend(measured),
             // No worker starts another sandbox; those in flight still kill theirs.
             Err(error) => {
@@ -141,7 +155,7 @@ async fn measure_all(client: &Client, args: &BenchArgs) -> Result<Vec<Sample>> {
 }
 
 async fn measure(client: &Client, template: &str, first: First, warm: usize) -> Result<Sample> {
-    let new = NewSandbox { template: template.to_owned(), timeout: 300, ..NewSandbox::default() };
+    let new = NewSandbox { template: template.to_owned(), timeout: TIMEOUT, ..NewSandbox::default() };
     let start = Instant::now();
     let sandbox = client.create(&new).await?;
     let created = start.elapsed();

@@ -44,19 +44,20 @@ pub async fn serve(settings: &Settings, account: Option<u32>) -> Result<ExitCode
     }
 }
 
-/// Says that the server is ready, and how it is reached.
+/// Says that the server is ready, and how it is reached. Signals are caught before: somebody who reads that may send one at once.
 fn announce(file: &ServerFile, settings: &Settings) -> Result<Stops> {
-    file.write(&settings.data_dir)?;
-    note!("sandcove is listening on {}", file.url);
-    env::announce(file, &settings.data_dir)?;
-    notify(State::Ready);
     let usual = match settings.stop_sandboxes {
         true => Stop::EndingSandboxes,
         // The first process of a container, with which all others end.
         false if std::process::id() == 1 => Stop::WithHost,
         false => Stop::KeepingSandboxes,
     };
-    Ok(Stops::catch(usual)?)
+    let stops = Stops::catch(usual)?;
+    file.write(&settings.data_dir)?;
+    note!("sandcove is listening on {}", file.url);
+    env::announce(file, &settings.data_dir)?;
+    notify(State::Ready);
+    Ok(stops)
 }
 
 /// The signals that stop a server.
