@@ -26,7 +26,7 @@ use stats::Series;
 const RECURSION: &str = "def f(n):\n    return 1 if n == 0 else n * f(n - 1)\nf(-3)";
 const PANDAS: &str = "import pandas as pd\npd.DataFrame({'a': range(100)}).describe()";
 
-/// Timeout of a sandbox, seconds. It is killed when it was measured.
+/// Timeout of a sandbox, seconds. A sandbox is killed as soon as it has been measured.
 const TIMEOUT: u32 = 300;
 /// Time for the last sandboxes to be taken down, whose work counts.
 const SETTLES: Duration = Duration::from_millis(500);
