@@ -37,6 +37,10 @@ class Report:
     missing: Counter = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
+    def brief(self) -> list[str]:
+        """What is wrong first, for each tree."""
+        return [" ".join(line.strip() for line in text.splitlines()[:2])[:200] for text in self.wrong]
+
     def __str__(self) -> str:
         refused = "".join(f"\n  {count} refused: {reason}" for reason, count in self.refused.most_common())
         missing = "".join(f"\n  {count} without {what}" for what, count in self.missing.most_common())
@@ -127,12 +131,10 @@ class Grove:
 
     def owner(self, reason: str) -> dict | None:
         """The tree that a refusal is about, when it names a process."""
-        found = outside.processes(self.server.data_dir, self.sandbox.sandbox_id)
-        host = {process.name: number for number, process in found.items()}
-        for text in re.findall(r"\d+", reason):
-            for name, numbers in self.pids().items():
-                if host.get(text) in numbers:
-                    return next(one for one in self.plans if one["name"] == name)
+        named = re.search(r"\bprocess (\d+)", reason)
+        for name, numbers in self.pids().items() if named else ():
+            if int(named[1]) in numbers:
+                return next(one for one in self.plans if one["name"] == name)
         return None
 
 

@@ -15,12 +15,13 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sandcove_channel::Channel;
 use sandcove_egress::{Connection, FromEgress, Question, Reply, Rules, SocketKind, ToEgress};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::sockets::GUARDED_MARK;
+use super::tracking::MAX_EACH;
 use crate::secrets::Vault;
 use crate::sys;
 
@@ -104,7 +105,9 @@ impl Egress {
         guest: Ipv4Addr,
         rules: Rules,
     ) -> io::Result<u16> {
-        let listener = TcpListener::bind((address, 0)).await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((address, 0).into())?;
+        let listener = socket.listen(MAX_EACH)?;
         let port = listener.local_addr()?.port();
         let held = Held { listener: listener.into_std()?.into(), guest, rules };
         self.change(|done| Change::Open(slot, Box::new(held), done)).await?;

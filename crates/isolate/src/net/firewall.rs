@@ -13,6 +13,7 @@ use tokio::process::Command;
 use super::egress::{Egress, EgressSetup};
 use super::policy::RuleTarget;
 use super::sockets::{GUARDED_MARK, RESOLVER_MARK};
+use super::tracking::QUERIES;
 use super::{Addresses, SLOTS_PER_INSTANCE, forwarding, links, reserved, tracking};
 use crate::{Error, NetworkPolicy, Record, Result};
 
@@ -27,6 +28,8 @@ pub(crate) struct Firewall {
     resolvers: Vec<Ipv4Addr>,
     /// Maximum number of connections of a sandbox with the outside.
     connections: u32,
+    /// Whether the kernel can forget some connections sooner than others.
+    has_timeouts: bool,
     /// Interfaces of the host that forward packets because of this program.
     opened: BTreeSet<String>,
     /// Whether networks for documentation are the internet of this host.
@@ -61,11 +64,15 @@ impl Firewall {
         firewall.connections = tracking::connections_of_each(slots);
         firewall.opened = forwarding::open().await?;
         firewall.is_laboratory = reserved::is_laboratory(links::default_gateway());
-        let mut script = firewall.ruleset();
+        let mut policies = String::new();
         for record in held.iter().filter(|record| record.network != NetworkPolicy::default()) {
-            script += &firewall.target(record.slot).script(&record.network, None)?;
+            policies += &firewall.target(record.slot).script(&record.network, None)?;
         }
-        nft(&script).await?;
+        if let Err(error) = nft(&(firewall.ruleset() + &policies)).await {
+            tracing::debug!(%error, "the kernel may have no timeouts of single connections");
+            firewall.has_timeouts = false;
+            nft(&(firewall.ruleset() + &policies)).await?;
+        }
         Ok(firewall)
     }
 
@@ -76,6 +83,7 @@ impl Firewall {
             addresses,
             resolvers,
             connections: 0,
+            has_timeouts: true,
             opened: BTreeSet::new(),
             is_laboratory: false,
             egress: Egress::new(egress, resolver_mark),
@@ -123,6 +131,13 @@ impl Firewall {
                 "iifname {mine} ip daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 ct status dnat accept"
             );
         }
+        let (timeouts, forget_queries) = match self.has_timeouts {
+            true => (
+                tracking::query_timeouts(),
+                format!("iifname {mine} meta nfproto ipv4 udp dport 53 ct state new ct timeout set \"{QUERIES}\""),
+            ),
+            false => Default::default(),
+        };
         let resolvers: Vec<_> = self.resolvers.iter().map(Ipv4Addr::to_string).collect();
         let to_resolvers = match resolvers.is_empty() {
             true => String::new(),
@@ -145,7 +160,7 @@ table inet {table} {{
   map downloads {{ type ifname : verdict; }}
   set connections {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
   set answers {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
-  chain deny {{
+{timeouts}  chain deny {{
     add @answers {{ iifname limit rate over {ANSWERS} }} drop
     meta l4proto tcp reject with tcp reset
     reject with icmp type admin-prohibited
@@ -153,6 +168,7 @@ table inet {table} {{
   chain arrival {{
     type filter hook prerouting priority dstnat + 10; policy accept;
     iifname {mine} fib saddr . iif oif missing drop
+    {forget_queries}
     iifname vmap @uploads
     iifname {mine} meta nfproto ipv4 meta l4proto != tcp fib daddr type local goto deny
   }}
@@ -426,6 +442,19 @@ mod tests {
         assert!(arrival.contains("hook prerouting"));
         let deny = ruleset.split("chain deny").nth(1).unwrap();
         assert!(deny.find("limit rate over") < deny.find("reject"));
+    }
+
+    #[test]
+    fn queries_are_forgotten_soon_where_the_kernel_can() {
+        let mut firewall = firewall(&[]);
+        let arrival = |ruleset: &str| ruleset.split("chain arrival").nth(1).unwrap().to_owned();
+        let ruleset = firewall.ruleset();
+        assert!(ruleset.contains("ct timeout queries {"));
+        // Forged ones are not kept at all.
+        let rules = arrival(&ruleset);
+        assert!(rules.find("fib saddr") < rules.find("ct timeout set \"queries\""));
+        firewall.has_timeouts = false;
+        assert!(!firewall.ruleset().contains("timeout"));
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::path::Path;
 
 /// File with the size of the table.
 const SIZE: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
-/// Maximum number of connections of one sandbox, however large the table is.
-const MAX_EACH: u64 = 4096;
-/// Number of connections of one sandbox for which the table is made large enough, if there is memory.
-const WANTED_EACH: u64 = 1024;
+/// Maximum number of connections of one sandbox. The table is made large enough for that, if there is memory. Those to its egress proxy are never too many for the listener's
+/// backlog, which would have the kernel reset some.
+pub(super) const MAX_EACH: u32 = 4096;
+/// Number of connections of one sandbox that programs may find too small.
+const WARN_BELOW: u64 = 1024;
 /// Minimum number of connections of one sandbox, however small the table is.
 const MIN_EACH: u64 = 64;
 /// Memory of one connection, bytes, rounded up.
@@ -16,9 +17,17 @@ const ENTRY: u64 = 384;
 /// Part of the memory of the host that a full table may take.
 const MEMORY_SHARE: u64 = 8;
 
+/// Name of the timeouts of queries to name servers in the table of an instance.
+pub(super) const QUERIES: &str = "queries";
+/// Timeout of a query over UDP, seconds. The kernel keeps one for 30 s otherwise, so that a sandbox that looks up 140 names a second
+/// would have all its connections in use. Resolvers ask again after 5 s, which renews it.
+const QUERY_TIMEOUT: u32 = 6;
+/// Timeout of the socket of a resolver that goes on asking, seconds.
+const RESOLVER_TIMEOUT: u32 = 30;
+
 /// Enlarges the table for `slots` sandboxes, and returns the number of connections that each may have.
 pub(super) fn connections_of_each(slots: u32) -> u32 {
-    let Some(now) = size() else { return MAX_EACH as u32 };
+    let Some(now) = size() else { return MAX_EACH };
     let wanted = wanted_size(now, slots.into(), memory());
     if wanted > now
         && let Err(error) = std::fs::write(SIZE, wanted.to_string())
@@ -27,7 +36,7 @@ pub(super) fn connections_of_each(slots: u32) -> u32 {
         tracing::debug!(%error, "failed to enlarge the table of connections");
     }
     let each = part(size().unwrap_or(now), slots.into());
-    if each < WANTED_EACH {
+    if each < WARN_BELOW {
         tracing::info!(
             connections = each,
             slots,
@@ -48,12 +57,18 @@ pub(super) fn first_rule(table: &str) -> String {
     format!("table inet {table} {{\n  chain tracking {{\n    ct state new accept\n  }}\n}}\n")
 }
 
+/// The timeouts [`QUERIES`]. Each has its line, as nftables 1.0 needs it.
+pub(super) fn query_timeouts() -> String {
+    let policy = format!("policy = {{ unreplied : {QUERY_TIMEOUT}, replied : {RESOLVER_TIMEOUT} }}");
+    format!("  ct timeout {QUERIES} {{\n    protocol udp\n    l3proto ip\n    {policy}\n  }}\n")
+}
+
 fn wanted_size(now: u64, slots: u64, memory: u64) -> u64 {
-    now.max((slots * WANTED_EACH * 4 / 3).min(memory / MEMORY_SHARE / ENTRY))
+    now.max((slots * u64::from(MAX_EACH) * 4 / 3).min(memory / MEMORY_SHARE / ENTRY))
 }
 
 fn part(size: u64, slots: u64) -> u64 {
-    (size / 4 * 3 / slots.max(1)).clamp(MIN_EACH, MAX_EACH)
+    (size / 4 * 3 / slots.max(1)).clamp(MIN_EACH, MAX_EACH.into())
 }
 
 fn size() -> Option<u64> {
@@ -84,17 +99,17 @@ mod tests {
         {
             assert!(part(size, slots) * slots <= size / 4 * 3, "{size} {slots}");
         }
-        assert_eq!(part(1 << 22, 8), MAX_EACH);
+        assert_eq!(part(1 << 22, 8), u64::from(MAX_EACH));
         assert_eq!(part(1024, 1000), MIN_EACH);
     }
 
     #[test]
     fn the_table_grows_with_the_sandboxes_as_far_as_the_memory_allows() {
         let size = wanted_size(262_144, 1064, 64 << 30);
-        assert!(part(size, 1064) >= WANTED_EACH - 1 && size < 2 << 20);
+        assert!(part(size, 1064) >= u64::from(MAX_EACH) - 1 && size < 6 << 20);
         assert_eq!(wanted_size(262_144, 1064, 1 << 30), (1 << 30) / MEMORY_SHARE / ENTRY);
         // A table that the operator has made larger stays as it is.
         assert_eq!(wanted_size(1 << 23, 1064, 64 << 30), 1 << 23);
-        assert_eq!(wanted_size(262_144, 50, 64 << 30), 262_144);
+        assert_eq!(wanted_size(262_144, 40, 64 << 30), 262_144);
     }
 }
