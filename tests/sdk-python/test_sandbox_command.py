@@ -92,6 +92,11 @@ def test_a_sandbox_is_paused_and_resumed(server, created):
     assert sandcove(server, "sandbox", "pause", "--files-only", sandbox).returncode == 0
     assert sandcove(server, "sandbox", "resume", sandbox).returncode == 0
     assert "sleep 7000" not in sandcove(server, "sandbox", "exec", sandbox, "ps", "ax").stdout
+    # Its memory is kept, and not wanted.
+    sandcove(server, "sandbox", "exec", "-d", sandbox, "sleep", "7000")
+    assert sandcove(server, "sandbox", "pause", sandbox).returncode == 0
+    assert sandcove(server, "sandbox", "resume", "--files-only", sandbox).stdout == sandbox + "\n"
+    assert "sleep 7000" not in sandcove(server, "sandbox", "exec", sandbox, "ps", "ax").stdout
     assert sandcove(server, "sandbox", "pause", "i0000000000000000000").returncode == 1
 
 

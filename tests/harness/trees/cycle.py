@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,8 @@ from harness.trees import outside, plan
 
 INSIDE = ["inside.py", "parts_files.py", "parts_links.py", "parts_process.py", "parts_sockets.py"]
 PLACE = "/home/user/program"
-# Differences in seconds between two deadlines that are the same: what is read takes its time on a busy machine.
+# Differences in seconds between two deadlines that are the same: what is read takes its time on a busy machine. The time that storing and
+# resuming take is added, because clocks and timers are not read at once.
 TOLERANCE_S = 5.0
 
 
@@ -53,6 +55,8 @@ class Grove:
 
     def __init__(self, server, sandbox, plans: list[dict], user: str = "user") -> None:
         self.server, self.sandbox, self.plans, self.user = server, sandbox, plans, user
+        # Seconds that it took to store and to resume it.
+        self.took = 0.0
         here = Path(__file__).parent
         for name in INSIDE:
             sandbox.files.write(f"{PLACE}/{name}", (here / name).read_text())
@@ -109,16 +113,20 @@ class Grove:
 
     def park(self) -> str | None:
         """Pauses the sandbox and brings it to disk; why not, when it cannot be."""
+        began = time.monotonic()
         self.sandbox.pause()
         url = f"{self.server.url}/sandboxes/{self.sandbox.sandbox_id}/park"
         answer = requests.post(url, headers={"X-API-KEY": API_KEY}, timeout=300)
+        self.took = time.monotonic() - began
         if answer.ok:
             return None
         assert answer.status_code == 409, answer.text
         return answer.json()["message"]
 
     def resume(self) -> None:
+        began = time.monotonic()
         self.sandbox.connect(timeout=3600)
+        self.took += time.monotonic() - began
 
     def fell(self, one: dict) -> None:
         """Ends a tree."""
@@ -138,18 +146,18 @@ class Grove:
         return None
 
 
-def differences(before, after, path: str = "") -> list[str]:
-    """How two states differ."""
+def differences(before, after, tolerance: float, path: str = "") -> list[str]:
+    """How two states differ; deadlines that are no more than `tolerance` seconds apart do not."""
     if isinstance(before, dict) and isinstance(after, dict):
         keys = sorted(before.keys() | after.keys())
-        return [text for key in keys for text in differences(before.get(key), after.get(key), f"{path} > {key}")]
+        return [text for key in keys for text in differences(before.get(key), after.get(key), tolerance, f"{path} > {key}")]
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        return [text for at, pair in enumerate(zip(before, after, strict=True)) for text in differences(*pair, f"{path} > {at}")]
+        return [text for at, pair in enumerate(zip(before, after, strict=True)) for text in differences(*pair, tolerance, f"{path} > {at}")]
     if isinstance(before, list) and isinstance(after, list) and all(isinstance(one, str) for one in before + after):
         # Of long lists, what is not in both.
         before, after = [one for one in before if one not in after], [one for one in after if one not in before]
     if path.endswith("~") and isinstance(before, float) and isinstance(after, float):
-        return [] if abs(before - after) < TOLERANCE_S else [f"{path}: {before} became {after}"]
+        return [] if abs(before - after) < tolerance else [f"{path}: {before} became {after}"]
     return [] if before == after else [f"{path}: {before} became {after}"]
 
 
@@ -226,7 +234,7 @@ class Cycle:
         now, wrong = grove.look(), set()
         for one in grove.plans:
             name = one["name"]
-            if found := differences(looks[name], now[name]):
+            if found := differences(looks[name], now[name], TOLERANCE_S + grove.took):
                 wrong.add(name)
                 self.note(one, f"is not as before {when}", found)
         return wrong
