@@ -30,12 +30,13 @@ impl Client {
         self.call(Method::POST, &format!("/sandboxes/{id}/park"), None::<&()>).await.map(drop)
     }
 
-    /// Resumes a sandbox for `timeout` seconds from now. One that runs goes on, and its end never moves closer.
+    /// Resumes a sandbox for `timeout` seconds from now, without `memory` from its files only. One that runs goes on, and its end never
+    /// moves closer.
     ///
     /// # Errors
     /// If the server does not know the sandbox, or cannot resume it.
-    pub async fn resume(&self, id: &SandboxId, timeout: u32) -> Result<()> {
-        let body = Connect { timeout: i32::try_from(timeout).ok(), memory: None };
+    pub async fn resume(&self, id: &SandboxId, timeout: u32, memory: bool) -> Result<()> {
+        let body = Connect { timeout: i32::try_from(timeout).ok(), memory: Some(memory) };
         self.call(Method::POST, &format!("/v2/sandboxes/{id}/connect"), Some(&body)).await.map(drop)
     }
 

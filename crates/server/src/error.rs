@@ -78,7 +78,8 @@ pub enum Error {
     AgentUnresponsive(SandboxId),
     /// The sandbox's agent did not answer when it was paused, and a resume from its memory is asked for (contract: control-plane, section 6.8).
     #[error(
-        "the agent of sandbox \"{0}\" did not answer when it was paused: only its files can be resumed, with \"memory\": false"
+        "the agent of sandbox \"{0}\" did not answer when it was paused: only its files can be resumed, with \"memory\": false or \
+         `sandcove sandbox resume --files-only`"
     )]
     PausedUnresponsive(SandboxId),
     /// The sandbox is being killed.

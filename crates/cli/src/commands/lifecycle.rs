@@ -210,12 +210,15 @@ pub struct ResumeArgs {
     /// time until the end of the sandboxes, such as 300 or 5m
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = timeout)]
     timeout: u32,
+    /// start from the files only: processes that were kept are lost
+    #[arg(long)]
+    files_only: bool,
 }
 
 /// Resumes sandboxes.
 pub async fn resume(client: &Client, args: ResumeArgs) -> Result<ExitCode> {
     for id in &args.ids {
-        client.resume(id, args.timeout).await?;
+        client.resume(id, args.timeout, !args.files_only).await?;
         out!("{id}");
     }
     Ok(ExitCode::SUCCESS)

@@ -134,7 +134,9 @@ impl Firewall {
         let (timeouts, forget_queries) = match self.has_timeouts {
             true => (
                 tracking::query_timeouts(),
-                format!("iifname {mine} meta nfproto ipv4 udp dport 53 ct state new ct timeout set \"{QUERIES}\""),
+                format!(
+                    "iifname {mine} meta nfproto ipv4 udp dport 53 ct state new ct timeout set \"{QUERIES}\""
+                ),
             ),
             false => Default::default(),
         };
