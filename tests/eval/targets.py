@@ -34,6 +34,8 @@ class Target(BaseHTTPRequestHandler):
             reply = {"id": f"s{number}"}
         elif self.path.startswith("/busy/"):
             status = 429 if number <= int(self.path.rsplit("/", 1)[1]) else 200
+        elif self.path == "/empty":
+            status, reply = 429, {"error": {"code": "insufficient_quota", "message": "you exceeded your quota"}}
         text = json.dumps(reply).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -251,6 +251,11 @@ def test_a_busy_service_is_asked_as_often_as_wanted(sandcove, service, tmp_path)
     service.asked.clear()
     _, [row], _ = run(sandcove, tmp_path, http(service, url=f"{service.url}/busy/9", maxRetries=1))
     assert (row["failureReason"], len(service.asked)) == (2, 2) and "429" in row["error"]
+    # Of an account without money nothing else can be expected.
+    for program in programs(sandcove):
+        service.asked.clear()
+        _, [row], _ = run(program, tmp_path, http(service, url=f"{service.url}/empty", maxRetries=3))
+        assert (row["failureReason"], len(service.asked)) == (2, 1) and "429" in row["error"]
 
 
 def test_tokens_are_estimated(sandcove, service, tmp_path):

@@ -39,6 +39,7 @@ def test_a_created_sandbox_is_as_it_was_asked_for(server, created):
     assert found["metadata"] == {"who": "me"} and found["allowInternetAccess"] is False
     assert found["lifecycle"] == {"autoResume": True, "onTimeout": "pause"}
     assert sandcove(server, "sandbox", "exec", sandbox, "sh", "-c", "echo $A").stdout == "b c\n"
+    assert sandcove(server, "sandbox", "exec", sandbox, "echo $A | wc -w").stdout == "2\n"
     # The official command's options for the same.
     assert info(server, created("--lifecycle.ontimeout", "pause", "--lifecycle.autoresume"))["lifecycle"]["autoResume"] is True
 

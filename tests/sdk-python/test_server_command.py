@@ -247,7 +247,9 @@ def test_the_options_of_the_official_lists_are_taken(server, sandbox):
 
     everyone = ids("-s", "running,paused", "-f", "json")
     assert sandbox.sandbox_id in everyone and ids("-o", "asc", "--json") == everyone[::-1]
-    assert ids("-l", "1", "--json") == everyone[:1]
+    assert ids("-l", "1", "--json") == everyone[:1] and ids("-o", "asc", "-l", "1", "--json") == everyone[-1:]
+    own = ["--template", "BASE", "--json", "--started-after", sandbox.get_info().started_at.isoformat()]
+    assert sandbox.sandbox_id in ids(*own)
     assert ids("--started-after", "2100-01-01T00:00:00Z", "--json") == []
     assert "sandboxID " in sandcove(server, "sandbox", "info", sandbox.sandbox_id, "-f", "pretty").stdout
     for verbs in (["template", "list"], ["sandbox", "snapshot", "list"], ["snapshot", "list"]):
@@ -256,6 +258,11 @@ def test_the_options_of_the_official_lists_are_taken(server, sandbox):
     assert sandcove(server, "sandbox", "set-timeout", sandbox.sandbox_id, "1800").returncode == 0
     assert sandcove(server, "sandbox", "kill", "--all", "-m", "no-such=label").stdout == ""
     assert sandbox.is_running()
+    # Paused ones are named.
+    paused = type(sandbox).create(timeout=600, metadata={"kill": "all"})
+    paused.pause()
+    kill = ("sandbox", "kill", "--all", "-m", "kill=all")
+    assert sandcove(server, *kill).stdout == "" and sandcove(server, *kill, "-s", "paused,running").stdout == f"{paused.sandbox_id}\n"
 
 
 def test_code_runs_in_a_sandbox_that_stays(server):

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use http_body_util::BodyExt;
+use jiff::Timestamp;
 use sandcove_wire::api::sandbox::{AutoResume, ListedSandbox, Sandbox as Created, State, VolumeMount};
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
@@ -74,6 +75,10 @@ pub struct ListFilter {
     pub state: Option<State>,
     /// Labels that the sandboxes to list have.
     pub metadata: BTreeMap<String, String>,
+    /// Template of the sandboxes to list, by name or id; any when unset.
+    pub template: Option<String>,
+    /// Earliest start of the sandboxes to list.
+    pub started_after: Option<Timestamp>,
 }
 
 impl ListFilter {
@@ -91,6 +96,12 @@ impl ListFilter {
             let pair = |(name, value): (&String, &String)| format!("{}={}", twice(name), twice(value));
             let pairs: Vec<String> = self.metadata.iter().map(pair).collect();
             query.push_str(&format!("&metadata={}", percent_encoded(&pairs.join("&"))));
+        }
+        if let Some(template) = &self.template {
+            query.push_str(&format!("&template={}", segment(template)));
+        }
+        if let Some(time) = self.started_after {
+            query.push_str(&format!("&startedAfter={time}"));
         }
         query
     }
@@ -322,7 +333,11 @@ mod tests {
     fn a_filter_is_a_query_whose_labels_survive_it() {
         assert_eq!(ListFilter::default().query(), "");
         let metadata = [("user id", "a&b=c"), ("k", "v")].map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let filter = ListFilter { state: Some(State::Paused), metadata: metadata.into() };
+        let filter =
+            ListFilter { state: Some(State::Paused), metadata: metadata.into(), ..Default::default() };
         assert_eq!(filter.query(), "&state=paused&metadata=k%3Dv%26user%252520id%3Da%252526b%25253Dc");
+        let (template, started_after) = (Some("team/name".into()), Some(Timestamp::UNIX_EPOCH));
+        let filter = ListFilter { template, started_after, ..Default::default() };
+        assert_eq!(filter.query(), "&template=team%2Fname&startedAfter=1970-01-01T00:00:00Z");
     }
 }

@@ -48,7 +48,7 @@ pub struct ExecArgs {
     /// directory to run the command in
     #[arg(short = 'w', long, short_alias = 'c', visible_alias = "workdir", value_name = "DIR")]
     cwd: Option<String>,
-    /// command and its arguments
+    /// command and its arguments; a single one is a line for the shell
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
@@ -86,13 +86,13 @@ pub async fn exec(client: &Client, args: ExecArgs) -> Result<ExitCode> {
         false if piped && !args.detach => Input::Pipe,
         false => Input::Closed,
     };
-    let command = Command {
-        line: args.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
-        envs: args.envs.into_iter().collect(),
-        cwd: args.cwd,
-        user: args.user,
-        input,
+    let line = match &args.command[..] {
+        // A line for the shell: `sandbox exec ID "ls | wc -l"`.
+        [line] => line.clone(),
+        words => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
     };
+    let command =
+        Command { line, envs: args.envs.into_iter().collect(), cwd: args.cwd, user: args.user, input };
     if args.detach {
         out!("{}", sandbox.start(&command).await?.controls().pid());
         return Ok(ExitCode::SUCCESS);

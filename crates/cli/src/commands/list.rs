@@ -22,7 +22,7 @@ pub struct ListArgs {
     /// only sandboxes of this template, by name or id
     #[arg(short, long)]
     template: Option<String>,
-    /// only sandboxes that started after this time, as 2026-01-31T12:00:00Z
+    /// only sandboxes that started at this time or later, as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME")]
     started_after: Option<Timestamp>,
     /// order of the start times
@@ -56,7 +56,15 @@ impl Which {
             (false, true) => Some(State::Paused),
             _ => None,
         };
-        ListFilter { state, metadata: self.metadata.into_iter().collect() }
+        ListFilter { state, metadata: self.metadata.into_iter().collect(), ..Default::default() }
+    }
+
+    /// These sandboxes; those that run where no state is named.
+    pub fn or_running(mut self) -> Self {
+        if self.state.is_empty() {
+            self.state.push(StateName::Running);
+        }
+        self
     }
 }
 
@@ -76,17 +84,13 @@ enum StateName {
 
 /// Prints one line for each sandbox.
 pub async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
-    let mut sandboxes = client.list_where(&args.which.filter()).await?;
-    if let Some(template) = &args.template {
-        sandboxes.retain(|sandbox| sandbox.alias == *template || sandbox.template_id == *template);
-    }
-    if let Some(time) = args.started_after {
-        sandboxes.retain(|sandbox| sandbox.started_at > time);
-    }
-    let mut sandboxes = first(sandboxes, args.limit);
+    let (template, started_after) = (args.template, args.started_after);
+    let filter = ListFilter { template, started_after, ..args.which.filter() };
+    let mut sandboxes = client.list_where(&filter).await?;
     if args.order == Order::Asc {
         sandboxes.reverse();
     }
+    let sandboxes = first(sandboxes, args.limit);
     if args.format.is_json() {
         out!("{}", json!(sandboxes));
         return Ok(ExitCode::SUCCESS);

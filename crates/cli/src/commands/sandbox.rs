@@ -84,7 +84,7 @@ pub enum SandboxCommand {
         /// ids of sandboxes
         #[arg(required_unless_present = "all")]
         ids: Vec<SandboxId>,
-        /// kill every sandbox of the key's team, or those that --state and --metadata name
+        /// kill all running sandboxes of the key's team, or those that --state and --metadata name
         #[arg(short, long, conflicts_with = "ids")]
         all: bool,
         #[command(flatten)]
@@ -145,7 +145,7 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
         SandboxCommand::Kill { ids, all, which } => {
             let ids = match all {
                 true => {
-                    let all = client.list_where(&which.filter()).await?;
+                    let all = client.list_where(&which.or_running().filter()).await?;
                     all.into_iter().map(|sandbox| sandbox.sandbox_id).collect()
                 }
                 false => ids,

@@ -27,6 +27,13 @@ impl Reply {
         let status = reqwest::StatusCode::from_u16(self.status).ok();
         status.and_then(|status| status.canonical_reason()).unwrap_or_default()
     }
+
+    /// Whether a refusal is about an account without money or rights: asking again does not help.
+    fn is_account_empty(&self) -> bool {
+        let value: Value = serde_json::from_str(&self.text).unwrap_or_default();
+        let said = ["/error/code", "/error/type"].into_iter().filter_map(|at| value.pointer(at)?.as_str());
+        said.into_iter().any(|code| EMPTY_ACCOUNT.contains(&code.to_lowercase().as_str()))
+    }
 }
 
 /// One request.
@@ -64,6 +71,15 @@ impl Request {
     }
 }
 
+/// Codes of refusals of accounts without money or rights, which come with the status of a busy service.
+const EMPTY_ACCOUNT: [&str; 6] = [
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "access_terminated",
+    "quota_exceeded",
+    "credit_balance_exhausted",
+];
 /// Attempts after the first.
 const MAX_RETRIES: u32 = 4;
 
@@ -96,7 +112,10 @@ pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, Ca
     loop {
         let result = once(client, request, limit).await;
         let busy = match &result {
-            Ok(reply) => reply.status == 429 || (retry_5xx && reply.status >= 500),
+            Ok(reply) => match reply.status {
+                429 => !reply.is_account_empty(),
+                status => retry_5xx && status >= 500,
+            },
             Err(failure) => failure.again,
         };
         if !busy || tries >= max_retries {

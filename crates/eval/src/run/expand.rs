@@ -225,6 +225,12 @@ fn load_text(name: &str, text: &str, base: &Path) -> Result<Value, RunError> {
     Ok(json!(texts.map_err(failed)?))
 }
 
+/// Extensions of files with sound, whose content is a variable in base64.
+const AUDIO: [&str; 11] = ["mp3", "wav", "ogg", "m4a", "aac", "flac", "wma", "aiff", "aif", "aifc", "opus"];
+/// Extensions of films, likewise.
+const VIDEO: [&str; 12] =
+    ["mp4", "webm", "mov", "avi", "wmv", "mkv", "m4v", "mpeg", "mpg", "flv", "3gp", "3gpp"];
+
 /// Whether a `file://` value is a script.
 pub fn is_code(reference: &str) -> bool {
     let extension = files::extension(reference);
@@ -240,13 +246,19 @@ fn load(path: &Path) -> Result<String, String> {
         ("jpeg", "image/jpeg"),
         ("gif", "image/gif"),
         ("webp", "image/webp"),
+        ("bmp", "image/bmp"),
+        ("tif", "image/tiff"),
+        ("tiff", "image/tiff"),
+        ("avif", "image/avif"),
+        ("heic", "image/heic"),
+        ("heif", "image/heif"),
         ("svg", "image/svg+xml"),
     ]);
     if let Some(kind) = media.get(extension.as_str()) {
         let bytes = std::fs::read(path).map_err(read)?;
         return Ok(format!("data:{kind};base64,{}", base64::engine::general_purpose::STANDARD.encode(bytes)));
     }
-    if matches!(extension.as_str(), "mp3" | "wav" | "ogg" | "m4a" | "mp4" | "webm") {
+    if AUDIO.contains(&extension.as_str()) || VIDEO.contains(&extension.as_str()) {
         let bytes = std::fs::read(path).map_err(read)?;
         return Ok(base64::engine::general_purpose::STANDARD.encode(bytes));
     }

@@ -76,10 +76,16 @@ pub(crate) fn route(
         || path == "/health" && headers.contains_key("x-access-token")
         || first == "process.Process"
         || first == "filesystem.Filesystem";
-    if headers.contains_key("x-access-token") || is_agent_path {
+    if headers.contains_key("x-access-token") || is_agent_path || is_preflight_to_sandbox(headers) {
         return Ok((Target::SomeAgent, 0));
     }
     Ok((Target::Api, 0))
+}
+
+/// Whether a browser asks if it may send a request that names a sandbox. It does not say which.
+fn is_preflight_to_sandbox(headers: &HeaderMap) -> bool {
+    let asked = header(headers, "access-control-request-headers").unwrap_or_default();
+    asked.split(',').any(|name| name.trim().eq_ignore_ascii_case("e2b-sandbox-id"))
 }
 
 /// Length of `prefix` when `path` is below it.
@@ -193,6 +199,13 @@ mod tests {
         assert_eq!(target("localhost", &[], "/health"), Ok(Target::Api));
         assert_eq!(target("localhost", &[token], "/teams"), Ok(Target::Api));
         assert_eq!(target("localhost", &[token, KEY], "/sandboxes"), Ok(Target::Api));
+    }
+
+    #[test]
+    fn a_preflight_of_a_request_that_names_a_sandbox_is_for_one() {
+        let asks = |names| target("localhost", &[("access-control-request-headers", names)], "/execute");
+        assert_eq!(asks("content-type, e2b-sandbox-port,E2b-Sandbox-Id"), Ok(Target::SomeAgent));
+        assert_eq!(asks("content-type, x-api-key"), Ok(Target::Api));
     }
 
     #[test]
