@@ -22,13 +22,19 @@ pub fn document(evaluation: &Evaluation) -> Value {
     {
         config.entry(key).or_insert(default);
     }
-    mask(&mut config);
+    mask(&mut config, false);
+    let mut columns = json!(evaluation.columns);
+    for column in columns.as_array_mut().into_iter().flatten() {
+        if let Some(config) = column.get_mut("config") {
+            mask_value(config, false, false);
+        }
+    }
     let mut document = json!({
         "evalId": evaluation.id,
         "results": {
             "version": 3,
             "timestamp": evaluation.created_at,
-            "prompts": evaluation.columns,
+            "prompts": columns,
             "results": [],
             "stats": evaluation.stats,
         },
@@ -79,22 +85,69 @@ pub fn evaluation(mut document: Value) -> Result<Evaluation, DocumentError> {
     })
 }
 
-/// Hides values whose key says that they are secret.
-fn mask(map: &mut Object) {
+/// Ends of names of members whose values are secret; small letters and digits only.
+const SECRET_ENDS: [&str; 21] = [
+    "accesskey",
+    "accesskeyid",
+    "apikey",
+    "authorization",
+    "certkey",
+    "cookie",
+    "credential",
+    "credentials",
+    "encryptionkey",
+    "passphrase",
+    "passwd",
+    "password",
+    "privatekey",
+    "pwd",
+    "secret",
+    "secretkey",
+    "secrets",
+    "sessionid",
+    "signingkey",
+    "token",
+    "virtualkey",
+];
+/// Such names as a whole.
+const SECRET_NAMES: [&str; 7] = ["auth", "bearer", "pfx", "session", "sig", "signature", "xauth"];
+/// Beginnings of keys of well-known services.
+const KEYS: [&str; 4] = ["sk-", "key-", "AKIA", "AIza"];
+/// Length from which a text with such a beginning is a key.
+const MIN_KEY: usize = 20;
+
+/// Hides values that are secret by their name or by what they look like, as far as they are no templates.
+fn mask(map: &mut Object, is_env: bool) {
     for (key, value) in map.iter_mut() {
         let name: String = key.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
-        let secret = ["apikey", "secret", "password", "token", "authorization", "credential", "privatekey"]
-            .iter()
-            .any(|word| name.ends_with(word));
-        match value {
-            Value::String(text) if secret && !text.is_empty() && !text.contains("{{") => {
-                *text = "[REDACTED]".to_owned();
-            }
-            Value::Object(inner) => mask(inner),
-            Value::Array(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(mask),
-            _ => {}
-        }
+        let is_secret = SECRET_ENDS.iter().any(|end| name.ends_with(end))
+            || SECRET_NAMES.contains(&name.as_str())
+            || is_env && (name.ends_with("key") || name.ends_with("dsn"));
+        mask_value(value, is_secret, name == "env");
     }
+}
+
+fn mask_value(value: &mut Value, is_secret: bool, is_env: bool) {
+    match value {
+        Value::String(text) if !text.is_empty() && !text.contains("{{") && (is_secret || is_key(text)) => {
+            *text = "[REDACTED]".to_owned();
+        }
+        Value::Object(inner) => mask(inner, is_env),
+        Value::Array(items) => items.iter_mut().for_each(|item| mask_value(item, is_secret, is_env)),
+        _ => {}
+    }
+}
+
+/// Whether a text is the key of a service, alone or as the value of a header.
+fn is_key(text: &str) -> bool {
+    let key = match text.split_once(' ') {
+        Some((scheme, key)) if ["basic", "bearer"].contains(&scheme.to_lowercase().as_str()) => {
+            return key.len() >= MIN_KEY;
+        }
+        Some(_) => return false,
+        None => text,
+    };
+    key.len() >= MIN_KEY && KEYS.iter().any(|start| key.starts_with(start))
 }
 
 /// JSON without spaces as [`stringify`](crate::template::json::stringify) shows it two spaces a level, within a document that is at
@@ -138,6 +191,23 @@ pub fn indented(text: &str, indent: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_are_hidden_and_templates_are_not() {
+        let mut config = json!({
+            "secretAccessKey": "a", "apiKey": "{{ env.KEY }}", "headers": {"Cookie": "b", "X-Trace": "c", "X-Own": format!("Bearer {}", "d".repeat(20))},
+            "env": {"OPENAI_KEY": "e", "DB_DSN": "f", "MODE": "g"}, "sort_key": "h", "tokens": ["i"], "passwords": [], "secrets": ["j"],
+            "text": "sk-a short text", "own": format!("sk-{}", "k".repeat(20)), "max_tokens": 5,
+        });
+        mask_value(&mut config, false, false);
+        let hidden = "[REDACTED]";
+        let expected = json!({
+            "secretAccessKey": hidden, "apiKey": "{{ env.KEY }}", "headers": {"Cookie": hidden, "X-Trace": "c", "X-Own": hidden},
+            "env": {"OPENAI_KEY": hidden, "DB_DSN": hidden, "MODE": "g"}, "sort_key": "h", "tokens": ["i"], "passwords": [], "secrets": [hidden],
+            "text": "sk-a short text", "own": hidden, "max_tokens": 5,
+        });
+        assert_eq!(config, expected);
+    }
 
     #[test]
     fn indenting_is_what_the_serializer_does() {
