@@ -59,7 +59,7 @@ impl Which {
         ListFilter { state, metadata: self.metadata.into_iter().collect(), ..Default::default() }
     }
 
-    /// These sandboxes; those that run where no state is named.
+    /// Limits the filter to sandboxes that run, where no state is named.
     pub fn or_running(mut self) -> Self {
         if self.state.is_empty() {
             self.state.push(StateName::Running);
