@@ -2,8 +2,10 @@
 tried a service answers: to the host, and to the sandbox once the rule that is tested is taken away."""
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -316,3 +318,27 @@ def test_all_sandboxes_together_leave_the_host_connections(internet, server):  #
     size = int(on_the_host(internet, "cat", "/proc/sys/net/netfilter/nf_conntrack_max"))
     # As many as the server has by default, and those that it makes ahead.
     assert each * (1000 + 64) <= size * 3 / 4 or each == 64
+
+
+def test_queries_count_for_seconds_where_the_kernel_can(internet, server, tmp_path):  # noqa: F811
+    def ruleset() -> str:
+        return on_the_host(internet, "nft", "list", "ruleset")
+
+    assert 'ct timeout set "queries"' in ruleset()
+    clear(server)
+    server.stop()
+    # An older kernel refuses the whole table.
+    nft = tmp_path / "nft"
+    nft.write_text(f"#!/bin/sh\ncat > {tmp_path}/script\ngrep -q 'ct timeout' {tmp_path}/script && exit 1\nexec {shutil.which('nft')} -f {tmp_path}/script\n")
+    nft.chmod(0o755)
+    server.variables["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    try:
+        server.start()
+        assert "ct timeout" not in ruleset() and "ct count" in ruleset()
+        with sandbox(["example.com"]) as box:
+            assert get(box, "http://example.com") == EXAMPLE
+        clear(server)
+        server.stop()
+    finally:
+        del server.variables["PATH"]
+        server.start()
