@@ -40,6 +40,8 @@ def test_a_created_sandbox_is_as_it_was_asked_for(server, created):
     assert found["lifecycle"] == {"autoResume": True, "onTimeout": "pause"}
     assert sandcove(server, "sandbox", "exec", sandbox, "sh", "-c", "echo $A").stdout == "b c\n"
     assert sandcove(server, "sandbox", "exec", sandbox, "echo $A | wc -w").stdout == "2\n"
+    # Not an empty line, which would be an interactive shell.
+    assert sandcove(server, "sandbox", "exec", sandbox, "").returncode == 127
     # The official command's options for the same.
     assert info(server, created("--lifecycle.ontimeout", "pause", "--lifecycle.autoresume"))["lifecycle"]["autoResume"] is True
 

@@ -111,10 +111,10 @@ const SECRET_ENDS: [&str; 21] = [
 ];
 /// Such names as a whole.
 const SECRET_NAMES: [&str; 7] = ["auth", "bearer", "pfx", "session", "sig", "signature", "xauth"];
-/// Beginnings of keys of well-known services.
-const KEYS: [&str; 4] = ["sk-", "key-", "AKIA", "AIza"];
-/// Length from which a text with such a beginning is a key.
-const MIN_KEY: usize = 20;
+/// Beginnings of keys of well-known services, and how many characters follow at least.
+const KEYS: [(&str, usize); 4] = [("sk-", 20), ("key-", 20), ("AKIA", 16), ("AIza", 35)];
+/// Minimum length of what follows the scheme in a header with credentials.
+const MIN_CREDENTIALS: usize = 20;
 
 /// Hides values that are secret by their name or by what they look like, as far as they are no templates.
 fn mask(map: &mut Object, is_env: bool) {
@@ -138,16 +138,19 @@ fn mask_value(value: &mut Value, is_secret: bool, is_env: bool) {
     }
 }
 
-/// Whether a text is the key of a service, alone or as the value of a header.
+/// Whether a text is the key of a service, or a header's value with credentials. Texts that only begin like one have spaces or more dashes.
 fn is_key(text: &str) -> bool {
-    let key = match text.split_once(' ') {
-        Some((scheme, key)) if ["basic", "bearer"].contains(&scheme.to_lowercase().as_str()) => {
-            return key.len() >= MIN_KEY;
-        }
-        Some(_) => return false,
-        None => text,
-    };
-    key.len() >= MIN_KEY && KEYS.iter().any(|start| key.starts_with(start))
+    if let Some((scheme, credentials)) = text.split_once(' ') {
+        let is_scheme = ["basic", "bearer"].contains(&scheme.to_lowercase().as_str());
+        return is_scheme
+            && credentials.len() >= MIN_CREDENTIALS
+            && !credentials.contains(char::is_whitespace);
+    }
+    KEYS.iter().any(|(start, min)| {
+        let rest = text.strip_prefix(start).unwrap_or_default();
+        let fits = |c: char| c.is_ascii_alphanumeric() || *start != "key-" && (c == '-' || c == '_');
+        rest.len() >= *min && rest.chars().all(fits)
+    })
 }
 
 /// JSON without spaces as [`stringify`](crate::template::json::stringify) shows it two spaces a level, within a document that is at
@@ -198,6 +201,7 @@ mod tests {
             "secretAccessKey": "a", "apiKey": "{{ env.KEY }}", "headers": {"Cookie": "b", "X-Trace": "c", "X-Own": format!("Bearer {}", "d".repeat(20))},
             "env": {"OPENAI_KEY": "e", "DB_DSN": "f", "MODE": "g"}, "sort_key": "h", "tokens": ["i"], "passwords": [], "secrets": ["j"],
             "text": "sk-a short text", "own": format!("sk-{}", "k".repeat(20)), "max_tokens": 5,
+            "topic": "Basic arithmetic for everybody who likes it", "slug": "key-value-stores-and-what-they-keep",
         });
         mask_value(&mut config, false, false);
         let hidden = "[REDACTED]";
@@ -205,6 +209,7 @@ mod tests {
             "secretAccessKey": hidden, "apiKey": "{{ env.KEY }}", "headers": {"Cookie": hidden, "X-Trace": "c", "X-Own": hidden},
             "env": {"OPENAI_KEY": hidden, "DB_DSN": hidden, "MODE": "g"}, "sort_key": "h", "tokens": ["i"], "passwords": [], "secrets": [hidden],
             "text": "sk-a short text", "own": hidden, "max_tokens": 5,
+            "topic": "Basic arithmetic for everybody who likes it", "slug": "key-value-stores-and-what-they-keep",
         });
         assert_eq!(config, expected);
     }

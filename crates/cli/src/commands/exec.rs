@@ -88,7 +88,7 @@ pub async fn exec(client: &Client, args: ExecArgs) -> Result<ExitCode> {
     };
     let line = match &args.command[..] {
         // A line for the shell: `sandbox exec ID "ls | wc -l"`.
-        [line] => line.clone(),
+        [line] if !line.is_empty() => line.clone(),
         words => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
     };
     let command =

@@ -314,4 +314,20 @@ mod tests {
         assert_eq!(loaded["d"], json!(["from a", "inline", "file://code.py"]));
         assert_eq!(load_vars(vars, directory.path(), true).unwrap(), *vars);
     }
+
+    #[test]
+    fn pictures_sound_and_films_are_base64() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["a.bmp", "a.TIFF", "a.flac", "a.mov"] {
+            std::fs::write(directory.path().join(name), b"\xff\xfe").unwrap();
+        }
+        let vars =
+            json!({"a": "file://a.bmp", "b": "file://a.TIFF", "c": "file://a.flac", "d": "file://a.mov"});
+        let loaded = load_vars(vars.as_object().unwrap(), directory.path(), false).unwrap();
+        let picture = |kind| format!("data:image/{kind};base64,//4=");
+        assert_eq!(
+            json!(loaded),
+            json!({"a": picture("bmp"), "b": picture("tiff"), "c": "//4=", "d": "//4="})
+        );
+    }
 }

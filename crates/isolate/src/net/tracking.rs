@@ -5,8 +5,8 @@ use std::path::Path;
 
 /// File with the size of the table.
 const SIZE: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
-/// Maximum number of connections of one sandbox. The table is made large enough for that, if there is memory. Those to its egress proxy are never too many for the listener's
-/// backlog, which would have the kernel reset some.
+/// Maximum number of connections of one sandbox, for which the table is made large enough if there is memory. The backlog of the
+/// sandbox's egress proxy is as long: the kernel resets connections beyond a backlog.
 pub(super) const MAX_EACH: u32 = 4096;
 /// Number of connections of one sandbox that programs may find too small.
 const WARN_BELOW: u64 = 1024;

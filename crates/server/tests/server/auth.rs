@@ -171,4 +171,13 @@ async fn unknown_paths_are_told_as_json() {
         .await;
     assert!(preflight.status.is_success());
     assert_eq!(preflight.headers["access-control-allow-origin"], "*");
+    // Of pages that run code: the sandbox will be in the headers.
+    let names =
+        ("access-control-request-headers", "content-type,e2b-sandbox-id,e2b-sandbox-port,x-access-token");
+    let method = ("access-control-request-method", "POST");
+    for path in ["/execute", "/contexts", "/health"] {
+        let preflight = server.send("OPTIONS", path, &[("origin", "http://a.b"), method, names], "").await;
+        assert!(preflight.status.is_success(), "{path}");
+        assert_eq!(preflight.headers["access-control-allow-headers"], "*", "{path}");
+    }
 }
