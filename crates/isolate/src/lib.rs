@@ -30,7 +30,7 @@ pub use criu::probe_criu;
 pub use disk::{DiskSpace, disk_space};
 pub use error::{Error, Result};
 pub use namespaces::{Config, Extent, purge};
-pub use net::{descriptor_limit, is_public, notice_lost_peer};
+pub use net::{descriptor_limit, is_public, notice_lost_peer, wake_at};
 pub use packet::passed_socket;
 pub use pool::PoolQuotas;
 pub use pool::backup::{Copies, Kept, Refill, Shelf};

@@ -34,6 +34,12 @@ pub fn notice_lost_peer(socket: impl AsFd) -> io::Result<()> {
     set_tcp_keepintvl(socket, PROBE_EVERY).map_err(Into::into)
 }
 
+/// Has the kernel report a TCP socket as readable once `bytes` have arrived, and not before; 1 is the kernel's default. The end of the
+/// stream and errors are reported at once, and a read returns what is there.
+pub fn wake_at(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    sys::set_socket_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes.to_ne_bytes())
+}
+
 /// Has the firewall treat a socket of the server like a sandbox.
 pub(crate) fn guard(socket: impl AsFd) -> io::Result<()> {
     sys::mark(socket.as_fd(), GUARDED_MARK)

@@ -15,7 +15,7 @@ use super::access::{Authorized, RequestHead};
 use super::body::{Answer, SandboxStream};
 use super::host_route::Target;
 use super::{Refusal, error_page, legacy, refused, tls, upgrade};
-use crate::sandboxes::{LiveSession, Protocol, SandboxConnection, Upload};
+use crate::sandboxes::{Batched, LiveSession, Protocol, SandboxConnection, Upload};
 use crate::state::{App, credentials};
 
 /// Pauses between attempts to reach a port that is not open; a service may be about to open it.
@@ -180,6 +180,7 @@ async fn dial(
         }
     };
     stream.set_nodelay(true)?;
+    let stream = Batched::new(stream);
     match speaks_tls {
         true => SandboxConnection::handshake(tls::wrap(stream, protocol).await?, protocol).await,
         false => SandboxConnection::handshake(stream, protocol).await,

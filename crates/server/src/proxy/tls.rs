@@ -4,7 +4,6 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -12,10 +11,10 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature,
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-use crate::sandboxes::Protocol;
+use crate::sandboxes::{Batched, Protocol};
 
 /// Wraps a connection to a port of a sandbox, to speak `protocol` over it.
-pub(super) async fn wrap(stream: TcpStream, protocol: Protocol) -> io::Result<TlsStream<TcpStream>> {
+pub(super) async fn wrap(stream: Batched, protocol: Protocol) -> io::Result<TlsStream<Batched>> {
     static HTTP1: OnceLock<Result<TlsConnector, Error>> = OnceLock::new();
     static HTTP2: OnceLock<Result<TlsConnector, Error>> = OnceLock::new();
     let connector = match protocol {

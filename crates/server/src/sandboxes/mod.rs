@@ -5,11 +5,12 @@
 //! | all sandboxes | `registry`, `shared`, `recover` |
 //! | a new sandbox | `create`, `admission`, `spec` |
 //! | one sandbox: its task, what the task is sent, and what everybody else sees | `driver`, `transition`, `command`, `view` |
-//! | traffic to it | `live_session`, `connections`, `connection`, `health` |
+//! | traffic to it | `live_session`, `connections`, `connection`, `batched`, `health` |
 //! | paused sandboxes and snapshots | `memory`, `parking`, `parked`, `snapshots` |
 //! | logs and samples | `log`, `samples`, `observed`, `history`, `removed` |
 
 mod admission;
+mod batched;
 mod command;
 mod connection;
 mod connections;
@@ -34,6 +35,7 @@ mod transition;
 mod view;
 
 pub(crate) use admission::Capacity;
+pub(crate) use batched::Batched;
 pub(crate) use command::Outcome;
 pub(crate) use connection::{Protocol, SandboxConnection};
 pub(crate) use connections::{ConnectionPermit, Sent, Upload};
