@@ -15,7 +15,7 @@ use super::access::{Authorized, RequestHead};
 use super::body::{Answer, SandboxStream};
 use super::host_route::Target;
 use super::{Refusal, error_page, legacy, refused, tls, upgrade};
-use crate::sandboxes::{Batched, LiveSession, Protocol, SandboxConnection, Upload};
+use crate::sandboxes::{Batched, Expected, LiveSession, Protocol, SandboxConnection, Upload};
 use crate::state::{App, credentials};
 
 /// Pauses between attempts to reach a port that is not open; a service may be about to open it.
@@ -180,10 +180,11 @@ async fn dial(
         }
     };
     stream.set_nodelay(true)?;
-    let stream = Batched::new(stream);
+    let expected = Expected::default();
+    let stream = Batched::new(stream, expected.clone());
     match speaks_tls {
-        true => SandboxConnection::handshake(tls::wrap(stream, protocol).await?, protocol).await,
-        false => SandboxConnection::handshake(stream, protocol).await,
+        true => SandboxConnection::handshake(tls::wrap(stream, protocol).await?, protocol, expected).await,
+        false => SandboxConnection::handshake(stream, protocol, expected).await,
     }
 }
 

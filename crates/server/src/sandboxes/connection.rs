@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Upload;
+use super::{Expected, Upload};
 
 /// Limit on what is read before the head of an answer is complete, interim answers and the head itself, bytes. A head alone may have 400 KiB.
 /// As much again as is sent is read besides: over HTTP/2 a service says time and again how much more of a request it takes.
@@ -41,6 +42,7 @@ pub(crate) enum Protocol {
 pub(crate) struct SandboxConnection {
     sender: Sender,
     awaited: Arc<AwaitedHead>,
+    expected: Expected,
 }
 
 #[derive(Debug)]
@@ -60,13 +62,14 @@ struct AwaitedHead {
 }
 
 impl SandboxConnection {
-    /// Begins to speak `protocol` over `stream`.
+    /// Begins to speak `protocol` over `stream`, at the bottom of which is the reader of `expected`.
     ///
     /// # Errors
     /// When the connection ends at once.
     pub(crate) async fn handshake(
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         protocol: Protocol,
+        expected: Expected,
     ) -> io::Result<Self> {
         let awaited = Arc::<AwaitedHead>::default();
         let limited = TokioIo::new(Limited { stream, awaited: awaited.clone() });
@@ -74,7 +77,7 @@ impl SandboxConnection {
             Protocol::Http1 => Self::http1(limited).await,
             Protocol::Http2 => Self::http2(limited).await,
         };
-        Ok(Self { sender: sender.map_err(io::Error::other)?, awaited })
+        Ok(Self { sender: sender.map_err(io::Error::other)?, awaited, expected })
     }
 
     async fn http1<S>(limited: TokioIo<Limited<S>>) -> hyper::Result<Sender>
@@ -122,11 +125,16 @@ impl SandboxConnection {
         self.awaited.read.store(0, Ordering::Relaxed);
         self.awaited.written.store(0, Ordering::Relaxed);
         self.awaited.is_awaited.store(true, Ordering::Relaxed);
+        self.expected.set(0);
         let answer = match &mut self.sender {
             Sender::Http1(sender) => sender.try_send_request(request).await,
             Sender::Http2(sender) => sender.try_send_request(request).await,
         };
         self.awaited.is_awaited.store(false, Ordering::Relaxed);
+        // Over HTTP/2, a service sends no more than a window at once.
+        if let (Sender::Http1(_), Ok(answer)) = (&self.sender, &answer) {
+            self.expected.set(answer.body().size_hint().exact().unwrap_or(0));
+        }
         answer
     }
 

@@ -35,7 +35,7 @@ mod transition;
 mod view;
 
 pub(crate) use admission::Capacity;
-pub(crate) use batched::Batched;
+pub(crate) use batched::{Batched, Expected};
 pub(crate) use command::Outcome;
 pub(crate) use connection::{Protocol, SandboxConnection};
 pub(crate) use connections::{ConnectionPermit, Sent, Upload};
