@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Size of a piece, bytes. The kernel makes a socket's buffer at least twice as large.
-const PIECE: u32 = 256 << 10;
+const PIECE: u32 = 512 << 10;
 /// Bytes at the end of a body that are read as they come. More than a piece, and what was read of the body before its length was known.
 const END: u64 = 2 << 20;
 /// Bytes that are read as they come after a piece took too long.
