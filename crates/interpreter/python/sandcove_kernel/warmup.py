@@ -66,7 +66,7 @@ def warm_up(missing: dict | None = None):
     tracebacks.install(shell.InteractiveTB)
     blas.find_setters()
     for _ in range(REPETITIONS):
-        run_sample_cells(shell)
+        run_sample_cells(shell, thoroughly=True)
     _warm_figures(shell)
     for name, value in inherited.items():
         if value is None:
