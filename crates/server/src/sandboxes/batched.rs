@@ -32,6 +32,12 @@ impl Expected {
         self.0.store(bytes, Ordering::Relaxed);
     }
 
+    /// Number of bytes that are left.
+    #[cfg(test)]
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Notes bytes that were read, and returns how many are left.
     fn subtract(&self, bytes: u64) -> u64 {
         let before = self

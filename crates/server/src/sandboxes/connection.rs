@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Expected, Upload};
 
-/// Limit on what is read before the head of an answer is complete, interim answers and the head itself, bytes. A head alone may have 400 KiB.
+/// Limit on what is read before the head of an answer is complete, interim answers and the head itself, bytes.
 /// As much again as is sent is read besides: over HTTP/2 a service says time and again how much more of a request it takes.
 const MAX_BEFORE_HEAD: usize = 512 << 10;
 
@@ -224,5 +224,64 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::Batched;
+    use super::*;
+
+    const LENGTH: usize = 8 << 20;
+
+    /// A connection to a service that answers each request with this head and body.
+    async fn connected(head: &'static str, body: Vec<u8>) -> SandboxConnection {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut service = listener.accept().await.unwrap().0;
+            while service.read(&mut [0; 4096]).await.unwrap() > 0 {
+                service.write_all(head.as_bytes()).await.unwrap();
+                service.write_all(&body).await.unwrap();
+            }
+        });
+        let expected = Expected::default();
+        let stream = Batched::new(TcpStream::connect(address).await.unwrap(), expected.clone());
+        SandboxConnection::handshake(stream, Protocol::Http1, expected).await.unwrap()
+    }
+
+    async fn ask(connection: &mut SandboxConnection) -> Response<Incoming> {
+        let request = Request::get("/").header("host", "localhost").body(Upload::empty()).unwrap();
+        connection.send(request).await.map_err(TrySendError::into_error).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_length_of_a_body_is_expected_until_it_was_read() {
+        let body: Vec<u8> = (0..LENGTH).map(|at| (at % 251) as u8).collect();
+        let mut connection =
+            connected("HTTP/1.1 200 OK\r\nContent-Length: 8388608\r\n\r\n", body.clone()).await;
+        for _ in 0..2 {
+            let answer = ask(&mut connection).await;
+            assert!(connection.expected.get() > LENGTH as u64 / 2);
+            assert!(answer.into_body().collect().await.unwrap().to_bytes() == body);
+            // What came with the head is not known to be of the body.
+            assert!(connection.expected.get() < LENGTH as u64 / 4);
+            while !connection.is_ready() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_expected_of_an_answer_without_a_length() {
+        let mut connection =
+            connected("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Vec::new()).await;
+        connection.expected.set(1);
+        ask(&mut connection).await;
+        assert_eq!(connection.expected.get(), 0);
     }
 }

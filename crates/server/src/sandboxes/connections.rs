@@ -176,6 +176,12 @@ impl Upload {
         })
     }
 
+    /// The body of a request without one.
+    #[cfg(test)]
+    pub(super) fn empty() -> Self {
+        Self { inner: None, sent: Sent::default(), waits: false }
+    }
+
     /// The record of whether this body was sent to its end; the body itself goes to the connection.
     pub(crate) fn sent(&self) -> Sent {
         self.sent.clone()
