@@ -87,7 +87,6 @@ impl Store {
         .bind(ISSUED_KEYS - 1)
         .execute(&self.write)
         .await?;
-        self.known_keys.forget();
         self.create_key(team, ISSUED).await
     }
 
@@ -160,7 +159,6 @@ impl Store {
             .bind(team.id.to_string())
             .execute(&self.write)
             .await?;
-        self.known_keys.forget();
         Ok(done.rows_affected() > 0)
     }
 }

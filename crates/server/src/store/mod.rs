@@ -7,7 +7,6 @@ mod builds;
 mod events;
 mod idempotency;
 mod keys;
-mod known_keys;
 mod layers;
 mod migrations;
 mod observed;
@@ -41,7 +40,6 @@ use tokio::sync::Notify;
 pub(crate) use events::EventQuery;
 pub use idempotency::IdempotencyStatus;
 pub use keys::ApiKey;
-use known_keys::KnownKeys;
 pub(crate) use observed::Observed;
 pub(crate) use step_cache::{CachedImage, CachedStep};
 pub(crate) use team_metrics::Activity;
@@ -58,7 +56,6 @@ pub struct Store {
     // SQLite has one writer at a time. One connection writes, so that writers queue here instead of retrying.
     write: SqlitePool,
     read: SqlitePool,
-    known_keys: Arc<KnownKeys>,
     /// SQLite's write-ahead log.
     wal: PathBuf,
     /// Notified when a delivery was stored.
@@ -98,7 +95,6 @@ impl Store {
         Ok(Self {
             write,
             read,
-            known_keys: Arc::default(),
             wal: wal.into(),
             new_deliveries: Arc::default(),
             new_event_bytes: Arc::default(),
