@@ -29,16 +29,24 @@ def traces() -> dict[str, set[str]]:
     }
 
 
-def new_traces(before, directory: Path) -> dict[str, set[str]]:
-    """What is there since `before`, but for what servers on other directories have: several may run on a host."""
+def has_number(trace: str, instance: str | None) -> bool:
+    return f"sandcove{instance}" in trace.replace("/", " ").split()
+
+
+def new_traces(before, directory: Path, instance: str | None) -> dict[str, set[str]]:
+    """What is there since `before`, but for what servers on other directories have: several may run on a host. One that ended since may have
+    had the number of this one.
+    """
     now = traces()
     others = [claim.split(" ", 1) for claim in now["claims"] if not claim.endswith(f" {directory}")]
 
     def is_another_s(trace: str) -> bool:
-        words = trace.replace("/", " ").split()
-        return any(f"sandcove{number}" in words or trace.startswith((f"{path}/", f"{number} ")) for number, path in others)
+        return any(has_number(trace, number) or trace.startswith((f"{path}/", f"{number} ")) for number, path in others)
 
-    new = {kind: {trace for trace in now[kind] - before[kind] if not is_another_s(trace)} for kind in now}
+    def is_new(kind: str, trace: str) -> bool:
+        return trace not in before[kind] or has_number(trace, instance)
+
+    new = {kind: {trace for trace in now[kind] if is_new(kind, trace) and not is_another_s(trace)} for kind in now}
     return {kind: found for kind, found in new.items() if found}
 
 
@@ -48,13 +56,13 @@ def left_traces(before, directory: Path, instance: str | None) -> dict[str, set[
     """
 
     def is_own(trace: str) -> bool:
-        return str(directory) in trace or f"sandcove{instance}" in trace.replace("/", " ").split()
+        return str(directory) in trace or has_number(trace, instance)
 
-    strange = lambda: [trace for found in new_traces(before, directory).values() for trace in found if not is_own(trace)]  # noqa: E731
+    strange = lambda: [trace for found in new_traces(before, directory, instance).values() for trace in found if not is_own(trace)]  # noqa: E731
     wait_until(lambda: not strange(), what="nothing else is new on this host")
 
     def own() -> dict[str, set[str]]:
-        found = {kind: set(filter(is_own, new)) for kind, new in new_traces(before, directory).items()}
+        found = {kind: set(filter(is_own, new)) for kind, new in new_traces(before, directory, instance).items()}
         return {kind: new for kind, new in found.items() if new}
 
     # A mount namespace that another server is making holds a copy of each mount for a moment, and with it the loop device.
@@ -135,7 +143,7 @@ def test_everything_ends(server, directory, monkeypatch, database):
     # And so is that of tokens, once somebody asks for the keys.
     assert requests.get(f"{other.url}/.well-known/jwks.json").ok and (directory / "identity.key").exists()
     instance = instance_of(directory)
-    assert new_traces(before, directory).keys() >= {"tables", "groups", "mounts", "loops", "claims"}
+    assert new_traces(before, directory, instance).keys() >= {"tables", "groups", "mounts", "loops", "claims"}
     if database == "gone":
         other.kill9()
         for path in directory.glob("server/sandcove.db*"):
