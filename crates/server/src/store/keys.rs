@@ -87,6 +87,7 @@ impl Store {
         .bind(ISSUED_KEYS - 1)
         .execute(&self.write)
         .await?;
+        self.known_keys.forget();
         self.create_key(team, ISSUED).await
     }
 
@@ -159,6 +160,7 @@ impl Store {
             .bind(team.id.to_string())
             .execute(&self.write)
             .await?;
+        self.known_keys.forget();
         Ok(done.rows_affected() > 0)
     }
 }

@@ -7,6 +7,7 @@ mod builds;
 mod events;
 mod idempotency;
 mod keys;
+mod known_keys;
 mod layers;
 mod migrations;
 mod observed;
@@ -40,6 +41,7 @@ use tokio::sync::Notify;
 pub(crate) use events::EventQuery;
 pub use idempotency::IdempotencyStatus;
 pub use keys::ApiKey;
+use known_keys::KnownKeys;
 pub(crate) use observed::Observed;
 pub(crate) use step_cache::{CachedImage, CachedStep};
 pub(crate) use team_metrics::Activity;
@@ -56,6 +58,7 @@ pub struct Store {
     // SQLite has one writer at a time. One connection writes, so that writers queue here instead of retrying.
     write: SqlitePool,
     read: SqlitePool,
+    known_keys: Arc<KnownKeys>,
     /// SQLite's write-ahead log.
     wal: PathBuf,
     /// Notified when a delivery was stored.
@@ -95,6 +98,7 @@ impl Store {
         Ok(Self {
             write,
             read,
+            known_keys: Arc::new(KnownKeys::open(path)),
             wal: wal.into(),
             new_deliveries: Arc::default(),
             new_event_bytes: Arc::default(),

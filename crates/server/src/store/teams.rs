@@ -8,6 +8,7 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::keys::hash;
+use super::known_keys::TTL;
 use super::{Store, corrupt};
 use crate::domain::team::{Caps, Quota, Standing, Team, rates};
 use crate::{Error, Result, clock, random};
@@ -22,7 +23,7 @@ pub struct FirstTeam {
 }
 
 /// Minimum time between two updates of a key's last use.
-const LAST_USED_MICROS: i64 = 1_000_000;
+const LAST_USED_MICROS: i64 = TTL.as_micros() as i64;
 
 pub(super) const TEAM_COLUMNS: &str = "t.id, t.slug, t.name, t.is_default, t.banned, t.blocked_reason, \
      t.max_sandboxes, t.max_session_seconds, t.max_cpus, t.max_memory_mib, t.max_disk_mib, t.events_ttl_days, \
@@ -55,6 +56,7 @@ impl Store {
             .bind(session_seconds)
             .execute(&self.write)
             .await?;
+        self.known_keys.forget();
         let team = self.default_team().await?;
         let mut new_key = None;
         match key {
@@ -98,6 +100,7 @@ impl Store {
              max_parked_mib = $19 WHERE id = $20",
         );
         bind_changeable(update, team).bind(team.id.to_string()).execute(&self.write).await?;
+        self.known_keys.forget();
         Ok(())
     }
 
@@ -108,13 +111,18 @@ impl Store {
         rows.iter().map(team).collect()
     }
 
-    /// The team of an API key.
+    /// The team of an API key, and the key's id.
     pub async fn team_of_key(&self, key: &str) -> Result<Option<(Team, Uuid)>> {
+        let hash = hash(key);
+        if let Some(known) = self.known_keys.get(&hash) {
+            return Ok(Some(known));
+        }
+        let stamp = self.known_keys.stamp();
         let sql = format!(
             "SELECT {TEAM_COLUMNS}, k.id AS key_id, k.last_used_at FROM api_keys k \
              JOIN teams t ON t.id = k.team_id WHERE k.hash = $1"
         );
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(hash(key)).fetch_optional(&self.read).await?;
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(&hash).fetch_optional(&self.read).await?;
         let Some(row) = row else { return Ok(None) };
         let now = clock::now().as_microsecond();
         let last_used: Option<i64> = row.try_get("last_used_at")?;
@@ -127,7 +135,9 @@ impl Store {
                 tracing::debug!(%error, "the last use of an API key was not stored");
             }
         }
-        Ok(Some((team(&row)?, Uuid::parse_str(&id).map_err(corrupt("API key", &id))?)))
+        let (team, id) = (team(&row)?, Uuid::parse_str(&id).map_err(corrupt("API key", &id))?);
+        self.known_keys.put(stamp, hash, &team, id);
+        Ok(Some((team, id)))
     }
 
     /// The team with this id.
