@@ -105,11 +105,19 @@ fn whatever_is_changed_is_noticed() {
         restore(archive, into.path())
     };
     again(&archive).unwrap();
-    for at in (8..archive.len()).step_by(97) {
+    let content = zstd::decode_all(&archive[..]).unwrap();
+    // Zstandard has several spellings of one content: a match may refer to any earlier zeros.
+    let spelled_otherwise =
+        |changed: &[u8]| zstd::decode_all(changed).is_ok_and(|decoded| decoded == content);
+    let mut noticed = 0;
+    for at in (8..archive.len()).step_by(7) {
         let mut changed = archive.clone();
         changed[at] ^= 1;
-        assert!(again(&changed).is_err(), "byte {at} of {}", archive.len());
+        let is_refused = again(&changed).is_err();
+        assert!(is_refused || spelled_otherwise(&changed), "byte {at} of {}", archive.len());
+        noticed += usize::from(is_refused);
     }
+    assert!(noticed > 700, "{noticed}");
     for length in [0, 3, 100, archive.len() / 2, archive.len() - 1] {
         assert!(again(&archive[..length]).is_err(), "{length}");
     }
