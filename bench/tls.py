@@ -11,7 +11,7 @@ The service is Caddy too (`caddy respond`), so that both proxies have the same p
 - *requests, HTTP/1.1*: the same connections, one request at a time;
 - *latency*: one request after the other on one connection, with the service without a proxy as a third side;
 - *download*: a file of 1 GB in one answer, as a share of what the same file takes without a proxy: for the server's side from inside the sandbox's
-  network, for Caddy's on the host.
+  network, for Caddy's on the host. With TLS it is also compared with a service that speaks TLS itself.
 
 Prints Markdown; a ratio above 1 means that the server is faster.
 """
@@ -34,6 +34,7 @@ from e2b import Sandbox
 BODY = "x" * 1024
 FILE = "large"
 PORT = 8000
+HOST = "bench.localhost"
 H2LOAD = re.compile(r"finished in ([\d.]+)(m?s|m), ([\d.]+) req/s")
 
 
@@ -50,9 +51,6 @@ def load(url: str, address: str, requests: int, connections: int, streams: int, 
 @contextlib.contextmanager
 def caddy(program: str, host: str, service: int, port: int, directory: Path) -> Iterator[None]:
     """The service and its files at `service` and the port after it, and Caddy in front of both: with TLS at `port`, without at the port after it."""
-    request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", f"/CN={host}"]
-    names = ["-addext", f"subjectAltName=DNS:{host}"]
-    subprocess.run([*request, *names, "-out", directory / "cert.pem", "-keyout", directory / "key.pem"], check=True, capture_output=True)
     config = directory / "Caddyfile"
     config.write_text(
         f"{{\n\tadmin off\n\tauto_https off\n\tservers {{\n\t\tprotocols h1 h2\n\t}}\n}}\n"
@@ -60,6 +58,7 @@ def caddy(program: str, host: str, service: int, port: int, directory: Path) -> 
         f"https://{host}:{port} {{\n\ttls {directory}/cert.pem {directory}/key.pem\n\timport forward\n}}\n"
         f"http://{host}:{port + 1} {{\n\timport forward\n}}\n"
     )
+    prepare(directory, host, service, str(directory))
     large(directory / FILE)
     commands = [*services(program, "127.0.0.1", service, str(directory)), [program, "run", "--adapter", "caddyfile", "--config", str(config)]]
     with contextlib.ExitStack() as stack:
@@ -71,11 +70,23 @@ def caddy(program: str, host: str, service: int, port: int, directory: Path) -> 
 
 
 def services(program: str, address: str, port: int, directory: str) -> list[list[str]]:
-    """The commands of the service, and of the one that has the large file, at the port after it."""
+    """The commands of the service, of the one that has the large file, at the port after it, and of the same with TLS, at the one after that."""
     return [
         [program, "respond", "--listen", f"{address}:{port}", "--body", BODY],
         [program, "file-server", "--listen", f"{address}:{port + 1}", "--root", directory],
+        [program, "run", "--adapter", "caddyfile", "--config", f"{directory}/files.caddy"],
     ]
+
+
+def prepare(directory: Path, host: str, service: int, place: str) -> None:
+    """Writes what the services and Caddy need, but the large file, to a directory, which the services find at `place`."""
+    request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", f"/CN={host}"]
+    names = ["-addext", f"subjectAltName=DNS:{host}"]
+    subprocess.run([*request, *names, "-out", directory / "cert.pem", "-keyout", directory / "key.pem"], check=True, capture_output=True)
+    (directory / "files.caddy").write_text(
+        f"{{\n\tadmin off\n\tauto_https off\n}}\n"
+        f"https://{host}:{service + 2} {{\n\ttls {place}/cert.pem {place}/key.pem\n\troot * {place}\n\tfile_server\n}}\n"
+    )
 
 
 def large(path: Path) -> None:
@@ -102,6 +113,9 @@ def main() -> None:
     try:
         sandbox.files.write("/tmp/caddy", Path(wishes.caddy).read_bytes())
         sandbox.commands.run(f"chmod +x /tmp/caddy; mkdir /tmp/files; truncate -s 1000000000 /tmp/files/{FILE}")
+        with tempfile.TemporaryDirectory() as directory:
+            prepare(Path(directory), HOST, PORT, "/tmp/files")
+            sandbox.files.write_files([{"path": f"/tmp/files/{path.name}", "data": path.read_bytes()} for path in Path(directory).iterdir()])
         for command in services("/tmp/caddy", "", PORT, "/tmp/files"):
             sandbox.commands.run(" ".join(command), background=True, timeout=0)
         time.sleep(3)
@@ -110,11 +124,11 @@ def main() -> None:
         def of_sandbox(scheme: str, port: int = PORT) -> tuple[str, str]:
             return f"{scheme}://{port}-{sandbox.sandbox_id}.sbx.localhost:{own.rsplit(':', 1)[1]}/", own
 
-        with tempfile.TemporaryDirectory() as directory, caddy(wishes.caddy, "bench.localhost", wishes.service, wishes.port, Path(directory)):
+        with tempfile.TemporaryDirectory() as directory, caddy(wishes.caddy, HOST, wishes.service, wishes.port, Path(directory)):
             plain_port, file_port = wishes.port + 1, wishes.service + 1
             direct = f"http://127.0.0.1:{wishes.service}/", f"127.0.0.1:{wishes.service}"
-            tls = {"server": of_sandbox("https"), "caddy": (f"https://bench.localhost:{wishes.port}/", f"127.0.0.1:{wishes.port}"), "direct": direct}
-            plain = {"server": of_sandbox("http"), "caddy": (f"http://bench.localhost:{plain_port}/", f"127.0.0.1:{plain_port}"), "direct": direct}
+            tls = {"server": of_sandbox("https"), "caddy": (f"https://{HOST}:{wishes.port}/", f"127.0.0.1:{wishes.port}"), "direct": direct}
+            plain = {"server": of_sandbox("http"), "caddy": (f"http://{HOST}:{plain_port}/", f"127.0.0.1:{plain_port}"), "direct": direct}
             files, tls_files = ({**sides, "server": of_sandbox(scheme, PORT + 1)} for scheme, sides in (("http", plain), ("https", tls)))
             inside = subprocess.run(["pgrep", "-f", "^/tmp/caddy file-server"], capture_output=True, text=True, check=True).stdout.split()[0]
             in_network = ["nsenter", "--target", inside, "--net"]
@@ -123,10 +137,11 @@ def main() -> None:
             def latency(side: tuple[str, str]) -> float:
                 return load(*side, many // 5, 1, 1, http1=True)[1]
 
-            def share(side: tuple[str, str]) -> float:
+            def share(side: tuple[str, str], with_tls: bool = False) -> float:
                 """Of what a client gets without a proxy, percent."""
                 port, *within = (PORT + 1, *in_network) if "sbx" in side[0] else (wishes.service + 1,)
-                return 100 * download(side[0] + FILE, side[1]) / download(f"http://127.0.0.1:{port}/{FILE}", f"127.0.0.1:{port}", *within)
+                scheme, port = ("https", port + 1) if with_tls else ("http", port)
+                return 100 * download(side[0] + FILE, side[1]) / download(f"{scheme}://{HOST}:{port}/{FILE}", f"127.0.0.1:{port}", *within)
 
             rows = {
                 "handshakes, per second": (tls, lambda side: load(*side, many // 10, many // 10, 1)[0]),
@@ -135,6 +150,7 @@ def main() -> None:
                 "requests, HTTP/1.1 plain, per second": (plain, lambda side: load(*side, many, few, 1, http1=True)[0]),
                 "latency, HTTP/1.1 with TLS, ms": (tls, latency),
                 "latency, HTTP/1.1 plain, ms": (plain, latency),
+                "download with TLS, percent of direct with TLS": (tls_files, lambda side: share(side, with_tls=True)),
                 "download with TLS, percent of direct": (tls_files, share),
                 "download plain, percent of direct": (files, share),
             }

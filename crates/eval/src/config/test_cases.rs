@@ -324,13 +324,17 @@ async fn generate(
 
 /// Merges a test over defaults: variables, options and metadata key by key, assertions after each other.
 pub fn merge(defaults: &Object, mut test: Object) -> Object {
-    let mut merged = Object::new();
+    // There may be very many tests, so none has room for more.
+    let mut merged = Object::with_capacity(3 + test.len());
     let no_defaults = option(&test, "disableDefaultAsserts") == Some(&json!(true));
     let mut joined = |key: &str| {
-        let mut map = defaults.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
-        if let Some(Value::Object(own)) = test.get_mut(key).map(Value::take) {
-            map.extend(own);
-        }
+        let own = match test.get_mut(key).map(Value::take) {
+            Some(Value::Object(own)) => own,
+            _ => Object::new(),
+        };
+        let Some(Value::Object(defaults)) = defaults.get(key) else { return Value::Object(own) };
+        let mut map = defaults.clone();
+        map.extend(own);
         Value::Object(map)
     };
     let (vars, mut options, metadata) = (joined("vars"), joined("options"), joined("metadata"));
@@ -347,7 +351,10 @@ pub fn merge(defaults: &Object, mut test: Object) -> Object {
         _ => Vec::new(),
     };
     if let Some(Value::Array(own)) = test.get_mut("assert").map(Value::take) {
-        asserts.extend(own);
+        match asserts.is_empty() {
+            true => asserts = own,
+            false => asserts.extend(own),
+        }
     }
     if let Some(description) = test.get_mut("description").map(Value::take) {
         merged.insert("description".to_owned(), description);

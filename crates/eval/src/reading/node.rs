@@ -9,7 +9,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
 use serde_json::{Number, Value};
 
 use super::diagnostic::{Diagnostic, Position, Severity};
-use crate::model::{Object, number};
+use crate::model::number;
 
 /// A value and its location.
 #[derive(Debug, Clone)]
@@ -78,13 +78,9 @@ impl Node {
         match &self.kind {
             Kind::Scalar(value) => value.clone(),
             Kind::List(items) => Value::Array(items.iter().map(Self::to_value).collect()),
-            Kind::Map(entries) => {
-                let mut map = Object::new();
-                for entry in entries {
-                    map.insert(entry.key.clone(), entry.value.to_value());
-                }
-                Value::Object(map)
-            }
+            Kind::Map(entries) => Value::Object(
+                entries.iter().map(|entry| (entry.key.clone(), entry.value.to_value())).collect(),
+            ),
         }
     }
 
@@ -263,6 +259,8 @@ impl<'t> Reader<'t, '_> {
                 }
             }
         }
+        // Most maps are small, and there may be very many.
+        entries.shrink_to_fit();
         Ok(Kind::Map(entries))
     }
 

@@ -32,6 +32,11 @@ pub enum RunError {
     /// A test is for a prompt that the suite does not have.
     #[error("test {test} names the unknown prompt `{name}`")]
     UnknownPrompt { test: usize, name: String },
+    /// The lists of a test's variables have too many combinations.
+    #[error(
+        "the variables of test {test} have more than {max} combinations: shorten their lists, or set `disableVarExpansion`"
+    )]
+    TooManyRows { test: usize, max: usize },
     /// The file of a variable could not be read.
     #[error("failed to read the variable `{name}`: {reason}")]
     Variable { name: String, reason: String },

@@ -139,7 +139,8 @@ pub fn rows(
         let combinations: Vec<Arc<Object>> = if whole {
             vec![Arc::new(vars)]
         } else {
-            combinations(&vars).into_iter().map(Arc::new).collect()
+            let too_many = RunError::TooManyRows { test: number + 1, max: MAX_COMBINATIONS };
+            combinations(&vars).ok_or(too_many)?.map(Arc::new).collect()
         };
         let repeat =
             test_cases::option(&test, "repeat").and_then(Value::as_u64).map_or(repeat, |n| n as usize).max(1);
@@ -165,27 +166,33 @@ fn entries(value: Option<&Value>) -> Vec<String> {
     }
 }
 
-/// Every combination of the variables that are lists of text; the last variable changes fastest.
-fn combinations(vars: &Object) -> Vec<Object> {
-    let mut all = vec![Object::new()];
-    for (name, value) in vars {
-        let choices: &[Value] = match value {
-            Value::Array(items) if items.first().is_some_and(Value::is_string) => items,
-            _ => std::slice::from_ref(value),
+/// Maximum number of combinations of the variables of a test; more are a mistake, and would not fit into memory.
+const MAX_COMBINATIONS: usize = 1_000_000;
+
+/// Every combination of the variables that are lists of text; the last variable changes fastest. `None` for more than the maximum.
+fn combinations(vars: &Object) -> Option<impl Iterator<Item = Object>> {
+    let choices: Vec<(&String, &[Value])> = vars
+        .iter()
+        .map(|(name, value)| match value {
+            Value::Array(items) if items.first().is_some_and(Value::is_string) => (name, &items[..]),
+            _ => (name, std::slice::from_ref(value)),
+        })
+        .collect();
+    let count = choices.iter().try_fold(1_usize, |count, (_, choices)| count.checked_mul(choices.len()))?;
+    let nth = move |number: usize| {
+        let mut step = count;
+        let choose = |(name, choices): &(&String, &[Value])| {
+            step /= choices.len();
+            ((*name).clone(), choices[number / step % choices.len()].clone())
         };
-        let with = |(map, choice): (&Object, &Value)| {
-            let mut map = map.clone();
-            map.insert(name.clone(), choice.clone());
-            map
-        };
-        all = all.iter().flat_map(|map| choices.iter().map(move |choice| (map, choice))).map(with).collect();
-    }
-    all
+        choices.iter().map(choose).collect()
+    };
+    (count <= MAX_COMBINATIONS).then(|| (0..count).map(nth))
 }
 
 /// Reads variables that are `file://` paths, and such entries of the lists that multiply a test; code is left for the row.
 fn load_vars(vars: &Object, base: &Path, whole: bool) -> Result<Object, RunError> {
-    let mut loaded = Object::new();
+    let mut loaded = Object::with_capacity(vars.len());
     for (name, value) in vars {
         let value = match value {
             Value::String(text) => load_text(name, text, base)?,
@@ -298,10 +305,21 @@ mod tests {
     #[test]
     fn lists_of_text_multiply() {
         let vars = json!({"a": ["x", "y"], "n": [1, 2], "b": ["1", "2"]});
-        let all = combinations(vars.as_object().unwrap());
+        let all: Vec<Object> = combinations(vars.as_object().unwrap()).unwrap().collect();
         let shown: Vec<String> = all.iter().map(|map| format!("{}{}", map["a"], map["b"])).collect();
         assert_eq!(shown, ["\"x\"\"1\"", "\"x\"\"2\"", "\"y\"\"1\"", "\"y\"\"2\""]);
         assert_eq!(all[0]["n"], json!([1, 2]));
+        assert_eq!(combinations(&Object::new()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn lists_with_too_many_combinations_are_refused() {
+        let lists = |count: usize| -> Object {
+            (0..count).map(|name| (name.to_string(), json!(["a", "b", "c", "d"]))).collect()
+        };
+        assert!(combinations(&lists(9)).is_some());
+        assert!(combinations(&lists(10)).is_none());
+        assert!(combinations(&lists(64)).is_none());
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub struct Run {
 impl Run {
     /// Whether the rows of a test are traced.
     fn is_traced(&self, test: &TestCase) -> bool {
-        self.tracing.all || is_traced(test.metadata.get("tracingEnabled"), &self.workers)
+        self.tracing.all || is_traced(test.raw.get("metadata"), &self.workers)
     }
 
     fn switches(&self, test: &TestCase) -> Switches {
@@ -135,9 +135,10 @@ impl Run {
     }
 }
 
-/// Whether a test or the environment asks for traces, where the suite does not.
+/// Whether a test asks for traces by its metadata, or the environment does, where the suite does not.
 fn is_traced(metadata: Option<&Value>, workers: &Workers) -> bool {
-    metadata == Some(&json!(true)) || workers.env().is_on("PROMPTFOO_TRACING_ENABLED")
+    metadata.is_some_and(|metadata| metadata["tracingEnabled"] == true)
+        || workers.env().is_on("PROMPTFOO_TRACING_ENABLED")
 }
 
 /// Runs a suite.
@@ -190,8 +191,7 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
     let Opened { recorded, plans, mut tallies } =
         open(&control.start, &mut evaluation, plans, &compared, &memory).await?;
     let traces = Collector::new(&suite.tracing);
-    let is_one_traced =
-        plans.iter().any(|plan| is_traced(plan.case().metadata.get("tracingEnabled"), &suite.workers));
+    let is_one_traced = plans.iter().any(|plan| is_traced(plan.test.raw().get("metadata"), &suite.workers));
     let _receiver = match suite.tracing.all || is_one_traced {
         true => receive(&suite.tracing, &traces, &*control.observer).await?,
         false => None,
