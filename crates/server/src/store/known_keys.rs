@@ -17,11 +17,19 @@ use crate::domain::team::Team;
 /// Time for which a key is known. It bounds how long a revoked key works whose revoker was killed between database and stamp.
 pub(super) const TTL: Duration = Duration::from_secs(1);
 
+/// What the name of the file has after that of the database.
+const SUFFIX: &str = "-keys";
+
 /// Number of keys that are known at once.
 const MAX_KNOWN: usize = 1024;
 
-/// A random number; all zeros before the first change.
-pub(super) type Stamp = [u8; 16];
+/// What the file held at a moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamp {
+    /// A random number; all zeros before the first change.
+    value: [u8; 16],
+    read_at: Instant,
+}
 
 /// Keys that were found in the database a moment ago.
 #[derive(Debug)]
@@ -34,7 +42,6 @@ pub(super) struct KnownKeys {
 
 #[derive(Debug)]
 struct KnownKey {
-    read_at: Instant,
     stamp: Stamp,
     team: Team,
     id: Uuid,
@@ -43,11 +50,12 @@ struct KnownKey {
 impl KnownKeys {
     /// Opens the stamp of a database.
     pub(super) fn open(database: &Path) -> Self {
-        let path = database.with_extension("keys");
+        let mut path = database.as_os_str().to_owned();
+        path.push(SUFFIX);
         let opened =
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         if let Err(error) = &opened {
-            tracing::warn!(path = %path.display(), %error, "every call reads its API key from the database");
+            tracing::warn!(?path, %error, "every call reads its API key from the database");
         }
         Self { stamp: opened.ok(), keys: Mutex::default() }
     }
@@ -57,14 +65,14 @@ impl KnownKeys {
         let stamp = self.stamp()?;
         let keys = self.lock();
         let known = keys.get(hash)?;
-        let is_current = known.stamp == stamp && known.read_at.elapsed() < TTL;
+        let is_current = known.stamp.value == stamp.value && known.stamp.read_at.elapsed() < TTL;
         is_current.then(|| (known.team.clone(), known.id))
     }
 
     /// The stamp, for [`Self::put`]; `None` if it cannot be read, and no key is known then.
     pub(super) fn stamp(&self) -> Option<Stamp> {
-        let mut stamp = Stamp::default();
-        self.stamp.as_ref()?.read_at(&mut stamp, 0).ok().map(|_| stamp)
+        let mut stamp = Stamp { value: Default::default(), read_at: Instant::now() };
+        self.stamp.as_ref()?.read_at(&mut stamp.value, 0).ok().map(|_| stamp)
     }
 
     /// Notes a key. `stamp` is from before its row was read: the row may be older than a change since.
@@ -74,7 +82,7 @@ impl KnownKeys {
         if keys.len() >= MAX_KNOWN {
             keys.clear();
         }
-        keys.insert(hash, KnownKey { read_at: Instant::now(), stamp, team: team.clone(), id });
+        keys.insert(hash, KnownKey { stamp, team: team.clone(), id });
     }
 
     /// Forgets all keys, in all processes, after teams or keys changed.

@@ -65,9 +65,9 @@ pub(super) fn copy_in(directory: &Path) -> PathBuf {
     directory.join("backup.db")
 }
 
-/// Deletes the copy and what SQLite keeps beside it.
+/// Deletes the copy and what SQLite and the store keep beside it.
 pub(super) fn remove(copy: &Path) -> Result<()> {
-    for suffix in ["", "-wal", "-shm", "-journal"] {
+    for suffix in ["", "-wal", "-shm", "-journal", "-keys"] {
         let mut path = copy.as_os_str().to_owned();
         path.push(suffix);
         match std::fs::remove_file(&path) {
