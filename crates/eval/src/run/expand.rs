@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::RunError;
+use super::{RunError, asks_for_traces, compare};
 use crate::calling::spec::{self, ProviderSpec};
 use crate::config::prompts::{self, Prompt};
 use crate::config::test_cases;
@@ -26,28 +27,61 @@ pub struct ColumnPlan {
     pub prompt: usize,
 }
 
-/// A merged test, parsed when its first row begins and shared by all its rows. There may be very many tests, and only those with
-/// rows in flight are parsed.
+/// A map as JSON, which is parsed when a row needs it: there may be very many, and a map takes ten times the memory of its text.
+#[derive(Debug)]
+pub struct Packed {
+    text: Box<str>,
+    map: OnceLock<Arc<Object>>,
+}
+
+impl Packed {
+    fn of(map: &Object) -> Self {
+        Self { text: serde_json::to_string(map).unwrap_or_default().into(), map: OnceLock::new() }
+    }
+
+    fn map(&self) -> &Arc<Object> {
+        self.map.get_or_init(|| {
+            let mut text = serde_json::Deserializer::from_str(&self.text);
+            // It was written above, and is as deep as a configuration may be.
+            text.disable_recursion_limit();
+            Arc::new(Object::deserialize(&mut text).unwrap_or_default())
+        })
+    }
+}
+
+/// A merged test, parsed when its first row begins and shared by all its rows.
 #[derive(Debug)]
 pub struct SharedTest {
-    raw: Arc<Object>,
+    raw: Packed,
     parsed: OnceLock<TestCase>,
+    /// Whether its rows are compared with each other.
+    pub is_compared: bool,
+    /// Whether it asks for traces.
+    pub is_traced: bool,
+    /// Whether its variables are made anew for each run.
+    has_made_vars: bool,
 }
 
 impl SharedTest {
     /// Takes a merged test.
-    pub fn new(raw: Object) -> Self {
-        Self { raw: Arc::new(raw), parsed: OnceLock::new() }
+    pub fn new(raw: &Object) -> Self {
+        Self {
+            is_compared: compare::is_asked(raw),
+            is_traced: raw.get("metadata").is_some_and(asks_for_traces),
+            has_made_vars: test_cases::option(raw, "transformVars").is_some(),
+            raw: Packed::of(raw),
+            parsed: OnceLock::new(),
+        }
     }
 
     /// Returns the test as it was written.
     pub fn raw(&self) -> &Object {
-        &self.raw
+        self.raw.map()
     }
 
     /// Returns the parsed test.
     pub fn case(&self) -> &TestCase {
-        self.parsed.get_or_init(|| test_cases::parse(Arc::clone(&self.raw)))
+        self.parsed.get_or_init(|| test_cases::parse(Arc::clone(self.raw.map())))
     }
 }
 
@@ -56,8 +90,7 @@ impl SharedTest {
 pub struct Plan {
     /// The test.
     pub test: Arc<SharedTest>,
-    /// The variables, after expansion.
-    pub vars: Arc<Object>,
+    vars: Arc<Packed>,
     /// The number of the test after expansion and repetition.
     pub test_idx: usize,
     /// The column.
@@ -72,6 +105,20 @@ pub struct Plan {
 pub type ChangedVars = Option<Result<Object, String>>;
 
 impl Plan {
+    /// Returns the plan with another test, whose variables are its row's.
+    pub fn of(self, test: &Object) -> Self {
+        let vars = test
+            .get("vars")
+            .and_then(Value::as_object)
+            .map_or_else(|| Packed::of(&Object::new()), Packed::of);
+        Self { test: Arc::new(SharedTest::new(test)), vars: Arc::new(vars), ..self }
+    }
+
+    /// Returns the variables, after expansion.
+    pub fn vars(&self) -> &Object {
+        self.vars.map()
+    }
+
     /// Returns the parsed test.
     pub fn case(&self) -> &TestCase {
         self.test.case()
@@ -136,15 +183,15 @@ pub fn rows(
             Some(Err(error)) => (own(), Some(error.into())),
         };
         let vars = load_vars(&vars, base, whole)?;
-        let combinations: Vec<Arc<Object>> = if whole {
-            vec![Arc::new(vars)]
+        let combinations: Vec<Arc<Packed>> = if whole {
+            vec![Arc::new(Packed::of(&vars))]
         } else {
             let too_many = RunError::TooManyRows { test: number + 1, max: MAX_COMBINATIONS };
-            combinations(&vars).ok_or(too_many)?.map(Arc::new).collect()
+            combinations(&vars).ok_or(too_many)?.map(|vars| Arc::new(Packed::of(&vars))).collect()
         };
         let repeat =
             test_cases::option(&test, "repeat").and_then(Value::as_u64).map_or(repeat, |n| n as usize).max(1);
-        let test = Arc::new(SharedTest::new(test));
+        let test = Arc::new(SharedTest::new(&test));
         for repeat in 0..repeat {
             for vars in &combinations {
                 for (prompt_idx, _) in columns.iter().enumerate().filter(|(_, column)| wanted(column)) {
@@ -287,12 +334,11 @@ pub fn fingerprint(columns: &[Column], plans: &[Plan]) -> String {
     }
     for plan in plans {
         // Variables that are made anew for each run, such as identifiers, are the same row's.
-        let is_made = test_cases::option(plan.test.raw(), "transformVars").is_some();
-        let vars = (!is_made).then_some(&*plan.vars);
-        digest.update(json!([plan.test_idx, plan.prompt_idx, plan.repeat, vars]).to_string());
+        let vars = if plan.test.has_made_vars { "null" } else { &plan.vars.text };
+        digest.update(format!("[{},{},{},{vars}]", plan.test_idx, plan.prompt_idx, plan.repeat));
         // The text of a test is the same for all its rows, so it is added once.
         if plan.prompt_idx == 0 {
-            digest.update(serde_json::to_vec(plan.test.raw()).unwrap_or_default());
+            digest.update(plan.test.raw.text.as_bytes());
         }
     }
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -310,6 +356,18 @@ mod tests {
         assert_eq!(shown, ["\"x\"\"1\"", "\"x\"\"2\"", "\"y\"\"1\"", "\"y\"\"2\""]);
         assert_eq!(all[0]["n"], json!([1, 2]));
         assert_eq!(combinations(&Object::new()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_packed_comes_back_as_it_was() {
+        let mut deep = json!({"z": 0.1, "a": 1e300, "b": "\u{0}\u{1f600}", "n": 9_007_199_254_740_993_u64});
+        for _ in 0..199 {
+            deep = json!({"in": deep});
+        }
+        let map = deep.as_object().unwrap();
+        let packed = Packed::of(map);
+        assert_eq!(**packed.map(), *map);
+        assert_eq!(serde_json::to_string(&**packed.map()).unwrap(), *packed.text);
     }
 
     #[test]

@@ -123,7 +123,9 @@ pub struct Run {
 impl Run {
     /// Whether the rows of a test are traced.
     fn is_traced(&self, test: &TestCase) -> bool {
-        self.tracing.all || is_traced(test.raw.get("metadata"), &self.workers)
+        self.tracing.all
+            || is_traced_by(&self.workers)
+            || test.raw.get("metadata").is_some_and(asks_for_traces)
     }
 
     fn switches(&self, test: &TestCase) -> Switches {
@@ -135,10 +137,14 @@ impl Run {
     }
 }
 
-/// Whether a test asks for traces by its metadata, or the environment does, where the suite does not.
-fn is_traced(metadata: Option<&Value>, workers: &Workers) -> bool {
-    metadata.is_some_and(|metadata| metadata["tracingEnabled"] == true)
-        || workers.env().is_on("PROMPTFOO_TRACING_ENABLED")
+/// Whether the environment asks for traces, where the suite does not.
+fn is_traced_by(workers: &Workers) -> bool {
+    workers.env().is_on("PROMPTFOO_TRACING_ENABLED")
+}
+
+/// Whether the metadata of a test asks for traces.
+fn asks_for_traces(metadata: &Value) -> bool {
+    metadata["tracingEnabled"] == true
 }
 
 /// Runs a suite.
@@ -186,13 +192,13 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
         ..Evaluation::default()
     };
     let compared: BTreeSet<usize> =
-        plans.iter().filter(|plan| compare::is_asked(plan.test.raw())).map(|plan| plan.test_idx).collect();
+        plans.iter().filter(|plan| plan.test.is_compared).map(|plan| plan.test_idx).collect();
     let memory = Memory::new(conversations);
     let Opened { recorded, plans, mut tallies } =
         open(&control.start, &mut evaluation, plans, &compared, &memory).await?;
     let traces = Collector::new(&suite.tracing);
-    let is_one_traced = plans.iter().any(|plan| is_traced(plan.test.raw().get("metadata"), &suite.workers));
-    let _receiver = match suite.tracing.all || is_one_traced {
+    let is_one_traced = plans.iter().any(|plan| plan.test.is_traced);
+    let _receiver = match suite.tracing.all || is_traced_by(&suite.workers) || is_one_traced {
         true => receive(&suite.tracing, &traces, &*control.observer).await?,
         false => None,
     };

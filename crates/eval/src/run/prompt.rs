@@ -17,13 +17,13 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the variables of a row, with those that are scripts called.
 pub async fn call_vars(run: &Run, plan: &Plan, row: &Row) -> Result<Object, RowError> {
-    let mut vars = (*plan.vars).clone();
-    for (name, value) in &*plan.vars {
+    let mut vars = plan.vars().clone();
+    for (name, value) in plan.vars() {
         let Value::String(reference) = value else { continue };
         if !reference.starts_with("file://") || !is_code(reference) {
             continue;
         }
-        let mut arguments = vec![json!(name), json!(row.prompt.raw), json!(*plan.vars)];
+        let mut arguments = vec![json!(name), json!(row.prompt.raw), json!(plan.vars())];
         if Language::of_file(reference) == Language::JavaScript {
             arguments.push(json!({"$provider": row.provider}));
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::error::RowError;
-use super::expand::{Plan, SharedTest};
+use super::expand::Plan;
 use super::grade::Answered;
 use super::{Run, grade, memory, prompt as prompts, turns};
 use crate::calling::spec::ProviderSpec;
@@ -30,12 +30,11 @@ pub async fn run(run: Arc<Run>, plan: Plan) -> Row {
         return between_hooks(&run, &plan).await;
     }
     let mut test = plan.test.raw().clone();
-    test.insert("vars".to_owned(), Value::Object((*plan.vars).clone()));
+    test.insert("vars".to_owned(), Value::Object(plan.vars().clone()));
     if let Err(error) = run.hooks.before_each(&mut test).await {
         return lost(&run, &plan, error.to_string());
     }
-    let vars = test.get("vars").and_then(Value::as_object).cloned().unwrap_or_default();
-    let own = Plan { test: Arc::new(SharedTest::new(test)), vars: Arc::new(vars), ..plan };
+    let own = plan.of(&test);
     let mut row = between_hooks(&run, &own).await;
     // A hook that fails costs only what it would have added.
     if let Err(error) = run.hooks.after_each(own.test.raw(), &mut row).await {
@@ -80,7 +79,7 @@ async fn between_hooks(run: &Run, plan: &Plan) -> Row {
 pub fn name(run: &Run, plan: &Plan) -> String {
     let spec = &run.providers[run.columns[plan.prompt_idx].provider].0;
     let description = plan.test.raw().get("description").and_then(Value::as_str);
-    format!("[{}] {}", spec.name(), about(description, &plan.vars, plan.test_idx))
+    format!("[{}] {}", spec.name(), about(description, plan.vars(), plan.test_idx))
 }
 
 /// A row that could not be run.
@@ -106,7 +105,7 @@ fn begin(run: &Run, plan: &Plan) -> Row {
         prompt_idx: plan.prompt_idx,
         test_idx: plan.test_idx,
         provider: ProviderName { id: spec.id.clone(), label: spec.label.clone().unwrap_or_default() },
-        vars: (*plan.vars).clone(),
+        vars: plan.vars().clone(),
         test_case: plan.test.raw().clone(),
         cost: Some(0.0),
         metadata: plan.case().metadata.clone(),
@@ -296,7 +295,7 @@ async fn trace(run: &Run, plan: &Plan, traced: &Traced) -> Trace {
     let mut metadata = Object::new();
     metadata.insert("testIdx".to_owned(), json!(plan.test_idx));
     metadata.insert("promptIdx".to_owned(), json!(plan.prompt_idx));
-    metadata.insert("vars".to_owned(), Value::Object((*plan.vars).clone()));
+    metadata.insert("vars".to_owned(), Value::Object(plan.vars().clone()));
     if !run.tracing.command_tools.is_empty() {
         metadata.insert("commandToolNames".to_owned(), json!(run.tracing.command_tools));
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::code_totals::{self, CodeShare};
 use crate::config::DerivedMetric;
 use crate::expression;
-use crate::grading::aggregate::{add, add_tokens, counted_usage};
+use crate::grading::aggregate::{add, add_tokens, counted_usage, zero_usage};
 use crate::model::{
     Column, Evaluation, Failure, GradingResult, Metrics, Object, Row, Stats, TokenUsage, number_value,
 };
@@ -72,7 +72,7 @@ impl From<&Row> for Tally {
             score: row.score,
             latency_ms: row.latency_ms,
             cost: row.cost,
-            token_usage: row.token_usage.clone().map(uncounted_grading),
+            token_usage: row.token_usage.clone().map(share_of_tokens),
             asserts_passed: passed,
             asserts_failed: components().count() - passed,
             named: scores.collect(),
@@ -82,11 +82,24 @@ impl From<&Row> for Tally {
     }
 }
 
-/// Returns the tokens of a row for the sums, which do not count the requests of grading.
-fn uncounted_grading(mut usage: TokenUsage) -> TokenUsage {
+/// Returns the tokens of a row for the sums, which do not count the requests of grading. Zeros that the sums begin with are left out.
+fn share_of_tokens(mut usage: TokenUsage) -> TokenUsage {
+    let zero = zero_usage().completion_details.unwrap_or_default();
+    let is_zero = |details: &mut Object| {
+        details.iter().all(|(name, count)| count.as_f64() == Some(0.0) && zero.contains_key(name))
+    };
+    usage.completion_details.take_if(is_zero);
     if let Some(grading) = &mut usage.assertions {
         grading.num_requests = None;
+        grading.completion_details.take_if(is_zero);
     }
+    let is_nothing = |grading: &mut Box<TokenUsage>| {
+        let counts = [grading.total, grading.prompt, grading.completion, grading.cached];
+        counts.iter().all(|count| count.unwrap_or(0.0) == 0.0)
+            && grading.completion_details.is_none()
+            && grading.assertions.is_none()
+    };
+    usage.assertions.take_if(is_nothing);
     usage
 }
 

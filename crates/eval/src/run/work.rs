@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::expand::Plan;
 use super::observe::{Control, End};
 use super::totals::{Tallies, Tally};
-use super::{Run, compare, row};
+use super::{Run, row};
 use crate::model::Row;
 use crate::store::recording::{Recording, StoredRow};
 
@@ -35,7 +35,7 @@ pub async fn work(
             let run = Arc::clone(run);
             let own = plan.clone();
             let task = running.spawn(async move {
-                let whole = compare::is_asked(own.test.raw());
+                let whole = own.test.is_compared;
                 done(&row::run(run, own).await, whole)
             });
             in_flight.insert(task.id(), plan);
