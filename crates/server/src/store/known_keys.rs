@@ -17,13 +17,13 @@ use crate::domain::team::Team;
 /// Time for which a key is known. It bounds how long a revoked key works whose revoker was killed between database and stamp.
 pub(super) const TTL: Duration = Duration::from_secs(1);
 
-/// What the name of the file has after that of the database.
+/// The end of the file's name, after the name of the database.
 const SUFFIX: &str = "-keys";
 
 /// Number of keys that are known at once.
 const MAX_KNOWN: usize = 1024;
 
-/// What the file held at a moment.
+/// The content of the file, and when it was read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stamp {
     /// A random number; all zeros before the first change.
