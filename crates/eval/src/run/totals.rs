@@ -210,6 +210,31 @@ mod tests {
     }
 
     #[test]
+    fn sums_are_the_same_without_the_zeros_they_begin_with() {
+        let details = |value: Value| value.as_object().cloned();
+        let spent = TokenUsage {
+            total: Some(3.0),
+            completion_details: details(json!({"reasoning": 2})),
+            ..zero_usage()
+        };
+        let unknown =
+            TokenUsage { completion_details: details(json!({"audio": 0, "reasoning": 0})), ..zero_usage() };
+        for usage in [counted_usage(), spent.clone(), unknown.clone(), TokenUsage::default()] {
+            for grading in [None, Some(zero_usage()), Some(spent.clone()), Some(unknown.clone())] {
+                let mut usage = TokenUsage { assertions: grading.map(Box::new), ..usage.clone() };
+                if let Some(grading) = &mut usage.assertions {
+                    grading.num_requests = None;
+                }
+                let (mut whole, mut short) = (counted_usage(), counted_usage());
+                add_tokens(&mut whole, &usage);
+                add_tokens(&mut short, &share_of_tokens(usage));
+                assert_eq!(short, whole);
+            }
+        }
+        assert_eq!(share_of_tokens(counted_usage()).assertions, None);
+    }
+
+    #[test]
     fn metrics_are_derived_from_sums_and_from_each_other() {
         let mut column = Column::default();
         column.metrics.test_pass_count = 3;
