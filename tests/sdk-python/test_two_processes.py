@@ -195,8 +195,9 @@ def test_one_process_as_root_and_two_take_turns(server, monkeypatch):
 def as_of_an_earlier_version(server) -> None:
     """Puts the files of a server that does not run into the data directory itself, as root's."""
     own = server.data_dir / "server"
-    # It had no audit log.
+    # It had no audit log, and no stamp of known keys.
     shutil.rmtree(own / "audit", ignore_errors=True)
+    (own / "sandcove.db-keys").unlink(missing_ok=True)
     for name in ("builds", "file-sets"):
         (own / name).mkdir(exist_ok=True)
     for path in list(own.iterdir()):
