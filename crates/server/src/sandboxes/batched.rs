@@ -13,10 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Size of a piece, bytes. The kernel makes a socket's buffer at least twice as large.
-const PIECE: u32 = 512 << 10;
+/// Size of a piece, bytes. The kernel makes a socket's buffer twice as large, and allows no more than half of the largest one, which is 6 MiB by
+/// default. A piece takes several reads, and the kernel does not wake anyone for what arrives between them.
+const PIECE: u32 = 3 << 20;
 /// Bytes at the end of a body that are read as they come. More than a piece, and what was read of the body before its length was known.
-const END: u64 = 2 << 20;
+const END: u64 = 4 << 20;
 /// Bytes that are read as they come after a piece took too long.
 const AFTER_PAUSE: u64 = 1 << 20;
 /// Longest time that a part of a piece waits for the rest.

@@ -20,8 +20,8 @@ use super::{Expected, Upload};
 /// As much again as is sent is read besides: over HTTP/2 a service says time and again how much more of a request it takes.
 const MAX_BEFORE_HEAD: usize = 512 << 10;
 
-/// Limit on what is read at once, bytes: a piece of a long answer, and what arrives while the piece is fetched.
-const MAX_READ: usize = 640 << 10;
+/// Limit on what is read at once, bytes. It is also what is kept of a long answer that the client does not read.
+const MAX_READ: usize = 256 << 10;
 /// Limit on the head of an answer over HTTP/2, bytes.
 const MAX_HEADER_LIST: u32 = 64 << 10;
 /// Bytes of an answer over HTTP/2 that a service may send ahead of who reads it. All of them can arrive between the head and the moment at
