@@ -177,6 +177,23 @@ def test_exit_codes_and_signals(legacy):
     assert sum(lengths) == 3_000_000 + 4 and max(lengths) <= (1 << 18) + (1 << 17), lengths
 
 
+def test_every_input_is_answered_also_when_it_ends_its_program(legacy):
+    """A client waits a minute for an answer that does not come."""
+    client = legacy.open()
+    client.socket.settimeout(60)
+    for name in ("a", "b", "c", "d", "e"):
+        exited = client.call("terminal_subscribe", "onExit", name)
+        assert client.call("terminal_start", name, 80, 24, {}, "read line", "/tmp") == name
+        awaited = {f"{name}{number}" for number in range(50)}
+        for number in range(50):
+            client.send(json.dumps({"jsonrpc": "2.0", "id": f"{name}{number}", "method": "terminal_data", "params": [name, "x\n"]}))
+        ended = False
+        while awaited or not ended:
+            message = client.read()
+            awaited.discard(message.get("id"))
+            ended = ended or message.get("params", {}).get("subscription") == exited
+
+
 def test_files_over_http(legacy):
     content = os.urandom(3 << 20)
     stored = legacy.ask("POST", "/file", files={"file": ("../a b.bin", content)})

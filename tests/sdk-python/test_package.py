@@ -15,6 +15,9 @@ import pytest
 from harness.server import free_port, wait_until
 
 PACKAGE = Path(os.environ.get("SANDCOVE_TEST_PACKAGE", ""))
+# The package's own. Each system has a root of its own and shares this host's control groups and firewall, where a server has the place of its
+# data directory.
+DATA_DIR = Path("/var/lib/sandcove")
 CACHE = os.environ.get("SANDCOVE_TEMPLATE_CACHE", "")
 # Nothing of the tests' own server and clients.
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
@@ -83,6 +86,8 @@ class System:
 
 @pytest.fixture(scope="module", params=["bookworm", "trixie"])
 def system(request):
+    if DATA_DIR.exists():
+        pytest.fail(f"{DATA_DIR} is in use on this host, and the systems' servers would share its control groups and firewall: `sandcove purge` it first")
     system = System(request.param, Path(f"/var/lib/sandcove-test-package-{os.getpid()}-{request.param}"))
     yield system
     system.close()

@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use sandcove_client::{CommandEvent, Controls, Input, Process, ProcessEvent, Program, TerminalSize};
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::session::{Session, busy};
@@ -25,6 +25,13 @@ const MAX_INPUT: usize = 4 << 20;
 const MAX_LINE: usize = 256 << 10;
 /// Limit on the time that the agent takes to kill a program.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit on the time that the agent takes for a change once the program has ended.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a program is not changed: it does not run.
+const NOT_FOUND: &str = "not found";
+/// Why a program is not changed: it does not read what it was sent.
+const TOO_SLOW: &str = "reads too slowly: too much input waits";
 
 /// The programs of one client.
 pub(super) struct Programs {
@@ -129,17 +136,16 @@ impl Programs {
         };
         let room = self.room.clone().try_acquire_many_owned(size);
         let inputs = self.lock().get(program).map(|running| running.inputs.clone());
-        let text = match (inputs, room) {
-            (None, _) => "not found",
-            (Some(_), Err(_)) => "reads too slowly: too much input waits",
+        let why = match (inputs, room) {
+            (None, _) => NOT_FOUND,
+            (Some(_), Err(_)) => TOO_SLOW,
             (Some(inputs), Ok(room)) => match inputs.try_send(Change { id: id.clone(), what, _room: room }) {
                 Ok(()) => return Ok(()),
-                Err(mpsc::error::TrySendError::Full(_)) => "reads too slowly: too much input waits",
-                Err(mpsc::error::TrySendError::Closed(_)) => "not found",
+                Err(mpsc::error::TrySendError::Full(_)) => TOO_SLOW,
+                Err(mpsc::error::TrySendError::Closed(_)) => NOT_FOUND,
             },
         };
-        let text = format!("{} {} {text}", program.service(), program.name());
-        session.answer(id, Err::<(), _>(text)).await
+        refuse(session, id, program, why).await
     }
 
     /// Kills a program, if it runs.
@@ -163,17 +169,18 @@ async fn run(
     session: &Session,
     id: Option<Id>,
     start: Start,
-    mut changes: mpsc::Receiver<Change>,
+    changes: mpsc::Receiver<Change>,
     kill: &CancellationToken,
 ) -> Result<Option<(Channel, i32)>, Gone> {
-    let Some(permit) = session.permit() else {
-        session.answer(id, Err::<(), _>(busy())).await?;
-        return Ok(None);
+    let begun = match session.permit() {
+        Some(permit) => begin(session, &start).await.map(|process| (permit, process)),
+        None => Err(busy()),
     };
-    let process = match begin(session, &start).await {
-        Ok(process) => process,
+    let (permit, process) = match begun {
+        Ok(begun) => begun,
         Err(message) => {
             session.answer(id, Err::<(), _>(message)).await?;
+            refuse_rest(session, &start.program, changes).await?;
             return Ok(None);
         }
     };
@@ -182,16 +189,12 @@ async fn run(
     let guard = is_running.clone().drop_guard();
     tokio::spawn(end_with(kill.clone(), is_running.clone(), controls.clone(), session.guest.ended().clone()));
     session.answer(id, Ok(start.program.name())).await?;
-    let writer = session.clone();
+    let (writer, program) = (session.clone(), start.program.clone());
     tokio::spawn(async move {
-        let write = async {
-            while let Some(change) = changes.recv().await {
-                if apply(&writer, &controls, change).await.is_err() {
-                    return;
-                }
-            }
-        };
-        is_running.run_until_cancelled(write).await;
+        let change = change_until(&is_running, &writer, &controls, &program, changes);
+        if let Some(Err(Gone)) = writer.ended.run_until_cancelled(change).await {
+            tracing::trace!("the client of a program is gone");
+        }
     });
     let code = forward(session, &start.program, process).await;
     drop((guard, permit));
@@ -250,13 +253,50 @@ async fn end_with(
     }
 }
 
-async fn apply(session: &Session, controls: &Controls, change: Change) -> Result<(), Gone> {
-    let Change { id, what, _room } = change;
-    let done = match what {
-        What::Input(bytes) => controls.write(bytes).await,
-        What::Size(size) => controls.resize(size).await,
-    };
-    session.answer(id, done.map_err(|error| error.to_string())).await
+/// Makes changes until the program has ended, which is when `is_running` is cancelled. All of them are answered, also the one that ended it.
+async fn change_until(
+    is_running: &CancellationToken,
+    session: &Session,
+    controls: &Controls,
+    program: &ProgramId,
+    mut changes: mpsc::Receiver<Change>,
+) -> Result<(), Gone> {
+    while let Some(Some(Change { id, what, _room })) = is_running.run_until_cancelled(changes.recv()).await {
+        let change = async {
+            match what {
+                What::Input(bytes) => controls.write(bytes).await,
+                What::Size(size) => controls.resize(size).await,
+            }
+        };
+        let end = async {
+            is_running.cancelled().await;
+            sleep(CHANGE_TIMEOUT).await;
+        };
+        tokio::select! {
+            done = change => session.answer(id, done.map_err(|error| error.to_string())).await?,
+            () = end => refuse(session, id, program, NOT_FOUND).await?,
+        }
+    }
+    refuse_rest(session, program, changes).await
+}
+
+/// Answers the changes that are left when a program has ended or was not started.
+async fn refuse_rest(
+    session: &Session,
+    program: &ProgramId,
+    mut changes: mpsc::Receiver<Change>,
+) -> Result<(), Gone> {
+    changes.close();
+    while let Some(Change { id, .. }) = changes.recv().await {
+        refuse(session, id, program, NOT_FOUND).await?;
+    }
+    Ok(())
+}
+
+/// Answers a change that is not made.
+async fn refuse(session: &Session, id: Option<Id>, program: &ProgramId, why: &str) -> Result<(), Gone> {
+    let text = format!("{} {} {why}", program.service(), program.name());
+    session.answer(id, Err::<(), _>(text)).await
 }
 
 /// Sends what a program writes, until its end, and returns its exit code.
