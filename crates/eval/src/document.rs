@@ -34,11 +34,11 @@ pub fn document(evaluation: &Evaluation) -> Value {
         "results": {
             "version": 3,
             "timestamp": evaluation.created_at,
-            "prompts": columns,
+            "prompts": null,
             "results": [],
             "stats": evaluation.stats,
         },
-        "config": config,
+        "config": null,
         "shareableUrl": null,
         "metadata": {
             "promptfooVersion": env!("CARGO_PKG_VERSION"),
@@ -50,6 +50,9 @@ pub fn document(evaluation: &Evaluation) -> Value {
         },
         "runtimeOptions": evaluation.runtime_options,
     });
+    // Moved to their places: within the macro they would be copied, and a configuration can be most of the memory of a run.
+    document["results"]["prompts"] = columns;
+    document["config"] = Value::Object(config);
     if !evaluation.vars.is_empty() {
         document["vars"] = json!(evaluation.vars);
     }
