@@ -214,6 +214,22 @@ def test_files_over_http(legacy):
     assert legacy.ask("DELETE", "/file").status_code == 405
 
 
+def test_a_download_is_not_counted_as_memory_and_ends_with_the_sandbox(legacy):
+    """The limit on answers that clients have not read is 512 MiB, and this file larger."""
+    size = 600 << 20
+    assert legacy.open().run("a", f"truncate -s {size} /tmp/large") == ("", 0)
+    with legacy.ask("GET", "/file?path=/tmp/large", stream=True) as answer:
+        assert (answer.status_code, answer.headers["content-length"]) == (200, str(size))
+        assert sum(len(chunk) for chunk in answer.iter_content(1 << 20)) == size
+    with legacy.ask("GET", "/file?path=/tmp/large", stream=True) as answer:
+        chunks = answer.iter_content(1 << 20)
+        assert len(next(chunks)) == 1 << 20
+        legacy.call("POST", "/pause")
+        with pytest.raises(requests.exceptions.RequestException):
+            sum(len(chunk) for chunk in chunks)
+    legacy.call("POST", "/connect", json={"timeout": 600})
+
+
 def test_connections_end_with_the_sandbox(legacy):
     daemon = legacy.open()
     daemon.start("a", "sleep 1000")

@@ -89,8 +89,21 @@ pub(crate) async fn command(
     limit: Duration,
     progress: &mut Progress,
 ) -> sandcove_client::Result<Ended> {
-    let mut process = sandbox.start(command).await?;
-    let mut leash = Leash { controls: Some(process.controls()), sender: progress.sender.clone() };
+    let (sandbox, command, sender) = (sandbox.clone(), command.clone(), progress.sender.clone());
+    // In a task of its own: what is dropped while the agent starts the command would leave it running.
+    let started = tokio::spawn(async move {
+        let process = sandbox.start(&command).await?;
+        let leash = Leash { controls: Some(process.controls()), sender };
+        Ok::<_, sandcove_client::Error>((process, leash))
+    });
+    let (mut process, mut leash) = match started.await {
+        Ok(started) => started?,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends, and this with it.
+            Err(_) => std::future::pending().await,
+        },
+    };
     let (mut stdout, mut stderr) = (Tail::default(), Tail::default());
     let exit = tokio::time::timeout(limit, follow(&mut process, &mut stdout, &mut stderr, progress)).await;
     let status = match exit {

@@ -236,17 +236,9 @@ impl State {
 async fn run(client: Client, message: Message, completion: Completion, held: OwnedSemaphorePermit) {
     let replies = &completion.0;
     let id = message.id.clone().unwrap_or_default();
-    let (send, mut receive) = mpsc::unbounded_channel();
+    let (send, reports) = mpsc::unbounded_channel();
     let answering = answer(&client, message, send);
-    tokio::pin!(answering);
-    let outcome = loop {
-        tokio::select! {
-            biased;
-            Some(report) = receive.recv() => replies.push(report),
-            outcome = &mut answering => break outcome,
-            () = replies.abandoned(ABANDONED) => return,
-        }
-    };
+    let Some(outcome) = until_abandoned(replies, reports, answering).await else { return };
     if let Some(mut answer) = outcome {
         let held = match keep(held, kib(weight(&answer))) {
             Ok(held) => held,
@@ -257,6 +249,25 @@ async fn run(client: Client, message: Message, completion: Completion, held: Own
         };
         replies.hold(held);
         replies.push(answer);
+    }
+}
+
+/// Passes on what `answering` reports, until it ends or nobody has waited for it for [`ABANDONED`]; then there is no outcome.
+async fn until_abandoned<T>(
+    replies: &Replies,
+    mut reports: mpsc::UnboundedReceiver<Value>,
+    answering: impl Future<Output = T>,
+) -> Option<T> {
+    // One wait for all reports: each would begin it anew.
+    let abandoned = replies.abandoned(ABANDONED);
+    tokio::pin!(answering, abandoned);
+    loop {
+        tokio::select! {
+            biased;
+            Some(report) = reports.recv() => replies.push(report),
+            outcome = &mut answering => return Some(outcome),
+            () = &mut abandoned => return None,
+        }
     }
 }
 
@@ -475,5 +486,18 @@ mod tests {
         drop(reader);
         tokio::time::sleep(2 * ABANDONED).await;
         assert!(lock(&session.state).requests[0].task.is_finished());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_of_a_request_that_nobody_waits_for_do_not_keep_it() {
+        let (send, reports) = mpsc::unbounded_channel();
+        let reporting = tokio::spawn(async move {
+            while send.send(json!({})).is_ok() {
+                tokio::time::sleep(ABANDONED / 12).await;
+            }
+        });
+        let waiting = until_abandoned(&Replies::new(0), reports, std::future::pending::<()>()).await;
+        assert_eq!(waiting, None);
+        reporting.await.unwrap();
     }
 }

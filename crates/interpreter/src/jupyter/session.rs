@@ -134,11 +134,9 @@ impl Conversation {
                     continue;
                 }
                 message = self.iopub.messages.next() => {
-                    last_message = Instant::now();
                     self.read(message)?.map(|message| self.demux.published(&message))
                 }
                 message = self.shell.messages.next() => {
-                    last_message = Instant::now();
                     self.read(message)?.map(|message| self.demux.replied(&message))
                 }
                 message = self.stdin.messages.next() => match self.read(message)? {
@@ -160,6 +158,8 @@ impl Conversation {
                     return Ok(());
                 }
             }
+            // Only now: what came while a slow client held up the frames is there to be read.
+            last_message = Instant::now();
         }
     }
 

@@ -16,7 +16,7 @@ use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use rustix::process::Signal;
 use serde::Deserialize;
 use tokio::net::UnixStream;
@@ -167,7 +167,8 @@ impl Kernel {
                 text = self.stdout.read() => if forward { return Some(Frame::Output(Stream::Stdout, text)) },
                 text = self.stderr.read() => if forward { return Some(Frame::Output(Stream::Stderr, text)) },
                 () = self.process.ended(), if died.is_none() => self.died = Some(Instant::now()),
-                () = drained(died) => return None,
+                // What came in the meantime is there to be read.
+                () = drained(died) => return self.transport.next().now_or_never().flatten(),
             }
         }
     }

@@ -27,26 +27,28 @@ pub(super) async fn scan(session: &Session, id: Option<Id>, subscription: &str) 
         cwd: Some("/".to_owned()),
         ..Program::default()
     };
-    let mut process = match session.guest.sandbox().start_program(&program).await {
-        Ok(process) => process,
-        Err(error) => {
-            session.forget(subscription);
-            if session.answer(id, Err::<(), _>(format!("error scanning ports: {error}"))).await.is_err() {
-                tracing::trace!("the client of a scan is gone");
+    let guest = session.guest.clone();
+    // In a task of its own: the agent starts the program also for a client that leaves meanwhile, and its process outlives the stream of its
+    // output.
+    let started = tokio::spawn(async move {
+        let process = guest.sandbox().start_program(&program).await.map_err(|error| error.to_string())?;
+        let controls = process.controls();
+        let killed = Killed(Some(async move {
+            if !guest.ended().is_cancelled()
+                && let Err(error) = controls.signal("KILL").await
+            {
+                tracing::debug!(%error, "scan of ports could not be ended");
             }
-            return;
+        }));
+        Ok((process, killed))
+    });
+    let (mut process, _killed) = match started.await.unwrap_or_else(|error| Err(error.to_string())) {
+        Ok(started) => started,
+        Err(error) => {
+            let text = format!("error scanning ports: {error}");
+            return session.refuse_subscription(id, subscription, text).await;
         }
     };
-    // The agent's process outlives the stream of its output.
-    let controls = process.controls();
-    let sandbox_ended = session.guest.ended().clone();
-    let _killed = Killed(Some(async move {
-        if !sandbox_ended.is_cancelled()
-            && let Err(error) = controls.signal("KILL").await
-        {
-            tracing::debug!(%error, "scan of ports could not be ended");
-        }
-    }));
     if session.answer(id, Ok(subscription)).await.is_err() {
         return;
     }

@@ -242,7 +242,12 @@ async fn end_with(
     controls: Controls,
     sandbox_ended: CancellationToken,
 ) {
-    let wanted = is_running.run_until_cancelled(kill.cancelled()).await.is_some();
+    // Both may be there already: a client that left during the start is why its program is not waited for.
+    let wanted = tokio::select! {
+        biased;
+        () = kill.cancelled() => true,
+        () = is_running.cancelled() => false,
+    };
     // Nothing answers in a sandbox that is paused or gone.
     if wanted && !sandbox_ended.is_cancelled() {
         match timeout(KILL_TIMEOUT, controls.kill()).await {

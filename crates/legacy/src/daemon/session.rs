@@ -229,8 +229,11 @@ impl Session {
         }
     }
 
-    /// Removes a subscription that has come to nothing.
-    pub(super) fn forget(&self, subscription: &str) {
+    /// Removes a subscription that has come to nothing, once that is answered: its removal ends what works for it.
+    pub(super) async fn refuse_subscription(&self, id: Option<Id>, subscription: &str, why: String) {
+        if self.answer(id, Err::<(), _>(why)).await.is_err() {
+            tracing::trace!("the client of a subscription is gone");
+        }
         self.lock().remove(subscription);
     }
 

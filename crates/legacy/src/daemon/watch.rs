@@ -12,12 +12,8 @@ pub(super) async fn watch(session: &Session, id: Option<Id>, subscription: &str,
     let mut watch = match session.guest.sandbox().watch_directory(path).await {
         Ok(watch) => watch,
         Err(error) => {
-            session.forget(subscription);
             let text = format!("error watching directory '{path}': {error}");
-            if session.answer(id, Err::<(), _>(text)).await.is_err() {
-                tracing::trace!("the client of a watch is gone");
-            }
-            return;
+            return session.refuse_subscription(id, subscription, text).await;
         }
     };
     if session.answer(id, Ok(subscription)).await.is_err() {

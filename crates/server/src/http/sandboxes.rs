@@ -98,7 +98,7 @@ pub(super) async fn create_v2(
     let key = idempotency_key(&headers)?;
     let plan = plan(&app, team, &headers, body, Version::V2).await?;
     let view = match key {
-        Some(key) => app.sandboxes().create_once(plan, key, &fingerprint(&bytes)?).await?,
+        Some(key) => app.sandboxes().create_once(plan, key, fingerprint(&bytes)?).await?,
         None => app.sandboxes().create(plan).await?,
     };
     Ok(created(&app, &view))

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::sandboxes::{ConnectionPermit, LiveSession, SandboxConnection, Sent};
 
@@ -26,8 +26,20 @@ pub(crate) enum Answer {
 pub(crate) struct SandboxStream {
     /// The exchange; `None` once it broke off.
     exchange: Option<Exchange>,
-    ended: Pin<Box<WaitForCancellationFutureOwned>>,
+    end: End,
 }
+
+/// An answer of an adapter, which breaks off when the sandbox ends.
+pub(super) struct UntilEnded {
+    answer: sandcove_legacy::Body,
+    end: End,
+}
+
+/// The end of a sandbox.
+struct End(Pin<Box<WaitForCancellationFutureOwned>>);
+
+/// A frame of a body, or its end.
+type Polled = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
 /// A request that is being answered. Its connection goes back to the pool when the request was sent and the answer read, both to their
 /// end.
@@ -55,10 +67,49 @@ impl SandboxStream {
         (connection, permit): (SandboxConnection, ConnectionPermit),
         request: Sent,
     ) -> Self {
-        let ended = Box::pin(live.ended.clone().cancelled_owned());
+        let end = End::of(&live.ended);
         let is_read = answer.is_end_stream();
         let exchange = Exchange { answer, is_read, live, port, connection, request, _permit: permit };
-        Self { exchange: Some(exchange), ended }
+        Self { exchange: Some(exchange), end }
+    }
+}
+
+impl End {
+    fn of(ended: &CancellationToken) -> Self {
+        Self(Box::pin(ended.clone().cancelled_owned()))
+    }
+
+    /// Breaks off a body from which nothing comes. One that flows ends with its sandbox anyway.
+    fn cut(&mut self, polled: Polled, context: &mut Context<'_>) -> Polled {
+        match polled {
+            Poll::Pending => self.0.as_mut().poll(context).map(|()| Some(Err(SandboxEnded.into()))),
+            ready => ready,
+        }
+    }
+}
+
+impl UntilEnded {
+    pub(super) fn new(answer: sandcove_legacy::Body, ended: &CancellationToken) -> Self {
+        Self { answer, end: End::of(ended) }
+    }
+}
+
+impl Body for UntilEnded {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.answer).poll_frame(context);
+        this.end.cut(polled, context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.answer.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.answer.size_hint()
     }
 }
 
@@ -75,10 +126,7 @@ impl Body for SandboxStream {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         let this = self.get_mut();
         let Some(exchange) = &mut this.exchange else { return Poll::Ready(None) };
         match Pin::new(&mut exchange.answer).poll_frame(context) {
@@ -90,11 +138,7 @@ impl Body for SandboxStream {
                 exchange.is_read = frame.is_none() || exchange.answer.is_end_stream();
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
-            // Checked only while nothing flows: a stream that flows ends with its sandbox anyway.
-            Poll::Pending => match this.ended.as_mut().poll(context) {
-                Poll::Ready(()) => Poll::Ready(Some(Err(SandboxEnded.into()))),
-                Poll::Pending => Poll::Pending,
-            },
+            Poll::Pending => this.end.cut(Poll::Pending, context),
         }
     }
 
@@ -125,10 +169,7 @@ impl Body for Answer {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         match self.get_mut() {
             Self::Api(body) | Self::Stream(body) => {
                 Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(Into::into)))

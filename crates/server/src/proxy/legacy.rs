@@ -9,7 +9,7 @@ use sandcove_wire::boot::AGENT_PORT;
 
 use super::Refusal;
 use super::access::RequestHead;
-use super::body::Answer;
+use super::body::{Answer, UntilEnded};
 use crate::domain::sandbox::Details;
 use crate::sandboxes::{ConnectionPermit, LiveSession, Upload};
 use crate::state::App;
@@ -47,8 +47,10 @@ pub(super) async fn serve(
         async move { handle.connect(port).await }
     });
     let (quota, ended) = (live.legacy.clone(), live.ended.clone());
+    let end = ended.clone();
     let permits = move || live.budget.take(AGENT_PORT).map(|permit| Box::new(permit) as Permit);
     let guest = Guest::new(sandbox, permits, quota, ended);
     let answer = sandcove_legacy::serve(service, request, guest, permit).await;
-    answer.map(|body| Answer::Api(axum::body::Body::new(body)))
+    // A file is sent as it is read, and not in memory.
+    answer.map(|body| Answer::Stream(axum::body::Body::new(UntilEnded::new(body, &end))))
 }

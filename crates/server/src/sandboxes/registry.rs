@@ -61,18 +61,25 @@ impl Registry {
 
     /// Creates a sandbox. The creation is finished even if the caller stops waiting.
     pub async fn create(&self, plan: CreatePlan) -> Result<View> {
-        self.create_with_key(plan, None).await
+        let registry = self.clone();
+        self.finish(async move { registry.make(plan, None).await }).await
     }
 
     /// Creates a sandbox like [`Registry::create`], but a second request with the same key gets the sandbox of the first.
     /// The fingerprint distinguishes requests.
-    pub async fn create_once(&self, plan: CreatePlan, key: String, fingerprint: &str) -> Result<View> {
+    pub async fn create_once(&self, plan: CreatePlan, key: String, fingerprint: String) -> Result<View> {
+        let registry = self.clone();
+        // With the claim, which nobody would end otherwise.
+        self.finish(async move { registry.make_once(plan, key, &fingerprint).await }).await
+    }
+
+    async fn make_once(&self, plan: CreatePlan, key: String, fingerprint: &str) -> Result<View> {
         let team = plan.team.id;
         let claim = (team, key.clone());
         match self.shared.store.begin_idempotent(team, &key, fingerprint).await? {
             IdempotencyStatus::Claimed => {
                 self.shared.creating.lock().unwrap_or_else(PoisonError::into_inner).insert(claim);
-                self.create_with_key(plan, Some(key)).await
+                self.make(plan, Some(key)).await
             }
             IdempotencyStatus::Completed(id) => {
                 self.view(&plan.team, &id).map_err(|_| Error::IdempotencyOutcomeUnknown)
@@ -89,30 +96,27 @@ impl Registry {
         }
     }
 
-    async fn create_with_key(&self, plan: CreatePlan, key: Option<String>) -> Result<View> {
-        let (shared, tracker) = (self.shared.clone(), self.tracker.clone());
-        self.finish(async move {
-            let team = plan.team.id;
-            let template = plan.build.template_id.clone();
-            let created = create::create(&shared, plan, key.as_deref()).await;
-            let is_claimed = key.is_some();
-            if let Some(key) = key {
-                end_claim(&shared, team, key, created.is_ok()).await;
+    async fn make(&self, plan: CreatePlan, key: Option<String>) -> Result<View> {
+        let shared = self.shared.clone();
+        let team = plan.team.id;
+        let template = plan.build.template_id.clone();
+        let created = create::create(&shared, plan, key.as_deref()).await;
+        let is_claimed = key.is_some();
+        if let Some(key) = key {
+            end_claim(&shared, team, key, created.is_ok()).await;
+        }
+        let driver = created?;
+        let view = driver.view.borrow().clone();
+        self.tracker.spawn(async move {
+            if let Err(err) = shared.store.count_spawn(&template).await {
+                tracing::warn!(error = ?err, "a new sandbox was not counted for its template");
             }
-            let driver = created?;
-            let view = driver.view.borrow().clone();
-            tracker.spawn(async move {
-                if let Err(err) = shared.store.count_spawn(&template).await {
-                    tracing::warn!(error = ?err, "a new sandbox was not counted for its template");
-                }
-                if is_claimed && let Err(err) = shared.store.delete_old_keys(team).await {
-                    tracing::warn!(error = ?err, "old idempotency keys were not deleted");
-                }
-                driver.run().await;
-            });
-            Ok(view)
-        })
-        .await
+            if is_claimed && let Err(err) = shared.store.delete_old_keys(team).await {
+                tracing::warn!(error = ?err, "old idempotency keys were not deleted");
+            }
+            driver.run().await;
+        });
+        Ok(view)
     }
 
     /// Finishes `work` even if the caller stops waiting, as when its client hangs up; a stopping server waits for the work.
