@@ -94,11 +94,7 @@ async fn attempt(
     if let Some(service) = legacy::service(app, &head, &view.details, &live, port).await? {
         *request.uri_mut() = uri;
         let answer = legacy::serve(service, request, live.clone(), permit);
-        return live
-            .ended
-            .run_until_cancelled(answer)
-            .await
-            .ok_or_else(|| Refusal::NotFound(id.to_string()));
+        return live.ended.run_until_cancelled(answer).await.ok_or_else(|| Refusal::NotFound(id.to_string()));
     }
     credentials::withhold(app, request.headers_mut()).await;
     let mask = if port == AGENT_PORT { None } else { view.settings.network.masked_host(port) };
