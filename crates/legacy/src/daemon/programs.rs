@@ -28,9 +28,9 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit on the time that the agent takes for a change once the program has ended.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a program is not changed: it does not run.
+/// Refusal of a change to a program that does not run.
 const NOT_FOUND: &str = "not found";
-/// Why a program is not changed: it does not read what it was sent.
+/// Refusal of a change to a program that does not read what it was sent.
 const TOO_SLOW: &str = "reads too slowly: too much input waits";
 
 /// The programs of one client.
