@@ -90,7 +90,7 @@ pub(crate) async fn command(
     progress: &mut Progress,
 ) -> sandcove_client::Result<Ended> {
     let (sandbox, command, sender) = (sandbox.clone(), command.clone(), progress.sender.clone());
-    // In a task of its own: what is dropped while the agent starts the command would leave it running.
+    // In a task of its own: the agent completes a start that is dropped, and the command would run on.
     let started = tokio::spawn(async move {
         let process = sandbox.start(&command).await?;
         let leash = Leash { controls: Some(process.controls()), sender };

@@ -158,7 +158,7 @@ impl Conversation {
                     return Ok(());
                 }
             }
-            // Only now: what came while a slow client held up the frames is there to be read.
+            // Set once the frames are sent: more output may have arrived while a slow client held them up.
             last_message = Instant::now();
         }
     }

@@ -167,7 +167,7 @@ impl Kernel {
                 text = self.stdout.read() => if forward { return Some(Frame::Output(Stream::Stdout, text)) },
                 text = self.stderr.read() => if forward { return Some(Frame::Output(Stream::Stderr, text)) },
                 () = self.process.ended(), if died.is_none() => self.died = Some(Instant::now()),
-                // What came in the meantime is there to be read.
+                // A frame may have arrived in the meantime.
                 () = drained(died) => return self.transport.next().now_or_never().flatten(),
             }
         }

@@ -242,7 +242,7 @@ async fn end_with(
     controls: Controls,
     sandbox_ended: CancellationToken,
 ) {
-    // Both may be there already: a client that left during the start is why its program is not waited for.
+    // The client may have left during the start. Then both are cancelled already, and the program has to be killed.
     let wanted = tokio::select! {
         biased;
         () = kill.cancelled() => true,

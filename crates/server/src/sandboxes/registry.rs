@@ -69,7 +69,7 @@ impl Registry {
     /// The fingerprint distinguishes requests.
     pub async fn create_once(&self, plan: CreatePlan, key: String, fingerprint: String) -> Result<View> {
         let registry = self.clone();
-        // With the claim, which nobody would end otherwise.
+        // The claim too: nobody else would end it if the client hung up.
         self.finish(async move { registry.make_once(plan, key, &fingerprint).await }).await
     }
 
