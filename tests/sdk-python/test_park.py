@@ -5,6 +5,7 @@ import array
 import fcntl
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -227,6 +228,73 @@ def test_what_cannot_be_stored_stays_frozen_and_says_why(server):
     assert detail(server, sandbox)["keptMemory"]["place"] == "host"
     sandbox.connect(timeout=1800)
     assert goes_on(sandbox) and stopped.pid in [process.pid for process in sandbox.commands.list()]
+    sandbox.kill()
+
+
+# Sends a descriptor to itself, and receives it when it was frozen for a while.
+RECEIVES_LATER = """
+import os, socket, time
+sender, receiver = socket.socketpair()
+socket.send_fds(sender, [b"x"], [os.open("kept", os.O_RDONLY)])
+open("sent", "w").write("yes")
+before = time.monotonic()
+while time.monotonic() - before < 0.5:
+    before = time.monotonic()
+    time.sleep(0.005)
+_, [received], _, _ = socket.recv_fds(receiver, 1, 1)
+open("received", "w").write(os.read(received, 99).decode())
+time.sleep(1e9)
+"""
+# Sends one that it never receives, and counts.
+NEVER_RECEIVES = """
+import os, socket, time
+sender, receiver = socket.socketpair()
+socket.send_fds(sender, [b"x"], [0])
+file = open("count", "w")
+while True:
+    file.write("x"); file.flush()
+    time.sleep(0.001)
+"""
+
+
+def test_processes_in_the_middle_of_something_go_on_until_they_can_be_stored(server, crash_file):
+    """A browser was not parked when a descriptor was on its way between two of its processes."""
+    sandbox = frozen_with_a_process()
+    sandbox.files.write("program.py", RECEIVES_LATER)
+    sandbox.commands.run("python3 program.py", background=True, timeout=0)
+    wait_until(lambda: sandbox.files.exists("sent"), what="the descriptor on its way")
+    crash_file.write_text("wait pause.frozen")
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(sandbox.pause)
+        try:
+            wait_until(lambda: crash_file.read_text() == "there", what="frozen processes")
+            time.sleep(1)
+        finally:
+            crash_file.write_text("")
+        answer.result(timeout=120)
+    wait_until(lambda: not processes(server, sandbox), what="the end of the processes")
+    assert detail(server, sandbox)["keptMemory"]["place"] == "disk"
+    sandbox.connect(timeout=1800)
+    assert sandbox.files.read("received") == sandbox.sandbox_id
+    is_whole_and_ends(server, sandbox)
+
+
+def test_who_asks_again_and_again_gets_no_sandbox_that_runs_while_it_is_paused(server):
+    sandbox = frozen_with_a_process()
+    sandbox.files.write("program.py", NEVER_RECEIVES)
+    sandbox.commands.run("python3 program.py", background=True, timeout=0)
+    count = server.data_dir / "pool/sandboxes" / sandbox.sandbox_id / "upper/home/user/count"
+    wait_until(lambda: count.exists() and count.stat().st_size, what="the first count")
+    sandbox.pause()
+    wait_until(lambda: any("not received" in text for text in logs(server, sandbox)), what="the refusal")
+    before = count.stat().st_size
+    for _ in range(3):
+        answer = requests.post(f"{server.url}/sandboxes/{sandbox.sandbox_id}/park", headers={"X-API-KEY": API_KEY})
+        assert answer.status_code == 409 and "not received" in answer.json()["message"]
+    assert count.stat().st_size == before
+    sandbox.connect(timeout=1800)
+    assert goes_on(sandbox)
+    wait_until(lambda: count.stat().st_size > before, what="the next count")
     sandbox.kill()
 
 

@@ -43,14 +43,10 @@ const BUILT: [&str; 4] = ["/dev", "/sys", "/proc/vmstat", "/proc/sys/kernel/rand
 
 /// A sandbox to be stored.
 pub(crate) struct Subject<'a> {
-    /// Host pid of PID 1.
-    pub(crate) pid: u32,
-    /// Host pids of all processes.
-    pub(crate) pids: Arc<[u32]>,
+    /// What was found when its processes were looked at, in the same freeze.
+    pub(crate) found: Found,
     /// The control group that is frozen.
     pub(crate) group: PathBuf,
-    /// Whether the group is of version 1.
-    pub(crate) is_first_version: bool,
     /// The sandbox's network namespace.
     pub(crate) network: &'a OwnedFd,
     /// Maximum size of its images, bytes.
@@ -75,14 +71,8 @@ pub(crate) async fn dump(
 ) -> Result<()> {
     let directory = &begun.path().to_owned();
     let began = Instant::now();
-    let failed = |source| Error::Kernel { action: format!("store process {}", subject.pid), source };
-    let found = {
-        let (pid, pids, is_first_version) = (subject.pid, subject.pids.clone(), subject.is_first_version);
-        let directory = directory.to_owned();
-        blocking(move || Found::look(pid, &pids, is_first_version, &directory)).await?
-    };
-    let Found { mounts, foreign, .. } = &found;
-    let looked = began.elapsed();
+    let Found { pid, pids, mounts, foreign, .. } = &subject.found;
+    let failed = |source| Error::Kernel { action: format!("store process {pid}"), source };
 
     let program = criu.command();
     let (loader, arguments) = program.split_first().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
@@ -92,7 +82,7 @@ pub(crate) async fn dump(
     command
         .args(arguments)
         .arg("dump")
-        .args(["--tree", &subject.pid.to_string(), "--images-dir"])
+        .args(["--tree", &pid.to_string(), "--images-dir"])
         .arg(directory)
         .args(["--log-file", LOG, "--no-default-config", "--leave-running", "--network-lock", "skip"])
         .args(["--ghost-limit", "1G", "--freeze-cgroup"])
@@ -114,7 +104,7 @@ pub(crate) async fn dump(
     let child = dialer.create(subject.network, move || command.spawn()).await.map_err(failed)?;
     let images = Images { directory, max_bytes: subject.max_bytes };
     let common = {
-        let (common, pids) = (subject.common.take(), subject.pids.clone());
+        let (common, pids) = (subject.common.take(), pids.clone());
         blocking(move || Ok(common.map(|common| common.report(&pids, writer))))
     };
     let (common, status) = tokio::join!(common, wait(child, &images));
@@ -129,14 +119,18 @@ pub(crate) async fn dump(
         Some(_) => return Err(refused(first_error(&std::fs::read_to_string(log).unwrap_or_default()))),
         None => return Err(refused(format!("CRIU did not end within {} s", TIMEOUT.as_secs()))),
     }
-    let (pid, pids, directory) = (subject.pid, subject.pids.clone(), directory.to_owned());
-    begun.known = blocking(move || complete(pid, &pids, &found, common, &directory)).await?;
-    tracing::debug!(pid, ?looked, ?dumped, completed = ?began.elapsed(), "processes stored");
+    let (pid, found, directory) = (*pid, subject.found, directory.to_owned());
+    begun.known = blocking(move || complete(&found, common, &directory)).await?;
+    tracing::debug!(pid, ?dumped, completed = ?began.elapsed(), "processes stored");
     Ok(())
 }
 
 /// Facts about the processes that are read before CRIU runs.
-struct Found {
+pub(crate) struct Found {
+    /// Host pid of PID 1.
+    pid: u32,
+    /// Host pids of all processes.
+    pids: Arc<[u32]>,
     mounts: Mounts,
     watchers: Vec<Watcher>,
     /// Files that are not on mounts of the sandbox, by CRIU's names for them.
@@ -144,34 +138,37 @@ struct Found {
 }
 
 impl Found {
-    /// Looks at the frozen processes, and refuses what cannot be stored.
-    fn look(pid: u32, pids: &[u32], is_first_version: bool, directory: &Path) -> Result<Self> {
+    /// Looks at the frozen processes `pids`, of which `pid` is PID 1, and refuses what cannot be stored. `is_first_version` says that their control
+    /// group is of version 1; images go to `directory`.
+    ///
+    /// # Errors
+    /// [`Error::NotStored`] for what cannot be stored, and others when this cannot be determined.
+    pub(crate) fn look(pid: u32, pids: Arc<[u32]>, is_first_version: bool, directory: &Path) -> Result<Self> {
         let failed = |source| Error::Kernel { action: format!("store process {pid}"), source };
         let budget = Budget::start();
         let mountinfo = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).map_err(failed)?;
         let mounts = Mounts::parse(&mountinfo).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
-        refusal::check(pids, is_first_version, &budget)?;
-        let reason = match network_refusal::reason(pids, &budget)? {
-            None => descriptor_refusal::reason(pids, &budget)?,
+        refusal::check(&pids, is_first_version, &budget)?;
+        let reason = match network_refusal::reason(&pids, &budget)? {
+            None => descriptor_refusal::reason(&pids, &budget)?,
             reason => reason,
         };
         if let Some(reason) = reason {
             return Err(refused(reason));
         }
-        let watchers = inotify::find(pids, directory, &mounts.devices, &budget)?;
-        let foreign = foreign::find(pids, &mounts.numbers, &budget)?;
-        Ok(Self { mounts, watchers, foreign })
+        let watchers = inotify::find(&pids, directory, &mounts.devices, &budget)?;
+        let foreign = foreign::find(&pids, &mounts.numbers, &budget)?;
+        Ok(Self { pid, pids, mounts, watchers, foreign })
     }
 }
 
 /// Corrects the images of CRIU in `directory`, and adds what CRIU does not store, also what is in common; returns the digests of files that have one.
 fn complete(
-    pid: u32,
-    pids: &[u32],
     found: &Found,
     common: Option<(Pages, Arc<Common>)>,
     directory: &Path,
 ) -> Result<BTreeMap<String, String>> {
+    let Found { pid, pids, .. } = found;
     let failed = |source| Error::Kernel { action: format!("store process {pid}"), source };
     let budget = Budget::start();
     if images::have_semaphores(directory).map_err(failed)? {

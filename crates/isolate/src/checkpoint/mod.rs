@@ -33,7 +33,7 @@ mod terminals;
 
 pub(crate) use common::Common;
 pub(crate) use comparison::{Comparison, Process};
-pub(crate) use dump::{Subject, dump};
+pub(crate) use dump::{Found, Subject, dump};
 pub(crate) use generation::{Begun, Generations};
 pub(crate) use manifest::{Host, Manifest};
 pub(crate) use refusal::refused;

@@ -8,17 +8,26 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::host::{Config, blocking};
 use super::prepare::at;
 use super::running::RunningSandbox;
-use crate::checkpoint::{self, Begun, Common, Comparison, Generations, Manifest, Subject, dump, refused};
+use crate::checkpoint::{
+    self, Begun, Common, Comparison, Found, Generations, Manifest, Subject, dump, refused,
+};
 use crate::criu::Program;
 use crate::pool::Pool;
-use crate::{Mounted, Result, crash, disk_space};
+use crate::{Error, Mounted, Result, crash, disk_space};
 
 /// Share of the pool that stays free of memory, percent.
 const FREE_PERCENT: u64 = 10;
+/// How long processes go on that cannot be stored, before they are looked at once more: most are in the middle of something then, as a browser
+/// whose processes send each other files.
+const MOMENTS: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(40), Duration::from_millis(160)];
+/// Time for all looks, after which there is no other.
+const LOOKS_TIME: Duration = Duration::from_secs(1);
 
 /// CRIU, if this host has it, and the places of generations.
 #[derive(Debug)]
@@ -167,13 +176,9 @@ impl RunningSandbox {
         let mut begun = generations.begin(name)?;
         let memory = host.cgroups.usage(record.slot)?.memory_bytes;
         require_room(host.pool.root(), memory)?;
-        let pids = host.cgroups.pids(record.slot)?.into_iter();
-        let pids: Arc<[u32]> = pids.filter_map(|pid| u32::try_from(pid).ok()).collect();
         let subject = Subject {
-            pid: record.pid,
-            pids,
+            found: self.found(begun.path(), goes_on).await?,
             group: host.cgroups.freezer(record.slot)?,
-            is_first_version: host.cgroups.is_first_version(),
             network: self.network(),
             max_bytes,
             cache: &host.parking.cache,
@@ -182,6 +187,34 @@ impl RunningSandbox {
         };
         dump(&criu.program, &host.dialer, subject, &mut begun).await?;
         Ok(begun)
+    }
+
+    /// Looks at the frozen processes, whose images go to `directory`. Where they cannot be stored, they go on for a few moments, and are looked at
+    /// after each: once in a pause, and always when the sandbox `goes_on` anyway.
+    async fn found(&self, directory: &Path, goes_on: bool) -> Result<Found> {
+        let (host, pid, slot) = (self.host().clone(), self.record().pid, self.record().slot);
+        let may_go_on = goes_on || self.may_go_on();
+        let directory = directory.to_owned();
+        // On a thread of its own to the end: a paused sandbox does not stay thawed.
+        blocking(move || {
+            let look = || {
+                let pids = host.cgroups.pids(slot)?.into_iter();
+                let pids = pids.filter_map(|pid| u32::try_from(pid).ok()).collect();
+                Found::look(pid, pids, host.cgroups.is_first_version(), &directory)
+            };
+            let (began, mut found) = (Instant::now(), look());
+            for moment in MOMENTS.into_iter().filter(|_| may_go_on) {
+                if !matches!(found, Err(Error::NotStored { .. })) || began.elapsed() > LOOKS_TIME {
+                    break;
+                }
+                host.cgroups.freeze(slot, false)?;
+                std::thread::sleep(moment);
+                host.cgroups.freeze(slot, true)?;
+                found = look();
+            }
+            found
+        })
+        .await
     }
 
     /// A comparison with the memory that the sandbox has in common with others: what it was restored with, or the memory of the warm process of its

@@ -1,6 +1,7 @@
 //! A running sandbox of this backend, and the release of its resources.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ struct Inner {
     ended: Mutex<bool>,
     /// Memory that the sandbox had in common with others when it was restored.
     common: OnceLock<Arc<Common>>,
+    /// Whether the processes went on for a few moments in this pause, so that they could be stored.
+    went_on: AtomicBool,
 }
 
 impl RunningSandbox {
@@ -77,7 +80,8 @@ impl RunningSandbox {
         let pidfd = crate::sys::watch(pidfd).map_err(failed)?;
         let ended = Mutex::new(false);
         let common = OnceLock::new();
-        let inner = Inner { host, record, pidfd, network_namespace, ended, common };
+        let went_on = AtomicBool::new(false);
+        let inner = Inner { host, record, pidfd, network_namespace, ended, common, went_on };
         Ok(Some(Self { inner: Arc::new(inner) }))
     }
 
@@ -89,6 +93,17 @@ impl RunningSandbox {
     /// Memory that the sandbox had in common with others when it was restored.
     pub(super) fn common(&self) -> Option<Arc<Common>> {
         self.inner.common.get().cloned()
+    }
+
+    /// Whether the processes may go on for a few moments although the sandbox is paused, which is so once in each pause: who asks for it again and
+    /// again would have a sandbox that runs and counts as paused.
+    pub(super) fn may_go_on(&self) -> bool {
+        !self.inner.went_on.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that a pause has ended.
+    pub(super) fn pause_has_ended(&self) {
+        self.inner.went_on.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn record(&self) -> &Record {

@@ -32,6 +32,7 @@ impl RunningSandbox {
         let this = self.clone();
         // Before the first process runs: memory of the past must not meet files of the present.
         blocking(move || this.discard_generation()).await?;
+        self.pause_has_ended();
         self.set_frozen(false).await
     }
 
