@@ -43,7 +43,7 @@ const BUILT: [&str; 4] = ["/dev", "/sys", "/proc/vmstat", "/proc/sys/kernel/rand
 
 /// A sandbox to be stored.
 pub(crate) struct Subject<'a> {
-    /// What was found when its processes were looked at, in the same freeze.
+    /// Facts about its processes, of the same freeze.
     pub(crate) found: Found,
     /// The control group that is frozen.
     pub(crate) group: PathBuf,
