@@ -48,6 +48,7 @@ pub(crate) fn render(refusal: &Refusal) -> String {
         Refusal::UnaskedUpgrade(id, _) => ("Bad Answer".to_owned(), id.as_str(), refusal.to_string()),
         Refusal::WakeForbidden(id) => ("Sandbox Paused".to_owned(), id.as_str(), refusal.to_string()),
         Refusal::InTransition(id) => ("Sandbox Busy".to_owned(), id.as_str(), refusal.to_string()),
+        Refusal::Stopping(id) => ("Server Stopping".to_owned(), id.as_str(), refusal.to_string()),
         Refusal::TeamLimit(id, _) => ("Too Many Sandboxes".to_owned(), id.as_str(), refusal.to_string()),
         Refusal::Failed(id) => ("Sandbox Unreachable".to_owned(), id.as_str(), refusal.to_string()),
         Refusal::BadAddress(text) => ("Bad Address".to_owned(), "", (*text).to_owned()),

@@ -90,11 +90,15 @@ async fn attempt(
         return Err(Refusal::BadAddress("CONNECT is not supported"));
     }
     let Authorized { live, view } = head.authorize(app, &id, port).await?;
+    let ended = || match app.is_draining() {
+        true => Refusal::Stopping(id.to_string()),
+        false => Refusal::NotFound(id.to_string()),
+    };
     let permit = live.budget.take(port).ok_or_else(|| Refusal::TooManyConnections(id.to_string()))?;
     if let Some(service) = legacy::service(app, &head, &view.details, &live, port).await? {
         *request.uri_mut() = uri;
         let answer = legacy::serve(service, request, live.clone(), permit);
-        return live.ended.run_until_cancelled(answer).await.ok_or_else(|| Refusal::NotFound(id.to_string()));
+        return live.ended.run_until_cancelled(answer).await.ok_or_else(ended);
     }
     credentials::withhold(app, request.headers_mut()).await;
     let mask = if port == AGENT_PORT { None } else { view.settings.network.masked_host(port) };
@@ -108,11 +112,7 @@ async fn attempt(
     let sent = request.body().sent();
     let speaks_tls = view.settings.network.speaks_tls(port);
     let exchange = exchange(request, &live, id.as_str(), port, Spoken { protocol, speaks_tls });
-    let (mut answer, connection) = live
-        .ended
-        .run_until_cancelled(exchange)
-        .await
-        .unwrap_or_else(|| Err(Refusal::NotFound(id.to_string())))?;
+    let (mut answer, connection) = live.ended.run_until_cancelled(exchange).await.ok_or_else(ended)??;
     if port == AGENT_PORT {
         live.hear_agent();
     }

@@ -27,6 +27,9 @@ pub(crate) enum Refusal {
     WakeForbidden(String),
     #[error("The sandbox is changing its state, try again")]
     InTransition(String),
+    /// The server is being stopped; the sandbox stays as it is.
+    #[error("The server is stopping, try again")]
+    Stopping(String),
     #[error("The sandbox is paused and the team runs as many sandboxes as it may")]
     TeamLimit(String, u32),
     /// The maximum number of connections to a sandbox is in use.

@@ -37,6 +37,7 @@ pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
         | Refusal::UnaskedUpgrade(id, _)
         | Refusal::WakeForbidden(id)
         | Refusal::InTransition(id)
+        | Refusal::Stopping(id)
         | Refusal::TeamLimit(id, _)
         | Refusal::Failed(id) => id,
     };
@@ -72,7 +73,7 @@ fn status(refusal: &Refusal) -> StatusCode {
         | Refusal::TokenInvalid(_)
         | Refusal::InterpreterToken(_)
         | Refusal::WakeForbidden(_) => StatusCode::FORBIDDEN,
-        Refusal::TooManyConnections(_) => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::TooManyConnections(_) | Refusal::Stopping(_) => StatusCode::SERVICE_UNAVAILABLE,
         Refusal::InTransition(_) => StatusCode::CONFLICT,
         Refusal::TeamLimit(..) => StatusCode::TOO_MANY_REQUESTS,
     }

@@ -377,6 +377,20 @@ async fn silent_streams_are_reset_too() {
 }
 
 #[tokio::test]
+async fn a_request_without_an_answer_hears_that_the_server_stops() {
+    let server = Server::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    server.fake.listen(8080, listener.local_addr().unwrap());
+    let id = server.id(json!({})).await;
+    let mut waiting = raw(&server, &format!("GET / HTTP/1.1\r\nhost: 8080-{id}.localhost\r\n\r\n")).await;
+    let (_silent, _) = listener.accept().await.unwrap();
+    let server = server.restart().await;
+    let answer = read_until(&mut waiting, "try again").await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("The server is stopping"), "{answer}");
+    assert_eq!(server.call("GET", &format!("/sandboxes/{id}"), Value::Null).await.code(), 200);
+}
+
+#[tokio::test]
 async fn upgraded_connections_are_spliced_and_cut() {
     let server = Server::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
