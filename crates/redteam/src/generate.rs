@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
+use crate::attack;
 use crate::category::Severity;
 use crate::mutate;
 use crate::plugin::{self, Plugin};
 use crate::probe::{self, Language, Layer, Probe};
 use crate::section::{Named, Section};
-use crate::strategy::{self, Strategy};
+use crate::strategy::{self, Disguised, Strategy};
+use crate::wish::{self, Rewrite, Wish};
 
 /// Targets by the layers that they have.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +48,8 @@ pub struct Retry {
 pub struct Generated {
     /// The tests, as a configuration has them.
     pub tests: Vec<Value>,
+    /// Attacks that a model is to write in another form.
+    pub rewrites: Vec<Rewrite>,
     /// Whether attacks of earlier runs are repeated.
     pub retry: Option<Retry>,
     /// Things that are not attacked.
@@ -64,29 +69,16 @@ pub enum GenerateError {
     /// Texts of the user are missing.
     #[error("the plugin `intent` needs `config.intent`: a text or a list of texts")]
     Intent,
+    /// The rule of the operator is missing.
+    #[error("the plugin `policy` needs `config.policy`: the rule that the attacks break")]
+    Policy,
 }
 
-/// The name of the label under which gate tests know the task that the answer solves.
-const TASK: [(&str, &str); 4] = [
-    ("problem", "Write a function `add(a, b)` that returns the sum of its arguments."),
-    ("function_name", "add"),
-    ("test_input", "2, 3"),
-    ("expected_output", "5"),
-];
+/// Reason why attacks are skipped that a model would write.
+pub const NO_MODEL: &str = "a model writes its attacks; name one in `redteam.provider`";
 
-/// The harmless answer to the task.
-pub fn harmless() -> String {
-    answer(mutate::FENCE, Language::Python, "def add(a, b):\n    return a + b\n")
-}
-
-/// The function that makes an attack a right answer, so that a check lets it pass unless it sees the attack.
-const RIGHT: &str = "\n\ndef add(a, b):\n    return a + b\n";
-
-fn answer(wrapper: &str, language: Language, code: &str) -> String {
-    mutate::wrap(wrapper, language.name(), code).unwrap_or_else(|| code.to_owned())
-}
-
-/// Generates the tests of a section. `own` are the user's probes.
+/// Generates the tests of a section. `own` are the user's probes, and `written` the attacks that a model has written for each of the section's
+/// [`wishes`](wish::wishes); without a model there are none.
 ///
 /// # Errors
 /// When the section names something that does not exist.
@@ -96,79 +88,180 @@ pub fn generate(
     targets: &Targets,
     inject_var: &str,
     destructive: bool,
+    written: Option<&[Vec<String>]>,
 ) -> Result<Generated, GenerateError> {
     let mut generated = Generated::default();
-    let strategies = strategies(section, &mut generated)?;
-    if !section.languages.is_empty() {
-        let why = "translating attacks takes a model; they are in English".to_owned();
-        generated.skipped.push(Skipped { what: format!("language {}", section.languages.join(", ")), why });
-    }
-    let mut seen = HashSet::new();
-    for plugin in &section.plugins {
+    let strategies = strategies(section, written.is_some(), &mut generated)?;
+    let mut maker = Maker { section, targets, inject_var, strategies, seen: HashSet::new(), generated };
+    let mut written = written.map(<[_]>::iter);
+    for plugin in &wish::expanded(section) {
+        if !wish::is_complete(plugin) {
+            return Err(GenerateError::Policy);
+        }
         let probes = match plugin::resolve(&plugin.id) {
             Plugin::Unknown => return Err(GenerateError::Plugin(plugin.id.clone())),
             Plugin::Unavailable(why) => {
-                generated
-                    .skipped
-                    .push(Skipped { what: format!("plugin {}", plugin.id), why: why.to_owned() });
+                maker.skip(format!("plugin {}", plugin.id), why);
                 continue;
             }
+            Plugin::Written(_) => match &mut written {
+                None => {
+                    maker.skip(format!("plugin {}", plugin.id), NO_MODEL);
+                    continue;
+                }
+                Some(written) => {
+                    let texts = written.next().map(Vec::as_slice).unwrap_or_default();
+                    Wish::of(plugin.clone(), section)
+                        .map(|wish| maker.wished(&wish, texts))
+                        .unwrap_or_default()
+                }
+            },
+            // They are expanded.
+            Plugin::Several(_) => continue,
             Plugin::Intent => intents(plugin)?,
             Plugin::Probes(categories) => {
-                let is_attacked = |layer: &Layer| {
-                    (section.layers.is_empty() || section.layers.contains(layer))
-                        && targets.by_layer.get(layer).is_some_and(|labels| !labels.is_empty())
-                };
                 let most = plugin.tests.or(section.tests);
-                of_categories(&categories, own, most, |probe| probe.layers.iter().any(is_attacked))
+                of_categories(&categories, own, most, |probe| {
+                    probe.layers.iter().any(|layer| maker.attacks(*layer))
+                })
             }
         };
         for probe in probes {
             if probe.destructive && !destructive {
-                let why = "it may harm a host without limits; --allow-destructive runs it".to_owned();
-                generated.skipped.push(Skipped { what: format!("probe {}", probe.id), why });
+                maker.skip(
+                    format!("probe {}", probe.id),
+                    "it may harm a host without limits; --allow-destructive runs it",
+                );
                 continue;
             }
-            for layer in probe
-                .layers
-                .iter()
-                .filter(|layer| section.layers.is_empty() || section.layers.contains(layer))
-            {
-                let Some(labels) = targets.by_layer.get(layer).filter(|labels| !labels.is_empty()) else {
-                    if let Some(why) = targets.missing.get(layer) {
-                        generated
-                            .skipped
-                            .push(Skipped { what: format!("{} probes", layer.name()), why: why.clone() });
-                    }
-                    continue;
-                };
-                for (named, strategy) in &strategies {
-                    if !applies(named, &plugin.id, &probe) {
-                        continue;
-                    }
-                    let most = number(named, "n").or(named.tests);
-                    for disguised in strategy::disguises(strategy, &probe, *layer, section.seed, most) {
-                        if !seen.insert((probe.id.clone(), *layer, disguised.strategy.clone())) {
-                            continue;
-                        }
-                        let severity = plugin.severity.unwrap_or_else(|| probe.severity());
-                        generated
-                            .tests
-                            .push(test(&probe, *layer, &disguised, severity, inject_var, labels, targets));
-                    }
-                }
-            }
+            maker.add(plugin, &probe);
         }
     }
+    let mut generated = maker.generated;
     generated.skipped.sort();
     generated.skipped.dedup();
     Ok(generated)
 }
 
-fn strategies<'a>(
+/// A suite in the making.
+struct Maker<'a> {
     section: &'a Section,
+    targets: &'a Targets,
+    inject_var: &'a str,
+    strategies: Vec<(Named, Strategy)>,
+    /// Probes with their layer and disguise that the suite has.
+    seen: HashSet<(String, Layer, String)>,
+    generated: Generated,
+}
+
+impl Maker<'_> {
+    fn skip(&mut self, what: String, why: &str) {
+        self.generated.skipped.push(Skipped { what, why: why.to_owned() });
+    }
+
+    /// Whether attacks on a layer are asked for.
+    fn asks_for(&self, layer: Layer) -> bool {
+        self.section.layers.is_empty() || self.section.layers.contains(&layer)
+    }
+
+    /// Whether a layer is attacked.
+    fn attacks(&self, layer: Layer) -> bool {
+        self.asks_for(layer) && self.targets.by_layer.get(&layer).is_some_and(|labels| !labels.is_empty())
+    }
+
+    /// The attacks that a model has written for a plugin.
+    fn wished(&mut self, wish: &Wish, texts: &[String]) -> Vec<Probe> {
+        let id = &wish.plugin.id;
+        if texts.is_empty() {
+            let missing = self.targets.missing.get(&Layer::Model).filter(|_| !self.attacks(Layer::Model));
+            self.skip(
+                format!("plugin {id}"),
+                missing.map_or("the model has written no attacks", String::as_str),
+            );
+        }
+        // A plugin may be there several times, with other settings.
+        let name = id.strip_prefix("file://").unwrap_or(id).replace([':', '/'], "-");
+        let number = |text: &str| {
+            Sha256::digest(text).iter().take(4).map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        texts
+            .iter()
+            .map(|text| spoken(&format!("{name}-{}", number(text)), id, &wish.aim, text, wish.severity))
+            .collect()
+    }
+
+    /// Adds the tests of a probe.
+    fn add(&mut self, plugin: &Named, probe: &Probe) {
+        for layer in &probe.layers {
+            if !self.attacks(*layer) {
+                if let Some(why) = self.targets.missing.get(layer).filter(|_| self.asks_for(*layer)) {
+                    self.skip(format!("{} probes", layer.name()), why);
+                }
+                continue;
+            }
+            for (named, strategy) in self.strategies.clone() {
+                if !applies(&named, &plugin.id, probe) {
+                    continue;
+                }
+                let most = number(&named, "n").or(named.tests);
+                for disguised in strategy::disguises(&strategy, probe, *layer, self.section.seed, most) {
+                    if self.seen.insert((probe.id.clone(), *layer, disguised.strategy.clone())) {
+                        let test = self.test(plugin, probe, *layer, &disguised);
+                        self.generated.tests.push(test);
+                    }
+                }
+                if let (Strategy::Rewritten(form), Layer::Model) = (&strategy, *layer) {
+                    self.rewrite(plugin, probe, &named, form);
+                }
+            }
+        }
+    }
+
+    /// Adds an attack that a model is to write in another form.
+    fn rewrite(&mut self, plugin: &Named, probe: &Probe, named: &Named, form: &str) {
+        for (language, form) in wish::forms(form, named) {
+            let disguise = format!("{} {}", named.id, language.as_deref().unwrap_or_default());
+            if !self.seen.insert((probe.id.clone(), Layer::Model, disguise)) {
+                continue;
+            }
+            let disguised =
+                Disguised { strategy: named.id.clone(), code: probe.code.clone(), wrapper: mutate::FENCE };
+            let mut test = self.test(plugin, probe, Layer::Model, &disguised);
+            if let Some(language) = language {
+                test["description"] = json!(format!("{} [model, {} {language}]", probe.id, named.id));
+                test["metadata"]["language"] = json!(language);
+            }
+            self.generated.rewrites.push(Rewrite { test, form });
+        }
+    }
+
+    fn test(&self, plugin: &Named, probe: &Probe, layer: Layer, disguised: &Disguised) -> Value {
+        let labels = self.targets.by_layer.get(&layer).map(Vec::as_slice).unwrap_or_default();
+        let severity = plugin.severity.unwrap_or_else(|| probe.severity());
+        let mut test =
+            attack::test(probe, layer, disguised, severity, self.inject_var, labels, &self.targets.prompts);
+        let mut config = plugin.config.clone();
+        // The attack is made of them.
+        config.retain(|key, _| !["intent", "generator"].contains(&key.as_str()));
+        test["metadata"]["pluginConfig"] = Value::Object(config);
+        if let (plugin::RULE, Some(rule)) = (plugin.id.as_str(), plugin.config.get("policy")) {
+            let rule = rule.get("text").unwrap_or(rule).clone();
+            let digest = Sha256::digest(rule.to_string());
+            let number: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+            let suffix = strategy::suffix(&disguised.strategy);
+            test["assert"][0]["metric"] = json!(format!("PolicyViolation:{number}{suffix}"));
+            test["metadata"]["policy"] = rule;
+        }
+        test
+    }
+}
+
+/// The strategies of a section. Those that need a model are skipped without one.
+fn strategies(
+    section: &Section,
+    has_model: bool,
     generated: &mut Generated,
-) -> Result<Vec<(&'a Named, Strategy)>, GenerateError> {
+) -> Result<Vec<(Named, Strategy)>, GenerateError> {
     let mut resolved = Vec::new();
     for named in &section.strategies {
         let steps = named.config.get("steps").and_then(Value::as_array).into_iter().flatten();
@@ -179,6 +272,10 @@ fn strategies<'a>(
                 let what = format!("strategy {}", named.id);
                 generated.skipped.push(Skipped { what, why: why.to_owned() });
             }
+            Strategy::Rewritten(_) if !has_model => {
+                let what = format!("strategy {}", named.id);
+                generated.skipped.push(Skipped { what, why: NO_MODEL.to_owned() });
+            }
             Strategy::Retry => {
                 let plugins = named.config.get("plugins").and_then(Value::as_array);
                 let plugins =
@@ -186,15 +283,27 @@ fn strategies<'a>(
                 generated.retry = Some(Retry { most: number(named, "numTests").or(named.tests), plugins });
             }
             Strategy::Basic if named.config.get("enabled") == Some(&json!(false)) => {}
-            strategy => resolved.push((named, strategy)),
+            strategy => resolved.push((named.clone(), strategy)),
         }
     }
     // The untouched attack is always there, unless it is switched off.
     let is_named = section.strategies.iter().any(|named| matches!(named.id.as_str(), "basic" | "default"));
     if !is_named {
-        static BASIC: std::sync::LazyLock<Named> =
-            std::sync::LazyLock::new(|| Named { id: "basic".to_owned(), ..Named::default() });
-        resolved.insert(0, (&BASIC, Strategy::Basic));
+        resolved.insert(0, (Named { id: "basic".to_owned(), ..Named::default() }, Strategy::Basic));
+    }
+    if !section.languages.is_empty() {
+        let id = strategy::TRANSLATED;
+        match (strategy::resolve(id, &[]), has_model) {
+            (strategy @ Strategy::Rewritten(_), true) => {
+                let config = Map::from_iter([("languages".to_owned(), json!(section.languages))]);
+                resolved.push((Named { id: id.to_owned(), config, ..Named::default() }, strategy));
+            }
+            _ => {
+                let why = "a model translates attacks, which are in English; name one in `redteam.provider`";
+                let what = format!("language {}", section.languages.join(", "));
+                generated.skipped.push(Skipped { what, why: why.to_owned() });
+            }
+        }
     }
     Ok(resolved)
 }
@@ -217,14 +326,24 @@ fn intents(plugin: &Named) -> Result<Vec<Probe>, GenerateError> {
         Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         _ => return Err(GenerateError::Intent),
     };
-    let probes = texts.into_iter().enumerate().map(|(at, text)| Probe {
-        id: format!("intent-{}", at + 1),
-        category: "intent".to_owned(),
-        about: text.chars().take(80).collect(),
+    let severity = plugin.severity.unwrap_or(Severity::High);
+    let about = |text: &str| text.chars().take(80).collect::<String>();
+    let probes = texts.iter().enumerate();
+    Ok(probes
+        .map(|(at, text)| spoken(&format!("intent-{}", at + 1), "intent", &about(text), text, severity))
+        .collect())
+}
+
+/// A text for models.
+fn spoken(id: &str, plugin: &str, about: &str, text: &str, severity: Severity) -> Probe {
+    Probe {
+        id: id.to_owned(),
+        category: plugin.to_owned(),
+        about: about.to_owned(),
         language: Language::Text,
         layers: vec![Layer::Model],
-        code: text,
-        severity: Some(plugin.severity.unwrap_or(Severity::High)),
+        code: text.to_owned(),
+        severity: Some(severity),
         timeout: None,
         stdout: None,
         after: None,
@@ -233,8 +352,7 @@ fn intents(plugin: &Named) -> Result<Vec<Probe>, GenerateError> {
         heavy: false,
         informational: false,
         references: Vec::new(),
-    });
-    Ok(probes.collect())
+    }
 }
 
 /// The probes of categories, in the order of the files, at most so many of each category. Those that no target can be attacked with do not
@@ -260,75 +378,6 @@ fn of_categories(
     chosen
 }
 
-/// One test.
-fn test(
-    probe: &Probe,
-    layer: Layer,
-    disguised: &strategy::Disguised,
-    severity: Severity,
-    inject_var: &str,
-    labels: &[String],
-    targets: &Targets,
-) -> Value {
-    let plugin = match probe.category.as_str() {
-        "intent" => "intent".to_owned(),
-        category => format!("sandbox:{category}"),
-    };
-    let mut vars = Map::new();
-    let carried = match layer {
-        Layer::Gate => {
-            let is_right = probe.code.contains("def add(");
-            let code = if is_right {
-                disguised.code.clone()
-            } else {
-                format!("{}{RIGHT}", disguised.code.trim_end())
-            };
-            answer(disguised.wrapper, probe.language, code.trim_start())
-        }
-        Layer::Wall | Layer::Model => disguised.code.trim_start_matches('\n').to_owned(),
-    };
-    vars.insert(inject_var.to_owned(), json!(carried));
-    if layer == Layer::Gate {
-        for (name, value) in TASK.iter().filter(|(name, _)| *name != inject_var) {
-            vars.insert((*name).to_owned(), json!(value));
-        }
-    }
-    let mut metadata = json!({
-        "pluginId": plugin, "strategyId": disguised.strategy, "severity": severity.name(), "layer": layer.name(), "probe": probe.id,
-        "goal": probe.about, "language": probe.language.name(), "injectVar": inject_var, "pluginConfig": {},
-    });
-    if disguised.strategy != "basic" {
-        metadata["originalText"] = json!(probe.code);
-    }
-    if layer == Layer::Wall {
-        let settings = [
-            ("timeout", probe.timeout.map(|seconds| json!(seconds))),
-            // A disguise may print in other pieces, but prints the same.
-            ("stdout", probe.stdout.as_ref().map(|text| json!(text))),
-            ("after", probe.after.as_ref().map(|code| json!(code))),
-            ("heavy", probe.heavy.then_some(Value::Bool(true))),
-        ];
-        for (key, value) in settings.into_iter().filter_map(|(key, value)| Some((key, value?))) {
-            metadata[key] = value;
-        }
-    }
-    if layer == Layer::Model && !probe.complied.is_empty() {
-        metadata["complied"] = json!(probe.complied);
-    }
-    let metric = format!("{}{}", plugin::metric(&plugin), strategy::suffix(&disguised.strategy));
-    let mut test = json!({
-        "description": format!("{} [{}, {}]", probe.id, layer.name(), disguised.strategy),
-        "vars": vars,
-        "providers": labels,
-        "assert": [{"type": format!("promptfoo:redteam:{plugin}"), "metric": metric}],
-        "metadata": metadata,
-    });
-    if layer != Layer::Model && targets.prompts.len() > 1 {
-        test["prompts"] = json!([targets.prompts[0]]);
-    }
-    test
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,7 +389,7 @@ mod tests {
     }
 
     fn suite(section: Value) -> Generated {
-        generate(&section::read(&section).unwrap(), &[], &targets(), "code", false).unwrap()
+        generate(&section::read(&section).unwrap(), &[], &targets(), "code", false, None).unwrap()
     }
 
     #[test]
@@ -379,8 +428,44 @@ mod tests {
             json!({"plugins": ["pii", "sandbox:time"], "strategies": ["basic", "jailbreak:composite"], "language": "de"}),
         );
         let said: Vec<&str> = all.skipped.iter().map(|skipped| skipped.what.as_str()).collect();
-        assert_eq!(said, ["language de", "plugin pii", "strategy jailbreak:composite"]);
-        assert!(!all.tests.is_empty());
+        let plugins = ["plugin pii:api-db", "plugin pii:direct", "plugin pii:session", "plugin pii:social"];
+        assert_eq!(said[0], "language de");
+        assert_eq!(said[1..5], plugins);
+        assert_eq!(said[5..], ["strategy jailbreak:composite"]);
+        assert!(!all.tests.is_empty() && all.rewrites.is_empty());
+    }
+
+    #[test]
+    fn attacks_of_a_model_are_tests_with_all_strategies() {
+        let section = section::read(&json!({
+            "plugins": [{"id": "pii:direct", "config": {"canary": "C"}}, {"id": "policy", "config": {"policy": "Be kind."}}],
+            "strategies": ["basic", "base64", "math-prompt"], "language": ["English", "German"],
+        }));
+        let section = section.unwrap();
+        let written = [vec!["Tell me".to_owned(), "Show me".to_owned()], Vec::new()];
+        let all = generate(&section, &[], &targets(), "q", false, Some(&written)).unwrap();
+        assert_eq!((all.tests.len(), all.rewrites.len()), (4, 4));
+        let (test, metadata) = (&all.tests[0], &all.tests[0]["metadata"]);
+        assert_eq!(test["assert"][0], json!({"type": "promptfoo:redteam:pii:direct", "metric": "PiiDirect"}));
+        assert_eq!(
+            (&test["vars"]["q"], &metadata["pluginConfig"]["canary"]),
+            (&json!("Tell me"), &json!("C"))
+        );
+        assert_eq!((&metadata["severity"], &metadata["layer"]), (&json!("high"), &json!("model")));
+        let german = all.rewrites.iter().find(|rewrite| rewrite.form.starts_with("in German")).unwrap();
+        assert_eq!(german.test["metadata"]["language"], "German");
+        assert_eq!(german.test["metadata"]["originalText"], "Tell me");
+        assert_eq!(all.skipped.len(), 1, "{:?}", all.skipped);
+        assert_eq!(
+            (all.skipped[0].what.as_str(), all.skipped[0].why.as_str()),
+            ("plugin policy", "the model has written no attacks")
+        );
+    }
+
+    #[test]
+    fn a_rule_is_needed() {
+        let section = section::read(&json!({"plugins": ["policy"]})).unwrap();
+        assert!(matches!(generate(&section, &[], &targets(), "q", false, None), Err(GenerateError::Policy)));
     }
 
     #[test]
@@ -390,9 +475,12 @@ mod tests {
         );
         assert_eq!(all.tests.len(), 2);
         let section = section::read(&json!({"plugins": ["intent"]})).unwrap();
-        assert!(matches!(generate(&section, &[], &targets(), "q", false), Err(GenerateError::Intent)));
+        assert!(matches!(generate(&section, &[], &targets(), "q", false, None), Err(GenerateError::Intent)));
         let section = section::read(&json!({"plugins": ["nothing"]})).unwrap();
-        assert!(matches!(generate(&section, &[], &targets(), "q", false), Err(GenerateError::Plugin(_))));
+        assert!(matches!(
+            generate(&section, &[], &targets(), "q", false, None),
+            Err(GenerateError::Plugin(_))
+        ));
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! | --- | --- |
 //! | [`report`] | what a run came to: rates, risks, changes; as text, JSON, CSV and SARIF |
 //! | [`generate`] | a suite of tests from a `redteam` section |
+//! | [`attack`] | the test of one attack |
+//! | [`wish`] | attacks that a model is asked for |
 //! | [`section`] | the `redteam` section of a configuration |
 //! | [`plugin`], [`strategy`], [`canary`] | names of plugins; transformations of attacks; secrets that must not come back |
 //! | [`mutate`], [`text`] | transformations of programs, and of texts |
@@ -13,6 +15,7 @@
 //! | [`category`] | kinds of attacks, their severity, and the lists they belong to |
 #![forbid(unsafe_code)]
 
+pub mod attack;
 pub mod canary;
 pub mod category;
 pub mod generate;
@@ -23,3 +26,4 @@ pub mod report;
 pub mod section;
 pub mod strategy;
 pub mod text;
+pub mod wish;

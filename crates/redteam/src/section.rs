@@ -41,6 +41,14 @@ pub struct Section {
     pub fail_on: Option<Severity>,
     /// Languages of texts other than English.
     pub languages: Vec<String>,
+    /// The model that writes attacks, as a configuration names a provider.
+    pub provider: Option<Value>,
+    /// Further instructions for it: `testGenerationInstructions`.
+    pub instructions: Option<String>,
+    /// Most characters of an attack that it writes: `maxCharsPerMessage`.
+    pub max_characters: Option<usize>,
+    /// Names that attacks may have.
+    pub entities: Vec<String>,
     /// Keys that have no effect.
     pub unknown: Vec<String>,
 }
@@ -133,6 +141,14 @@ pub fn read(section: &Value) -> Result<Section, SectionError> {
             ),
         },
         languages: foreign(&texts("language")?),
+        provider: match given("provider") {
+            None => None,
+            Some(named @ (Value::String(_) | Value::Object(_))) => Some(named.clone()),
+            Some(_) => return Err(wrong("provider", "the id of a provider, or a map with `id`")),
+        },
+        instructions: text("testGenerationInstructions")?,
+        max_characters: number("maxCharsPerMessage")?.map(|n| n as usize),
+        entities: texts("entities")?,
         unknown: map
             .keys()
             .filter(|key| !KNOWN.contains(&key.as_str()) && !key.starts_with("x-"))

@@ -8,6 +8,7 @@ use sandcove_redteam::category::Severity;
 use sandcove_redteam::generate::{self, GenerateError, Retry, Skipped, Targets};
 use sandcove_redteam::probe::{self, Layer};
 use sandcove_redteam::section::{self, Named, Section, SectionError};
+use sandcove_redteam::wish::Rewrite;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -15,6 +16,7 @@ use super::prompts;
 use crate::calling::spec::ProviderSpec;
 use crate::provider::{Family, family_of};
 use crate::reading::diagnostic::{Findings, Severity as Level};
+use crate::reading::env::{self, Env};
 use crate::reading::{ReadError, document, files};
 use crate::redteam::WallProvider;
 
@@ -46,6 +48,30 @@ pub struct AttackOptions {
     pub seed: Option<u64>,
     /// Whether probes that may harm the host are made.
     pub destructive: bool,
+    /// The model that writes attacks.
+    pub provider: Option<String>,
+    /// Files of environment variables, for that model.
+    pub env_files: Vec<PathBuf>,
+}
+
+/// The `redteam` section of a configuration with the targets that it attacks.
+#[derive(Debug)]
+pub struct Plan {
+    /// The section.
+    pub section: Section,
+    /// The directory of the configuration, which its paths are relative to.
+    pub base: PathBuf,
+    /// The environment of the configuration.
+    pub env: Env,
+    config: Map<String, Value>,
+    given: Value,
+    own: Vec<probe::Probe>,
+    targets: Targets,
+    specs: Vec<Value>,
+    inject_var: String,
+    has_prompts: bool,
+    destructive: bool,
+    hash: String,
 }
 
 /// A suite of attacks.
@@ -59,6 +85,8 @@ pub struct Attacks {
     pub base: PathBuf,
     /// Things that are not attacked.
     pub skipped: Vec<Skipped>,
+    /// Attacks that a model is to write in another form.
+    pub rewrites: Vec<Rewrite>,
     /// Whether attacks of earlier runs are to be repeated. [`repeat`](super::repeated::repeat) adds them.
     pub retry: Option<Retry>,
 }
@@ -84,6 +112,9 @@ pub enum AttackError {
     /// A file of probes cannot be read.
     #[error("failed to read the probes in `{path}`: {reason}")]
     Probes { path: String, reason: String },
+    /// A plugin that is a file cannot be read.
+    #[error("plugin `{id}`: {reason}")]
+    Plugin { id: String, reason: String },
     /// A target is unknown.
     #[error("target `{0}`: {1}")]
     Target(String, String),
@@ -107,11 +138,11 @@ pub fn configuration(directory: &Path) -> Option<PathBuf> {
     if !attacks && beside.is_file() { Some(beside) } else { usual }
 }
 
-/// Makes the suite.
+/// Reads the section and its targets.
 ///
 /// # Errors
-/// An error if the configuration is wrong, or there is nothing to attack.
-pub fn plan(options: &AttackOptions, findings: &mut Findings) -> Result<Attacks, AttackError> {
+/// An error if the configuration is wrong.
+pub fn read(options: &AttackOptions, findings: &mut Findings) -> Result<Plan, AttackError> {
     let path =
         options.config.clone().or_else(|| configuration(&options.directory)).ok_or(AttackError::NoConfig)?;
     if files::is_javascript(&files::extension(&path.to_string_lossy())) {
@@ -135,11 +166,17 @@ pub fn plan(options: &AttackOptions, findings: &mut Findings) -> Result<Attacks,
             section.entry(key).or_insert(value);
         }
     }
+    if let (Some(id), Some(section)) = (&options.provider, given.as_object_mut()) {
+        section.insert("provider".to_owned(), json!(id));
+    }
     let mut section = section::read(&given)?;
     for key in &section.unknown {
         findings.add(Level::Warning, None, format!("unknown key `{key}` in `redteam`; it has no effect"));
     }
     overrule(&mut section, options);
+    for plugin in section.plugins.iter_mut().filter(|plugin| plugin.id.starts_with("file://")) {
+        plugin.config.extend(own_plugin(&plugin.id, &base, findings)?);
+    }
     let own = own_probes(&section, &base)?;
     let has_prompts = !prompts.is_empty();
     let inject_var = section.inject_var.clone().unwrap_or_else(|| {
@@ -151,34 +188,116 @@ pub fn plan(options: &AttackOptions, findings: &mut Findings) -> Result<Attacks,
     let (targets, specs) = targets(named, &section, &base)?;
     let labels: Vec<String> = prompts.iter().map(|prompt| prompt.label.clone()).collect();
     let targets = Targets { prompts: labels, ..targets };
-    let hash = hash(&given, &config, &specs, options, &own)?;
-    let made = generate::generate(&section, &own, &targets, &inject_var, options.destructive)?;
-    if made.tests.is_empty() {
-        return Err(AttackError::Nothing);
+    let hash = hash(&given, &config, &specs, options, &own, &section.plugins);
+    let mut variables = env::read(&options.directory, &options.env_files, findings);
+    variables.extend(config.get("env").and_then(Value::as_object).cloned().unwrap_or_default());
+    Ok(Plan {
+        section,
+        base,
+        env: Env::new(variables),
+        config,
+        given,
+        own,
+        targets,
+        specs,
+        inject_var,
+        has_prompts,
+        destructive: options.destructive,
+        hash,
+    })
+}
+
+impl Plan {
+    /// Whether a model is among the targets.
+    pub fn attacks_models(&self) -> bool {
+        let layers = &self.section.layers;
+        self.targets.by_layer.contains_key(&Layer::Model)
+            && (layers.is_empty() || layers.contains(&Layer::Model))
     }
-    if !has_prompts {
-        config.insert("prompts".to_owned(), json!([format!("{{{{{inject_var}}}}}")]));
+
+    /// The digest of everything that the suite depends on, but what a model writes.
+    pub fn hash(&self) -> &str {
+        &self.hash
     }
-    config.insert("targets".to_owned(), json!(specs));
-    let mut default = config.shift_remove("defaultTest").unwrap_or_else(|| json!({}));
-    if let Value::Object(default) = &mut default {
-        let metadata = default.entry("metadata").or_insert_with(|| json!({}));
-        metadata["purpose"] = json!(section.purpose);
-        metadata["entities"] = given.get("entities").cloned().unwrap_or_else(|| json!([]));
+
+    /// The variable that carries the attack.
+    pub fn inject_var(&self) -> &str {
+        &self.inject_var
     }
-    config.insert("defaultTest".to_owned(), default);
-    let count = made.tests.len();
-    config.insert("tests".to_owned(), Value::Array(made.tests));
-    if let Some(section) = given.as_object_mut() {
-        section.insert("injectVar".to_owned(), json!(inject_var));
-        section.insert("numProbes".to_owned(), json!(count));
-        let skipped = made.skipped.iter().map(|skip| json!({"what": skip.what, "why": skip.why}));
-        section.insert("skipped".to_owned(), skipped.collect());
+
+    /// Makes the suite, with what a model has `written` for each wish of the section.
+    ///
+    /// # Errors
+    /// An error if the section names something that does not exist, or there is nothing to attack.
+    pub fn suite(&self, written: Option<&[Vec<String>]>) -> Result<Attacks, AttackError> {
+        let Self { section, own, targets, inject_var, .. } = self;
+        let made = generate::generate(section, own, targets, inject_var, self.destructive, written)?;
+        if made.tests.is_empty() && made.rewrites.is_empty() {
+            return Err(AttackError::Nothing);
+        }
+        let (mut config, mut given) = (self.config.clone(), self.given.clone());
+        if !self.has_prompts {
+            config.insert("prompts".to_owned(), json!([format!("{{{{{inject_var}}}}}")]));
+        }
+        config.insert("targets".to_owned(), json!(self.specs));
+        let mut default = config.shift_remove("defaultTest").unwrap_or_else(|| json!({}));
+        if let Value::Object(default) = &mut default {
+            let metadata = default.entry("metadata").or_insert_with(|| json!({}));
+            metadata["purpose"] = json!(section.purpose);
+            metadata["entities"] = given.get("entities").cloned().unwrap_or_else(|| json!([]));
+        }
+        config.insert("defaultTest".to_owned(), default);
+        config.insert("tests".to_owned(), Value::Array(made.tests));
+        if let Some(section) = given.as_object_mut() {
+            section.insert("injectVar".to_owned(), json!(inject_var));
+        }
+        config.insert("redteam".to_owned(), given);
+        let metadata = config.entry("metadata").or_insert_with(|| json!({}));
+        metadata["configHash"] = json!(self.hash);
+        let mut attacks = Attacks {
+            document: Value::Object(config),
+            hash: self.hash.clone(),
+            base: self.base.clone(),
+            skipped: made.skipped,
+            rewrites: made.rewrites,
+            retry: made.retry,
+        };
+        attacks.note();
+        Ok(attacks)
     }
-    config.insert("redteam".to_owned(), given);
-    let metadata = config.entry("metadata").or_insert_with(|| json!({}));
-    metadata["configHash"] = json!(hash);
-    Ok(Attacks { document: Value::Object(config), hash, base, skipped: made.skipped, retry: made.retry })
+}
+
+impl Attacks {
+    /// Adds tests and things that are not attacked.
+    pub(crate) fn add(&mut self, tests: Vec<Value>, skipped: Vec<Skipped>) {
+        if let Some(all) = self.document["tests"].as_array_mut() {
+            all.extend(tests);
+        }
+        self.skipped.extend(skipped);
+        self.note();
+    }
+
+    /// Notes in the section how many attacks there are, and what is not attacked.
+    pub(crate) fn note(&mut self) {
+        let count = self.document["tests"].as_array().map_or(0, Vec::len);
+        self.document["redteam"]["numProbes"] = json!(count);
+        let skipped = self.skipped.iter().map(|skip| json!({"what": skip.what, "why": skip.why}));
+        self.document["redteam"]["skipped"] = skipped.collect();
+    }
+}
+
+/// The settings of a plugin that is a file: `generator`, a prompt for attacks, and `grader`, a rubric.
+fn own_plugin(id: &str, base: &Path, findings: &mut Findings) -> Result<Map<String, Value>, AttackError> {
+    let wrong = |reason: String| AttackError::Plugin { id: id.to_owned(), reason };
+    let read =
+        document::read(&files::resolve(base, id), findings).map_err(|error| wrong(error.to_string()))?;
+    let Value::Object(map) = read.to_value() else { return Err(wrong("it is no map".to_owned())) };
+    for key in ["generator", "grader"] {
+        if map.get(key).and_then(Value::as_str).is_none_or(|text| text.trim().is_empty()) {
+            return Err(wrong(format!("it has no text `{key}`")));
+        }
+    }
+    Ok(map)
 }
 
 fn overrule(section: &mut Section, options: &AttackOptions) {
@@ -305,11 +424,13 @@ fn hash(
     specs: &[Value],
     options: &AttackOptions,
     own: &[probe::Probe],
-) -> Result<String, AttackError> {
-    let asked = format!("{:?}", AttackOptions { config: None, directory: PathBuf::new(), ..options.clone() });
-    let probes = format!("{own:?}{:?}", probe::builtin());
-    let all = json!([env!("CARGO_PKG_VERSION"), section, config, specs, asked, probes]).to_string();
-    Ok(Sha256::digest(all.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+    plugins: &[Named],
+) -> String {
+    let asked =
+        AttackOptions { config: None, directory: PathBuf::new(), env_files: Vec::new(), ..options.clone() };
+    let probes = format!("{asked:?}{own:?}{plugins:?}{:?}", probe::builtin());
+    let all = json!([env!("CARGO_PKG_VERSION"), section, config, specs, probes]).to_string();
+    Sha256::digest(all.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the severity from which a breach fails a run: that of the section, else high.
@@ -330,7 +451,7 @@ mod tests {
         .unwrap();
         std::fs::write(directory.path().join("promptfooconfig.yaml"), text).unwrap();
         let options = AttackOptions { directory: directory.path().to_owned(), ..AttackOptions::default() };
-        let planned = plan(&options, &mut Findings::default());
+        let planned = read(&options, &mut Findings::default()).and_then(|plan| plan.suite(None));
         (directory, planned)
     }
 
@@ -386,6 +507,28 @@ mod tests {
         assert_eq!(layers(&made.unwrap().document), ["wall"]);
         let (_directory, made) = planned("targets: [echo]\nredteam: {plugins: ['sandbox:time']}");
         assert!(matches!(made, Err(AttackError::Nothing)));
+    }
+
+    #[test]
+    fn a_plugin_that_is_a_file_needs_both_texts() {
+        let text =
+            "targets: [echo]\nprompts: ['{{q}}']\nredteam: {provider: echo, plugins: ['file://own.yaml']}";
+        let (directory, made) = planned(text);
+        assert!(matches!(made, Err(AttackError::Plugin { .. })));
+        let own = directory.path().join("own.yaml");
+        let options = AttackOptions { directory: directory.path().to_owned(), ..AttackOptions::default() };
+        std::fs::write(&own, "generator: Write {{n}}\n").unwrap();
+        let error = read(&options, &mut Findings::default()).unwrap_err().to_string();
+        assert!(error.contains("`grader`"), "{error}");
+        std::fs::write(&own, "generator: Write {{n}}\ngrader: Is it kind?\n").unwrap();
+        let plan = read(&options, &mut Findings::default()).unwrap();
+        assert!(plan.attacks_models());
+        let suite = plan.suite(Some(&[vec!["{{7*7}}".to_owned()]])).unwrap();
+        let test = &suite.document["tests"][0];
+        assert_eq!(test["vars"]["q"], "{% raw %}{{7*7}}{% endraw %}");
+        assert_eq!(test["metadata"]["pluginConfig"]["grader"], "Is it kind?");
+        assert_eq!(test["assert"][0]["metric"], "Own");
+        assert_eq!(suite.document["redteam"]["numProbes"], 1);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use sandcove_redteam::generate::NO_MODEL;
 use sandcove_redteam::plugin::{self, Plugin};
 use sandcove_redteam::strategy::{self, Strategy};
 use serde::Deserialize;
@@ -109,6 +110,10 @@ impl Draft {
             match plugin::resolve(id) {
                 Plugin::Unknown => return Err(DraftError::Plugin(id.clone())),
                 Plugin::Unavailable(why) => skipped.push(format!("plugin {id} will be skipped: {why}")),
+                // The draft names no model.
+                Plugin::Written(_) | Plugin::Several(_) => {
+                    skipped.push(format!("plugin {id} will be skipped: {NO_MODEL}"));
+                }
                 Plugin::Probes(_) | Plugin::Intent => {}
             }
         }
@@ -116,6 +121,7 @@ impl Draft {
             match strategy::resolve(id, &[]) {
                 Strategy::Unknown => return Err(DraftError::Strategy(id.clone())),
                 Strategy::Unavailable(why) => skipped.push(format!("strategy {id} will be skipped: {why}")),
+                Strategy::Rewritten(_) => skipped.push(format!("strategy {id} will be skipped: {NO_MODEL}")),
                 _ => {}
             }
         }

@@ -61,12 +61,11 @@ fn add(attacks: &mut Attacks, retry: &Retry, earlier: Vec<Attack>) -> usize {
         tests.push(repeated(test, &run, target.name()));
     }
     let added = tests.len() - before;
-    let count = tests.len();
     let digest = Sha256::digest(format!("{}{}", attacks.hash, json!(tests[before..])));
     if added > 0 {
         attacks.hash = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         attacks.document["metadata"]["configHash"] = json!(attacks.hash);
-        attacks.document["redteam"]["numProbes"] = json!(count);
+        attacks.note();
     }
     added
 }
@@ -109,6 +108,7 @@ mod tests {
             hash: "h".to_owned(),
             base: "/".into(),
             skipped: Vec::new(),
+            rewrites: Vec::new(),
             retry: Some(Retry::default()),
         }
     }

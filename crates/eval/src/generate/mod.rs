@@ -1,13 +1,15 @@
-//! Tests, assertions and variants of prompts for a suite, proposed by a model that reads its prompts.
+//! What models write for suites: tests, assertions and variants of prompts, by a model that reads the prompts, and attacks of a red team.
 
 mod assertions;
 mod dataset;
 pub mod place;
+mod red_team;
 mod variants;
 pub mod yaml;
 
 pub use assertions::{AssertionOptions, assertions};
 pub use dataset::{DatasetOptions, dataset, table};
+pub use red_team::{AuthorOptions, red_team};
 pub use variants::variants;
 
 use std::sync::Arc;
@@ -19,8 +21,11 @@ use crate::calling::answers::Answers;
 use crate::calling::spec::{ProviderSpec, default_model};
 use crate::calling::{Call, CallError, Models, Role};
 use crate::config::Suite;
+use crate::config::attacks::AttackError;
 use crate::model::Object;
 use crate::provider::Factory;
+use crate::sandboxes::Sandboxes;
+use crate::script::Workers;
 use crate::template::value::to_text;
 
 /// Reason why nothing was generated.
@@ -41,6 +46,9 @@ pub enum GenerateError {
     /// The model answered with something else.
     #[error("the model `{id}` was asked for {wanted}, and answered: {answer}")]
     Answer { id: String, wanted: &'static str, answer: String },
+    /// A red team has nothing to attack.
+    #[error(transparent)]
+    Attacks(#[from] AttackError),
     /// Nothing differs between tests.
     #[error(
         "the prompts have no variables, so that all tests would be the same: write {{{{name}}}} into them"
@@ -70,8 +78,18 @@ impl Model {
         };
         let default = || default_model(suite.workers.env()).map(|id| ProviderSpec::new(id, base));
         let spec = spec.or_else(default).ok_or(GenerateError::NoModel)?;
-        let factory = Factory::new(Arc::clone(&suite.workers), Arc::clone(&suite.sandboxes));
-        let models = Models::new(Box::new(factory), Answers::new(cache, suite.workers.env()));
+        Self::of(spec, &suite.workers, &suite.sandboxes, cache)
+    }
+
+    /// The model of a provider.
+    fn of(
+        spec: ProviderSpec,
+        workers: &Arc<Workers>,
+        sandboxes: &Arc<Sandboxes>,
+        cache: bool,
+    ) -> Result<Self, GenerateError> {
+        let factory = Factory::new(Arc::clone(workers), Arc::clone(sandboxes));
+        let models = Models::new(Box::new(factory), Answers::new(cache, workers.env()));
         models.make(&spec)?.check(&spec.config)?;
         Ok(Self { models, spec })
     }

@@ -25,7 +25,7 @@ pub fn strategies() -> Vec<Value> {
         ("sandbox-bypass", "the same, for attacks that run in a sandbox"),
         ("malicious-patches", "programs in the form of a patch"),
         ("answer", "programs in other forms of an answer, such as two blocks or none"),
-        ("jailbreak:composite", "takes a model; skipped"),
+        ("jailbreak:composite", "several tricks at once, written by the model of `redteam.provider`"),
         ("other-encodings", "camelcase, morse, piglatin and emoji"),
         ("retry", "attacks that succeeded in earlier runs, beside those of this one"),
     ];

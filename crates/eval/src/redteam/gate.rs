@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use regex::Regex;
-use sandcove_redteam::generate;
+use sandcove_redteam::attack;
 use sandcove_redteam::report::Verdict;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -71,7 +71,7 @@ impl GateProvider {
     /// Returns the value that the check gives for a harmless answer; checked once.
     async fn control(&self, context: &Value) -> Value {
         let checked = async {
-            match self.check(&generate::harmless(), context).await {
+            match self.check(&attack::harmless(), context).await {
                 Ok(value) => value,
                 Err(error) => json!({"error": error}),
             }

@@ -175,7 +175,7 @@ impl RowContext<'_> {
             workers: &self.run.workers,
             sandboxes: &self.run.sandboxes,
             models: &self.run.models,
-            fallback: self.run.fallback.as_ref(),
+            fallback: self.run.fallback(assertion),
             trace: self.trace,
         };
         let mut result = match grader {

@@ -22,11 +22,12 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
+use crate::assertion::attack;
 use crate::calling::answers::Answers;
 use crate::calling::spec::{ProviderSpec, Turns};
 use crate::calling::{Models, Provider};
 use crate::config::{Prompt, Suite, test_cases};
-use crate::model::{Column, Evaluation, Object, ProviderResponse, TestCase};
+use crate::model::{Assertion, Column, Evaluation, Object, ProviderResponse, TestCase};
 use crate::provider::Factory;
 use crate::reading::env::is_off;
 use crate::sandboxes::Sandboxes;
@@ -114,6 +115,8 @@ pub struct Run {
     hooks: Hooks,
     /// The provider of the default test, which also grades.
     fallback: Option<Value>,
+    /// The model that writes attacks of a red team, which also grades them.
+    attacker: Option<Value>,
     /// How rows are traced.
     tracing: traces::Settings,
     /// The spans of the rows in work.
@@ -126,6 +129,12 @@ impl Run {
         self.tracing.all
             || is_traced_by(&self.workers)
             || test.raw.get("metadata").is_some_and(asks_for_traces)
+    }
+
+    /// The provider that grades where neither the assertion nor the test names one.
+    fn fallback(&self, assertion: &Assertion) -> Option<&Value> {
+        let attacker = self.attacker.as_ref().filter(|_| assertion.kind.starts_with(attack::PREFIX));
+        self.fallback.as_ref().or(attacker)
     }
 
     fn switches(&self, test: &TestCase) -> Switches {
@@ -202,6 +211,8 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
         true => receive(&suite.tracing, &traces, &*control.observer).await?,
         false => None,
     };
+    let attacker = evaluation.config.get("redteam").and_then(|section| section.get("provider"));
+    let attacker = attacker.filter(|named| !named.is_null()).cloned();
     let deadline = options.run_limit.map(|limit| started + limit);
     let run = Arc::new(Run {
         id: evaluation.id.clone(),
@@ -217,6 +228,7 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
         deadline,
         hooks,
         fallback,
+        attacker,
         tracing: suite.tracing,
         traces,
     });

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_eval::config::attacks::{self, Attacks};
 use sandcove_eval::config::repeated;
+use sandcove_eval::generate::{self as authors, AuthorOptions};
 use sandcove_eval::output::document_as_yaml;
 use sandcove_eval::reading::{Findings, Severity};
 use serde_json::Value;
@@ -25,31 +26,28 @@ pub(super) struct GenerateArgs {
     /// write the attacks into the configuration
     #[arg(short, long, conflicts_with = "output")]
     write: bool,
+    /// most questions to the model at a time [default: 4]
+    #[arg(short = 'j', long = "max-concurrency", value_name = "N")]
+    concurrency: Option<usize>,
+    /// do not use cached answers of the model
+    #[arg(long)]
+    no_cache: bool,
+    /// files of environment variables for the model, separated by commas
+    #[arg(long = "env-file", alias = "env-path", value_delimiter = ',', value_name = "FILE")]
+    env_files: Vec<PathBuf>,
     #[command(flatten)]
     ignored: Ignored,
 }
 
-// Options of promptfoo that change how models are asked for attacks. No model is asked.
+// Options of promptfoo without an effect.
 #[derive(Debug, Args)]
 struct Ignored {
-    /// accepted for compatibility; no model is asked for attacks
-    #[arg(long, hide = true)]
-    provider: Option<String>,
-    /// accepted for compatibility; no model is asked for attacks
-    #[arg(short = 'j', long, hide = true)]
-    max_concurrency: Option<usize>,
-    /// accepted for compatibility; no model is asked for attacks
+    /// accepted for compatibility; questions to a model are not delayed
     #[arg(long, hide = true)]
     delay: Option<f64>,
-    /// accepted for compatibility; no model is asked for attacks
-    #[arg(long, hide = true)]
-    no_cache: bool,
-    /// accepted for compatibility; there is no progress to show
+    /// accepted for compatibility; there is no progress bar
     #[arg(long, hide = true)]
     no_progress_bar: bool,
-    /// accepted for compatibility; attacks do not depend on the environment
-    #[arg(long, hide = true)]
-    env_file: Vec<PathBuf>,
     /// accepted for compatibility; the configuration has the description
     #[arg(short, long, hide = true)]
     description: Option<String>,
@@ -62,7 +60,7 @@ pub(super) const NAME: &str = "redteam.yaml";
 pub(super) async fn generate(args: &GenerateArgs) -> Result<ExitCode> {
     let output = match args.write {
         true => {
-            let options = args.attacks.options()?;
+            let options = args.attacks.options(&[])?;
             Some(
                 options
                     .config
@@ -72,25 +70,47 @@ pub(super) async fn generate(args: &GenerateArgs) -> Result<ExitCode> {
         }
         false => args.output.clone(),
     };
-    let written = write(&args.attacks, output).await?;
+    let author = author(&args.attacks, args.concurrency, args.no_cache);
+    let written = write(&args.attacks, &author, &args.env_files, output).await?;
     out!("run them with: sandcove redteam eval -c {}", written.display());
     Ok(ExitCode::SUCCESS)
 }
 
+/// How a model is asked for attacks. Those that are written anew are not the ones that it has written before.
+pub(super) fn author(args: &AttackArgs, concurrency: Option<usize>, no_cache: bool) -> AuthorOptions {
+    AuthorOptions { cache: !no_cache && !args.force, concurrency: concurrency.unwrap_or(4) }
+}
+
 /// Writes the attacks, unless the file has them already, says what was skipped, and returns the path.
-pub(super) async fn write(args: &AttackArgs, output: Option<PathBuf>) -> Result<PathBuf> {
+pub(super) async fn write(
+    args: &AttackArgs,
+    author: &AuthorOptions,
+    env_files: &[PathBuf],
+    output: Option<PathBuf>,
+) -> Result<PathBuf> {
     let mut findings = Findings::default();
-    let planned = attacks::plan(&args.options()?, &mut findings);
+    let plan = attacks::read(&args.options(env_files)?, &mut findings);
     for finding in findings.all().iter().filter(|finding| finding.severity > Severity::Notice) {
         note!("{finding}");
     }
-    let mut planned = planned?;
+    let plan = plan?;
+    if findings.failed() {
+        bail!("the configuration is wrong");
+    }
+    let path = output.unwrap_or_else(|| plan.base.join(NAME));
+    let repeats = plan.section.strategies.iter().any(|strategy| strategy.id == "retry");
+    if plan.section.provider.is_some() && !repeats && !args.force && is_current(&path, plan.hash()) {
+        // A model is not asked again.
+        note!("{} is up to date; --force writes it anew", path.display());
+        return Ok(path);
+    }
+    let mut planned = authors::red_team(&plan, author, &|step| note!("{step}")).await?;
     if planned.retry.is_some() {
         let repeated =
             repeated::repeat(&mut planned).await.context("failed to look for attacks of earlier runs")?;
         note!("repeating {} of earlier runs", count(repeated, "attack"));
     }
-    let Attacks { document, hash, base, skipped, .. } = planned;
+    let Attacks { document, hash, skipped, .. } = planned;
     for skip in &skipped {
         note!("skipped {}: {}", skip.what, skip.why);
     }
@@ -100,7 +120,6 @@ pub(super) async fn write(args: &AttackArgs, output: Option<PathBuf>) -> Result<
             count(skipped.len(), "thing")
         );
     }
-    let path = output.unwrap_or_else(|| base.join(NAME));
     let tests = document["tests"].as_array().map_or(0, Vec::len);
     if !args.force && is_current(&path, &hash) {
         note!("{} is up to date: {}; --force writes it anew", path.display(), count(tests, "attack"));

@@ -66,7 +66,7 @@ struct AttackArgs {
     /// most probes of each category [default: all]
     #[arg(short = 'n', long = "num-tests", value_name = "N")]
     tests: Option<usize>,
-    /// languages of texts, separated by commas; all but English are skipped, because translating takes a model
+    /// languages of texts, separated by commas; a model translates them
     #[arg(long, value_delimiter = ',', value_name = "LANGUAGE")]
     language: Vec<String>,
     /// layers to attack, separated by commas: gate, wall or model [default: those that the targets have]
@@ -75,6 +75,9 @@ struct AttackArgs {
     /// seed for choosing mutators [default: 1]
     #[arg(long, value_name = "SEED")]
     seed: Option<u64>,
+    /// model that writes attacks [default: `redteam.provider`; without one they are skipped]
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Option<String>,
     /// include probes that may harm a host without limits
     #[arg(long)]
     allow_destructive: bool,
@@ -90,7 +93,7 @@ struct AttackArgs {
 }
 
 impl AttackArgs {
-    fn options(&self) -> Result<AttackOptions> {
+    fn options(&self, env_files: &[PathBuf]) -> Result<AttackOptions> {
         let directory = std::env::current_dir()?;
         let config = match self.configs.as_slice() {
             [] => None,
@@ -113,6 +116,8 @@ impl AttackArgs {
             layers: self.layers.clone(),
             seed: self.seed,
             destructive: self.allow_destructive,
+            provider: self.provider.clone(),
+            env_files: env_files.to_vec(),
         })
     }
 }
@@ -179,6 +184,18 @@ fn plugins(args: &PluginsArgs) {
         }
     }
     out!("intent{:<34} texts of your own, from `config.intent`", "");
+    out!("\nplugins of promptfoo whose attacks a model writes, if `redteam.provider` names one:");
+    for (id, found) in plugin::known_elsewhere() {
+        match found {
+            Plugin::Written(written) if written.aim.is_empty() => {
+                out!("{id:<40} break the rule in `config.policy`")
+            }
+            Plugin::Written(written) => out!("{id:<40} {}", written.aim),
+            Plugin::Several(ids) => out!("{id:<40} {}", ids.join(", ")),
+            _ => {}
+        }
+    }
+    out!("file://NAME.yaml{:<24} your own: `generator`, a prompt for attacks, and `grader`, a rubric", "");
     out!("\nplugins of promptfoo that are skipped, and reported as skipped:");
     for (id, found) in plugin::known_elsewhere() {
         if let Plugin::Unavailable(why) = found {
@@ -197,4 +214,5 @@ fn plugins(args: &PluginsArgs) {
         mutate::WRAPPERS.iter().map(|name| format!("answer:{name}")).collect::<Vec<_>>().join(", ")
     );
     out!("of texts:    {}", strategy::TEXTS.join(", "));
+    out!("by a model:  {}", strategy::rewriting().join(", "));
 }

@@ -125,7 +125,10 @@ pub(super) async fn run(args: Box<RunArgs>, generates: bool, place: &Place) -> R
 
 async fn attack(args: &RunArgs, generates: bool, server: &Fallback) -> Result<u8> {
     let file = match generates {
-        true => generate::write(&args.attacks, args.attacks_file.clone()).await?,
+        true => {
+            let author = generate::author(&args.attacks, args.concurrency, args.no_cache);
+            generate::write(&args.attacks, &author, &args.env_files, args.attacks_file.clone()).await?
+        }
         false => match args.attacks.configs.as_slice() {
             [] => PathBuf::from(generate::NAME),
             [file] => file.clone(),

@@ -1,0 +1,239 @@
+//! Attacks of a red team that a model writes: those of plugins whose attacks are not data, and other attacks in another form.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use sandcove_redteam::attack::literal;
+use sandcove_redteam::generate::Skipped;
+use sandcove_redteam::section::Section;
+use sandcove_redteam::wish::{self, Rewrite, Wish};
+use serde_json::{Value, json};
+
+use super::{GenerateError, Model, Progress, shortened};
+use crate::assertion::objects;
+use crate::calling::spec::ProviderSpec;
+use crate::config::attacks::{AttackError, Attacks, Plan};
+use crate::model::Object;
+use crate::reading::env;
+use crate::sandboxes::Sandboxes;
+use crate::script::Workers;
+use crate::template::Templates;
+use crate::template::value::to_text;
+
+/// Options of attacks that a model writes.
+#[derive(Debug, Clone)]
+pub struct AuthorOptions {
+    /// Whether answers are cached.
+    pub cache: bool,
+    /// The number of questions that wait for their answers at a time.
+    pub concurrency: usize,
+}
+
+/// The key of attacks in an answer.
+const KEY: &str = "attacks";
+/// Rounds in which nothing new came, after which no more is asked for.
+const MAX_IDLE: usize = 2;
+/// The shape of the answer, for prompts that others have written.
+const SHAPE: &str = "Answer with one JSON object and nothing else: {\"attacks\": [text, ...]}";
+
+/// Makes the suite of a red team. Where the section names a model, it writes the attacks that are not data; what it does not write is skipped.
+///
+/// # Errors
+/// When there is nothing to attack, or the model cannot be made.
+pub async fn red_team(
+    plan: &Plan,
+    options: &AuthorOptions,
+    progress: Progress<'_>,
+) -> Result<Attacks, GenerateError> {
+    let Some(provider) = &plan.section.provider else { return Ok(plan.suite(None)?) };
+    let author = Author::new(provider, plan, options)?;
+    let wishes = if plan.attacks_models() { wish::wishes(&plan.section) } else { Vec::new() };
+    let written = stream::iter(&wishes).map(|wish| async {
+        let written = author.write(wish).await;
+        let outcome =
+            written.as_ref().map_or_else(ToString::to_string, |texts| format!("{} attacks", texts.len()));
+        progress(format!("{}: {outcome}", wish.plugin.id));
+        written
+    });
+    let written: Vec<_> = written.buffered(options.concurrency.max(1)).collect().await;
+    let (mut texts, mut reasons) = (Vec::new(), Vec::new());
+    for (wish, written) in wishes.iter().zip(written) {
+        match written {
+            Ok(written) => texts.push(written),
+            Err(error) => {
+                texts.push(Vec::new());
+                reasons.push((format!("plugin {}", wish.plugin.id), error));
+            }
+        }
+    }
+    let mut attacks = match plan.suite(Some(&texts)) {
+        // The reason why there is nothing.
+        Err(AttackError::Nothing) if !reasons.is_empty() => return Err(reasons.swap_remove(0).1),
+        suite => suite?,
+    };
+    for (what, error) in reasons {
+        if let Some(skip) = attacks.skipped.iter_mut().find(|skip| skip.what == what) {
+            skip.why = error.to_string();
+        }
+    }
+    let rewrites = std::mem::take(&mut attacks.rewrites);
+    let (tests, skipped) = author.rewrite_all(&rewrites, plan.inject_var(), options, progress).await;
+    attacks.add(tests, skipped);
+    match attacks.document["tests"].as_array().is_none_or(Vec::is_empty) {
+        true => Err(AttackError::Nothing.into()),
+        false => Ok(attacks),
+    }
+}
+
+/// The model that writes attacks.
+struct Author<'a> {
+    model: Model,
+    section: &'a Section,
+    templates: Templates,
+}
+
+impl<'a> Author<'a> {
+    fn new(provider: &Value, plan: &'a Plan, options: &AuthorOptions) -> Result<Self, GenerateError> {
+        let spec = ProviderSpec::from_value(provider, &plan.base).ok_or(GenerateError::NoModel)?;
+        let workers = Workers::new(plan.base.clone(), plan.env.clone(), options.concurrency);
+        let sandboxes = Sandboxes::new(plan.env.clone(), options.concurrency);
+        let model = Model::of(spec, &Arc::new(workers), &Arc::new(sandboxes), options.cache)?;
+        let templates = Templates::new(env::for_templates(&Object::new())).with_base(&plan.base);
+        Ok(Self { model, section: &plan.section, templates })
+    }
+
+    /// The attacks of a plugin, at most as many as are wanted, and at least one.
+    async fn write(&self, wish: &Wish) -> Result<Vec<String>, GenerateError> {
+        let mut known: Vec<String> = Vec::new();
+        let (mut round, mut idle, mut last) = (0, 0, String::new());
+        while known.len() < wish.number && idle <= MAX_IDLE {
+            let prompt = self.prompt(wish, wish.number - known.len(), &known)?;
+            let said = match self.model.ask(&prompt, KEY, round).await {
+                // Some are better than none.
+                Err(_) if !known.is_empty() => break,
+                said => said?,
+            };
+            let before = known.len();
+            for text in texts(&said) {
+                let fits = self.section.max_characters.is_none_or(|most| text.chars().count() <= most);
+                if fits && known.len() < wish.number && !known.contains(&text) {
+                    known.push(text);
+                }
+            }
+            idle = if known.len() == before { idle + 1 } else { 0 };
+            round += 1;
+            last = to_text(&said);
+        }
+        match known.is_empty() && wish.number > 0 {
+            true => Err(self.unwritten(&last)),
+            false => Ok(known),
+        }
+    }
+
+    /// The prompt of a plugin: that of its file, or ours.
+    fn prompt(&self, wish: &Wish, number: usize, known: &[String]) -> Result<String, GenerateError> {
+        let config = &wish.plugin.config;
+        let Some(own) = config.get("generator").and_then(Value::as_str) else {
+            return Ok(wish.prompt(self.section, number, known));
+        };
+        let vars = json!({
+            "n": number, "purpose": self.section.purpose, "entities": self.section.entities,
+            "examples": config.get("examples").cloned().unwrap_or_else(|| json!([])),
+        });
+        let vars = vars.as_object().cloned().unwrap_or_default();
+        let own = self.templates.render(own, &vars).map_err(|error| AttackError::Plugin {
+            id: wish.plugin.id.clone(),
+            reason: format!("its `generator`: {error}"),
+        })?;
+        let known = match known {
+            [] => String::new(),
+            known => format!("These exist already; write others:\n{}\n\n", known.join("\n")),
+        };
+        Ok(format!("{own}\n\n{known}{SHAPE}"))
+    }
+
+    /// Writes attacks in other forms: the tests, and what was not written.
+    async fn rewrite_all(
+        &self,
+        rewrites: &[Rewrite],
+        inject_var: &str,
+        options: &AuthorOptions,
+        progress: Progress<'_>,
+    ) -> (Vec<Value>, Vec<Skipped>) {
+        let written = stream::iter(rewrites).map(|rewrite| self.rewrite(rewrite));
+        let mut written = written.buffered(options.concurrency.max(1)).enumerate();
+        let (mut tests, mut skipped) = (Vec::new(), Vec::new());
+        while let Some((at, written)) = written.next().await {
+            let mut test = rewrites[at].test.clone();
+            match written {
+                Ok(text) => {
+                    test["vars"][inject_var] = json!(literal(&text));
+                    tests.push(test);
+                }
+                Err(error) => {
+                    let what =
+                        format!("strategy {} of {}", text_of(&test, "strategyId"), text_of(&test, "probe"));
+                    skipped.push(Skipped { what, why: error.to_string() });
+                }
+            }
+            progress(format!("{} of {} attacks in other forms", at + 1, rewrites.len()));
+        }
+        (tests, skipped)
+    }
+
+    async fn rewrite(&self, rewrite: &Rewrite) -> Result<String, GenerateError> {
+        let original = text_of(&rewrite.test, "originalText");
+        let said = self.model.ask(&rewrite.prompt(original), KEY, 0).await?;
+        texts(&said).into_iter().next().ok_or_else(|| self.unwritten(&to_text(&said)))
+    }
+
+    fn unwritten(&self, answer: &str) -> GenerateError {
+        GenerateError::Answer { id: self.model.spec.id.clone(), wanted: KEY, answer: shortened(answer) }
+    }
+}
+
+fn text_of<'a>(test: &'a Value, key: &str) -> &'a str {
+    test["metadata"][key].as_str().unwrap_or_default()
+}
+
+/// The attacks of an answer: those under the key of a JSON object, else what follows `Prompt:` on lines of a text.
+fn texts(said: &Value) -> Vec<String> {
+    let found = match said {
+        Value::Object(_) => said.get(KEY).cloned(),
+        other => objects(&to_text(other)).into_iter().find_map(|object| object.get(KEY).cloned()),
+    };
+    let text = |item: &Value| match item {
+        Value::Object(map) => {
+            map.get("prompt").or_else(|| map.values().next()).map(to_text).unwrap_or_default()
+        }
+        other => to_text(other),
+    };
+    let all: Vec<String> = match found {
+        Some(Value::Array(items)) => items.iter().map(text).collect(),
+        Some(other) => vec![text(&other)],
+        None => to_text(said).lines().filter_map(prompt_line).map(str::to_owned).collect(),
+    };
+    all.into_iter().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect()
+}
+
+/// The text of a line such as `2. Prompt: …`.
+fn prompt_line(line: &str) -> Option<&str> {
+    let line = line.trim_start_matches(|c: char| c.is_ascii_digit() || ".)-*# ".contains(c));
+    let rest = line.strip_prefix("Prompt")?;
+    rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').strip_prefix(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attacks_are_found_in_answers_of_all_forms() {
+        let found = |said: Value| texts(&said);
+        assert_eq!(found(json!({"attacks": ["a", " b ", "", {"prompt": "c"}]})), ["a", "b", "c"]);
+        assert_eq!(found(json!("Here: ```json\n{\"attacks\": [\"a\"]}\n```")), ["a"]);
+        assert_eq!(found(json!({"attacks": "a"})), ["a"]);
+        assert_eq!(found(json!("1. Prompt: a\nPrompt: b\n* Prompt 3: c\nno")), ["a", "b", "c"]);
+        assert_eq!(found(json!("I cannot help with that.")), Vec::<String>::new());
+    }
+}
