@@ -66,7 +66,7 @@ pub fn wishes(section: &Section) -> Vec<Wish> {
 }
 
 impl Wish {
-    /// What a model is to write for a plugin; none if it has other attacks.
+    /// Attacks that a model is to write for a plugin; none if it has other attacks.
     pub(crate) fn of(plugin: Named, section: &Section) -> Option<Self> {
         let Plugin::Written(written) = plugin::resolve(&plugin.id) else { return None };
         let aim = match rule(&plugin.config) {

@@ -186,14 +186,15 @@ fn plugins(args: &PluginsArgs) {
     out!("intent{:<34} texts of your own, from `config.intent`", "");
     out!("\nplugins of promptfoo whose attacks a model writes, if `redteam.provider` names one:");
     for (id, found) in plugin::known_elsewhere() {
-        match found {
+        let about = match found {
             Plugin::Written(written) if written.aim.is_empty() => {
-                out!("{id:<40} break the rule in `config.policy`")
+                "break the rule in `config.policy`".to_owned()
             }
-            Plugin::Written(written) => out!("{id:<40} {}", written.aim),
-            Plugin::Several(ids) => out!("{id:<40} {}", ids.join(", ")),
-            _ => {}
-        }
+            Plugin::Written(written) => written.aim,
+            Plugin::Several(ids) => ids.join(", "),
+            _ => continue,
+        };
+        out!("{id:<40} {about}");
     }
     out!("file://NAME.yaml{:<24} your own: `generator`, a prompt for attacks, and `grader`, a rubric", "");
     out!("\nplugins of promptfoo that are skipped, and reported as skipped:");
