@@ -511,8 +511,7 @@ mod tests {
 
     #[test]
     fn a_plugin_that_is_a_file_needs_both_texts() {
-        let text =
-            "targets: [echo]\nprompts: ['{{q}}']\nredteam: {provider: echo, plugins: ['file://own.yaml']}";
+        let text = "targets: [echo]\nprompts: ['{{q}}']\nredteam: {provider: echo, plugins: ['file://own.yaml'], strategies: [basic]}";
         let (directory, made) = planned(text);
         assert!(matches!(made, Err(AttackError::Plugin { .. })));
         let own = directory.path().join("own.yaml");
