@@ -54,6 +54,31 @@ def test_a_directory_without_a_suite_is_told_once(evaluate, tmp_path):
     ]
 
 
+def test_answers_control_no_terminal(evaluate, tmp_path):
+    """A model set the title of the terminal that its answers were printed on, and what the clipboard had."""
+    # A title, the clipboard, and an empty screen.
+    hostile = "\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x07\x1b[2J\x9b2J"
+    (tmp_path / "model.py").write_text(
+        f"def call_api(prompt, options, context):\n    text = {hostile!r} + prompt\n"
+        "    return {'error': text} if 'fail' in prompt else {'output': text}\n"
+    )
+    words = {"hi": "contains", "ho": "equals", "fail": "contains"}
+    tests = [{"vars": {"word": f"{hostile}{word}"}, "assert": [{"type": kind, "value": word}]} for word, kind in words.items()]
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps({"prompts": ["say {{word}}"], "providers": ["file://model.py"], "tests": tests}))
+    for arguments in ([], ["--no-table"], ["--format", "tap"], ["--format", "github"]):
+        code, out, err = evaluate("--no-cache", *arguments)
+        assert code == 100 and "say " in out, err
+        shown = {letter for letter in out + err if ord(letter) < 32 or 127 <= ord(letter) < 160}
+        assert shown <= {"\n", "\t"}, (arguments, shown)
+    answers = [row["response"].get("output") or row["error"] for row in rows_of(evaluate, tmp_path)]
+    assert all(hostile in answer for answer in answers), "they are stored as they were"
+
+
+def rows_of(evaluate, tmp_path):
+    evaluate("-o", tmp_path / "all.json")
+    return rows(tmp_path / "all.json")
+
+
 def test_a_configuration_that_does_not_exist_comes_with_a_hint(evaluate, sandcove, tmp_path):
     (tmp_path / "suite.yaml").write_text("{}")
     for verb in ("eval", "validate"):

@@ -58,6 +58,34 @@ pub fn is_plain() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
+/// Text without what controls a terminal: what models, sandboxes and other machines say is printed, and sets no title and no clipboard. Ends of
+/// lines and tabs stay.
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => match chars.next() {
+                // A control sequence ends with a letter or one of a few signs.
+                Some('[') => while chars.next().is_some_and(|c| !('\u{40}'..='\u{7e}').contains(&c)) {},
+                // A text for the terminal ends with BEL or ESC \.
+                Some(']' | 'P' | 'X' | '^' | '_') => {
+                    while let Some(c) = chars.next() {
+                        if c == '\u{7}' || (c == '\u{1b}' && chars.next_if_eq(&'\\').is_some()) {
+                            break;
+                        }
+                    }
+                }
+                _ => {}
+            },
+            '\t' | '\n' => plain.push(c),
+            c if c.is_control() => {}
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
 /// The exit status of a command that ended with `code`: failure if output was lost.
 pub fn finish(code: ExitCode) -> ExitCode {
     match &*failure() {

@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 
 use sandcove_client::{Error as ClientError, server_of};
 
-use crate::output::note;
+use crate::output::{note, plain};
 
 /// Prints an error and its hint on standard error.
 pub fn report(error: &anyhow::Error) {
-    note!("error: {}", text(error));
+    note!("error: {}", plain(&text(error)));
 }
 
 /// Formats an error with its hint, on a line of its own.

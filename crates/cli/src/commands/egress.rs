@@ -42,7 +42,7 @@ pub async fn egress(client: &Client, args: EgressArgs) -> Result<ExitCode> {
             }
             let line = match args.json {
                 true => json!(connection).to_string(),
-                false => shown(connection),
+                false => output::plain(&shown(connection)),
             };
             if output::write(format!("{line}\n").as_bytes()).is_err() {
                 return Ok(ExitCode::SUCCESS);

@@ -137,7 +137,7 @@ fn print(entry: &LogEntry, is_json: bool) -> Result<(), Closed> {
         .map(|(name, value)| format!(" {name}={value}"))
         .collect();
     let line = format!("{:.3} {level} {}{}\n", entry.timestamp, entry.message.trim_end(), fields.concat());
-    output::write(line.as_bytes())
+    output::write(output::plain(&line).as_bytes())
 }
 
 fn is_json(format: &str) -> Result<bool, String> {

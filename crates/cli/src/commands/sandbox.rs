@@ -20,7 +20,7 @@ use super::ports::{self, OpenArgs, PortsArgs};
 use super::reach::{Place, Reach};
 use super::seconds;
 use super::snapshot::{self, SnapshotCommand};
-use crate::output::{note, out};
+use crate::output::{note, out, plain};
 
 /// Arguments of `sandbox`.
 #[derive(Debug, Args)]
@@ -137,7 +137,7 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
         SandboxCommand::Info { id, format } => {
             let info = without_tokens(client.info(&id).await?);
             match format.is_pretty() {
-                true => out!("{}", lines(&info).trim_end()),
+                true => out!("{}", plain(lines(&info).trim_end())),
                 false => out!("{info:#}"),
             }
             Ok(ExitCode::SUCCESS)

@@ -14,7 +14,7 @@ use super::eval::args::RunArgs;
 use super::eval::run::{self, Task, load};
 use super::eval::server;
 use super::reach::{Place, Reach};
-use crate::output::{note, out};
+use crate::output::{note, out, plain};
 
 /// Most characters that are printed of an answer.
 const MAX_SHOWN: usize = 100;
@@ -84,7 +84,7 @@ async fn target(args: TargetArgs, server: &Fallback) -> Result<ExitCode> {
             Ok(answer) => out!("{name}: answered {}", shortened(&answer.to_string())),
             Err(error) => {
                 failed += 1;
-                out!("{name}: failed: {}", error.trim_end().trim_end_matches(':'));
+                out!("{name}: failed: {}", plain(error.trim_end().trim_end_matches(':')));
             }
         }
     }

@@ -13,7 +13,7 @@ use sandcove_eval::store::recording::{Recorded, Which};
 use super::args::{Format, RunArgs};
 use super::table::Table;
 use crate::commands::count;
-use crate::output::{is_plain, note, write};
+use crate::output::{is_plain, note, plain, write};
 
 /// Printed parts of a run, as the command line and the terminal allow.
 #[derive(Debug, Clone, Copy)]
@@ -123,7 +123,7 @@ impl Observer for Progress {
     }
 
     fn warned(&self, text: &str) {
-        note!("warning: {text}");
+        note!("warning: {}", plain(text));
     }
 
     fn hook_printed(&self, text: &str) {
@@ -182,12 +182,12 @@ pub async fn report(evaluation: &Evaluation, rows: &mut Recorded, shown: &Shown)
 fn place(row: &Row) -> String {
     let about = row.about();
     let column = if row.provider.label.is_empty() { &row.provider.id } else { &row.provider.label };
-    format!("[{column}] {about}")
+    plain(&format!("[{column}] {about}"))
 }
 
 /// A row that did not pass, in a line.
 fn failure(row: &Row, shown: &Shown) -> String {
-    let reason = row.error.as_deref().unwrap_or_default().replace('\n', " ");
+    let reason = plain(row.error.as_deref().unwrap_or_default()).replace('\n', " ");
     let reason: String = reason.chars().take(shown.cell_length).collect();
     format!("{} {}: {reason}\n", shown.paint(&format!("[{}]", row.verdict()), "31"), place(row))
 }
@@ -199,13 +199,13 @@ fn tap(number: usize, row: &Row) -> String {
     if row.success {
         return format!("ok {number} - {place}\n");
     }
-    let reason = serde_json::json!(row.error.as_deref().unwrap_or_default());
+    let reason = serde_json::json!(plain(row.error.as_deref().unwrap_or_default()));
     format!("not ok {number} - {place}\n  ---\n  verdict: {}\n  message: {reason}\n  ...\n", row.verdict())
 }
 
 /// A row that did not pass, as an error of a workflow.
 fn annotation(row: &Row) -> String {
-    let data = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let data = |text: &str| plain(text).replace('%', "%25").replace('\n', "%0A");
     let title = data(&format!("{} {}", row.verdict(), place(row))).replace(':', "%3A").replace(',', "%2C");
     format!("::error title={title}::{}\n", data(row.error.as_deref().unwrap_or_default()))
 }

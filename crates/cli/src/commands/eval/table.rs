@@ -4,6 +4,7 @@ use sandcove_eval::model::{Evaluation, Row};
 use sandcove_eval::template::value::to_text;
 use serde_json::Value;
 
+use crate::output::plain;
 use crate::terminal;
 
 /// Spaces that are printed for a tab.
@@ -164,8 +165,9 @@ fn to_text_or_json(value: &Value) -> String {
 }
 
 fn cut(text: &str, length: usize) -> String {
+    let text = plain(text);
     if text.chars().count() <= length {
-        return text.to_owned();
+        return text;
     }
     text.chars().take(length.saturating_sub(3)).collect::<String>() + "..."
 }

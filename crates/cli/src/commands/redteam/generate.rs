@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::AttackArgs;
 use crate::commands::count;
-use crate::output::{note, out};
+use crate::output::{note, out, plain};
 
 #[derive(Debug, Args)]
 pub(super) struct GenerateArgs {
@@ -104,7 +104,7 @@ pub(super) async fn write(
         note!("{} is up to date; --force writes it anew", path.display());
         return Ok(path);
     }
-    let mut planned = authors::red_team(&plan, author, &|step| note!("{step}")).await?;
+    let mut planned = authors::red_team(&plan, author, &|step| note!("{}", plain(&step))).await?;
     if planned.retry.is_some() {
         let repeated =
             repeated::repeat(&mut planned).await.context("failed to look for attacks of earlier runs")?;
@@ -112,7 +112,7 @@ pub(super) async fn write(
     }
     let Attacks { document, hash, skipped, .. } = planned;
     for skip in &skipped {
-        note!("skipped {}: {}", skip.what, skip.why);
+        note!("skipped {}: {}", skip.what, plain(&skip.why));
     }
     if args.strict && !skipped.is_empty() {
         bail!(

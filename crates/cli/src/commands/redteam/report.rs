@@ -15,7 +15,7 @@ use sandcove_redteam::category::Severity;
 use sandcove_redteam::report::{About, Finding, Outcome, Report, Skip, csv, sarif, text};
 use serde_json::Value;
 
-use crate::output::{note, write};
+use crate::output::{note, plain, write};
 
 /// A breach at or above the severity asked for.
 const BREACHED: u8 = 100;
@@ -121,7 +121,7 @@ async fn before(evaluation: &Evaluation) -> Result<Option<(String, Vec<Finding>)
 pub(super) fn print(report: &Report, format: Format, file: &str, output: Option<PathBuf>) -> Result<()> {
     let pretty = |value: &Value| serde_json::to_string_pretty(value).map(|text| text + "\n");
     let text = match format {
-        Format::Text => text(report),
+        Format::Text => plain(&text(report)),
         Format::Json => pretty(&serde_json::to_value(report)?)?,
         Format::Csv => csv(report),
         Format::Sarif => pretty(&sarif(report, file))?,

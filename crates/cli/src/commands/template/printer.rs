@@ -8,7 +8,7 @@ use sandcove_wire::api::observe::LogLevel;
 use serde_json::json;
 
 use super::assemble::Lines;
-use crate::output::{is_plain, note, out};
+use crate::output::{self, is_plain, note, out};
 
 /// Prints events of a build.
 #[derive(Debug)]
@@ -130,33 +130,10 @@ impl Printer {
     }
 }
 
-/// Text without control sequences; of a line that was overwritten, the last state.
+/// Text without what controls a terminal; of a line that was overwritten, the last state.
 pub fn plain(text: &str) -> String {
     let text = text.trim_end_matches(['\r', '\n']);
-    let text = text.rsplit('\r').next().unwrap_or(text);
-    let mut plain = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\u{1b}' => match chars.next() {
-                // A control sequence ends with a letter or one of a few signs.
-                Some('[') => while chars.next().is_some_and(|c| !('\u{40}'..='\u{7e}').contains(&c)) {},
-                // A text for the terminal ends with BEL or ESC \.
-                Some(']' | 'P' | 'X' | '^' | '_') => {
-                    while let Some(c) = chars.next() {
-                        if c == '\u{7}' || (c == '\u{1b}' && chars.next_if_eq(&'\\').is_some()) {
-                            break;
-                        }
-                    }
-                }
-                _ => {}
-            },
-            '\t' | '\n' => plain.push(c),
-            c if c.is_control() => {}
-            c => plain.push(c),
-        }
-    }
-    plain
+    output::plain(text.rsplit('\r').next().unwrap_or(text))
 }
 
 #[cfg(test)]
