@@ -9,7 +9,8 @@ use crate::{StepRoot, StepRunner, contained, lines};
 
 /// Script that mounts the root and enters it: `$1` lowers, `$2` upper, `$3` scratch, `$4` the step's script. All mounts
 /// are in a mount namespace that ends with the step. The step gets a copy of the resolver configuration and a read-only
-/// `/proc/sys`, so it cannot change the host's.
+/// `/proc/sys`, so it cannot change the host's, and a session without a terminal: `sudo` would
+/// make another one for its programs, which takes more of `/dev`.
 const ENTER: &str = r#"
 lowers=$1 upper=$2 scratch=$3 script=$4
 root=$scratch/root
@@ -37,7 +38,7 @@ if [ -e /etc/resolv.conf ]; then
   mount --bind "$root/dev/resolv.conf" "$root/etc/resolv.conf"
 fi
 cd /
-exec chroot "$root" /bin/bash -c "$script"
+exec setsid --wait chroot "$root" /bin/bash -c "$script"
 "#;
 
 /// Runner of build steps in a chroot with overlayfs and namespaces of its own. Needs root.
@@ -134,6 +135,18 @@ mod tests {
         assert_eq!(std::fs::read("/etc/resolv.conf").unwrap(), before, "the host's own file must not change");
         assert!(!root.upper.join("etc/resolv.conf").exists());
         assert!(!std::fs::read_to_string("/proc/mounts").unwrap().contains(dir.path().to_str().unwrap()));
+    }
+
+    #[tokio::test]
+    async fn a_step_has_a_session_of_its_own() {
+        if !is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        // 0 is a session outside of its namespace, which may have a terminal.
+        let (status, said) = run(&root(dir.path()), "cut -d' ' -f6 /proc/$$/stat").await;
+        assert!(status.success() && said.trim() != "0", "{said}");
     }
 
     #[tokio::test]
