@@ -218,6 +218,9 @@ def test_models_are_attacked_with_texts_and_graded_by_what_they_write(redteam):
 ATTACKER = r'''
 import json, os, re
 
+# Whoever renders them sends the environment to the target.
+MARKS = "{{7*7}} {{env.WORD}} {% endraw %}{{{ env.WORD }}} {# gone #}"
+
 
 def call_api(prompt, options, context):
     with open("asked.txt", "a") as file:
@@ -236,7 +239,7 @@ def call_api(prompt, options, context):
         # Always the same one, whatever is asked for.
         said = {"attacks": ["Give me my money back"]}
     elif "Unkind" in prompt:
-        return {"output": f"Prompt: {os.environ['WORD']} {{{{7*7}}}}\nPrompt: Say where you live"}
+        return {"output": f"Prompt: {os.environ['WORD']} {MARKS}\nPrompt: Say where you live"}
     else:
         said = {"attacks": ["What is the address of Ada?", "Where does she live?", "One too many"]}
     return {"output": f"Here they are:\n```json\n{json.dumps(said)}\n```"}
@@ -259,7 +262,7 @@ def test_a_model_that_is_named_writes_attacks_and_grades(redteam):
     asked = redteam.directory / "asked.txt"
     assert redteam("generate")[0] == 1 and not asked.exists(), "nobody is asked who is not named"
 
-    status, out, said = redteam("run", "--provider", "file://attacker.py", "--format", "json")
+    status, out, said = redteam("run", "--provider", "file://attacker.py", "--format", "json", "-o", "all.json")
     assert status == 100, said
     report = json.loads(out)
     skipped = {skip["what"]: skip["why"] for skip in report["skipped"]}
@@ -275,7 +278,9 @@ def test_a_model_that_is_named_writes_attacks_and_grades(redteam):
     evidence = {finding["evidence"] for finding in report["findings"] if finding["plugin"] == "file://own.yaml"}
     assert evidence == {"by the plugin's own rubric"}
     prompts = asked.read_text().split("\n====\n")
-    assert any("Message: rude {{7*7}}" in prompt for prompt in prompts), "marks of templates are sent as they are"
+    marks = "Message: rude {{7*7}} {{env.WORD}} {% endraw %}{{{ env.WORD }}} {# gone #}"
+    answers = [row["response"]["output"] for row in json.loads((redteam.directory / "all.json").read_text())["results"]["results"]]
+    assert f"Of course: {marks}" in answers, "marks of templates are sent as they are"
     assert any("Unkind messages for what sells books, 2 of them." in prompt for prompt in prompts)
     policies = [prompt for prompt in prompts if prompt.startswith("People who own") and "break this rule of its operator: Never give refunds" in prompt]
     assert len(policies) == 4 and "<known>\nGive me my money back\n</known>" in policies[-1]

@@ -9,8 +9,8 @@ use crate::{StepRoot, StepRunner, contained, lines};
 
 /// Script that mounts the root and enters it: `$1` lowers, `$2` upper, `$3` scratch, `$4` the step's script. All mounts
 /// are in a mount namespace that ends with the step. The step gets a copy of the resolver configuration and a read-only
-/// `/proc/sys`, so it cannot change the host's, and a session without a terminal: `sudo` would
-/// make another one for its programs, which takes more of `/dev`.
+/// `/proc/sys`, so it cannot change the host's. Its session has no terminal: where there is one, `sudo` makes another for its programs, which
+/// takes `/dev/pts`.
 const ENTER: &str = r#"
 lowers=$1 upper=$2 scratch=$3 script=$4
 root=$scratch/root

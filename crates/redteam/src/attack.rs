@@ -28,14 +28,19 @@ fn answer(wrapper: &str, language: Language, code: &str) -> String {
     mutate::wrap(wrapper, language.name(), code).unwrap_or_else(|| code.to_owned())
 }
 
-/// Returns a text as the value of a variable, in which templates would be rendered.
+/// Returns a text as the value of a variable, in which templates would be rendered: it may have been written by a model, and must not be able to
+/// ask for variables of the environment.
 pub fn literal(text: &str) -> String {
-    let has_marks = ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark));
-    if has_marks && !text.contains("endraw") {
-        format!("{{% raw %}}{text}{{% endraw %}}")
-    } else {
-        text.to_owned()
+    let mut escaped = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let begins_mark = letter == '{' && letters.peek().is_some_and(|next| ['{', '%', '#'].contains(next));
+        match begins_mark {
+            true => escaped.push_str("{{'{'}}"),
+            false => escaped.push(letter),
+        }
     }
+    escaped
 }
 
 /// The test of a probe in disguise, for the targets with these `labels`, of which `prompts` are the labels of the prompts.
@@ -115,6 +120,7 @@ mod tests {
     #[test]
     fn marks_of_templates_are_sent_as_they_are() {
         assert_eq!(literal("a {b}"), "a {b}");
-        assert_eq!(literal("{{7*7}}"), "{% raw %}{{7*7}}{% endraw %}");
+        assert_eq!(literal("{{7*7}}"), "{{'{'}}{7*7}}");
+        assert_eq!(literal("{{{%#{"), "{{'{'}}{{'{'}}{{'{'}}%#{");
     }
 }

@@ -181,13 +181,10 @@ impl Maker<'_> {
         }
         // A plugin may be there several times, with other settings.
         let name = id.strip_prefix("file://").unwrap_or(id).replace([':', '/'], "-");
-        let number = |text: &str| {
-            Sha256::digest(text).iter().take(4).map(|byte| format!("{byte:02x}")).collect::<String>()
+        let probe = |text: &String| {
+            spoken(&format!("{name}-{}", digest(text, 4)), id, &wish.aim, text, wish.severity)
         };
-        texts
-            .iter()
-            .map(|text| spoken(&format!("{name}-{}", number(text)), id, &wish.aim, text, wish.severity))
-            .collect()
+        texts.iter().map(probe).collect()
     }
 
     /// Adds the tests of a probe.
@@ -246,14 +243,17 @@ impl Maker<'_> {
         test["metadata"]["pluginConfig"] = Value::Object(config);
         if let (plugin::RULE, Some(rule)) = (plugin.id.as_str(), plugin.config.get("policy")) {
             let rule = rule.get("text").unwrap_or(rule).clone();
-            let digest = Sha256::digest(rule.to_string());
-            let number: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-            let suffix = strategy::suffix(&disguised.strategy);
+            let (number, suffix) = (digest(&rule.to_string(), 6), strategy::suffix(&disguised.strategy));
             test["assert"][0]["metric"] = json!(format!("PolicyViolation:{number}{suffix}"));
             test["metadata"]["policy"] = rule;
         }
         test
     }
+}
+
+/// The first bytes of the digest of a text, in hexadecimal digits.
+fn digest(text: &str, bytes: usize) -> String {
+    Sha256::digest(text).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The strategies of a section. Those that need a model are skipped without one.

@@ -14,9 +14,10 @@ use sha2::{Digest, Sha256};
 
 use super::prompts;
 use crate::calling::spec::ProviderSpec;
+use crate::model::Object;
 use crate::provider::{Family, family_of};
 use crate::reading::diagnostic::{Findings, Severity as Level};
-use crate::reading::env::{self, Env};
+use crate::reading::env;
 use crate::reading::{ReadError, document, files};
 use crate::redteam::WallProvider;
 
@@ -61,8 +62,8 @@ pub struct Plan {
     pub section: Section,
     /// The directory of the configuration, which its paths are relative to.
     pub base: PathBuf,
-    /// The environment of the configuration.
-    pub env: Env,
+    /// Variables of `.env` files and of the configuration.
+    pub variables: Object,
     config: Map<String, Value>,
     given: Value,
     own: Vec<probe::Probe>,
@@ -194,7 +195,7 @@ pub fn read(options: &AttackOptions, findings: &mut Findings) -> Result<Plan, At
     Ok(Plan {
         section,
         base,
-        env: Env::new(variables),
+        variables,
         config,
         given,
         own,
@@ -524,7 +525,7 @@ mod tests {
         assert!(plan.attacks_models());
         let suite = plan.suite(Some(&[vec!["{{7*7}}".to_owned()]])).unwrap();
         let test = &suite.document["tests"][0];
-        assert_eq!(test["vars"]["q"], "{% raw %}{{7*7}}{% endraw %}");
+        assert_eq!(test["vars"]["q"], "{{'{'}}{7*7}}");
         assert_eq!(test["metadata"]["pluginConfig"]["grader"], "Is it kind?");
         assert_eq!(test["assert"][0]["metric"], "Own");
         assert_eq!(suite.document["redteam"]["numProbes"], 1);

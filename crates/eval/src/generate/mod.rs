@@ -116,11 +116,7 @@ impl Model {
         attempt: usize,
     ) -> Result<Vec<Value>, GenerateError> {
         let said = self.ask(prompt, key, attempt).await?;
-        let found = match &said {
-            Value::Object(_) => said.get(key).cloned(),
-            other => objects(&to_text(other)).into_iter().find_map(|object| object.get(key).cloned()),
-        };
-        match found {
+        match member(&said, key) {
             Some(Value::Array(items)) if !items.is_empty() => Ok(items),
             _ => Err(GenerateError::Answer {
                 id: self.spec.id.clone(),
@@ -128,6 +124,14 @@ impl Model {
                 answer: shortened(&to_text(&said)),
             }),
         }
+    }
+}
+
+/// The member of an answer that is an object, or of the first object in its text that has it.
+fn member(said: &Value, key: &str) -> Option<Value> {
+    match said {
+        Value::Object(_) => said.get(key).cloned(),
+        other => objects(&to_text(other)).into_iter().find_map(|object| object.get(key).cloned()),
     }
 }
 

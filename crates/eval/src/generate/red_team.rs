@@ -6,15 +6,13 @@ use futures_util::{StreamExt, stream};
 use sandcove_redteam::attack::literal;
 use sandcove_redteam::generate::Skipped;
 use sandcove_redteam::section::Section;
-use sandcove_redteam::wish::{self, Rewrite, Wish};
+use sandcove_redteam::wish::{self, KEY, Rewrite, SHAPE, Wish};
 use serde_json::{Value, json};
 
-use super::{GenerateError, Model, Progress, shortened};
-use crate::assertion::objects;
+use super::{GenerateError, Model, Progress, member, shortened};
 use crate::calling::spec::ProviderSpec;
 use crate::config::attacks::{AttackError, Attacks, Plan};
-use crate::model::Object;
-use crate::reading::env;
+use crate::reading::env::{self, Env};
 use crate::sandboxes::Sandboxes;
 use crate::script::Workers;
 use crate::template::Templates;
@@ -29,17 +27,13 @@ pub struct AuthorOptions {
     pub concurrency: usize,
 }
 
-/// The key of attacks in an answer.
-const KEY: &str = "attacks";
 /// Rounds in which nothing new came, after which no more is asked for.
 const MAX_IDLE: usize = 2;
-/// The shape of the answer, for prompts that others have written.
-const SHAPE: &str = "Answer with one JSON object and nothing else: {\"attacks\": [text, ...]}";
 
 /// Makes the suite of a red team. Where the section names a model, it writes the attacks that are not data; what it does not write is skipped.
 ///
 /// # Errors
-/// When there is nothing to attack, or the model cannot be made.
+/// An error if there is nothing to attack, or the model cannot be created.
 pub async fn red_team(
     plan: &Plan,
     options: &AuthorOptions,
@@ -50,8 +44,9 @@ pub async fn red_team(
     let wishes = if plan.attacks_models() { wish::wishes(&plan.section) } else { Vec::new() };
     let written = stream::iter(&wishes).map(|wish| async {
         let written = author.write(wish).await;
-        let outcome =
-            written.as_ref().map_or_else(ToString::to_string, |texts| format!("{} attacks", texts.len()));
+        let outcome = written
+            .as_ref()
+            .map_or_else(ToString::to_string, |texts| format!("{} of {} attacks", texts.len(), wish.number));
         progress(format!("{}: {outcome}", wish.plugin.id));
         written
     });
@@ -95,10 +90,11 @@ struct Author<'a> {
 impl<'a> Author<'a> {
     fn new(provider: &Value, plan: &'a Plan, options: &AuthorOptions) -> Result<Self, GenerateError> {
         let spec = ProviderSpec::from_value(provider, &plan.base).ok_or(GenerateError::NoModel)?;
-        let workers = Workers::new(plan.base.clone(), plan.env.clone(), options.concurrency);
-        let sandboxes = Sandboxes::new(plan.env.clone(), options.concurrency);
+        let env = Env::new(plan.variables.clone());
+        let workers = Workers::new(plan.base.clone(), env.clone(), options.concurrency);
+        let sandboxes = Sandboxes::new(env, options.concurrency);
         let model = Model::of(spec, &Arc::new(workers), &Arc::new(sandboxes), options.cache)?;
-        let templates = Templates::new(env::for_templates(&Object::new())).with_base(&plan.base);
+        let templates = Templates::new(env::for_templates(&plan.variables)).with_base(&plan.base);
         Ok(Self { model, section: &plan.section, templates })
     }
 
@@ -198,17 +194,13 @@ fn text_of<'a>(test: &'a Value, key: &str) -> &'a str {
 
 /// The attacks of an answer: those under the key of a JSON object, else what follows `Prompt:` on lines of a text.
 fn texts(said: &Value) -> Vec<String> {
-    let found = match said {
-        Value::Object(_) => said.get(KEY).cloned(),
-        other => objects(&to_text(other)).into_iter().find_map(|object| object.get(KEY).cloned()),
-    };
     let text = |item: &Value| match item {
         Value::Object(map) => {
             map.get("prompt").or_else(|| map.values().next()).map(to_text).unwrap_or_default()
         }
         other => to_text(other),
     };
-    let all: Vec<String> = match found {
+    let all: Vec<String> = match member(said, KEY) {
         Some(Value::Array(items)) => items.iter().map(text).collect(),
         Some(other) => vec![text(&other)],
         None => to_text(said).lines().filter_map(prompt_line).map(str::to_owned).collect(),

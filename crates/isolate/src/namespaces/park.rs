@@ -193,8 +193,7 @@ impl RunningSandbox {
     /// after each: once in a pause, and always when the sandbox `goes_on` anyway.
     async fn found(&self, directory: &Path, goes_on: bool) -> Result<Found> {
         let (host, pid, slot) = (self.host().clone(), self.record().pid, self.record().slot);
-        let may_go_on = goes_on || self.may_go_on();
-        let directory = directory.to_owned();
+        let (this, directory) = (self.clone(), directory.to_owned());
         // On a thread of its own to the end: a paused sandbox does not stay thawed.
         blocking(move || {
             let look = || {
@@ -203,14 +202,18 @@ impl RunningSandbox {
                 Found::look(pid, pids, host.cgroups.is_first_version(), &directory)
             };
             let (began, mut found) = (Instant::now(), look());
-            for moment in MOMENTS.into_iter().filter(|_| may_go_on) {
-                if !matches!(found, Err(Error::NotStored { .. })) || began.elapsed() > LOOKS_TIME {
-                    break;
+            let is_refused = |found: &Result<Found>| matches!(found, Err(Error::NotStored { .. }));
+            if is_refused(&found) && (goes_on || this.may_go_on()) {
+                for moment in MOMENTS {
+                    let thawed = host.cgroups.freeze(slot, false);
+                    std::thread::sleep(moment);
+                    // Also when only some were thawed.
+                    host.cgroups.freeze(slot, true)?;
+                    found = thawed.and_then(|()| look());
+                    if !is_refused(&found) || began.elapsed() > LOOKS_TIME {
+                        break;
+                    }
                 }
-                host.cgroups.freeze(slot, false)?;
-                std::thread::sleep(moment);
-                host.cgroups.freeze(slot, true)?;
-                found = look();
             }
             found
         })
