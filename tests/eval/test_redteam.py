@@ -300,6 +300,15 @@ def test_a_model_that_is_named_writes_attacks_and_grades(redteam):
     config.write_text(json.dumps(document))
     status, _, said = redteam("generate")
     assert status == 1 and "`redteam.provider` must be" in said
+    # Also from another directory.
+    section["provider"] = "file://attacker.py"
+    below = redteam.directory / "below"
+    below.mkdir()
+    for file in ("attacker.py", "own.yaml", "model.py"):
+        shutil.copy(redteam.directory / file, below)
+    (below / config.name).write_text(json.dumps(document))
+    status, _, said = redteam("generate", "-c", f"below/{config.name}")
+    assert status == 0 and (below / "redteam.yaml").exists(), said
     # A model is not asked for attacks that nothing is attacked with.
     section["provider"] = "file://attacker.py"
     (redteam.directory / "check.py").write_text(CHECK)

@@ -89,12 +89,14 @@ struct Author<'a> {
 
 impl<'a> Author<'a> {
     fn new(provider: &Value, plan: &'a Plan, options: &AuthorOptions) -> Result<Self, GenerateError> {
-        let spec = ProviderSpec::from_value(provider, &plan.base).ok_or(GenerateError::NoModel)?;
+        // Scripts run in it, where a relative path of theirs would be another one.
+        let base = std::path::absolute(&plan.base).unwrap_or_else(|_| plan.base.clone());
+        let spec = ProviderSpec::from_value(provider, &base).ok_or(GenerateError::NoModel)?;
         let env = Env::new(plan.variables.clone());
-        let workers = Workers::new(plan.base.clone(), env.clone(), options.concurrency);
+        let workers = Workers::new(base.clone(), env.clone(), options.concurrency);
         let sandboxes = Sandboxes::new(env, options.concurrency);
         let model = Model::of(spec, &Arc::new(workers), &Arc::new(sandboxes), options.cache)?;
-        let templates = Templates::new(env::for_templates(&plan.variables)).with_base(&plan.base);
+        let templates = Templates::new(env::for_templates(&plan.variables)).with_base(&base);
         Ok(Self { model, section: &plan.section, templates })
     }
 
