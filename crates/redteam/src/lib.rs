@@ -7,7 +7,7 @@
 //! | [`report`] | what a run came to: rates, risks, changes; as text, JSON, CSV and SARIF |
 //! | [`generate`] | a suite of tests from a `redteam` section |
 //! | [`attack`] | the test of one attack |
-//! | [`wish`] | attacks that a model is asked for |
+//! | [`wish`], [`attacker`] | attacks that a model is asked for before a run; those that go on by what a target answers |
 //! | [`section`] | the `redteam` section of a configuration |
 //! | [`plugin`], [`strategy`], [`canary`] | names of plugins; transformations of attacks; secrets that must not come back |
 //! | [`mutate`], [`text`] | transformations of programs, and of texts |
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attack;
+pub mod attacker;
 pub mod canary;
 pub mod category;
 pub mod generate;

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::attacker::HIDES;
 use crate::category::Severity;
 use crate::probe::Layer;
 
@@ -47,6 +48,8 @@ pub struct Section {
     pub instructions: Option<String>,
     /// Most characters of an attack that it writes: `maxCharsPerMessage`.
     pub max_characters: Option<usize>,
+    /// Whether a model that goes on by the target's answers is not shown them: `excludeTargetOutputFromAgenticAttackGeneration`.
+    pub hides_answers: bool,
     /// Names that attacks may have.
     pub entities: Vec<String>,
     /// Keys that have no effect.
@@ -85,7 +88,7 @@ const KNOWN: &[&str] = &[
     "maxConcurrency",
     "delay",
     "tracing",
-    "excludeTargetOutputFromAgenticAttackGeneration",
+    HIDES,
     "targets",
     "sharing",
     "metadata",
@@ -148,6 +151,7 @@ pub fn read(section: &Value) -> Result<Section, SectionError> {
         },
         instructions: text("testGenerationInstructions")?,
         max_characters: number("maxCharsPerMessage")?.map(|n| n as usize),
+        hides_answers: given(HIDES) == Some(&Value::Bool(true)),
         entities: texts("entities")?,
         unknown: map
             .keys()

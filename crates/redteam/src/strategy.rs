@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::attacker::{self, Attacker};
 use crate::mutate;
 use crate::probe::{Language, Layer, Probe};
 use crate::text;
@@ -25,6 +26,13 @@ pub enum Strategy {
     Retry,
     /// Texts that a model writes in another form; the form, with `{}` for the language if it has one.
     Rewritten(&'static str),
+    /// Messages that go on by what the target answers, each of them in these encodings.
+    Attacked {
+        /// The attacker.
+        by: &'static Attacker,
+        /// The encodings, in the order in which they are applied.
+        layers: Vec<String>,
+    },
     /// Nothing that can be made offline, with the reason.
     Unavailable(&'static str),
     /// No strategy has the name.
@@ -81,9 +89,8 @@ pub fn rewriting() -> Vec<&'static str> {
     FORMS.iter().map(|(id, _)| *id).collect()
 }
 
-/// Strategies of promptfoo in which an attacker goes on by what the target has answered.
-const ATTACKERS: &[&str] =
-    &["jailbreak", "best-of-n", "gcg", "crescendo", "goat", "mischievous-user", "custom", "indirect-web-pwn"];
+/// Strategies of promptfoo that need its servers.
+const SERVICES: &[&str] = &["gcg", "indirect-web-pwn"];
 
 /// Strategies of promptfoo that make pictures and sounds.
 const MEDIA: &[&str] = &["image", "video", "audio"];
@@ -114,7 +121,7 @@ pub fn resolve(id: &str, steps: &[String]) -> Strategy {
         "layer" if steps.iter().all(|step| TEXTS.contains(&step.as_str())) && !steps.is_empty() => {
             Strategy::Stacked(steps.to_vec())
         }
-        "layer" => Strategy::Unavailable("its steps are no encodings: `config.steps: [base64, rot13]`"),
+        "layer" => layered(steps),
         "retry" => Strategy::Retry,
         "composite-jailbreaks" => resolve(COMPOSITE, steps),
         _ if id.starts_with("file://") => Strategy::Unavailable("programs of strategies are not run"),
@@ -131,10 +138,27 @@ fn named(id: &str) -> Strategy {
     if let Some((_, form)) = FORMS.iter().find(|(known, _)| *known == id) {
         return Strategy::Rewritten(form);
     }
-    let is_attacker = ATTACKERS.iter().any(|known| id == *known || id.starts_with(&format!("{known}:")));
-    match is_attacker {
-        true => Strategy::Unavailable("its attacks go on by what the target answers, and one is sent"),
+    if let Some(by) = attacker::of_strategy(id) {
+        return Strategy::Attacked { by, layers: Vec::new() };
+    }
+    match SERVICES.contains(&id) {
+        true => Strategy::Unavailable("only the servers of promptfoo write its attacks"),
         false => Strategy::Unknown,
+    }
+}
+
+/// The layers of an attacker's messages: one step names the attacker, the others are encodings.
+fn layered(steps: &[String]) -> Strategy {
+    let (attackers, layers): (Vec<_>, Vec<_>) =
+        steps.iter().cloned().partition(|step| attacker::of_strategy(step).is_some());
+    match (attackers.as_slice(), layers.iter().all(|layer| TEXTS.contains(&layer.as_str()))) {
+        ([one], true) => match attacker::of_strategy(one) {
+            Some(by) => Strategy::Attacked { by, layers },
+            None => Strategy::Unknown,
+        },
+        _ => Strategy::Unavailable(
+            "its steps are not encodings and at most one attacker: `config.steps: [jailbreak, base64]`",
+        ),
     }
 }
 
@@ -209,6 +233,11 @@ pub fn suffix(strategy: &str) -> String {
     if strategy == "basic" {
         return String::new();
     }
+    if let Some(attacker) = attacker::of_strategy(strategy) {
+        let name = strategy.split('/').next().unwrap_or_default();
+        let variant = name.strip_prefix(attacker::CUSTOM).unwrap_or_default();
+        return format!("/{}{variant}", attacker.metric);
+    }
     let name = strategy.rsplit(':').next().unwrap_or(strategy);
     let words: String = name.split(['-', '(', ')', '→']).map(crate::plugin::capitalised).collect();
     format!("/{words}")
@@ -216,6 +245,9 @@ pub fn suffix(strategy: &str) -> String {
 
 /// How hard a strategy is to carry out: low means that anybody can.
 pub fn complexity(strategy: &str) -> &'static str {
+    if let Some(attacker) = attacker::of_strategy(strategy) {
+        return &attacker.effort;
+    }
     match strategy {
         "homoglyph" => "medium",
         // A model writes the form.
@@ -245,10 +277,15 @@ mod tests {
         );
         assert_eq!(resolve("composite-jailbreaks", &[]), resolve("jailbreak:composite", &[]));
         assert!(matches!(resolve(TRANSLATED, &[]), Strategy::Rewritten(form) if form.contains("{}")));
-        assert!(matches!(resolve("jailbreak:tree", &[]), Strategy::Unavailable(_)));
-        assert!(matches!(resolve("crescendo", &[]), Strategy::Unavailable(_)));
+        assert!(matches!(resolve("jailbreak:tree", &[]), Strategy::Attacked { .. }));
+        assert!(matches!(resolve("gcg", &[]), Strategy::Unavailable(_)));
         assert!(matches!(resolve("layer", &["base64".to_owned(), "rot13".to_owned()]), Strategy::Stacked(_)));
-        assert!(matches!(resolve("layer", &["crescendo".to_owned()]), Strategy::Unavailable(_)));
+        let steps = ["base64", "crescendo"].map(str::to_owned);
+        let by = attacker::of_strategy("crescendo").unwrap();
+        assert_eq!(resolve("layer", &steps), Strategy::Attacked { by, layers: vec!["base64".to_owned()] });
+        let steps = ["jailbreak", "crescendo"].map(str::to_owned);
+        assert!(matches!(resolve("layer", &steps), Strategy::Unavailable(_)));
+        assert!(matches!(resolve("layer", &[]), Strategy::Unavailable(_)));
         assert_eq!(resolve("retry", &[]), Strategy::Retry);
         assert!(matches!(resolve("file://own.js", &[]), Strategy::Unavailable(_)));
         assert_eq!(resolve("nothing", &[]), Strategy::Unknown);
@@ -270,5 +307,7 @@ mod tests {
         assert_eq!(suffix("basic"), "");
         assert_eq!(suffix("base64"), "/Base64");
         assert_eq!(suffix("code:exec-base64"), "/ExecBase64");
+        assert_eq!(suffix("jailbreak:tree"), "/IterativeTree");
+        assert_eq!(suffix("custom:polite"), "/Custom:polite");
     }
 }

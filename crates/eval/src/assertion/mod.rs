@@ -32,4 +32,5 @@ mod trajectory;
 mod webhook;
 mod xml;
 
-pub use structured::objects;
+pub use refusal::refuses;
+pub use structured::{member, objects};

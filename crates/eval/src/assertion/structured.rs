@@ -10,6 +10,7 @@ use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 use crate::reading::env::is_on;
 use crate::reading::node::Node;
+use crate::template::value::to_text;
 
 pub const GRADERS: &[(&str, Grader)] =
     &[("is-json", Grader::Pure(is_json)), ("contains-json", Grader::Pure(contains_json))];
@@ -113,6 +114,14 @@ pub fn objects(text: &str) -> Vec<Value> {
         }
     }
     found
+}
+
+/// Returns the member of an answer that is an object, or of the first object in its text that has it.
+pub fn member(said: &Value, key: &str) -> Option<Value> {
+    match said {
+        Value::Object(_) => said.get(key).cloned(),
+        other => objects(&to_text(other)).into_iter().find_map(|object| object.get(key).cloned()),
+    }
 }
 
 /// The object a text begins with, and its length.

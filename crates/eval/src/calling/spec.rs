@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use sandcove_redteam::attacker::{self, Attacker};
 use serde_json::{Value, json};
 
 use crate::model::Object;
@@ -99,6 +100,8 @@ pub enum Turns {
     Sequence,
     /// `promptfoo:simulated-user`: a conversation with a model that plays a user.
     SimulatedUser,
+    /// `promptfoo:redteam:…`: a model that attacks, by what is answered.
+    Attacker(&'static Attacker),
 }
 
 impl Turns {
@@ -107,7 +110,7 @@ impl Turns {
         match id {
             "sequence" => Some(Self::Sequence),
             "promptfoo:simulated-user" => Some(Self::SimulatedUser),
-            _ => None,
+            _ => attacker::of_provider(id).map(Self::Attacker),
         }
     }
 }

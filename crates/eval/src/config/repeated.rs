@@ -74,7 +74,8 @@ fn add(attacks: &mut Attacks, retry: &Retry, earlier: Vec<Attack>) -> usize {
 fn repeated(mut test: Value, run: &str, target: &str) -> Value {
     if let Some(test) = test.as_object_mut() {
         test.retain(|key, value| {
-            ["description", "vars", "assert", "metadata", "prompts", "options"].contains(&key.as_str())
+            ["description", "vars", "assert", "metadata", "prompts", "options", "provider"]
+                .contains(&key.as_str())
                 && value.as_object().is_none_or(|map| !map.is_empty())
         });
         test.insert("providers".to_owned(), json!([target]));

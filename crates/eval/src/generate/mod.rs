@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::assertion::objects;
+use crate::assertion::member;
 use crate::calling::answers::Answers;
 use crate::calling::spec::{ProviderSpec, default_model};
 use crate::calling::{Call, CallError, Models, Role};
@@ -124,14 +124,6 @@ impl Model {
                 answer: shortened(&to_text(&said)),
             }),
         }
-    }
-}
-
-/// The member of an answer that is an object, or of the first object in its text that has it.
-fn member(said: &Value, key: &str) -> Option<Value> {
-    match said {
-        Value::Object(_) => said.get(key).cloned(),
-        other => objects(&to_text(other)).into_iter().find_map(|object| object.get(key).cloned()),
     }
 }
 

@@ -9,7 +9,8 @@ use sandcove_redteam::section::Section;
 use sandcove_redteam::wish::{self, KEY, Rewrite, SHAPE, Wish};
 use serde_json::{Value, json};
 
-use super::{GenerateError, Model, Progress, member, shortened};
+use super::{GenerateError, Model, Progress, shortened};
+use crate::assertion::attack;
 use crate::calling::spec::ProviderSpec;
 use crate::config::attacks::{AttackError, Attacks, Plan};
 use crate::reading::env::{self, Env};
@@ -112,7 +113,7 @@ impl<'a> Author<'a> {
                 said => said?,
             };
             let before = known.len();
-            for text in texts(&said) {
+            for text in attack::written(&said) {
                 let fits = self.section.max_characters.is_none_or(|most| text.chars().count() <= most);
                 if fits && known.len() < wish.number && !known.contains(&text) {
                     known.push(text);
@@ -182,7 +183,7 @@ impl<'a> Author<'a> {
     async fn rewrite(&self, rewrite: &Rewrite) -> Result<String, GenerateError> {
         let original = text_of(&rewrite.test, "originalText");
         let said = self.model.ask(&rewrite.prompt(original), KEY, 0).await?;
-        texts(&said).into_iter().next().ok_or_else(|| self.unwritten(&to_text(&said)))
+        attack::written(&said).into_iter().next().ok_or_else(|| self.unwritten(&to_text(&said)))
     }
 
     fn unwritten(&self, answer: &str) -> GenerateError {
@@ -192,42 +193,4 @@ impl<'a> Author<'a> {
 
 fn text_of<'a>(test: &'a Value, key: &str) -> &'a str {
     test["metadata"][key].as_str().unwrap_or_default()
-}
-
-/// The attacks of an answer: those under the key of a JSON object, else what follows `Prompt:` on lines of a text.
-fn texts(said: &Value) -> Vec<String> {
-    let text = |item: &Value| match item {
-        Value::Object(map) => {
-            map.get("prompt").or_else(|| map.values().next()).map(to_text).unwrap_or_default()
-        }
-        other => to_text(other),
-    };
-    let all: Vec<String> = match member(said, KEY) {
-        Some(Value::Array(items)) => items.iter().map(text).collect(),
-        Some(other) => vec![text(&other)],
-        None => to_text(said).lines().filter_map(prompt_line).map(str::to_owned).collect(),
-    };
-    all.into_iter().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect()
-}
-
-/// The text of a line such as `2. Prompt: …`.
-fn prompt_line(line: &str) -> Option<&str> {
-    let line = line.trim_start_matches(|c: char| c.is_ascii_digit() || ".)-*# ".contains(c));
-    let rest = line.strip_prefix("Prompt")?;
-    rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').strip_prefix(':')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attacks_are_found_in_answers_of_all_forms() {
-        let found = |said: Value| texts(&said);
-        assert_eq!(found(json!({"attacks": ["a", " b ", "", {"prompt": "c"}]})), ["a", "b", "c"]);
-        assert_eq!(found(json!("Here: ```json\n{\"attacks\": [\"a\"]}\n```")), ["a"]);
-        assert_eq!(found(json!({"attacks": "a"})), ["a"]);
-        assert_eq!(found(json!("1. Prompt: a\nPrompt: b\n* Prompt 3: c\nno")), ["a", "b", "c"]);
-        assert_eq!(found(json!("I cannot help with that.")), Vec::<String>::new());
-    }
 }

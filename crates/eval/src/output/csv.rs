@@ -5,6 +5,22 @@ use serde_json::Value;
 use crate::model::{Column, Evaluation, Object, Row, number, number_value};
 use crate::template::value::to_text;
 
+/// What the metadata of a row says of an attack: the key, and the name of the column.
+const OF_ATTACKS: [(&str, &str); 7] = [
+    ("messages", "Messages"),
+    ("redteamHistory", "RedteamHistory"),
+    ("redteamTreeHistory", "RedteamTreeHistory"),
+    ("pluginId", "pluginId"),
+    ("strategyId", "strategyId"),
+    ("sessionId", "sessionId"),
+    ("sessionIds", "sessionIds"),
+];
+
+/// Whether a run is one of a red team.
+fn attacks(evaluation: &Evaluation) -> bool {
+    evaluation.config.get("redteam").is_some_and(|section| !section.is_null())
+}
+
 /// The names of the columns.
 pub fn head(evaluation: &Evaluation) -> Vec<String> {
     let mut head: Vec<String> = evaluation.described.then(|| "Description".to_owned()).into_iter().collect();
@@ -14,6 +30,9 @@ pub fn head(evaluation: &Evaluation) -> Vec<String> {
         head.extend(["Status", "Score", "Named Scores"].map(str::to_owned));
         head.extend(metrics(column).into_iter().map(|name| format!("Metric: {name}")));
         head.extend(["Grader Reason", "Comment"].map(str::to_owned));
+    }
+    if attacks(evaluation) {
+        head.extend(OF_ATTACKS.map(|(_, name)| name.to_owned()));
     }
     head
 }
@@ -33,7 +52,19 @@ pub fn record(evaluation: &Evaluation, group: &[Row]) -> Vec<String> {
             None => cells.extend(std::iter::repeat_n(String::new(), 6 + metrics(column).len())),
         }
     }
+    if attacks(evaluation) {
+        cells.extend(OF_ATTACKS.map(|(key, _)| of_attack(&group[0], key)));
+    }
     cells
+}
+
+/// The cell of something that the metadata of a row says of an attack.
+fn of_attack(row: &Row, key: &str) -> String {
+    match row.metadata.get(key) {
+        None | Some(Value::Null) if key == "strategyId" => "basic".to_owned(),
+        None | Some(Value::Null) => String::new(),
+        Some(value) => safe(to_text(value)),
+    }
 }
 
 /// The metrics that rows have. Derived ones are about the whole column, and have no count.

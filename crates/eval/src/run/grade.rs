@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Run;
 use super::error::RowError;
 use super::expand::Plan;
-use crate::assertion::registry;
+use crate::assertion::{attack, registry};
 use crate::grading::aggregate::Aggregate;
 use crate::grading::{Grader, GradingContext, RowId};
 use crate::model::{Assertion, GradingResult, Object, ProviderResponse, Row};
@@ -41,16 +41,7 @@ struct RowContext<'a> {
 
 /// The row's verdict.
 pub async fn grade(run: &Run, plan: &Plan, row: &Row, answered: &Answered<'_>) -> GradingResult {
-    let Answered { prompt, vars, response, trace } = *answered;
-    let spec = &run.providers[run.columns[plan.prompt_idx].provider].0;
-    let mut provider = Object::new();
-    provider.insert("id".to_owned(), json!(spec.id));
-    if let Some(label) = &spec.label {
-        provider.insert("label".to_owned(), json!(label));
-    }
-    provider.insert("config".to_owned(), Value::Object(spec.config.clone()));
-    let shared =
-        RowContext { run, plan, prompt, vars, response, trace, latency_ms: row.latency_ms, provider };
+    let shared = RowContext::new(run, plan, answered, row.latency_ms);
     let assertions = &plan.case().assertions;
     let later =
         |assertion: &Assertion| matches!(assertion.kind.as_str(), "select-best" | "max-score" | "human");
@@ -97,6 +88,13 @@ pub async fn grade(run: &Run, plan: &Plan, row: &Row, answered: &Answered<'_>) -
     }
 }
 
+/// The verdict on one message of an attack, by the assertion of its plugin; none if the test has no such assertion.
+pub async fn attack(run: &Run, plan: &Plan, answered: &Answered<'_>) -> Option<GradingResult> {
+    let is_attack = |assertion: &&Assertion| assertion.kind.starts_with(attack::PREFIX);
+    let assertion = plan.case().assertions.iter().find(is_attack)?;
+    Some(RowContext::new(run, plan, answered, 0.0).one(assertion).await)
+}
+
 /// Whether a reference is one to a file with functions.
 fn is_program(reference: &str) -> bool {
     let extension = files::extension(reference);
@@ -115,7 +113,19 @@ fn set_facts(set: &Assertion) -> Value {
     Value::Object(facts)
 }
 
-impl RowContext<'_> {
+impl<'a> RowContext<'a> {
+    fn new(run: &'a Run, plan: &'a Plan, answered: &Answered<'a>, latency_ms: f64) -> Self {
+        let Answered { prompt, vars, response, trace } = *answered;
+        let spec = &run.providers[run.columns[plan.prompt_idx].provider].0;
+        let mut provider = Object::new();
+        provider.insert("id".to_owned(), json!(spec.id));
+        if let Some(label) = &spec.label {
+            provider.insert("label".to_owned(), json!(label));
+        }
+        provider.insert("config".to_owned(), Value::Object(spec.config.clone()));
+        Self { run, plan, prompt, vars, response, trace, latency_ms, provider }
+    }
+
     fn metric(&self, assertion: &Assertion) -> Option<String> {
         let metric = assertion.metric.as_ref()?;
         Some(self.run.templates.render(metric, self.vars).unwrap_or_else(|_| metric.clone()))

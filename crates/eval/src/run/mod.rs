@@ -1,5 +1,6 @@
 //! A run: rows, side by side, and what they add up to.
 
+mod attacker;
 mod code_totals;
 mod compare;
 mod error;
@@ -16,7 +17,7 @@ mod turns;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -117,6 +118,8 @@ pub struct Run {
     fallback: Option<Value>,
     /// The model that writes attacks of a red team, which also grades them.
     attacker: Option<Value>,
+    /// Messages of attackers that have succeeded.
+    successes: Mutex<Vec<String>>,
     /// How rows are traced.
     tracing: traces::Settings,
     /// The spans of the rows in work.
@@ -229,6 +232,7 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
         hooks,
         fallback,
         attacker,
+        successes: Mutex::default(),
         tracing: suite.tracing,
         traces,
     });

@@ -219,8 +219,8 @@ async fn variables(run: &Run, plan: &Plan, row: &Row) -> Result<Object, RowError
     Ok(prompt::variables(&run.templates, &vars, run.switches(plan.case())))
 }
 
-/// The rendered prompt, and the configuration that its function gave.
-async fn render(run: &Run, plan: &Plan, vars: &Object) -> Result<(String, Object), RowError> {
+/// Returns the rendered prompt, and the configuration that its function gave.
+pub async fn render(run: &Run, plan: &Plan, vars: &Object) -> Result<(String, Object), RowError> {
     let (raw, own) = prompts::text(run, plan, vars).await?;
     let rendered = prompt::prompt(&run.templates, &raw, vars, run.switches(plan.case()));
     Ok((rendered.map_err(RowError::Prompt)?, own))

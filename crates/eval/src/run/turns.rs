@@ -1,12 +1,12 @@
-//! Providers that tests name in place of that of their column, and those that ask it several times: `sequence` and
-//! `promptfoo:simulated-user`.
+//! Providers that tests name in place of that of their column, and those that ask it several times: `sequence`,
+//! `promptfoo:simulated-user`, and the attackers of red teams.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::expand::Plan;
-use super::{Run, row};
+use super::{Run, attacker, row};
 use crate::calling::spec::{ProviderSpec, Turns};
 use crate::calling::{Call, CallError, Provider, Role};
 use crate::grading::aggregate::{add_tokens, zero_tokens};
@@ -46,6 +46,7 @@ pub async fn instead(run: &Run, plan: &Plan, other: &ProviderSpec, call: &Call<'
     let answered = match turns {
         Turns::Sequence => talk.sequence().await,
         Turns::SimulatedUser => talk.with_user().await,
+        Turns::Attacker(by) => attacker::attack(&mut talk, by).await,
     };
     let response = answered.unwrap_or_else(ProviderResponse::failed);
     ProviderResponse { token_usage: Some(talk.spent.tokens), cost: talk.spent.cost, ..response }
@@ -65,7 +66,7 @@ async fn asked(
 }
 
 /// Tokens and cost of all calls.
-struct Spent {
+pub(super) struct Spent {
     tokens: TokenUsage,
     /// Nothing if a price is unknown.
     cost: Option<f64>,
@@ -78,7 +79,8 @@ impl Default for Spent {
 }
 
 impl Spent {
-    fn add(&mut self, response: &ProviderResponse) {
+    /// Adds what a call cost.
+    pub(super) fn add(&mut self, response: &ProviderResponse) {
         let one = TokenUsage { num_requests: Some(1.0), ..TokenUsage::default() };
         let usage = response.token_usage.as_ref();
         add_tokens(&mut self.tokens, usage.unwrap_or(&TokenUsage::default()));
@@ -90,21 +92,22 @@ impl Spent {
 }
 
 /// Several calls of the provider of a column.
-struct Talk<'a> {
-    run: &'a Run,
-    plan: &'a Plan,
+pub(super) struct Talk<'a> {
+    pub(super) run: &'a Run,
+    pub(super) plan: &'a Plan,
     call: &'a Call<'a>,
     /// The configuration of the provider that asks.
-    config: Object,
+    pub(super) config: Object,
     provider: &'a dyn Provider,
     delay: Option<f64>,
     /// The variables of the row, with the session of a target that keeps one.
-    vars: Object,
-    spent: Spent,
+    pub(super) vars: Object,
+    pub(super) spent: Spent,
 }
 
 impl Talk<'_> {
-    fn setting(&self, key: &str) -> Option<&str> {
+    /// A text of the configuration.
+    pub(super) fn setting(&self, key: &str) -> Option<&str> {
         self.config.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
@@ -112,8 +115,20 @@ impl Talk<'_> {
         self.run.templates.render(text, vars).map_err(|error| error.to_string())
     }
 
+    /// Whether the provider of the column keeps the conversation itself.
+    pub(super) fn is_stateful(&self) -> bool {
+        self.config.get("stateful") == Some(&json!(true))
+    }
+
+    /// Waits as long as the provider of the column wants between two calls.
+    pub(super) async fn wait(&self) {
+        if let Some(delay) = self.delay.filter(|delay| *delay > 0.0) {
+            tokio::time::sleep(Duration::from_secs_f64(delay / 1000.0)).await;
+        }
+    }
+
     /// Asks the provider of the column.
-    async fn ask(&mut self, prompt: &str) -> Result<ProviderResponse, String> {
+    pub(super) async fn ask(&mut self, prompt: &str) -> Result<ProviderResponse, String> {
         let mut context = self.call.context.clone();
         if let Some(vars) = context.get_mut("vars") {
             *vars = Value::Object(self.vars.clone());
@@ -243,24 +258,22 @@ impl Talk<'_> {
 
     /// Has the provider of the column answer the last message, to which a target that keeps the conversation gets no more.
     async fn answer(&mut self, messages: &mut Vec<Value>) -> Result<ProviderResponse, String> {
-        let stateful = self.config.get("stateful") == Some(&json!(true));
         let system = message("system", self.call.prompt);
         let last = messages.last().cloned().unwrap_or_default();
         let last = message("user", &to_text(&last["content"]));
-        let prompt = match (stateful, self.vars.contains_key("sessionId")) {
+        let prompt = match (self.is_stateful(), self.vars.contains_key("sessionId")) {
             (true, true) => json!([last]),
             (true, false) => json!([system, last]),
             (false, _) => json!(std::iter::once(&system).chain(&*messages).collect::<Vec<_>>()),
         };
         let response = self.ask(&prompt.to_string()).await?;
-        if let Some(delay) = self.delay.filter(|delay| *delay > 0.0) {
-            tokio::time::sleep(Duration::from_secs_f64(delay / 1000.0)).await;
-        }
+        self.wait().await;
         messages.push(message("assistant", &response.output.as_ref().map(to_text).unwrap_or_default()));
         Ok(response)
     }
 }
 
-fn message(role: &str, content: &str) -> Value {
+/// A message of a conversation.
+pub(super) fn message(role: &str, content: &str) -> Value {
     json!({"role": role, "content": content})
 }

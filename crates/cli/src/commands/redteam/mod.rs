@@ -12,9 +12,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use sandcove_eval::config::attacks::AttackOptions;
+
 use sandcove_redteam::plugin::{self, Plugin};
 use sandcove_redteam::probe::{self, Layer};
-use sandcove_redteam::{category, mutate, strategy};
+use sandcove_redteam::{attacker, category, mutate, strategy};
 
 use super::count;
 use super::reach::Place;
@@ -216,4 +217,5 @@ fn plugins(args: &PluginsArgs) {
     );
     out!("of texts:    {}", strategy::TEXTS.join(", "));
     out!("by a model:  {}", strategy::rewriting().join(", "));
+    out!("by answers:  {}", attacker::ids().collect::<Vec<_>>().join(", "));
 }

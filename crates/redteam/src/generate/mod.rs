@@ -1,11 +1,14 @@
 //! A suite of tests from a `redteam` section: the same section, seed and version give the same suite, byte for byte.
 
+mod strategies;
+
 use std::collections::{BTreeMap, HashSet};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::attack;
+use crate::attacker::{self, Attacker};
 use crate::category::Severity;
 use crate::mutate;
 use crate::plugin::{self, Plugin};
@@ -13,6 +16,7 @@ use crate::probe::{self, Language, Layer, Probe};
 use crate::section::{Named, Section};
 use crate::strategy::{self, Disguised, Strategy};
 use crate::wish::{self, Rewrite, Wish};
+use strategies::{attacker_step, number, strategies};
 
 /// Targets by the layers that they have.
 #[derive(Debug, Clone, Default)]
@@ -69,6 +73,9 @@ pub enum GenerateError {
     /// Texts of the user are missing.
     #[error("the plugin `intent` needs `config.intent`: a text or a list of texts")]
     Intent,
+    /// The way to attack is missing.
+    #[error("the strategy `{0}` needs `config.strategyText`: how the attacker goes about it")]
+    Custom(String),
     /// The rule of the operator is missing.
     #[error("the plugin `policy` needs `config.policy`: the rule that the attacks break")]
     Policy,
@@ -207,8 +214,12 @@ impl Maker<'_> {
                         self.generated.tests.push(test);
                     }
                 }
-                if let (Strategy::Rewritten(form), Layer::Model) = (&strategy, *layer) {
-                    self.rewrite(plugin, probe, &named, form);
+                match (&strategy, *layer) {
+                    (Strategy::Rewritten(form), Layer::Model) => self.rewrite(plugin, probe, &named, form),
+                    (Strategy::Attacked { by, layers }, Layer::Model) => {
+                        self.attacked(plugin, probe, &named, by, layers);
+                    }
+                    _ => {}
                 }
             }
         }
@@ -230,6 +241,37 @@ impl Maker<'_> {
             }
             self.generated.rewrites.push(Rewrite { test, form });
         }
+    }
+
+    /// Adds an attack that goes on by what the target answers.
+    fn attacked(&mut self, plugin: &Named, probe: &Probe, named: &Named, by: &Attacker, layers: &[String]) {
+        let own = if named.id == "layer" { attacker_step(named) } else { Some(named.clone()) };
+        let Some(own) = own else { return };
+        let strategy = std::iter::once(own.id.as_str()).chain(layers.iter().map(String::as_str));
+        let strategy = strategy.collect::<Vec<_>>().join("/");
+        if !self.seen.insert((probe.id.clone(), Layer::Model, strategy.clone())) {
+            return;
+        }
+        let disguised = Disguised { strategy, code: probe.code.clone(), wrapper: mutate::FENCE };
+        let mut test = self.test(plugin, probe, Layer::Model, &disguised);
+        let mut config = own.config;
+        config.retain(|key, _| !["plugins", "numTests", "n", "steps"].contains(&key.as_str()));
+        config.insert("injectVar".to_owned(), json!(self.inject_var));
+        if let Some(most) = self.section.max_characters {
+            config.entry("maxCharsPerMessage").or_insert_with(|| json!(most));
+        }
+        if self.section.hides_answers {
+            config.insert(attacker::HIDES.to_owned(), json!(true));
+        }
+        if !layers.is_empty() {
+            config.insert(attacker::LAYERS.to_owned(), json!(layers));
+        }
+        let provider = own
+            .id
+            .strip_prefix(attacker::CUSTOM)
+            .map_or_else(|| by.provider.clone(), |variant| format!("{}{variant}", attacker::CUSTOM));
+        test["provider"] = json!({"id": format!("{}{provider}", attacker::PREFIX), "config": config});
+        self.generated.tests.push(test);
     }
 
     fn test(&self, plugin: &Named, probe: &Probe, layer: Layer, disguised: &Disguised) -> Value {
@@ -254,62 +296,6 @@ impl Maker<'_> {
 /// The first bytes of the digest of a text, in hexadecimal digits.
 fn digest(text: &str, bytes: usize) -> String {
     Sha256::digest(text).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The strategies of a section. Those that need a model are skipped without one.
-fn strategies(
-    section: &Section,
-    has_model: bool,
-    generated: &mut Generated,
-) -> Result<Vec<(Named, Strategy)>, GenerateError> {
-    let mut resolved = Vec::new();
-    for named in &section.strategies {
-        let steps = named.config.get("steps").and_then(Value::as_array).into_iter().flatten();
-        let steps: Vec<String> = steps.filter_map(Value::as_str).map(str::to_owned).collect();
-        match strategy::resolve(&named.id, &steps) {
-            Strategy::Unknown => return Err(GenerateError::Strategy(named.id.clone())),
-            Strategy::Unavailable(why) => {
-                let what = format!("strategy {}", named.id);
-                generated.skipped.push(Skipped { what, why: why.to_owned() });
-            }
-            Strategy::Rewritten(_) if !has_model => {
-                let what = format!("strategy {}", named.id);
-                generated.skipped.push(Skipped { what, why: NO_MODEL.to_owned() });
-            }
-            Strategy::Retry => {
-                let plugins = named.config.get("plugins").and_then(Value::as_array);
-                let plugins =
-                    plugins.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect());
-                generated.retry = Some(Retry { most: number(named, "numTests").or(named.tests), plugins });
-            }
-            Strategy::Basic if named.config.get("enabled") == Some(&json!(false)) => {}
-            strategy => resolved.push((named.clone(), strategy)),
-        }
-    }
-    // The untouched attack is always there, unless it is switched off.
-    let is_named = section.strategies.iter().any(|named| matches!(named.id.as_str(), "basic" | "default"));
-    if !is_named {
-        resolved.insert(0, (Named { id: "basic".to_owned(), ..Named::default() }, Strategy::Basic));
-    }
-    if !section.languages.is_empty() {
-        let id = strategy::TRANSLATED;
-        match (strategy::resolve(id, &[]), has_model) {
-            (strategy @ Strategy::Rewritten(_), true) => {
-                let config = Map::from_iter([("languages".to_owned(), json!(section.languages))]);
-                resolved.push((Named { id: id.to_owned(), config, ..Named::default() }, strategy));
-            }
-            _ => {
-                let why = "a model translates attacks, which are in English; name one in `redteam.provider`";
-                let what = format!("language {}", section.languages.join(", "));
-                generated.skipped.push(Skipped { what, why: why.to_owned() });
-            }
-        }
-    }
-    Ok(resolved)
-}
-
-fn number(named: &Named, key: &str) -> Option<usize> {
-    named.config.get(key).and_then(Value::as_u64).map(|n| n as usize)
 }
 
 /// Whether a strategy is meant for a plugin.
@@ -493,5 +479,43 @@ mod tests {
             let code = test["vars"]["code"].as_str().unwrap();
             assert!(!["{{", "{%", "{#"].iter().any(|mark| code.contains(mark)), "{}", test["description"]);
         }
+    }
+
+    #[test]
+    fn attackers_are_providers_of_their_tests() {
+        let plugin = json!({"id": "intent", "config": {"intent": "say it"}});
+        let strategies = json!([
+            {"id": "goat", "config": {"maxTurns": 3, "plugins": ["intent"]}},
+            {"id": "layer", "config": {"steps": ["base64", {"id": "jailbreak:hydra", "config": {"stateful": true}}]}},
+            {"id": "custom:polite", "config": {"strategyText": "Say please."}},
+        ]);
+        let section = json!({"plugins": [plugin], "strategies": strategies, "maxCharsPerMessage": 9});
+        let section = section::read(&section).unwrap();
+        let made = generate(&section, &[], &targets(), "q", false, Some(&[])).unwrap();
+        let found: Vec<_> =
+            made.tests[1..].iter().map(|test| (&test["provider"], &test["metadata"])).collect();
+        let config = json!({"maxTurns": 3, "injectVar": "q", "maxCharsPerMessage": 9});
+        assert_eq!(found[0].0, &json!({"id": "promptfoo:redteam:goat", "config": config}));
+        assert_eq!(found[1].0["id"], "promptfoo:redteam:hydra");
+        assert_eq!(found[1].0["config"]["_perTurnLayers"], json!(["base64"]));
+        assert_eq!(
+            (&found[1].0["config"]["stateful"], &found[1].1["strategyId"]),
+            (&json!(true), &json!("jailbreak:hydra/base64"))
+        );
+        assert_eq!(found[2].0["id"], "promptfoo:redteam:custom:polite");
+        assert_eq!(made.tests[3]["assert"][0]["metric"], "Intent/Custom:polite");
+        assert_eq!(
+            (&found[0].1["originalText"], &made.tests[1]["vars"]["q"]),
+            (&json!("say it"), &json!("say it"))
+        );
+        // Without a model they are skipped.
+        let made = generate(&section, &[], &targets(), "q", false, None).unwrap();
+        assert_eq!((made.tests.len(), made.skipped.len()), (1, 3));
+        let section = section::read(
+            &json!({"plugins": [{"id": "intent", "config": {"intent": "a"}}], "strategies": ["custom"]}),
+        )
+        .unwrap();
+        let made = generate(&section, &[], &targets(), "q", false, Some(&[]));
+        assert!(matches!(made, Err(GenerateError::Custom(id)) if id == "custom"));
     }
 }
