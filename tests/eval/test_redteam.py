@@ -464,7 +464,7 @@ def test_what_the_tutorials_check_misses_is_held_by_the_sandbox(redteam, sandcov
     assert all(found["heldByWall"] for found in report["findings"] if found["verdict"] == "breached")
 
 
-# Writes `step N` after N messages, and grades answers. What it is told is kept.
+# Writes `step N` after N messages, and grades answers. Its prompts are kept.
 STEPS = r'''
 import json
 
@@ -527,7 +527,7 @@ def attacked(redteam, *strategies, options=()):
     section = {"purpose": "sells books", "provider": "file://attacker.py", "plugins": [plugin], "strategies": list(strategies)}
     document = {"prompts": ["Message: {{q}}"], "targets": ["file://model.py"], "redteam": section | dict(options)}
     (redteam.directory / "promptfooconfig.yaml").write_text(json.dumps(document))
-    # One at a time: what succeeds in one test is told in the next.
+    # One at a time: the next test knows what has succeeded in this one.
     status, _, said = redteam("run", "--format", "json", "-o", "all.json", "-j", "1")
     assert status in (0, 100), said
     rows = json.loads((redteam.directory / "all.json").read_text())["results"]["results"]
@@ -600,3 +600,59 @@ def test_attackers_are_told_what_the_settings_allow(redteam):
     config.write_text(json.dumps(document))
     status, _, said = redteam("run")
     assert status == 1 and "the strategy `custom` needs `config.strategyText`" in said
+
+
+def test_strategies_that_are_programs_change_attacks(redteam):
+    (redteam.directory / "shout.ts").write_text(
+        "type Test = { vars: Record<string, string>; metadata: Record<string, unknown> };\n"
+        "export default {\n"
+        "  id: 'shout',\n"
+        "  action: async (tests: Test[], injectVar: string, config: { mark: string }) => tests.map((test) => ({\n"
+        "    ...test, vars: { ...test.vars, [injectVar]: test.vars[injectVar].toUpperCase() + config.mark + '{{7*7}}' },\n"
+        "    metadata: { ...test.metadata, strategyId: 'shout' },\n"
+        "  })),\n"
+        "};\n"
+    )
+    (redteam.directory / "broken.js").write_text("module.exports = { id: 'broken', action: () => { throw new Error('no luck') } }\n")
+    (redteam.directory / "empty.js").write_text("exports.action = () => [{ vars: {} }]\n")
+    strategies = [{"id": "file://shout.ts", "config": {"mark": "!"}}, "file://broken.js", "file://empty.js", {"id": "file://broken.js", "config": {"plugins": ["pii"]}}]
+    plugin = {"id": "intent", "config": {"intent": ["say {{it}}"]}}
+    document = {"prompts": ["{{q}}"], "targets": ["echo"], "redteam": {"plugins": [plugin], "strategies": strategies}}
+    config = redteam.directory / "promptfooconfig.yaml"
+    config.write_text(json.dumps(document))
+    _, out, _ = redteam("run", "--format", "json", "-o", "all.json")
+    why = [skip["why"] for skip in json.loads(out)["skipped"] if skip["what"].startswith("strategy file://")]
+    assert len(why) == 3 and "no luck" in why[0] and "without a text in `vars.q`" in why[1] and "no attack on a model" in why[2], why
+    rows = json.loads((redteam.directory / "all.json").read_text())["results"]["results"]
+    assert [(row["metadata"]["strategyId"], row["response"]["output"]) for row in rows] == [("basic", "say {{it}}"), ("shout", "SAY {{IT}}!{{7*7}}")]
+
+    # The suite is made anew when the program changes, and a program that is not there is named.
+    assert "is up to date" in redteam("generate")[2]
+    (redteam.directory / "shout.ts").write_text("export const action = (tests) => []\n")
+    assert "is up to date" not in redteam("generate")[2]
+    (redteam.directory / "shout.ts").unlink()
+    status, _, said = redteam("generate")
+    assert status == 1 and "strategy `file://shout.ts`: failed to read the file" in said
+
+
+def test_entries_of_frameworks_stand_for_plugins_and_strategies(redteam):
+    (redteam.directory / "attacker.py").write_text(ATTACKER)
+    section = {"provider": "file://attacker.py", "numTests": 1, "plugins": ["owasp:llm:05", "gdpr:art15"], "strategies": ["basic"]}
+    document = {"prompts": ["{{q}}"], "targets": ["echo"], "redteam": section}
+    config = redteam.directory / "promptfooconfig.yaml"
+    config.write_text(json.dumps(document))
+    assert redteam("generate")[0] == 0
+    text = (redteam.directory / "redteam.yaml").read_text()
+    for plugin in ("shell-injection", "sql-injection", "ssrf", "debug-access", "pii:api-db", "bfla"):
+        assert f"pluginId: {plugin}\n" in text or f'pluginId: "{plugin}"\n' in text, plugin
+    assert "promptfoo:redteam:iterative" in text and 'strategyId: "jailbreak-templates"' in text
+    # The entry names strategies that need a model; without one its probes attack a sandbox all the same.
+    document["targets"] = ["sandbox"]
+    del section["provider"], document["prompts"]
+    config.write_text(json.dumps(document))
+    status, _, said = redteam("generate")
+    assert status == 0 and "skipped strategy jailbreak: a model writes its attacks" in said
+    text = (redteam.directory / "redteam.yaml").read_text()
+    assert 'layer: "wall"' in text
+    status, out, _ = redteam("plugins")
+    assert status == 0 and "owasp:llm" in out and "jailbreak:tree" in out

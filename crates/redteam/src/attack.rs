@@ -28,6 +28,9 @@ fn answer(wrapper: &str, language: Language, code: &str) -> String {
     mutate::wrap(wrapper, language.name(), code).unwrap_or_else(|| code.to_owned())
 }
 
+/// The spelling of a brace that would begin a mark of a template.
+const MARK: &str = "{{'{'}}";
+
 /// Returns a text as the value of a variable, in which templates would be rendered: it may have been written by a model, and must not be able to
 /// ask for variables of the environment.
 pub fn literal(text: &str) -> String {
@@ -36,7 +39,7 @@ pub fn literal(text: &str) -> String {
     while let Some(letter) = letters.next() {
         let begins_mark = letter == '{' && letters.peek().is_some_and(|next| ['{', '%', '#'].contains(next));
         match begins_mark {
-            true => escaped.push_str("{{'{'}}"),
+            true => escaped.push_str(MARK),
             false => escaped.push(letter),
         }
     }
@@ -113,6 +116,11 @@ pub(crate) fn test(
     test
 }
 
+/// Returns the text that [`literal`] was made of.
+pub fn plain(literal: &str) -> String {
+    literal.replace(MARK, "{")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +130,6 @@ mod tests {
         assert_eq!(literal("a {b}"), "a {b}");
         assert_eq!(literal("{{7*7}}"), "{{'{'}}{7*7}}");
         assert_eq!(literal("{{{%#{"), "{{'{'}}{{'{'}}{{'{'}}%#{");
+        assert_eq!(plain(&literal("{{{%#{ {{a}}")), "{{{%#{ {{a}}");
     }
 }

@@ -10,6 +10,7 @@
 //! | [`wish`], [`attacker`] | attacks that a model is asked for before a run; those that go on by what a target answers |
 //! | [`section`] | the `redteam` section of a configuration |
 //! | [`plugin`], [`strategy`], [`canary`] | names of plugins; transformations of attacks; secrets that must not come back |
+//! | [`framework`] | entries of public frameworks, which stand for plugins and strategies |
 //! | [`mutate`], [`text`] | transformations of programs, and of texts |
 //! | [`probe`] | attacks as data |
 //! | [`category`] | kinds of attacks, their severity, and the lists they belong to |
@@ -19,6 +20,7 @@ pub mod attack;
 pub mod attacker;
 pub mod canary;
 pub mod category;
+pub mod framework;
 pub mod generate;
 pub mod mutate;
 pub mod plugin;

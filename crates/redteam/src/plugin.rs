@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::category::{self, Severity};
+use crate::framework;
 
 /// Meaning of a plugin id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub enum Plugin {
     /// Attacks that a model writes.
     Written(Written),
     /// Several plugins, by their ids.
-    Several(Vec<&'static str>),
+    Several(Vec<String>),
     /// Nothing that can be made offline, with the reason.
     Unavailable(&'static str),
     /// No plugin has the name.
@@ -68,7 +69,10 @@ pub fn resolve(id: &str) -> Plugin {
         return Plugin::Written(Written { severity: Severity::Medium, aim: String::new() });
     }
     if let Some(ids) = TABLE.collections.get(id) {
-        return Plugin::Several(ids.iter().map(String::as_str).collect());
+        return Plugin::Several(ids.clone());
+    }
+    if let Some(found) = framework::find(id) {
+        return Plugin::Several(found.plugins);
     }
     let named = |list: &[String]| {
         list.iter().any(|known| known == id || (known.ends_with(':') && id.starts_with(known.as_str())))
@@ -131,8 +135,8 @@ mod tests {
         assert!(matches!(resolve("default"), Plugin::Probes(all) if all.len() == 24));
         assert!(matches!(resolve("coding-agent:core"), Plugin::Probes(some) if some.len() == 6));
         assert!(matches!(resolve("harmbench"), Plugin::Unavailable(_)));
-        assert!(matches!(resolve("tool-discovery:multi-turn"), Plugin::Unavailable(_)));
-        assert!(matches!(resolve("owasp:llm:01"), Plugin::Unavailable(_)));
+        assert!(matches!(resolve("cross-session-leak"), Plugin::Unavailable(_)));
+        assert!(matches!(resolve("owasp:llm:01"), Plugin::Several(_)));
         assert_eq!(resolve("sandbox:escapes"), Plugin::Unknown);
         assert_eq!(resolve("nothing"), Plugin::Unknown);
         for categories in TABLE.answered.values() {

@@ -19,6 +19,14 @@ pub struct Named {
     pub config: Map<String, Value>,
 }
 
+impl Named {
+    /// Whether a strategy is for a plugin: its setting `plugins` names some, or none.
+    pub fn is_for(&self, plugin: &str) -> bool {
+        let only = self.config.get("plugins").and_then(Value::as_array);
+        only.is_none_or(|only| only.iter().any(|id| id == plugin))
+    }
+}
+
 /// Settings of a red team.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {

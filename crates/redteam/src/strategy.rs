@@ -33,6 +33,8 @@ pub enum Strategy {
         /// The encodings, in the order in which they are applied.
         layers: Vec<String>,
     },
+    /// A program of the user's, which is handed the attacks as they are and returns others.
+    Program,
     /// Nothing that can be made offline, with the reason.
     Unavailable(&'static str),
     /// No strategy has the name.
@@ -124,7 +126,7 @@ pub fn resolve(id: &str, steps: &[String]) -> Strategy {
         "layer" => layered(steps),
         "retry" => Strategy::Retry,
         "composite-jailbreaks" => resolve(COMPOSITE, steps),
-        _ if id.starts_with("file://") => Strategy::Unavailable("programs of strategies are not run"),
+        _ if id.starts_with("file://") => Strategy::Program,
         _ if MEDIA.contains(&id) => Strategy::Unavailable("pictures and sounds are not made"),
         _ => named(id),
     }
@@ -287,7 +289,7 @@ mod tests {
         assert!(matches!(resolve("layer", &steps), Strategy::Unavailable(_)));
         assert!(matches!(resolve("layer", &[]), Strategy::Unavailable(_)));
         assert_eq!(resolve("retry", &[]), Strategy::Retry);
-        assert!(matches!(resolve("file://own.js", &[]), Strategy::Unavailable(_)));
+        assert_eq!(resolve("file://own.js", &[]), Strategy::Program);
         assert_eq!(resolve("nothing", &[]), Strategy::Unknown);
     }
 

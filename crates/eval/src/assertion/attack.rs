@@ -3,11 +3,11 @@
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use regex::Regex;
+use sandcove_redteam::attacker::KEY;
 /// The beginning of the types.
 pub use sandcove_redteam::attacker::PREFIX;
 use sandcove_redteam::canary;
 use sandcove_redteam::report::Verdict;
-use sandcove_redteam::wish::KEY;
 use serde_json::{Value, json};
 
 use super::structured::member;

@@ -88,6 +88,8 @@ pub struct Attacks {
     pub skipped: Vec<Skipped>,
     /// Attacks that a model is to write in another form.
     pub rewrites: Vec<Rewrite>,
+    /// Strategies that are programs of the user's, to be called with the attacks.
+    pub programs: Vec<Named>,
     /// Whether attacks of earlier runs are to be repeated. [`repeat`](super::repeated::repeat) adds them.
     pub retry: Option<Retry>,
 }
@@ -116,6 +118,9 @@ pub enum AttackError {
     /// A plugin that is a file cannot be read.
     #[error("plugin `{id}`: {reason}")]
     Plugin { id: String, reason: String },
+    /// A strategy that is a program cannot be read.
+    #[error("strategy `{id}`: failed to read the file: {error}")]
+    Strategy { id: String, error: std::io::Error },
     /// A target is unknown.
     #[error("target `{0}`: {1}")]
     Target(String, String),
@@ -179,6 +184,7 @@ pub fn read(options: &AttackOptions, findings: &mut Findings) -> Result<Plan, At
         plugin.config.extend(own_plugin(&plugin.id, &base, findings)?);
     }
     let own = own_probes(&section, &base)?;
+    let programs = programs(&section, &base)?;
     let has_prompts = !prompts.is_empty();
     let inject_var = section.inject_var.clone().unwrap_or_else(|| {
         let texts: Vec<&str> = prompts.iter().map(|prompt| prompt.raw.as_str()).collect();
@@ -189,7 +195,7 @@ pub fn read(options: &AttackOptions, findings: &mut Findings) -> Result<Plan, At
     let (targets, specs) = targets(named, &section, &base)?;
     let labels: Vec<String> = prompts.iter().map(|prompt| prompt.label.clone()).collect();
     let targets = Targets { prompts: labels, ..targets };
-    let hash = hash(&given, &config, &specs, options, &own, &section.plugins);
+    let hash = hash(&given, &config, &specs, options, &format!("{own:?}{:?}{programs:?}", section.plugins));
     let mut variables = env::read(&options.directory, &options.env_files, findings);
     variables.extend(config.get("env").and_then(Value::as_object).cloned().unwrap_or_default());
     Ok(Plan {
@@ -261,6 +267,7 @@ impl Plan {
             base: self.base.clone(),
             skipped: made.skipped,
             rewrites: made.rewrites,
+            programs: made.programs,
             retry: made.retry,
         };
         attacks.note();
@@ -299,6 +306,16 @@ fn own_plugin(id: &str, base: &Path, findings: &mut Findings) -> Result<Map<Stri
         }
     }
     Ok(map)
+}
+
+/// The texts of strategies that are programs.
+fn programs(section: &Section, base: &Path) -> Result<Vec<String>, AttackError> {
+    let named = section.strategies.iter().filter(|named| named.id.starts_with("file://"));
+    let read = named.map(|named| {
+        std::fs::read_to_string(files::resolve(base, &named.id))
+            .map_err(|error| AttackError::Strategy { id: named.id.clone(), error })
+    });
+    read.collect()
 }
 
 fn overrule(section: &mut Section, options: &AttackOptions) {
@@ -424,12 +441,11 @@ fn hash(
     config: &Map<String, Value>,
     specs: &[Value],
     options: &AttackOptions,
-    own: &[probe::Probe],
-    plugins: &[Named],
+    files: &str,
 ) -> String {
     let asked =
         AttackOptions { config: None, directory: PathBuf::new(), env_files: Vec::new(), ..options.clone() };
-    let probes = format!("{asked:?}{own:?}{plugins:?}{:?}", probe::builtin());
+    let probes = format!("{asked:?}{files}{:?}", probe::builtin());
     let all = json!([env!("CARGO_PKG_VERSION"), section, config, specs, probes]).to_string();
     Sha256::digest(all.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }

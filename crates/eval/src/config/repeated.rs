@@ -110,6 +110,7 @@ mod tests {
             base: "/".into(),
             skipped: Vec::new(),
             rewrites: Vec::new(),
+            programs: Vec::new(),
             retry: Some(Retry::default()),
         }
     }

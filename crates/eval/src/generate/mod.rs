@@ -3,6 +3,7 @@
 mod assertions;
 mod dataset;
 pub mod place;
+mod programs;
 mod red_team;
 mod variants;
 pub mod yaml;

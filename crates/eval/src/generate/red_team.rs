@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use sandcove_redteam::attack::literal;
+use sandcove_redteam::attacker::{KEY, SHAPE};
 use sandcove_redteam::generate::Skipped;
 use sandcove_redteam::section::Section;
-use sandcove_redteam::wish::{self, KEY, Rewrite, SHAPE, Wish};
+use sandcove_redteam::wish::{self, Rewrite, Wish};
 use serde_json::{Value, json};
 
-use super::{GenerateError, Model, Progress, shortened};
+use super::{GenerateError, Model, Progress, programs, shortened};
 use crate::assertion::attack;
 use crate::calling::spec::ProviderSpec;
 use crate::config::attacks::{AttackError, Attacks, Plan};
@@ -31,7 +32,8 @@ pub struct AuthorOptions {
 /// Rounds in which nothing new came, after which no more is asked for.
 const MAX_IDLE: usize = 2;
 
-/// Makes the suite of a red team. Where the section names a model, it writes the attacks that are not data; what it does not write is skipped.
+/// Makes the suite of a red team, with what programs of the user's make of its attacks. Where the section names a model, it writes the attacks that
+/// are not data; what it does not write is skipped.
 ///
 /// # Errors
 /// An error if there is nothing to attack, or the model cannot be created.
@@ -40,8 +42,26 @@ pub async fn red_team(
     options: &AuthorOptions,
     progress: Progress<'_>,
 ) -> Result<Attacks, GenerateError> {
-    let Some(provider) = &plan.section.provider else { return Ok(plan.suite(None)?) };
-    let author = Author::new(provider, plan, options)?;
+    // Scripts run in it, where a relative path of theirs would be another one.
+    let base = std::path::absolute(&plan.base).unwrap_or_else(|_| plan.base.clone());
+    let workers = Arc::new(Workers::new(base, Env::new(plan.variables.clone()), options.concurrency));
+    let mut attacks = match &plan.section.provider {
+        Some(provider) => written(provider, plan, &workers, options, progress).await?,
+        None => plan.suite(None)?,
+    };
+    programs::call(&mut attacks, plan.inject_var(), &workers, progress).await;
+    Ok(attacks)
+}
+
+/// The suite with the attacks that a model writes.
+async fn written(
+    provider: &Value,
+    plan: &Plan,
+    workers: &Arc<Workers>,
+    options: &AuthorOptions,
+    progress: Progress<'_>,
+) -> Result<Attacks, GenerateError> {
+    let author = Author::new(provider, plan, workers, options)?;
     let wishes = if plan.attacks_models() { wish::wishes(&plan.section) } else { Vec::new() };
     let written = stream::iter(&wishes).map(|wish| async {
         let written = author.write(wish).await;
@@ -89,15 +109,17 @@ struct Author<'a> {
 }
 
 impl<'a> Author<'a> {
-    fn new(provider: &Value, plan: &'a Plan, options: &AuthorOptions) -> Result<Self, GenerateError> {
-        // Scripts run in it, where a relative path of theirs would be another one.
-        let base = std::path::absolute(&plan.base).unwrap_or_else(|_| plan.base.clone());
-        let spec = ProviderSpec::from_value(provider, &base).ok_or(GenerateError::NoModel)?;
-        let env = Env::new(plan.variables.clone());
-        let workers = Workers::new(base.clone(), env.clone(), options.concurrency);
-        let sandboxes = Sandboxes::new(env, options.concurrency);
-        let model = Model::of(spec, &Arc::new(workers), &Arc::new(sandboxes), options.cache)?;
-        let templates = Templates::new(env::for_templates(&plan.variables)).with_base(&base);
+    fn new(
+        provider: &Value,
+        plan: &'a Plan,
+        workers: &Arc<Workers>,
+        options: &AuthorOptions,
+    ) -> Result<Self, GenerateError> {
+        let base = workers.base();
+        let spec = ProviderSpec::from_value(provider, base).ok_or(GenerateError::NoModel)?;
+        let sandboxes = Sandboxes::new(workers.env().clone(), options.concurrency);
+        let model = Model::of(spec, workers, &Arc::new(sandboxes), options.cache)?;
+        let templates = Templates::new(env::for_templates(&plan.variables)).with_base(base);
         Ok(Self { model, section: &plan.section, templates })
     }
 

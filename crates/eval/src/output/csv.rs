@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::model::{Column, Evaluation, Object, Row, number, number_value};
 use crate::template::value::to_text;
 
-/// What the metadata of a row says of an attack: the key, and the name of the column.
+/// Facts about an attack in the metadata of a row: the key, and the name of the column.
 const OF_ATTACKS: [(&str, &str); 7] = [
     ("messages", "Messages"),
     ("redteamHistory", "RedteamHistory"),
@@ -58,7 +58,7 @@ pub fn record(evaluation: &Evaluation, group: &[Row]) -> Vec<String> {
     cells
 }
 
-/// The cell of something that the metadata of a row says of an attack.
+/// The cell of a fact about an attack.
 fn of_attack(row: &Row, key: &str) -> String {
     match row.metadata.get(key) {
         None | Some(Value::Null) if key == "strategyId" => "basic".to_owned(),

@@ -56,6 +56,8 @@ pub struct Generated {
     pub rewrites: Vec<Rewrite>,
     /// Whether attacks of earlier runs are repeated.
     pub retry: Option<Retry>,
+    /// Strategies that are programs of the user's.
+    pub programs: Vec<Named>,
     /// Things that are not attacked.
     pub skipped: Vec<Skipped>,
 }
@@ -300,9 +302,7 @@ fn digest(text: &str, bytes: usize) -> String {
 
 /// Whether a strategy is meant for a plugin.
 fn applies(named: &Named, plugin: &str, probe: &Probe) -> bool {
-    let Some(only) = named.config.get("plugins").and_then(Value::as_array) else { return true };
-    let category = format!("sandbox:{}", probe.category);
-    only.iter().filter_map(Value::as_str).any(|id| id == plugin || id == category)
+    named.is_for(plugin) || named.is_for(&format!("sandbox:{}", probe.category))
 }
 
 /// The user's own texts, one probe for each.

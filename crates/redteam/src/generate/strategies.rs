@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{GenerateError, Generated, NO_MODEL, Retry, Skipped};
 use crate::attacker;
+use crate::framework;
 use crate::section::{Named, Section};
 use crate::strategy::{self, Strategy};
 
@@ -14,7 +15,8 @@ pub(super) fn strategies(
     generated: &mut Generated,
 ) -> Result<Vec<(Named, Strategy)>, GenerateError> {
     let mut resolved = Vec::new();
-    for named in &section.strategies {
+    let all = with_those_of_frameworks(section);
+    for named in &all {
         let steps: Vec<String> = steps(named).into_iter().map(|step| step.id).collect();
         match strategy::resolve(&named.id, &steps) {
             Strategy::Unknown => return Err(GenerateError::Strategy(named.id.clone())),
@@ -35,12 +37,13 @@ pub(super) fn strategies(
                     plugins.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect());
                 generated.retry = Some(Retry { most: number(named, "numTests").or(named.tests), plugins });
             }
+            Strategy::Program => generated.programs.push(named.clone()),
             Strategy::Basic if named.config.get("enabled") == Some(&json!(false)) => {}
             strategy => resolved.push((named.clone(), strategy)),
         }
     }
     // The untouched attack is always there, unless it is switched off.
-    let is_named = section.strategies.iter().any(|named| matches!(named.id.as_str(), "basic" | "default"));
+    let is_named = all.iter().any(|named| matches!(named.id.as_str(), "basic" | "default"));
     if !is_named {
         resolved.insert(0, (Named { id: "basic".to_owned(), ..Named::default() }, Strategy::Basic));
     }
@@ -59,6 +62,18 @@ pub(super) fn strategies(
         }
     }
     Ok(resolved)
+}
+
+/// The strategies of a section, and those of the frameworks among its plugins.
+fn with_those_of_frameworks(section: &Section) -> Vec<Named> {
+    let mut all = section.strategies.clone();
+    let found = section.plugins.iter().filter_map(|plugin| framework::find(&plugin.id));
+    for id in found.flat_map(|found| found.strategies) {
+        if !all.iter().any(|named| named.id == id) {
+            all.push(Named { id, ..Named::default() });
+        }
+    }
+    all
 }
 
 /// Whether a model writes something of a strategy's attacks.

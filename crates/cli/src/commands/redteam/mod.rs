@@ -15,7 +15,7 @@ use sandcove_eval::config::attacks::AttackOptions;
 
 use sandcove_redteam::plugin::{self, Plugin};
 use sandcove_redteam::probe::{self, Layer};
-use sandcove_redteam::{attacker, category, mutate, strategy};
+use sandcove_redteam::{attacker, category, framework, mutate, strategy};
 
 use super::count;
 use super::reach::Place;
@@ -197,6 +197,10 @@ fn plugins(args: &PluginsArgs) {
         };
         out!("{id:<40} {about}");
     }
+    out!(
+        "{:<40} their plugins and strategies together; also entries, such as owasp:llm:01",
+        framework::names().join(", ")
+    );
     out!("file://NAME.yaml{:<24} your own: `generator`, a prompt for attacks, and `grader`, a rubric", "");
     out!("\nplugins of promptfoo that are skipped, and reported as skipped:");
     for (id, found) in plugin::known_elsewhere() {

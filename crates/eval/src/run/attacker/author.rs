@@ -2,8 +2,7 @@
 
 use std::sync::PoisonError;
 
-use sandcove_redteam::attacker::{Brief, Exchange, HIDES, spelling};
-use sandcove_redteam::wish::KEY;
+use sandcove_redteam::attacker::{Brief, Exchange, HIDES, KEY, spelling};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

@@ -74,7 +74,7 @@ impl Try {
         self.ruling().is_some_and(|ruling| ruling.verdict == Verdict::Breached)
     }
 
-    /// What the attacker is told of an answer.
+    /// The verdict as the attacker reads it.
     fn said(&self) -> String {
         match (&self.verdict, self.is_taken_back) {
             (_, true) => "refused; the conversation goes on as if this message had not been sent".to_owned(),
