@@ -14,9 +14,10 @@ from contextlib import contextmanager
 import pytest
 
 from durability import clear
-from harness.internet import EXAMPLE, HOST, HOST_ADDRESSES, INNER, OTHER_RESOLVER, PRIVATE_RANGES
+from e2b import Sandbox
+from harness.internet import EXAMPLE, HOST, HOST_ADDRESSES, INNER, ORG, OTHER_RESOLVER, PRIVATE_RANGES
 from harness.server import API_KEY, wait_until
-from test_names import get, internet, python, run, sandbox  # noqa: F401: the fixture
+from test_names import closed, get, internet, python, run, sandbox  # noqa: F401: the fixture
 
 # Rules that name the addresses, and rules that have connections go through the server.
 RULES = {
@@ -342,3 +343,41 @@ def test_queries_count_for_seconds_where_the_kernel_can(internet, server, tmp_pa
     finally:
         del server.variables["PATH"]
         server.start()
+
+
+def test_a_sandbox_without_a_network_needs_no_rules_of_its_own(internet, server):  # noqa: F811
+    """Its link is in the group of closed links. A change of the policy opens it, a restart of the server does not, and its slot is open again."""
+
+    def chains():
+        rules = on_the_host(internet, "nft", "list", "ruleset")
+        return sorted(line.split()[1] for line in rules.splitlines() if line.strip().startswith("chain ") and line.split()[1][-1].isdigit())
+
+    before = chains()
+    box = Sandbox.create(timeout=1800, allow_internet_access=False)
+    try:
+        assert chains() == before
+        assert closed(box, f"http://{EXAMPLE}") and closed(box, "http://example.com")
+        server.kill9()
+        server.start()
+        assert chains() == before
+        assert closed(box, f"http://{EXAMPLE}")
+        box.update_network({"allow_out": [EXAMPLE], "deny_out": ["0.0.0.0/0"]})
+        assert get(box, f"http://{EXAMPLE}") == EXAMPLE and closed(box, f"http://{ORG}")
+        assert len(chains()) > len(before)
+        box.update_network({"allow_internet_access": True})
+        assert get(box, f"http://{ORG}") == ORG
+        box.update_network({"deny_out": ["0.0.0.0/0"]})
+        assert closed(box, f"http://{EXAMPLE}")
+        server.kill9()
+        server.start()
+        assert closed(box, f"http://{EXAMPLE}")
+        box.pause()
+        box = box.connect()
+        assert closed(box, f"http://{EXAMPLE}")
+    finally:
+        box.kill()
+    wait_until(lambda: chains() == before, 600)
+    # Whichever slots are taken next are open.
+    for _ in range(4):
+        with sandbox(deny=()) as box:
+            assert get(box, f"http://{EXAMPLE}") == EXAMPLE

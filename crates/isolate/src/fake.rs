@@ -349,6 +349,7 @@ impl Fake {
             start_ticks: 0,
             limits: spec.blueprint.limits,
             network: spec.network.clone(),
+            closed_link: false,
             programs: String::new(),
         };
         let state =

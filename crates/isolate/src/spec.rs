@@ -251,6 +251,13 @@ pub struct Rates {
     pub connections: Option<u32>,
 }
 
+impl NetworkPolicy {
+    /// Whether all outgoing traffic is denied, and there is nothing else to it.
+    pub fn is_closed(&self) -> bool {
+        *self == Self { deny_all: true, ..Self::default() }
+    }
+}
+
 impl Rates {
     /// Whether there is no limit.
     pub fn is_unlimited(&self) -> bool {
@@ -273,9 +280,19 @@ pub struct Record {
     pub limits: Limits,
     /// Network policy.
     pub network: NetworkPolicy,
+    /// Whether the policy is that of the link's group, and the firewall has no rules of its own for the sandbox.
+    #[serde(default)]
+    pub closed_link: bool,
     /// Version of the guest programs that its processes have; empty in records of servers that did not note it.
     #[serde(default)]
     pub programs: String,
+}
+
+impl Record {
+    /// Whether the firewall has rules of its own for the sandbox.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.closed_link && self.network != NetworkPolicy::default()
+    }
 }
 
 /// Reason why a sandbox ended by itself.

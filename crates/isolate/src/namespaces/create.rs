@@ -104,9 +104,14 @@ async fn try_assign(
 ) -> Result<RunningSandbox> {
     let started = Instant::now();
     let slot = sandbox.slot;
-    if spec.network != NetworkPolicy::default() {
-        host.firewall.set(slot, &spec.network).await?;
-    }
+    let closed_link = spec.network.is_closed();
+    let network = async {
+        match closed_link {
+            true => host.links.set_closed(&host.addresses.link(slot), true).await,
+            false if spec.network == NetworkPolicy::default() => Ok(()),
+            false => host.firewall.set(slot, &spec.network).await,
+        }
+    };
     let record = Record {
         id: spec.id.clone(),
         slot,
@@ -114,6 +119,7 @@ async fn try_assign(
         start_ticks: process::start_ticks(sandbox.pid).map_err(|_| Error::ProcessGone)?,
         limits: spec.blueprint.limits,
         network: spec.network.clone(),
+        closed_link,
         programs: host.programs.current(),
     };
     let files = {
@@ -143,7 +149,8 @@ async fn try_assign(
         settings.ca_bundle = Some(host.vault.authority()?.certificate);
     }
     let assignment = Assignment { sandbox_id: spec.id.clone(), settings };
-    let (files, assigned) = tokio::join!(files, sandbox.assign(host, assignment));
+    let (network, files, assigned) = tokio::join!(network, files, sandbox.assign(host, assignment));
+    network?;
     files?;
     assigned?;
     crash::point("create.ready");

@@ -116,10 +116,9 @@ impl Host {
         let ids: Vec<SandboxId> = ids.iter().map(|id| (*id).clone()).collect();
         let link = async {
             self.links.delete(&self.addresses.link(slot)).await?;
-            let policy =
-                ids.iter().find_map(|id| record::read(&self.run_dir(id)).ok()).map(|record| record.network);
-            // Only a record proves that there was no policy; without one, the rules are cleared.
-            if policy.is_some_and(|policy| policy == NetworkPolicy::default()) {
+            let record = ids.iter().find_map(|id| record::read(&self.run_dir(id)).ok());
+            // Only a record proves that there were no rules; without one, they are cleared.
+            if record.is_some_and(|record| !record.has_rules()) {
                 return Ok(());
             }
             self.firewall.set(slot, &NetworkPolicy::default()).await

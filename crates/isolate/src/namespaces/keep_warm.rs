@@ -158,6 +158,7 @@ async fn build(
         start_ticks,
         limits: spec.limits,
         network: NetworkPolicy::default(),
+        closed_link: false,
         programs: host.programs.current(),
     };
     record::write(&run_dir, &record)?;

@@ -324,6 +324,7 @@ async fn begin(
         start_ticks: process::start_ticks(pid).map_err(|_| Error::ProcessGone)?,
         limits,
         network: spec.network.clone(),
+        closed_link: false,
         programs: manifest.host.programs.clone(),
     };
     Ok((launcher, record))

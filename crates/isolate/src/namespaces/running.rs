@@ -143,7 +143,10 @@ impl RunningSandbox {
             })?;
         }
         host.firewall.set(record.slot, &policy).await?;
-        record::write(&host.run_dir(&record.id), &Record { network: policy, ..record.clone() })
+        // Last, so that whatever ends this in between leaves a link that is closed too long, and never one that is open.
+        let changed = Record { network: policy, closed_link: false, ..record.clone() };
+        record::write(&host.run_dir(&record.id), &changed)?;
+        host.links.set_closed(&host.addresses.link(record.slot), false).await
     }
 
     pub(super) fn network(&self) -> &OwnedFd {

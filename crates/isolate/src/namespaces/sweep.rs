@@ -13,7 +13,7 @@ use super::record;
 use super::running::RunningSandbox;
 use super::unassigned::POOLED_PREFIX;
 use super::warm::WARM_PREFIX;
-use crate::{Known, NetworkPolicy, Result, SweepReport};
+use crate::{Known, Record, Result, SweepReport};
 
 /// Number of sandboxes removed at a time.
 const MAX_CONCURRENT: usize = 16;
@@ -65,14 +65,23 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
     free_slots(host, &mut report).await;
     // The firewall was replaced at the start: sandboxes that keep running get their egress proxies back.
     for id in &known.live {
-        if let Ok(record) = record::read(&host.run_dir(id))
-            && record.network != NetworkPolicy::default()
-            && let Err(error) = host.firewall.set(record.slot, &record.network).await
-        {
+        let Ok(record) = record::read(&host.run_dir(id)) else { continue };
+        if let Err(error) = set_network(host, &record).await {
             tracing::error!(sandbox_id = %id, error = &error as &dyn std::error::Error, "failed to restore a network policy");
         }
     }
     report
+}
+
+/// Applies the recorded policy of a sandbox that keeps running. Its link was left closed if an earlier server ended while it opened the policy.
+async fn set_network(host: &Host, record: &Record) -> Result<()> {
+    if record.closed_link {
+        return Ok(());
+    }
+    if record.has_rules() {
+        host.firewall.set(record.slot, &record.network).await?;
+    }
+    host.links.set_closed(&host.addresses.link(record.slot), false).await
 }
 
 /// State of a sandbox that is to be removed.

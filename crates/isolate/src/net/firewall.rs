@@ -11,6 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::egress::{Egress, EgressSetup};
+use super::links::CLOSED_GROUP;
 use super::policy::RuleTarget;
 use super::sockets::{GUARDED_MARK, RESOLVER_MARK};
 use super::tracking::QUERIES;
@@ -65,7 +66,7 @@ impl Firewall {
         firewall.opened = forwarding::open().await?;
         firewall.is_laboratory = reserved::is_laboratory(links::default_gateway());
         let mut policies = String::new();
-        for record in held.iter().filter(|record| record.network != NetworkPolicy::default()) {
+        for record in held.iter().filter(|record| record.has_rules()) {
             policies += &firewall.target(record.slot).script(&record.network, None)?;
         }
         if let Err(error) = nft(&(firewall.ruleset() + &policies)).await {
@@ -184,6 +185,7 @@ table inet {table} {{
     type filter hook forward priority -10; policy accept;
     iifname {mine} meta nfproto ipv6 drop
     iifname {mine} oifname \"scv*\" goto deny
+    iifname {mine} iifgroup {CLOSED_GROUP} goto deny
     iifname vmap @policies
     iifname {mine} ct state established,related accept
     iifname {mine} ct state new add @connections {{ iifname ct count over {connections} }} drop
