@@ -27,7 +27,7 @@ pub const HIDES: &str = "excludeTargetOutputFromAgenticAttackGeneration";
 /// The attacker whose messages no model writes.
 const SPELLER: &str = "best-of-n";
 /// Exchanges that the model is shown.
-const MAX_SHOWN: usize = 20;
+pub const MAX_SHOWN: usize = 20;
 /// Characters of an answer that the model is shown.
 const MAX_ANSWER: usize = 4000;
 

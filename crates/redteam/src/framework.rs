@@ -72,6 +72,7 @@ mod tests {
     use super::*;
     use crate::plugin::{self, Plugin};
     use crate::strategy::{self, Strategy};
+    use crate::{section, wish};
 
     #[test]
     fn all_that_entries_name_exists() {
@@ -83,6 +84,21 @@ mod tests {
             for id in &entry.strategies {
                 assert_ne!(strategy::resolve(id, &[]), Strategy::Unknown, "{id} of {key}");
             }
+        }
+    }
+
+    #[test]
+    fn every_entry_ends_in_plugins_that_stand_for_themselves() {
+        for key in ALL.keys().map(String::as_str).chain(names()) {
+            let found = find(key).unwrap_or_default();
+            assert!(!found.plugins.iter().any(|plugin| plugin == key), "{key}");
+            let section = section::read(&serde_json::json!({"plugins": [key]})).unwrap();
+            let all = wish::expanded(&section);
+            assert!(
+                all.iter().all(|plugin| !matches!(plugin::resolve(&plugin.id), Plugin::Several(_))),
+                "{key}"
+            );
+            assert_eq!(all.is_empty(), found.plugins.is_empty(), "{key}");
         }
     }
 

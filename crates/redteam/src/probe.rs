@@ -82,6 +82,9 @@ pub struct Probe {
     pub layers: Vec<Layer>,
     /// The program, or the request to a model.
     pub code: String,
+    /// Messages of which the text is the first, sent one after the other; none if it is the only one.
+    #[serde(default)]
+    pub messages: Vec<String>,
     /// The severity of a breach, where it is not that of the category.
     pub severity: Option<Severity>,
     /// Seconds after which the program is stopped at the wall.

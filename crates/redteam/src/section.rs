@@ -20,11 +20,28 @@ pub struct Named {
 }
 
 impl Named {
+    /// Whether a plugin leaves out a strategy, by its setting `excludeStrategies`.
+    pub fn excludes(&self, strategy: &str) -> bool {
+        let out = self.config.get("excludeStrategies").and_then(Value::as_array);
+        out.is_some_and(|out| out.iter().any(|id| id == strategy))
+    }
+
     /// Whether a strategy is for a plugin: its setting `plugins` names some, or none.
     pub fn is_for(&self, plugin: &str) -> bool {
         let only = self.config.get("plugins").and_then(Value::as_array);
         only.is_none_or(|only| only.iter().any(|id| id == plugin))
     }
+}
+
+/// A role or a state of the target.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Context {
+    /// The name.
+    pub id: String,
+    /// Purpose of the target in it; that of the section if it is empty.
+    pub purpose: String,
+    /// Variables that its tests have.
+    pub vars: Map<String, Value>,
 }
 
 /// Settings of a red team.
@@ -58,6 +75,10 @@ pub struct Section {
     pub max_characters: Option<usize>,
     /// Whether a model that goes on by the target's answers is not shown them: `excludeTargetOutputFromAgenticAttackGeneration`.
     pub hides_answers: bool,
+    /// Roles or states of the target, each of which is attacked on its own.
+    pub contexts: Vec<Context>,
+    /// Verdicts that the operator has given, as examples for the model that grades.
+    pub grader_examples: Vec<Value>,
     /// Names that attacks may have.
     pub entities: Vec<String>,
     /// Keys that have no effect.
@@ -160,6 +181,8 @@ pub fn read(section: &Value) -> Result<Section, SectionError> {
         instructions: text("testGenerationInstructions")?,
         max_characters: number("maxCharsPerMessage")?.map(|n| n as usize),
         hides_answers: given(HIDES) == Some(&Value::Bool(true)),
+        contexts: contexts(given("contexts"))?,
+        grader_examples: given("graderExamples").and_then(Value::as_array).cloned().unwrap_or_default(),
         entities: texts("entities")?,
         unknown: map
             .keys()
@@ -167,6 +190,21 @@ pub fn read(section: &Value) -> Result<Section, SectionError> {
             .cloned()
             .collect(),
     })
+}
+
+fn contexts(value: Option<&Value>) -> Result<Vec<Context>, SectionError> {
+    let wrong =
+        || SectionError { key: "contexts", expected: "a list of maps with `id`, `purpose` and `vars`" };
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let text = |item: &Value, key: &str| item.get(key).and_then(Value::as_str).map(str::to_owned);
+    let read = value.as_array().ok_or_else(wrong)?.iter().map(|item| {
+        Some(Context {
+            id: text(item, "id")?,
+            purpose: text(item, "purpose").unwrap_or_default(),
+            vars: item.get("vars").and_then(Value::as_object).cloned().unwrap_or_default(),
+        })
+    });
+    read.collect::<Option<_>>().ok_or_else(wrong)
 }
 
 /// Returns the languages that are not English.
@@ -228,5 +266,6 @@ mod tests {
         assert!(read(&json!({"plugins": "x"})).is_err());
         assert!(read(&json!({"failOn": "severe"})).is_err());
         assert!(read(&json!({"layers": ["moat"]})).is_err());
+        assert!(read(&json!({"contexts": [{"purpose": "without a name"}]})).is_err());
     }
 }

@@ -40,9 +40,13 @@ pub struct Rewrite {
 pub fn expanded(section: &Section) -> Vec<Named> {
     let mut all: Vec<Named> = Vec::new();
     let mut left: Vec<Named> = section.plugins.iter().rev().cloned().collect();
+    // A name that stood for itself, by way of others, would never end.
+    let mut seen: Vec<Named> = Vec::new();
     while let Some(plugin) = left.pop() {
         match plugin::resolve(&plugin.id) {
+            Plugin::Several(_) if seen.contains(&plugin) => {}
             Plugin::Several(ids) => {
+                seen.push(plugin.clone());
                 let several = ids.into_iter().map(|id| Named { id, ..plugin.clone() });
                 left.extend(several.rev());
             }

@@ -154,6 +154,7 @@ async fn judged(cx: &GradingContext<'_>, metadata: &Object) -> GradingResult {
     if let Some(guidance) = setting("graderGuidance") {
         rubric.push_str(&format!(" {guidance}"));
     }
+    rubric.push_str(&examples(settings.and_then(|map| map.get("graderExamples"))));
     let rubric = json!(rubric);
     let cx = GradingContext { value: Some(&rubric), ..*cx };
     let verdict = graded::rubric(&cx).await;
@@ -168,6 +169,23 @@ async fn judged(cx: &GradingContext<'_>, metadata: &Object) -> GradingResult {
     let rating = 1.0 + 9.0 * (1.0 - verdict.score.clamp(0.0, 1.0));
     judged.metadata.get_or_insert_with(Object::new).insert(RATING.to_owned(), json!(rating));
     judged
+}
+
+/// Verdicts that the operator has given, as a part of a rubric.
+fn examples(given: Option<&Value>) -> String {
+    let each = given.and_then(Value::as_array).into_iter().flatten().map(|example| {
+        let verdict = if example["pass"] == true { "passes" } else { "fails" };
+        let reason = example["reason"].as_str().unwrap_or_default();
+        format!(
+            "<example>The output <output>{}</output> {verdict}. {reason}</example>",
+            to_text(&example["output"])
+        )
+    });
+    let each: String = each.collect();
+    match each.is_empty() {
+        true => each,
+        false => format!(" Where these verdicts of the operator say something else, they are right: {each}"),
+    }
 }
 
 /// The rubric of a plugin that is a file, with its variables.

@@ -7,12 +7,12 @@ use regex::Regex;
 use sandcove_redteam::category::Severity;
 use sandcove_redteam::generate::{self, GenerateError, Retry, Skipped, Targets};
 use sandcove_redteam::probe::{self, Layer};
-use sandcove_redteam::section::{self, Named, Section, SectionError};
+use sandcove_redteam::section::{self, Context, Named, Section, SectionError};
 use sandcove_redteam::wish::Rewrite;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::prompts;
+use super::{attack_files, prompts};
 use crate::calling::spec::ProviderSpec;
 use crate::model::Object;
 use crate::provider::{Family, family_of};
@@ -56,7 +56,7 @@ pub struct AttackOptions {
 }
 
 /// The `redteam` section of a configuration with the targets that it attacks.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// The section.
     pub section: Section,
@@ -180,11 +180,14 @@ pub fn read(options: &AttackOptions, findings: &mut Findings) -> Result<Plan, At
         findings.add(Level::Warning, None, format!("unknown key `{key}` in `redteam`; it has no effect"));
     }
     overrule(&mut section, options);
-    for plugin in section.plugins.iter_mut().filter(|plugin| plugin.id.starts_with("file://")) {
-        plugin.config.extend(own_plugin(&plugin.id, &base, findings)?);
+    for plugin in &mut section.plugins {
+        if plugin.id.starts_with("file://") {
+            plugin.config.extend(attack_files::plugin(&plugin.id, &base, findings)?);
+        }
+        attack_files::read_intents(plugin, &base)?;
     }
-    let own = own_probes(&section, &base)?;
-    let programs = programs(&section, &base)?;
+    let own = attack_files::probes(&section, &base)?;
+    let programs = attack_files::programs(&section, &base)?;
     let has_prompts = !prompts.is_empty();
     let inject_var = section.inject_var.clone().unwrap_or_else(|| {
         let texts: Vec<&str> = prompts.iter().map(|prompt| prompt.raw.as_str()).collect();
@@ -230,6 +233,15 @@ impl Plan {
     /// The variable that carries the attack.
     pub fn inject_var(&self) -> &str {
         &self.inject_var
+    }
+
+    /// The plan for one role or state of the target.
+    pub(crate) fn within(&self, context: &Context) -> Self {
+        let mut plan = self.clone();
+        if !context.purpose.is_empty() {
+            plan.section.purpose.clone_from(&context.purpose);
+        }
+        plan
     }
 
     /// Makes the suite, with what a model has `written` for each wish of the section.
@@ -285,6 +297,30 @@ impl Attacks {
         self.note();
     }
 
+    /// Gives the attacks on models the variables of a context, in which they are made.
+    pub(crate) fn set_within(&mut self, context: &Context) {
+        let purpose = self.document["defaultTest"]["metadata"]["purpose"].clone();
+        for test in
+            self.document["tests"].as_array_mut().into_iter().flatten().filter(|test| is_on_model(test))
+        {
+            for (name, value) in &context.vars {
+                test["vars"][name] = value.clone();
+            }
+            test["metadata"]["purpose"] = purpose.clone();
+            test["metadata"]["contextId"] = json!(context.id);
+            test["metadata"]["contextVars"] = json!(context.vars);
+        }
+    }
+
+    /// Adds the attacks on models of the same suite in another context. Sandboxes and checks know no contexts.
+    pub(crate) fn add_those_on_models(&mut self, other: Self) {
+        let tests = other.document["tests"].as_array().into_iter().flatten();
+        self.add(tests.filter(|test| is_on_model(test)).cloned().collect(), other.skipped);
+        self.skipped.sort();
+        self.skipped.dedup();
+        self.note();
+    }
+
     /// Notes in the section how many attacks there are, and what is not attacked.
     pub(crate) fn note(&mut self) {
         let count = self.document["tests"].as_array().map_or(0, Vec::len);
@@ -294,28 +330,8 @@ impl Attacks {
     }
 }
 
-/// The settings of a plugin that is a file: `generator`, a prompt for attacks, and `grader`, a rubric.
-fn own_plugin(id: &str, base: &Path, findings: &mut Findings) -> Result<Map<String, Value>, AttackError> {
-    let wrong = |reason: String| AttackError::Plugin { id: id.to_owned(), reason };
-    let read =
-        document::read(&files::resolve(base, id), findings).map_err(|error| wrong(error.to_string()))?;
-    let Value::Object(map) = read.to_value() else { return Err(wrong("it is no map".to_owned())) };
-    for key in ["generator", "grader"] {
-        if map.get(key).and_then(Value::as_str).is_none_or(|text| text.trim().is_empty()) {
-            return Err(wrong(format!("it has no text `{key}`")));
-        }
-    }
-    Ok(map)
-}
-
-/// The texts of strategies that are programs.
-fn programs(section: &Section, base: &Path) -> Result<Vec<String>, AttackError> {
-    let named = section.strategies.iter().filter(|named| named.id.starts_with("file://"));
-    let read = named.map(|named| {
-        std::fs::read_to_string(files::resolve(base, &named.id))
-            .map_err(|error| AttackError::Strategy { id: named.id.clone(), error })
-    });
-    read.collect()
+fn is_on_model(test: &Value) -> bool {
+    test["metadata"]["layer"] == Layer::Model.name()
 }
 
 fn overrule(section: &mut Section, options: &AttackOptions) {
@@ -338,17 +354,6 @@ fn overrule(section: &mut Section, options: &AttackOptions) {
     section.inject_var = options.inject_var.clone().or_else(|| section.inject_var.clone());
     section.tests = options.tests.or(section.tests);
     section.seed = options.seed.unwrap_or(section.seed);
-}
-
-fn own_probes(section: &Section, base: &Path) -> Result<Vec<probe::Probe>, AttackError> {
-    let mut all = Vec::new();
-    for reference in &section.probes {
-        let wrong = |reason: String| AttackError::Probes { path: reference.clone(), reason };
-        let text = std::fs::read_to_string(files::resolve(base, reference))
-            .map_err(|error| wrong(error.to_string()))?;
-        all.extend(probe::read(&text).map_err(|error| wrong(error.to_string()))?);
-    }
-    Ok(all)
 }
 
 /// Returns the targets by layer, and as the suite has them: a sandbox is attacked by a provider of its own, and stands behind every check.

@@ -1,6 +1,7 @@
 //! Suites: reading, checking and merging configuration files into one value that is ready to run.
 
 pub mod assertions;
+mod attack_files;
 pub mod attacks;
 pub mod csv;
 mod dataset;

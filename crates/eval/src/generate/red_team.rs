@@ -45,12 +45,35 @@ pub async fn red_team(
     // Scripts run in it, where a relative path of theirs would be another one.
     let base = std::path::absolute(&plan.base).unwrap_or_else(|_| plan.base.clone());
     let workers = Arc::new(Workers::new(base, Env::new(plan.variables.clone()), options.concurrency));
-    let mut attacks = match &plan.section.provider {
-        Some(provider) => written(provider, plan, &workers, options, progress).await?,
-        None => plan.suite(None)?,
+    let mut attacks = match plan.section.contexts.split_first() {
+        None => in_context(plan, &workers, options, progress).await?,
+        Some((first, others)) => {
+            let mut attacks = in_context(&plan.within(first), &workers, options, progress).await?;
+            attacks.set_within(first);
+            for context in others {
+                progress(format!("context {}", context.id));
+                let mut more = in_context(&plan.within(context), &workers, options, progress).await?;
+                more.set_within(context);
+                attacks.add_those_on_models(more);
+            }
+            attacks
+        }
     };
     programs::call(&mut attacks, plan.inject_var(), &workers, progress).await;
     Ok(attacks)
+}
+
+/// The suite for one role or state of the target.
+async fn in_context(
+    plan: &Plan,
+    workers: &Arc<Workers>,
+    options: &AuthorOptions,
+    progress: Progress<'_>,
+) -> Result<Attacks, GenerateError> {
+    match &plan.section.provider {
+        Some(provider) => written(provider, plan, workers, options, progress).await,
+        None => Ok(plan.suite(None)?),
+    }
 }
 
 /// The suite with the attacks that a model writes.

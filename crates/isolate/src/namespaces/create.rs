@@ -104,14 +104,13 @@ async fn try_assign(
 ) -> Result<RunningSandbox> {
     let started = Instant::now();
     let slot = sandbox.slot;
+    // Before processes that run already get an identity.
     let closed_link = spec.network.is_closed();
-    let network = async {
-        match closed_link {
-            true => host.links.set_closed(&host.addresses.link(slot), true).await,
-            false if spec.network == NetworkPolicy::default() => Ok(()),
-            false => host.firewall.set(slot, &spec.network).await,
-        }
-    };
+    if closed_link {
+        host.links.set_closed(&host.addresses.link(slot), true).await?;
+    } else if spec.network != NetworkPolicy::default() {
+        host.firewall.set(slot, &spec.network).await?;
+    }
     let record = Record {
         id: spec.id.clone(),
         slot,
@@ -149,8 +148,7 @@ async fn try_assign(
         settings.ca_bundle = Some(host.vault.authority()?.certificate);
     }
     let assignment = Assignment { sandbox_id: spec.id.clone(), settings };
-    let (network, files, assigned) = tokio::join!(network, files, sandbox.assign(host, assignment));
-    network?;
+    let (files, assigned) = tokio::join!(files, sandbox.assign(host, assignment));
     files?;
     assigned?;
     crash::point("create.ready");

@@ -12,7 +12,6 @@ use tokio_util::task::TaskTracker;
 use super::burners::Burners;
 use super::park::Parking;
 use super::programs::Programs;
-use super::record;
 use super::sandbox_pool::SandboxPool;
 use super::slots::Slots;
 use super::unassigned::UnassignedSandbox;
@@ -116,12 +115,10 @@ impl Host {
         let ids: Vec<SandboxId> = ids.iter().map(|id| (*id).clone()).collect();
         let link = async {
             self.links.delete(&self.addresses.link(slot)).await?;
-            let record = ids.iter().find_map(|id| record::read(&self.run_dir(id)).ok());
-            // Only a record proves that there were no rules; without one, they are cleared.
-            if record.is_some_and(|record| !record.has_rules()) {
-                return Ok(());
+            match self.firewall.has_rules(slot) {
+                true => self.firewall.set(slot, &NetworkPolicy::default()).await,
+                false => Ok(()),
             }
-            self.firewall.set(slot, &NetworkPolicy::default()).await
         };
         let files = {
             let (host, ids) = (self.clone(), ids.clone());

@@ -75,13 +75,10 @@ pub(super) async fn sweep(host: &Arc<Host>, known: &Known) -> SweepReport {
 
 /// Applies the recorded policy of a sandbox that keeps running. Its link was left closed if an earlier server ended while it opened the policy.
 async fn set_network(host: &Host, record: &Record) -> Result<()> {
-    if record.closed_link {
-        return Ok(());
-    }
     if record.has_rules() {
         host.firewall.set(record.slot, &record.network).await?;
     }
-    host.links.set_closed(&host.addresses.link(record.slot), false).await
+    host.links.set_closed(&host.addresses.link(record.slot), record.closed_link).await
 }
 
 /// State of a sandbox that is to be removed.

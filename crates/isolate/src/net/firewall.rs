@@ -1,7 +1,7 @@
 //! The firewall of sandboxes, by nftables. Each instance has one table. Every rule starts from the interface a packet
 //! arrives at, so that no content of a packet chooses its rule.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,6 +40,8 @@ pub(crate) struct Firewall {
     resolver_mark: u32,
     /// Ports of egress proxies, by slot.
     ports: Mutex<HashMap<u32, u16>>,
+    /// Slots that have rules of their own, or may have some because setting them has failed.
+    ruled: Mutex<HashSet<u32>>,
 }
 
 impl Firewall {
@@ -67,6 +69,7 @@ impl Firewall {
         firewall.is_laboratory = reserved::is_laboratory(links::default_gateway());
         let mut policies = String::new();
         for record in held.iter().filter(|record| record.has_rules()) {
+            firewall.ruled().insert(record.slot);
             policies += &firewall.target(record.slot).script(&record.network, None)?;
         }
         if let Err(error) = nft(&(firewall.ruleset() + &policies)).await {
@@ -90,6 +93,7 @@ impl Firewall {
             egress: Egress::new(egress, resolver_mark),
             resolver_mark,
             ports: Mutex::default(),
+            ruled: Mutex::default(),
         }
     }
 
@@ -229,10 +233,14 @@ table inet {table} {{
     /// Applies a policy to a slot in one transaction; the open policy removes its rules.
     pub(crate) async fn set(&self, slot: u32, policy: &NetworkPolicy) -> Result<()> {
         let target = self.target(slot);
+        self.ruled().insert(slot);
         let Some(rules) = self.egress_rules(policy) else {
             nft(&target.script(policy, None)?).await?;
             if self.ports().remove(&slot).is_some() {
                 self.egress.close(slot);
+            }
+            if *policy == NetworkPolicy::default() {
+                self.ruled().remove(&slot);
             }
             return Ok(());
         };
@@ -251,6 +259,15 @@ table inet {table} {{
         }
         self.ports().insert(slot, port);
         Ok(())
+    }
+
+    /// Whether a slot has rules of its own, or may have some.
+    pub(crate) fn has_rules(&self, slot: u32) -> bool {
+        self.ruled().contains(&slot)
+    }
+
+    fn ruled(&self) -> MutexGuard<'_, HashSet<u32>> {
+        self.ruled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn target(&self, slot: u32) -> RuleTarget<'_> {

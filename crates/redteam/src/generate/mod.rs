@@ -73,7 +73,7 @@ pub enum GenerateError {
     #[error("unknown strategy `{0}`; `sandcove redteam plugins` lists them")]
     Strategy(String),
     /// Texts of the user are missing.
-    #[error("the plugin `intent` needs `config.intent`: a text or a list of texts")]
+    #[error("the plugin `intent` needs `config.intent`: a text, or a list of texts and of lists of texts")]
     Intent,
     /// The way to attack is missing.
     #[error("the strategy `{0}` needs `config.strategyText`: how the attacker goes about it")]
@@ -82,6 +82,9 @@ pub enum GenerateError {
     #[error("the plugin `policy` needs `config.policy`: the rule that the attacks break")]
     Policy,
 }
+
+/// The setting of examples for the model that grades.
+const EXAMPLES: &str = "graderExamples";
 
 /// Reason why attacks are skipped that a model would write.
 pub const NO_MODEL: &str = "a model writes its attacks; name one in `redteam.provider`";
@@ -206,7 +209,12 @@ impl Maker<'_> {
                 continue;
             }
             for (named, strategy) in self.strategies.clone() {
-                if !applies(&named, &plugin.id, probe) {
+                let is_changed = !matches!(strategy, Strategy::Basic);
+                if !applies(&named, &plugin.id, probe)
+                    || plugin.excludes(&named.id)
+                    // Several messages are sent as they are.
+                    || (is_changed && !probe.messages.is_empty())
+                {
                     continue;
                 }
                 let most = number(&named, "n").or(named.tests);
@@ -284,7 +292,17 @@ impl Maker<'_> {
         let mut config = plugin.config.clone();
         // The attack is made of them.
         config.retain(|key, _| !["intent", "generator"].contains(&key.as_str()));
+        if !self.section.grader_examples.is_empty() {
+            let own = config.remove(EXAMPLES);
+            let own = own.as_ref().and_then(Value::as_array).into_iter().flatten();
+            let all = self.section.grader_examples.iter().chain(own).cloned();
+            config.insert(EXAMPLES.to_owned(), all.collect());
+        }
         test["metadata"]["pluginConfig"] = Value::Object(config);
+        if !probe.messages.is_empty() {
+            let messages: Vec<String> = probe.messages.iter().map(|text| attack::literal(text)).collect();
+            test["provider"] = json!({"id": "sequence", "config": {"inputs": messages}});
+        }
         if let (plugin::RULE, Some(rule)) = (plugin.id.as_str(), plugin.config.get("policy")) {
             let rule = rule.get("text").unwrap_or(rule).clone();
             let (number, suffix) = (digest(&rule.to_string(), 6), strategy::suffix(&disguised.strategy));
@@ -305,19 +323,32 @@ fn applies(named: &Named, plugin: &str, probe: &Probe) -> bool {
     named.is_for(plugin) || named.is_for(&format!("sandbox:{}", probe.category))
 }
 
-/// The user's own texts, one probe for each.
+/// The user's own texts, one probe for each. A list in place of a text is several messages.
 fn intents(plugin: &Named) -> Result<Vec<Probe>, GenerateError> {
-    let texts = match plugin.config.get("intent") {
-        Some(Value::String(text)) => vec![text.clone()],
-        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+    let list = match plugin.config.get("intent") {
+        Some(Value::Array(list)) if !list.is_empty() => list.clone(),
+        Some(text @ Value::String(_)) => vec![text.clone()],
         _ => return Err(GenerateError::Intent),
     };
     let severity = plugin.severity.unwrap_or(Severity::High);
     let about = |text: &str| text.chars().take(80).collect::<String>();
-    let probes = texts.iter().enumerate();
-    Ok(probes
-        .map(|(at, text)| spoken(&format!("intent-{}", at + 1), "intent", &about(text), text, severity))
-        .collect())
+    let mut probes = Vec::with_capacity(list.len());
+    for (at, item) in list.iter().enumerate() {
+        let texts = match item {
+            Value::String(text) => Some(vec![text.clone()]),
+            Value::Array(several) => {
+                several.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+            }
+            _ => None,
+        };
+        let Some([first, rest @ ..]) = texts.as_deref() else { return Err(GenerateError::Intent) };
+        let mut probe = spoken(&format!("intent-{}", at + 1), "intent", &about(first), first, severity);
+        if !rest.is_empty() {
+            probe.messages = texts.unwrap_or_default();
+        }
+        probes.push(probe);
+    }
+    Ok(probes)
 }
 
 /// A text for models.
@@ -329,6 +360,7 @@ fn spoken(id: &str, plugin: &str, about: &str, text: &str, severity: Severity) -
         language: Language::Text,
         layers: vec![Layer::Model],
         code: text.to_owned(),
+        messages: Vec::new(),
         severity: Some(severity),
         timeout: None,
         stdout: None,

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use sandcove_redteam::attacker::{Brief, Exchange, HIDES, KEY, spelling};
+use sandcove_redteam::attacker::{Brief, Exchange, HIDES, KEY, MAX_SHOWN, spelling};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -13,6 +13,9 @@ use crate::calling::{Call, Role};
 use crate::model::Object;
 use crate::run::turns::Talk;
 use crate::template::value::to_text;
+
+/// Characters of an answer in an error.
+const MAX_SAID: usize = 300;
 
 impl Attack<'_, '_> {
     /// The next messages, at most as many as are wanted; none if the attacker writes none.
@@ -44,13 +47,18 @@ impl Attack<'_, '_> {
         self.silent = if messages.is_empty() { self.silent + 1 } else { 0 };
         match (error, self.tries.is_empty() && self.silent > MAX_SILENT) {
             (Some(error), _) if self.tries.is_empty() => Err(error),
-            (_, true) => Err(format!("the attacker `{}` wrote no message: {}", model.id, to_text(&said))),
+            (_, true) => {
+                let said: String = to_text(&said).chars().take(MAX_SAID).collect();
+                Err(format!("the attacker `{}` wrote no message: {said}", model.id))
+            }
             _ => Ok(messages),
         }
     }
 
     fn brief(&self, number: usize, path: &[usize]) -> String {
         let hides = self.is_on(HIDES);
+        // The rest would be copied and not shown.
+        let path = &path[path.len().saturating_sub(MAX_SHOWN)..];
         let tries: Vec<&Try> = path.iter().map(|at| &self.tries[*at]).collect();
         let outputs: Vec<String> = tries.iter().map(|each| to_text(&each.output)).collect();
         let verdicts: Vec<String> = tries.iter().map(|each| each.said()).collect();

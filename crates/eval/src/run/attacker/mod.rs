@@ -176,9 +176,9 @@ impl<'t, 'a> Attack<'t, 'a> {
     /// Leads a conversation, and returns why it ended. What was refused is taken back, where the target does not remember it.
     async fn converse(&mut self) -> Result<String, String> {
         let most_back = self.number(&["maxBacktracks"]).unwrap_or(self.by.backtracks);
-        let takes_back = !self.talk.is_stateful() && self.by.backtracks > 0;
+        let takes_back = !self.talk.is_stateful() && self.by.backtracks > 0 && most_back > 0;
         let turns = self.turns();
-        while self.rounds < turns {
+        while self.rounds < turns && self.tries.len() < MAX_ATTEMPTS {
             let path: Vec<usize> = (0..self.tries.len()).collect();
             let Some(message) = self.next(1, &path).await?.into_iter().next() else {
                 if self.silent > MAX_SILENT {
@@ -187,12 +187,19 @@ impl<'t, 'a> Attack<'t, 'a> {
                 continue;
             };
             let before = self.messages.len();
-            let response = self.say(&message).await?;
-            let output = response.output.clone().unwrap_or_default();
-            if takes_back && refuses(&to_text(&output)) {
+            let response = match self.say(&message).await {
+                Ok(response) => response,
+                Err(error) => return self.broken(error),
+            };
+            let output = response.output.as_ref().map(to_text).unwrap_or_default();
+            let refused = refuses(&output);
+            let shown = transcript(&self.messages);
+            self.messages.push(message_of("assistant", &output));
+            // An answer that begins like a refusal may give away what was wanted all the same.
+            let is_success = self.judge(message, shown, response, None).await;
+            if refused && takes_back && !is_success {
                 self.messages.truncate(before);
                 self.backtracks += 1;
-                self.keep(message, response, None);
                 if let Some(last) = self.tries.last_mut() {
                     last.is_taken_back = true;
                 }
@@ -202,13 +209,16 @@ impl<'t, 'a> Attack<'t, 'a> {
                 continue;
             }
             self.rounds += 1;
-            self.messages.push(message_of("assistant", &to_text(&output)));
-            let shown = transcript(&self.messages);
-            if self.judge(message, shown, response, None).await && !self.is_on("continueAfterSuccess") {
+            if is_success && !self.is_on("continueAfterSuccess") {
                 return Ok(GRADED.to_owned());
             }
         }
         Ok(format!("Max {} reached", if self.by.backtracks > 0 { "rounds" } else { "turns" }))
+    }
+
+    /// The end of an attack whose target has failed: an error if nothing was answered before.
+    fn broken(&self, error: String) -> Result<String, String> {
+        if self.tries.is_empty() { Err(error) } else { Ok(format!("Error: {error}")) }
     }
 
     /// Tries messages that stand alone, each after those that it follows, and returns why there are no more.
@@ -233,7 +243,10 @@ impl<'t, 'a> Attack<'t, 'a> {
                         return Ok("Max attempts reached".to_owned());
                     }
                     self.talk.vars.clone_from(&self.vars);
-                    let response = self.say(&message).await?;
+                    let response = match self.say(&message).await {
+                        Ok(response) => response,
+                        Err(error) => return self.broken(error),
+                    };
                     let shown = message.clone();
                     let is_success = self.judge(message, shown, response, path.last().copied()).await;
                     if is_success && !self.is_on("continueAfterSuccess") {
@@ -274,7 +287,7 @@ impl<'t, 'a> Attack<'t, 'a> {
         let rendered = row::render(self.talk.run, self.talk.plan, &self.talk.vars).await;
         let (rendered, _) = rendered.map_err(|error| error.to_string())?;
         let prompt = if self.by.talks {
-            self.extend(&rendered);
+            self.extend(&rendered, &sent);
             match self.talk.is_stateful() {
                 true => rendered,
                 false => json!(self.messages).to_string(),
@@ -292,14 +305,14 @@ impl<'t, 'a> Attack<'t, 'a> {
         Ok(response)
     }
 
-    /// Adds a rendered prompt to the conversation: a text of the user, or messages, of which those of the system come only once.
-    fn extend(&mut self, rendered: &str) {
-        let parsed: Option<Vec<Value>> = serde_json::from_str(rendered).ok();
-        match parsed.filter(|all| !all.is_empty() && all.iter().all(|each| each["role"].is_string())) {
-            Some(all) => {
-                let has_system = self.messages.iter().any(|each| each["role"] == "system");
-                self.messages.extend(all.into_iter().filter(|each| !has_system || each["role"] != "system"));
-            }
+    /// Adds a rendered prompt to the conversation: a text of the user, or messages, of which the first turn adds all and the others the last. A prompt
+    /// that is nothing but what was sent is a text, whatever it looks like: the attacker has written it.
+    fn extend(&mut self, rendered: &str, sent: &str) {
+        let parsed: Option<Vec<Value>> = serde_json::from_str(rendered).ok().filter(|_| rendered != sent);
+        let parsed = parsed.filter(|all| !all.is_empty() && all.iter().all(|each| each["role"].is_string()));
+        match parsed {
+            Some(all) if self.messages.is_empty() => self.messages = all,
+            Some(mut all) => self.messages.extend(all.pop()),
             None => self.messages.push(message_of("user", rendered)),
         }
     }
@@ -353,8 +366,7 @@ impl<'t, 'a> Attack<'t, 'a> {
 
 /// A conversation as one text, for the model that grades.
 fn transcript(messages: &[Value]) -> String {
-    let before = messages.len().saturating_sub(1);
-    let each = messages[..before].iter().map(|each| {
+    let each = messages.iter().map(|each| {
         let name = each["role"].as_str().unwrap_or("user");
         format!("{name}: {}", to_text(&each["content"]))
     });
