@@ -52,6 +52,35 @@ for (const [name, transport] of Object.entries(transports)) {
       assert.equal(failed.text, 'exit status 3')
     })
 
+    test('every tool works', async () => {
+      const called = new Set(['sandbox_kill'])
+      const use = async (tool, args = {}) => {
+        called.add(tool)
+        const result = await call(tool, args)
+        assert.ok(!result.isError, `${tool}: ${result.text}`)
+        return result.text
+      }
+      const own = JSON.parse(await use('sandbox_create', { timeout_seconds: 900, metadata: { by: name } })).sandbox_id
+      const of = { sandbox_id: own }
+      try {
+        assert.ok(JSON.parse(await use('sandbox_list')).some((row) => row.sandbox_id === own))
+        assert.equal(await use('run_code', { ...of, code: 'x = 6 * 7\nx' }), '42')
+        assert.equal(await use('run_command', { ...of, command: 'echo $((6 * 7))' }), 'stdout:\n42\nexit status 0')
+        await use('write_file', { ...of, path: '/tmp/dir/a', content: 'b' })
+        assert.equal(await use('read_file', { ...of, path: '/tmp/dir/a' }), 'b')
+        assert.equal(JSON.parse(await use('list_files', { ...of, path: '/tmp/dir' })).length, 1)
+        assert.match(await use('port_url', { ...of, port: 8000 }), new RegExp(`^http://8000-${own}`))
+        const snapshot = JSON.parse(await use('snapshot_create', of)).snapshotID
+        assert.ok((await use('snapshot_list')).includes(snapshot))
+        await use('snapshot_delete', { snapshot_id: snapshot })
+        await use('sandbox_extend', { ...of, timeout_seconds: 600 })
+      } finally {
+        await call('sandbox_kill', of)
+      }
+      const { tools } = await client.listTools()
+      assert.deepEqual([...called].sort(), tools.map((tool) => tool.name).sort())
+    })
+
     test('progress comes while a command runs', async () => {
       const messages = []
       let begun

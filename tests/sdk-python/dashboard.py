@@ -66,3 +66,10 @@ def box(server):
     box = Sandbox.create(timeout=3600, metadata={"owner": "tests", "harm": HARM, HARM: "name"})
     yield box
     box.kill()
+
+
+def serious(page, axe):
+    """What axe finds on a page that keeps people from using it."""
+    page.evaluate(axe)
+    violations = page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']}).then((all) => all.violations)")
+    return [(one["id"], one["nodes"][0]["html"][:200]) for one in violations if one["impact"] in ("serious", "critical", "moderate")]

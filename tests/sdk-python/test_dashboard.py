@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from dashboard import HARM, axe, box, chromium, needs_chromium, visit  # noqa: F401
+from dashboard import HARM, axe, box, chromium, needs_chromium, serious, visit  # noqa: F401
 from e2b_code_interpreter import Sandbox
 from playwright.sync_api import expect
 
@@ -190,13 +190,6 @@ def test_pages_are_accessible(visit, box, axe, look):
         # Nothing is cut off to the right.
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{place} is wider than the screen"
     assert {place: problems for place, problems in found.items() if problems} == {}
-
-
-def serious(page, axe):
-    """What axe finds on a page that keeps people from using it."""
-    page.evaluate(axe)
-    violations = page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']}).then((all) => all.violations)")
-    return [(one["id"], one["nodes"][0]["html"][:200]) for one in violations if one["impact"] in ("serious", "critical", "moderate")]
 
 
 def test_a_keyboard_is_enough(visit, box):

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import requests
-from dashboard import HARM, chromium, needs_chromium, visit  # noqa: F401
+from dashboard import HARM, axe, chromium, needs_chromium, serious, visit  # noqa: F401
 from e2b_code_interpreter import Sandbox
 from playwright.sync_api import expect
 
@@ -15,7 +15,7 @@ from harness.server import ADMIN_TOKEN
 pytestmark = needs_chromium
 
 
-def test_templates_and_their_builds(visit):
+def test_templates_and_their_builds(visit, axe):  # noqa: F811
     from e2b import Template
 
     name = f"dashboard-{os.getpid()}"
@@ -30,11 +30,15 @@ def test_templates_and_their_builds(visit):
     expect(page.get_by_role("button", name="Remove tag stable")).to_be_visible()
     page.get_by_role("button", name="Publish").click()
     expect(page.get_by_role("button", name="Make private")).to_be_visible()
+    assert serious(page, axe) == []
     page.get_by_role("table").get_by_role("link").first.click()
     expect(page.locator(".facts")).to_contain_text("ready")
     expect(page.get_by_role("log")).to_contain_text(f"{name} <script>")
+    assert serious(page, axe) == []
     page.get_by_role("link", name="Templates").click()
     page.get_by_role("button", name=re.compile(f"^Delete .*{name}$")).click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert serious(page, axe) == []
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(link).to_have_count(0)
 
@@ -52,7 +56,7 @@ def test_templates_of_the_server_are_offered_only_to_be_started(visit, server):
     expect(page.get_by_role("button", name=re.compile("^Remove tag"))).to_have_count(0)
 
 
-def test_volumes_keys_webhooks_teams_and_the_node(visit, server):
+def test_volumes_keys_webhooks_teams_and_the_node(visit, server, axe):  # noqa: F811
     page = visit("/dashboard/volumes", ADMIN_TOKEN)
     volume = f"dashboard-{os.getpid()}"
     page.get_by_label("Name of a new volume").fill(volume)
@@ -65,6 +69,7 @@ def test_volumes_keys_webhooks_teams_and_the_node(visit, server):
     name = HARM.replace("/", "_")
     page.get_by_label("Files to upload").set_input_files({"name": name, "mimeType": "text/html", "buffer": b"kept"})
     expect(page.get_by_role("table")).to_contain_text(name)
+    assert serious(page, axe) == []
     with page.expect_download() as downloading:
         page.get_by_role("link", name=f"Download {name}").click()
     assert Path(downloading.value.path()).read_bytes() == b"kept"
@@ -80,6 +85,7 @@ def test_volumes_keys_webhooks_teams_and_the_node(visit, server):
     page.get_by_label("Name of a new key").fill(HARM)
     page.get_by_role("button", name="Create").click()
     key = page.get_by_role("dialog").locator("code").inner_text()
+    assert serious(page, axe) == []
     assert requests.get(f"{server.url}/v2/sandboxes", headers={"x-api-key": key}).status_code == 200
     page.get_by_role("button", name="Done").click()
     expect(page.get_by_text(key)).to_have_count(0)
@@ -90,6 +96,7 @@ def test_volumes_keys_webhooks_teams_and_the_node(visit, server):
 
     page.get_by_role("link", name="Webhooks").click()
     page.get_by_role("button", name="New webhook").click()
+    assert serious(page, axe) == []
     page.get_by_label("Name", exact=True).fill("dashboard-hook")
     # Nothing listens there, and the server may not even ask.
     page.get_by_label("URL").fill("http://127.0.0.1:9/hook")
@@ -99,6 +106,7 @@ def test_volumes_keys_webhooks_teams_and_the_node(visit, server):
     Sandbox.create("base", timeout=60).kill()
     page.get_by_role("link", name="dashboard-hook").click()
     expect(page.locator(".delivery").first).to_contain_text("failed")
+    assert serious(page, axe) == []
     page.get_by_role("button", name="Disable").click()
     expect(page.get_by_role("button", name="Enable")).to_be_visible()
     page.get_by_role("button", name="Delete").click()
@@ -113,6 +121,7 @@ def test_volumes_keys_webhooks_teams_and_the_node(visit, server):
     page.get_by_role("button", name="Create").click()
     page.get_by_role("button", name=f"Limits of {team}").click()
     page.get_by_label("Sandboxes at once").fill("7")
+    assert serious(page, axe) == []
     page.get_by_role("button", name="Save").click()
     row = page.get_by_role("row").filter(has_text=team)
     expect(row).to_contain_text("0 of 7")

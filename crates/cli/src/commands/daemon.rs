@@ -77,6 +77,7 @@ pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<E
         {
             show(&mut shown)?;
             env::announce(&file, &settings.data_dir)?;
+            env::suggest(&file);
             return Ok(ExitCode::SUCCESS);
         }
         tokio::time::sleep(POLL).await;
@@ -98,6 +99,7 @@ fn running_already(file: &ServerFile, data_dir: &Path, options: &[std::ffi::OsSt
     }
     note!("a server is already running (process {})", file.pid);
     env::announce(file, data_dir)?;
+    env::suggest(file);
     Ok(ExitCode::SUCCESS)
 }
 

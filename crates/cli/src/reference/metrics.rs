@@ -28,10 +28,12 @@ fn page(source: &str) -> String {
     for call in source.split("registry.register").skip(1) {
         let (literals, field) = arguments(call);
         let [name, about] = literals[..] else { panic!("unknown form of registration: {call:.80}") };
-        // A field of the struct has the kind; what is registered without one is a counter.
-        let declared = source
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("    {field}: ")))
+        // A field of the struct has the kind, or the variable; what a function makes is a counter.
+        let begins =
+            [format!("    {field}: "), format!("        let {field}: "), format!("        let {field} = ")];
+        let declared = begins
+            .iter()
+            .find_map(|begin| source.lines().find_map(|line| line.strip_prefix(begin.as_str())))
             .unwrap_or("Counter,");
         let unit = match call.split(");").next() {
             Some(call) if call.contains("Unit::Bytes") => "_bytes",

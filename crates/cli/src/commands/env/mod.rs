@@ -123,6 +123,18 @@ pub fn announce(file: &ServerFile, data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Suggests what to try with a server that was started, on standard error.
+pub fn suggest(file: &ServerFile) {
+    output::note!(
+        "\nset these in each shell, or run `eval \"$(sandcove env)\"`; then try\n  \
+         sandcove run -c '6 * 7'          run a line of code in a new sandbox\n  \
+         sandcove sandbox create          create a sandbox, and open a shell in it\n  \
+         sandcove eval init               make a first suite that evaluates generated code\n\
+         dashboard: {}/dashboard, where the key logs in",
+        file.url
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
