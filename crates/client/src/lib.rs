@@ -1,5 +1,5 @@
 //! A Rust client of the public API, like the official SDKs, for programs that are part of Sandcove or measure it. It speaks
-//! plain HTTP/1.1 to one server for both the API and the traffic of sandboxes.
+//! HTTP/1.1, with TLS or without, to one server for both the API and the traffic of sandboxes.
 #![forbid(unsafe_code)]
 
 mod body;
