@@ -73,7 +73,7 @@ pub struct Exchange<'a> {
     pub message: &'a str,
     /// The answer; none if the attacker is not to see it.
     pub answer: Option<&'a str>,
-    /// Why the answer was no success.
+    /// The verdict on the answer, with its reason.
     pub verdict: &'a str,
 }
 
