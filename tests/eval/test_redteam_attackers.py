@@ -274,3 +274,16 @@ def test_contexts_and_examples_reach_the_models(redteam):  # noqa: F811
     (redteam.directory / "promptfooconfig.yaml").write_text(json.dumps(document | {"redteam": alone}))
     assert redteam("generate")[0] == 0
     assert (redteam.directory / "redteam.yaml").read_text().count('layer: "wall"') == text.count('layer: "wall"') > 0
+
+
+def test_marks_of_templates_in_messages_are_sent_as_they_are(redteam):  # noqa: F811
+    marks = "{{7*7}} {{env.WORD}} {% endraw %}{# gone #}"
+    (redteam.directory / ".env").write_text("WORD=leaked\n")
+    (redteam.directory / "marks.py").write_text(
+        f"import json\n\n\ndef call_api(prompt, options, context):\n    return {{'output': json.dumps({{'attacks': [{marks!r}]}})}}\n"
+    )
+    for strategy, sent in [("jailbreak", f"Message: {marks}"), ("goat", f"Message: {marks}")]:
+        settings = {"options": {"provider": "file://marks.py"}, "settings": {"secretValue": "7*7"}}
+        target = "import json\n\n\ndef call_api(prompt, options, context):\n    return {'output': json.loads(prompt)[-1]['content'] if prompt.startswith('[') else prompt}\n"
+        row = attacked(redteam, strategy, target=target, **settings)[strategy]
+        assert row["response"]["output"] == sent and not row["success"]
