@@ -56,7 +56,7 @@ down:
 install: build
 	@packaging/place $(SANDCOVE) "$(DESTDIR)" $(PREFIX)
 
-# A package for Debian, an archive for other systems, the bill of materials, and digests of all three, in target/dist. They are built for
+# A package for Debian, an archive for other systems, the bill of materials, the crates of the Rust client, and digests of all, in target/dist. They are built for
 # the C library of this host, so they run on Debian releases as old as this one and on newer ones.
 dist: export PATH := $(PATH):$(TARGET)/tools/bin
 dist: build
@@ -70,7 +70,9 @@ dist: build
 	cp LICENSE README.md CHANGELOG.md $(DIST)/$$name/; \
 	tar --create --zstd --owner=0 --group=0 --numeric-owner --sort=name --directory $(DIST) \
 	  --file $(DIST)/$$name.tar.zst $$name; \
-	cargo xtask sbom >$(DIST)/sandcove-$$version.cdx.json
+	cargo xtask sbom >$(DIST)/sandcove-$$version.cdx.json; \
+	cargo package --quiet --locked --no-verify --allow-dirty --package sandcove-wire --package sandcove-client 2>/dev/null; \
+	cp $(TARGET)/package/sandcove-{wire,client}-$$version.crate $(DIST)/
 	@cd $(DIST) && rm -rf root sandcove-*-linux && sha256sum sandcove* >SHA256SUMS && ls -l >&2
 
 # On Debian and Ubuntu, as root, packages are installed; elsewhere what is missing is named.

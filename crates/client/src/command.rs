@@ -36,6 +36,38 @@ pub struct Program {
     pub input: Input,
 }
 
+impl Command {
+    /// The command with defaults for a line of the shell.
+    pub fn new(line: impl Into<String>) -> Self {
+        Self { line: line.into(), ..Self::default() }
+    }
+
+    /// Adds a variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.envs.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets the working directory.
+    #[must_use]
+    pub fn cwd(self, directory: impl Into<String>) -> Self {
+        Self { cwd: Some(directory.into()), ..self }
+    }
+
+    /// Sets the account that the command runs under.
+    #[must_use]
+    pub fn user(self, user: impl Into<String>) -> Self {
+        Self { user: Some(user.into()), ..self }
+    }
+
+    /// Sets the standard input.
+    #[must_use]
+    pub fn input(self, input: Input) -> Self {
+        Self { input, ..self }
+    }
+}
+
 impl From<&Command> for Program {
     /// The shell that runs the command line; an interactive one for an empty line.
     fn from(command: &Command) -> Self {

@@ -30,7 +30,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) enum Connector {
     /// To the host and port of the URL.
     Network(HttpConnector),
-    /// As that, with TLS.
+    /// As that, with TLS where the URL says so.
     Secure(HttpsConnector<HttpConnector>),
     /// To the port of the URL, inside a sandbox.
     Inside(Arc<dyn Fn(u16) -> Opened + Send + Sync>),
@@ -63,7 +63,7 @@ impl Connector {
             .with_no_client_auth();
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
-            .https_only()
+            .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
         Ok(Self::Secure(connector))

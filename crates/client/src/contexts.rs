@@ -51,10 +51,10 @@ impl Sandbox {
     async fn interpreter(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes> {
         let headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         let response = self.send(INTERPRETER_PORT, method, path, headers, body).await?;
-        whole(response.into_body(), self.url(path)).await
+        whole(response.into_body(), self.url(INTERPRETER_PORT, path)).await
     }
 
     fn malformed(&self, path: &str, error: &serde_json::Error) -> Error {
-        Error::Malformed { url: self.url(path), reason: error.to_string() }
+        Error::Malformed { url: self.url(INTERPRETER_PORT, path), reason: error.to_string() }
     }
 }

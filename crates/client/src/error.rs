@@ -9,6 +9,9 @@ pub enum Error {
     /// The address of the server is invalid.
     #[error("`{0}` is not the address of a server: use http://host:port or https://host")]
     Address(String),
+    /// A variable of the environment is not set.
+    #[error("{0} is not set: set it to a key of the team")]
+    Variable(&'static str),
     /// The server could not be reached, or closed the connection.
     #[error("no answer from {}: {}", server_of(url), root(&**cause))]
     Unreachable {
@@ -16,6 +19,14 @@ pub enum Error {
         url: String,
         /// Cause of the failure. Not a `source`, as the layers of an HTTP client in between do not help a user.
         cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The answer did not begin in time.
+    #[error("no answer from {} within {} seconds", server_of(url), limit.as_secs())]
+    Timeout {
+        /// URL of the request.
+        url: String,
+        /// Limit on the time.
+        limit: std::time::Duration,
     },
     /// The server answered with an error of its own.
     #[error("{message}")]

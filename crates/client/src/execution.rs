@@ -1,6 +1,7 @@
 //! Runs code in the interpreter of a sandbox (contract: interpreter, section 3).
 
 use bytes::Bytes;
+use futures_util::Stream;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method};
 use sandcove_wire::boot::INTERPRETER_PORT;
@@ -23,11 +24,14 @@ impl Sandbox {
     pub async fn start_code(&self, request: &ExecutionRequest) -> Result<Execution> {
         const PATH: &str = "/execute";
         let body: Bytes = serde_json::to_vec(request)
-            .map_err(|error| Error::Malformed { url: self.url(PATH), reason: error.to_string() })?
+            .map_err(|error| Error::Malformed {
+                url: self.url(INTERPRETER_PORT, PATH),
+                reason: error.to_string(),
+            })?
             .into();
         let headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         let response = self.send(INTERPRETER_PORT, Method::POST, PATH, headers, body).await?;
-        Ok(Execution { pieces: Pieces::new(response.into_body(), self.url(PATH)) })
+        Ok(Execution { pieces: Pieces::new(response.into_body(), self.url(INTERPRETER_PORT, PATH)) })
     }
 
     /// Runs code to its end and passes every event but keepalives to the callback.
@@ -44,6 +48,13 @@ impl Sandbox {
 }
 
 impl Execution {
+    /// The events that [`next`](Self::next) returns, as a stream.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Event>> + Send {
+        futures_util::stream::try_unfold(self, |mut running| async move {
+            Ok(running.next().await?.map(|event| (event, running)))
+        })
+    }
+
     /// Waits for the next line of the answer as it was sent, an event as JSON or nothing; `None` at the end of the body. A line that is longer than `max` bytes is
     /// `Some(None)`, and takes no more memory than that.
     ///

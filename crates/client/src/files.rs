@@ -34,8 +34,10 @@ impl Sandbox {
         let (mut body, mut bytes) = (response.into_body(), BytesMut::new());
         let mut is_whole = true;
         while let Some(frame) = body.frame().await {
-            let frame =
-                frame.map_err(|error| Error::Unreachable { url: self.url(&target), cause: error.into() })?;
+            let frame = frame.map_err(|error| Error::Unreachable {
+                url: self.url(AGENT_PORT, &target),
+                cause: error.into(),
+            })?;
             let data = frame.into_data().unwrap_or_default();
             let room = limit - bytes.len();
             if data.len() > room {
@@ -79,8 +81,10 @@ impl Sandbox {
         body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
         let target = format!("/files?path={}", percent_encoded(path));
         let value = format!("multipart/form-data; boundary={boundary}");
-        let value = HeaderValue::from_str(&value)
-            .map_err(|error| Error::Malformed { url: self.url(&target), reason: error.to_string() })?;
+        let value = HeaderValue::from_str(&value).map_err(|error| Error::Malformed {
+            url: self.url(AGENT_PORT, &target),
+            reason: error.to_string(),
+        })?;
         self.send(AGENT_PORT, Method::POST, &target, vec![(CONTENT_TYPE, value)], body.into()).await.map(drop)
     }
 

@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::Stream;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method};
 use sandcove_wire::boot::AGENT_PORT;
@@ -81,11 +82,13 @@ impl Sandbox {
         const PATH: &str = "/filesystem.Filesystem/WatchDir";
         let request =
             WatchDirRequest { path: path.to_owned(), include_entry: true, ..WatchDirRequest::default() };
-        let body = connect::envelope(&request)
-            .map_err(|error| Error::Malformed { url: self.url(PATH), reason: error.to_string() })?;
+        let body = connect::envelope(&request).map_err(|error| Error::Malformed {
+            url: self.url(AGENT_PORT, PATH),
+            reason: error.to_string(),
+        })?;
         let headers = headers("application/connect+json");
         let response = self.send(AGENT_PORT, Method::POST, PATH, headers, body).await?;
-        let mut pieces = Pieces::new(response.into_body(), self.url(PATH));
+        let mut pieces = Pieces::new(response.into_body(), self.url(AGENT_PORT, PATH));
         while let Some(message) = connect::next::<WatchDirResponse>(&mut pieces).await? {
             if let Some(Event::Start(_)) = message.event {
                 return Ok(Watch { pieces });
@@ -101,21 +104,33 @@ impl Sandbox {
 
     async fn filesystem<T: DeserializeOwned>(&self, method: &str, request: &impl Serialize) -> Result<T> {
         let path = format!("/filesystem.Filesystem/{method}");
-        let malformed =
-            |error: serde_json::Error| Error::Malformed { url: self.url(&path), reason: error.to_string() };
+        let malformed = |error: serde_json::Error| Error::Malformed {
+            url: self.url(AGENT_PORT, &path),
+            reason: error.to_string(),
+        };
         let body = serde_json::to_vec(request).map_err(malformed)?;
         let headers = headers("application/json");
         let response = self.send(AGENT_PORT, Method::POST, &path, headers, body.into()).await?;
-        let body = whole(response.into_body(), self.url(&path)).await?;
+        let body = whole(response.into_body(), self.url(AGENT_PORT, &path)).await?;
         // What runs in a sandbox may have replaced the agent, and an entry takes a hundred times the memory of `{}`.
         if body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() > MAX_OBJECTS {
-            return Err(Error::Malformed { url: self.url(&path), reason: "it has too many entries".into() });
+            return Err(Error::Malformed {
+                url: self.url(AGENT_PORT, &path),
+                reason: "it has too many entries".into(),
+            });
         }
         serde_json::from_slice(&body).map_err(malformed)
     }
 }
 
 impl Watch {
+    /// The changes that [`next`](Self::next) returns, as a stream.
+    pub fn into_stream(self) -> impl Stream<Item = Result<FilesystemEvent>> + Send {
+        futures_util::stream::try_unfold(self, |mut watch| async move {
+            Ok(watch.next().await?.map(|event| (event, watch)))
+        })
+    }
+
     /// Waits for the next change; `None` when the agent ended the watch.
     ///
     /// # Errors

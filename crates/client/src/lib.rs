@@ -1,8 +1,8 @@
-//! A Rust client of the public API, like the official SDKs, for programs that are part of Sandcove or measure it. It speaks
-//! HTTP/1.1, with TLS or without, to one server for both the API and the traffic of sandboxes.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod body;
+mod builder;
 mod command;
 mod connect;
 mod connector;
@@ -12,29 +12,42 @@ mod execution;
 mod files;
 mod filesystem;
 mod forward;
+mod keys;
 mod lifecycle;
+mod network;
+mod new_sandbox;
 mod observe;
 mod operator;
+mod output;
 mod process;
+mod retry;
 mod sandbox;
 mod secrets;
 mod server;
+mod signed;
 mod stream;
 mod templates;
 pub mod traceback;
 mod transport;
 mod tree;
 mod upload;
+mod volume_files;
 mod volumes;
 mod webhooks;
 
+pub use builder::ClientBuilder;
 pub use command::{Command, CommandEvent, CommandExit, Input, Program, TerminalSize};
 pub use error::{Error, Result, server_of};
 pub use execution::Execution;
 pub use files::FileStart;
 pub use filesystem::Watch;
+pub use new_sandbox::NewSandbox;
 pub use operator::{AuditFilter, Operator};
+pub use output::{CodeOutput, CommandOutput};
 pub use process::{Controls, Process, ProcessEvent};
 pub use sandbox::Sandbox;
-pub use server::{Client, ListFilter, NewSandbox};
+#[doc(no_inline)]
+pub use sandcove_wire::{api, id::SandboxId, interpreter, interpreter::ExecutionRequest, secret::Secret};
+pub use server::{Client, ListFilter};
 pub use templates::BuildEnd;
+pub use volume_files::VolumeFiles;

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures_util::Stream;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method};
 use sandcove_wire::boot::AGENT_PORT;
@@ -73,7 +74,7 @@ impl Sandbox {
             stdin: Some(program.input == Input::Pipe),
             ..StartRequest::default()
         };
-        let malformed = |reason: String| Error::Malformed { url: self.url(PATH), reason };
+        let malformed = |reason: String| Error::Malformed { url: self.url(AGENT_PORT, PATH), reason };
         let body = connect::envelope(&request).map_err(|error| malformed(error.to_string()))?;
         let mut headers = vec![
             (CONTENT_TYPE, HeaderValue::from_static("application/connect+json")),
@@ -87,7 +88,7 @@ impl Sandbox {
             ));
         }
         let response = self.send(AGENT_PORT, Method::POST, PATH, headers, body).await?;
-        let mut pieces = Pieces::new(response.into_body(), self.url(PATH));
+        let mut pieces = Pieces::new(response.into_body(), self.url(AGENT_PORT, PATH));
         while let Some(message) = connect::next::<StartResponse>(&mut pieces).await? {
             if let Some(Event::Start(start)) = message.event.and_then(|event| event.event) {
                 let controls = Controls { sandbox: self.clone(), pid: start.pid, input: program.input };
@@ -125,6 +126,16 @@ impl Sandbox {
 }
 
 impl Process {
+    /// The events that [`next`](Self::next) returns, as a stream that ends after the exit.
+    pub fn into_stream(self) -> impl Stream<Item = Result<ProcessEvent>> + Send {
+        futures_util::stream::try_unfold(Some(self), |running| async move {
+            let Some(mut process) = running else { return Ok(None) };
+            let event = process.next().await?;
+            let rest = matches!(event, ProcessEvent::Output(_)).then_some(process);
+            Ok(Some((event, rest)))
+        })
+    }
+
     /// A handle for input, signals and terminal that can be used while output is awaited.
     pub fn controls(&self) -> Controls {
         self.controls.clone()
@@ -225,8 +236,10 @@ impl Controls {
 
     async fn call(&self, method: &str, request: &impl Serialize) -> Result<()> {
         let path = format!("/process.Process/{method}");
-        let body = serde_json::to_vec(request)
-            .map_err(|error| Error::Malformed { url: self.sandbox.url(&path), reason: error.to_string() })?;
+        let body = serde_json::to_vec(request).map_err(|error| Error::Malformed {
+            url: self.sandbox.url(AGENT_PORT, &path),
+            reason: error.to_string(),
+        })?;
         let headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         self.sandbox.send(AGENT_PORT, Method::POST, &path, headers, body.into()).await.map(drop)
     }

@@ -29,10 +29,12 @@ pub struct Sandbox {
 }
 
 /// The way of requests to a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Route {
-    /// Headers say to the server which port is meant.
-    Server,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// To one URL for all sandboxes. Headers say which port of which sandbox is meant.
+    Shared(String),
+    /// To a host name of the port, below this domain.
+    Names(String),
     /// The connection leads to the port.
     Direct,
 }
@@ -43,13 +45,14 @@ impl Sandbox {
         id: SandboxId,
         token: Option<&Secret>,
         traffic_token: Option<&Secret>,
+        route: Route,
     ) -> Self {
         Self {
             transport,
             id,
             token: token.and_then(sensitive),
             traffic_token: traffic_token.and_then(sensitive),
-            route: Route::Server,
+            route,
         }
     }
 
@@ -86,7 +89,12 @@ impl Sandbox {
     /// upgrades such as WebSockets. The tokens that the port requires are added where callers send none: every program that
     /// can connect has the rights of this handle. Forwarding and its connections end only when the future is dropped.
     pub async fn forward(&self, port: u16, listener: TcpListener) -> Infallible {
+        let name = match &self.route {
+            Route::Names(domain) => HeaderValue::try_from(format!("{port}-{}.{domain}", self.id)).ok(),
+            Route::Shared(_) | Route::Direct => None,
+        };
         let address = forward::headers([
+            ("host", name),
             ("e2b-sandbox-id", HeaderValue::from_str(self.id.as_str()).ok()),
             ("e2b-sandbox-port", Some(HeaderValue::from(port))),
         ]);
@@ -114,7 +122,8 @@ impl Sandbox {
         headers: Vec<(HeaderName, HeaderValue)>,
         body: Bytes,
     ) -> Result<Response<Incoming>> {
-        self.send_body(port, method, path, headers, whole(body)).await
+        let headers = self.headers(port, headers);
+        self.transport.send_to(&self.base(port), method, path, &headers, whole(body)).await
     }
 
     pub(crate) async fn send_body(
@@ -122,10 +131,25 @@ impl Sandbox {
         port: u16,
         method: Method,
         path: &str,
-        mut headers: Vec<(HeaderName, HeaderValue)>,
+        headers: Vec<(HeaderName, HeaderValue)>,
         body: RequestBody,
     ) -> Result<Response<Incoming>> {
-        if self.route == Route::Server {
+        let headers = self.headers(port, headers);
+        self.transport.send_to(&self.base(port), method, path, &headers, body).await
+    }
+
+    /// The access token that the agent requires.
+    pub(crate) fn token(&self) -> Option<Secret> {
+        self.token.as_ref().and_then(|token| token.to_str().ok()).map(Secret::new)
+    }
+
+    /// Headers of a request to a port: those of the caller, those that name the sandbox, and the tokens.
+    fn headers(
+        &self,
+        port: u16,
+        mut headers: Vec<(HeaderName, HeaderValue)>,
+    ) -> Vec<(HeaderName, HeaderValue)> {
+        if self.route != Route::Direct {
             if let Ok(id) = HeaderValue::from_str(self.id.as_str()) {
                 headers.push((HeaderName::from_static("e2b-sandbox-id"), id));
             }
@@ -133,18 +157,21 @@ impl Sandbox {
         }
         let tokens = self.tokens(port).into_iter();
         headers.extend(tokens.filter_map(|(name, token)| Some((HeaderName::from_static(name), token?))));
-        self.transport.send_to(&self.base(port), method, path, &headers, body).await
+        headers
     }
 
+    /// The URL at which requests to a port begin.
     fn base(&self, port: u16) -> String {
-        match self.route {
-            Route::Server => self.transport.base().to_owned(),
+        match &self.route {
+            Route::Shared(url) => url.clone(),
+            Route::Names(domain) => format!("https://{port}-{}.{domain}", self.id),
             Route::Direct => direct(port),
         }
     }
 
-    pub(crate) fn url(&self, path: &str) -> String {
-        self.transport.url(path)
+    /// The URL of a path at a port, for error texts.
+    pub(crate) fn url(&self, port: u16, path: &str) -> String {
+        format!("{}{path}", self.base(port))
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use sandcove_wire::api::sandbox::{AutoResume, ListedSandbox, Sandbox as Created, State, VolumeMount};
+use sandcove_wire::api::sandbox::{ListedSandbox, Sandbox as Created, SandboxDetail, State};
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
 use serde::Serialize;
@@ -16,7 +16,8 @@ use tokio::io::DuplexStream;
 use crate::connector::Connector;
 use crate::error::{Error, Result};
 use crate::files::percent_encoded;
-use crate::sandbox::Sandbox;
+use crate::new_sandbox::NewSandbox;
+use crate::sandbox::{Route, Sandbox};
 use crate::transport::Transport;
 
 /// A client of a server, with the rights of one team. Clones share their connections.
@@ -24,48 +25,8 @@ use crate::transport::Transport;
 pub struct Client {
     pub(crate) transport: Transport,
     credential: (HeaderName, HeaderValue),
-}
-
-/// The parameters of a new sandbox.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NewSandbox {
-    /// Name or id of the template.
-    #[serde(rename = "templateID")]
-    pub template: String,
-    /// Timeout, in seconds, after which the sandbox ends.
-    pub timeout: u32,
-    /// Variables of every process.
-    #[serde(rename = "envVars")]
-    pub envs: BTreeMap<String, String>,
-    /// Labels of the sandbox.
-    pub metadata: BTreeMap<String, String>,
-    /// Whether the sandbox may reach the internet.
-    #[serde(rename = "allow_internet_access")]
-    pub allow_internet_access: bool,
-    /// Whether the sandbox is paused instead of killed at its timeout.
-    pub auto_pause: bool,
-    /// Whether traffic resumes the sandbox when it is paused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub auto_resume: Option<AutoResume>,
-    /// Volumes to mount.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub volume_mounts: Vec<VolumeMount>,
-}
-
-impl Default for NewSandbox {
-    fn default() -> Self {
-        Self {
-            template: "code-interpreter-v1".to_owned(),
-            timeout: 300,
-            envs: BTreeMap::new(),
-            metadata: BTreeMap::new(),
-            allow_internet_access: true,
-            auto_pause: false,
-            auto_resume: None,
-            volume_mounts: Vec::new(),
-        }
-    }
+    /// Way of requests to sandboxes that are not said to have another.
+    route: Route,
 }
 
 /// A filter for lists of sandboxes; the default matches all.
@@ -108,7 +69,8 @@ impl ListFilter {
 }
 
 impl Client {
-    /// A client of the server at `url` (`http://host:port`, or with TLS `https://host`). Does not connect yet.
+    /// A client of the server at `url` (`http://host:port`, or with TLS `https://host`), for the API and for traffic of sandboxes. Does not
+    /// connect yet, sends no request again, and waits as long as an answer takes. [`ClientBuilder`](crate::ClientBuilder) has more settings.
     ///
     /// # Errors
     /// [`Error::Address`] if the URL or the key is invalid.
@@ -126,13 +88,26 @@ impl Client {
         key: &Secret,
         connect: impl Fn() -> DuplexStream + Send + Sync + 'static,
     ) -> Result<Self> {
-        let credential = (HeaderName::from_static("x-api-key"), sensitive(url, key)?);
-        Ok(Self { transport: Transport::over(Connector::here(connect), url.to_owned()), credential })
+        let transport = Transport::over(Connector::here(connect), url.to_owned());
+        Self::over(transport, HeaderName::from_static("x-api-key"), key, Route::Shared(url.to_owned()))
     }
 
     /// A client whose requests carry `secret` in the header `name`.
     pub(crate) fn with_credential(url: &str, name: HeaderName, secret: &Secret) -> Result<Self> {
-        Ok(Self { transport: Transport::new(url)?, credential: (name, sensitive(url, secret)?) })
+        let transport = Transport::new(url, false)?;
+        let route = Route::Shared(transport.base().to_owned());
+        Self::over(transport, name, secret, route)
+    }
+
+    /// A client whose requests carry `secret` in the header `name`, and reach sandboxes on a route.
+    pub(crate) fn over(
+        transport: Transport,
+        name: HeaderName,
+        secret: &Secret,
+        route: Route,
+    ) -> Result<Self> {
+        let credential = (name, sensitive(transport.base(), secret.expose())?);
+        Ok(Self { transport, credential, route })
     }
 
     /// The address of the server.
@@ -154,12 +129,27 @@ impl Client {
     /// If the server cannot create it or refuses to.
     pub async fn create(&self, new: &NewSandbox) -> Result<Sandbox> {
         let created: Created = self.json(Method::POST, "/v2/sandboxes", Some(new)).await?;
-        Ok(Sandbox::new(
-            self.transport.clone(),
+        Ok(self.sandbox(
             created.sandbox_id,
             created.envd_access_token.as_ref(),
             created.traffic_access_token.as_ref(),
+            created.domain.as_deref(),
         ))
+    }
+
+    /// A handle for a sandbox, below its own domain if it has one.
+    fn sandbox(
+        &self,
+        id: SandboxId,
+        token: Option<&Secret>,
+        traffic_token: Option<&Secret>,
+        domain: Option<&str>,
+    ) -> Sandbox {
+        let route = match (&self.route, domain) {
+            (Route::Names(_), Some(domain)) if !domain.is_empty() => Route::Names(domain.to_owned()),
+            (route, _) => route.clone(),
+        };
+        Sandbox::new(self.transport.clone(), id, token, traffic_token, route)
     }
 
     /// Makes a handle for a sandbox that exists. Its end does not move.
@@ -179,7 +169,7 @@ impl Client {
         } else {
             None
         };
-        Ok(Sandbox::new(self.transport.clone(), id.clone(), agent.as_ref(), traffic.as_ref()))
+        Ok(self.sandbox(id.clone(), agent.as_ref(), traffic.as_ref(), info["domain"].as_str()))
     }
 
     /// Lists running and paused sandboxes, newest first; all pages.
@@ -227,11 +217,19 @@ impl Client {
         Ok((self.read(&path, response).await?, next))
     }
 
-    /// The details of a sandbox.
+    /// The details of a sandbox, as the server sent them.
     ///
     /// # Errors
     /// If the server does not know the sandbox.
     pub async fn info(&self, id: &SandboxId) -> Result<serde_json::Value> {
+        self.json(Method::GET, &format!("/sandboxes/{id}"), None::<&()>).await
+    }
+
+    /// The details of a sandbox.
+    ///
+    /// # Errors
+    /// If the server does not know the sandbox.
+    pub async fn detail(&self, id: &SandboxId) -> Result<SandboxDetail> {
         self.json(Method::GET, &format!("/sandboxes/{id}"), None::<&()>).await
     }
 
@@ -314,8 +312,8 @@ impl Client {
 }
 
 /// Makes a header value that `Debug` does not show.
-fn sensitive(url: &str, secret: &Secret) -> Result<HeaderValue> {
-    let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| Error::Address(url.to_owned()))?;
+pub(crate) fn sensitive(url: &str, secret: &str) -> Result<HeaderValue> {
+    let mut value = HeaderValue::from_str(secret).map_err(|_| Error::Address(url.to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
 }

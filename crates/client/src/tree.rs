@@ -1,6 +1,7 @@
 //! Copies files out of a sandbox (contract: envd, section 4).
 
 use http_body_util::BodyExt;
+use sandcove_wire::boot::AGENT_PORT;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ impl Sandbox {
         out: &mut (impl AsyncWrite + Unpin),
     ) -> Result<()> {
         let unreachable = |cause: Box<dyn std::error::Error + Send + Sync>| Error::Unreachable {
-            url: self.url("/files"),
+            url: self.url(AGENT_PORT, "/files"),
             cause,
         };
         let mut body = self.open_file(path, user).await?.into_body();

@@ -16,6 +16,14 @@ impl Client {
         self.json(Method::GET, "/volumes", None::<&()>).await
     }
 
+    /// The volume with this id, and a token for its files.
+    ///
+    /// # Errors
+    /// If the team has no such volume.
+    pub async fn volume(&self, id: &str) -> Result<VolumeAndToken> {
+        self.json(Method::GET, &format!("/volumes/{}", segment(id)), None::<&()>).await
+    }
+
     /// Creates an empty volume.
     ///
     /// # Errors

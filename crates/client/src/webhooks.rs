@@ -16,6 +16,14 @@ impl Client {
         self.json(Method::GET, "/events/webhooks", None::<&()>).await
     }
 
+    /// The webhook with this id.
+    ///
+    /// # Errors
+    /// If the team has no such webhook.
+    pub async fn webhook(&self, id: &str) -> Result<Webhook> {
+        self.json(Method::GET, &format!("/events/webhooks/{}", segment(id)), None::<&()>).await
+    }
+
     /// Creates a webhook.
     ///
     /// # Errors

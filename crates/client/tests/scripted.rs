@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use sandcove_client::{Client, Command, CommandEvent, Error, NewSandbox, Sandbox};
+use sandcove_client::{Client, ClientBuilder, Command, CommandEvent, Error, NewSandbox, Sandbox};
 use sandcove_wire::interpreter::{Event, ExecutionRequest};
 use sandcove_wire::secret::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -179,4 +179,105 @@ async fn an_error_status_carries_the_servers_message() {
     let error = client.create(&NewSandbox::default()).await.unwrap_err();
     assert_eq!(error.status(), Some(404));
     assert!(error.to_string().ends_with("template 'x' not found"));
+}
+
+/// Answers as [`server`] does, to a client with settings of its own.
+async fn patient(
+    answers: Vec<Vec<u8>>,
+    change: impl Fn(ClientBuilder) -> ClientBuilder,
+) -> (Client, Requests) {
+    let (client, requests) = server(answers).await;
+    let settings = ClientBuilder::new(Secret::new("e2b_00")).server(client.url());
+    (change(settings).build().unwrap(), requests)
+}
+
+#[tokio::test]
+async fn a_request_that_an_overloaded_server_refuses_is_sent_again() {
+    let busy = b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let answers = vec![busy.to_vec(), busy.to_vec(), answer("201 Created", CREATED)];
+    let (client, requests) = patient(answers, |settings| settings).await;
+    client.create(&NewSandbox::default().timeout(7)).await.unwrap();
+    let requests = requests.lock().unwrap().clone();
+    assert_eq!(requests.len(), 3);
+    assert!(requests.iter().all(|request| request.contains("\"timeout\":7") && *request == requests[0]));
+}
+
+#[tokio::test]
+async fn a_request_is_sent_again_as_often_as_wished_and_as_the_server_lets_it() {
+    let busy = b"HTTP/1.1 429 Slow\r\nRetry-After: 0\r\nContent-Length: 4\r\nConnection: close\r\n\r\nslow";
+    let (client, requests) = patient(vec![busy.to_vec(); 3], |settings| settings.retries(1)).await;
+    assert_eq!(client.ping().await.unwrap_err().status(), Some(429));
+    assert_eq!(requests.lock().unwrap().len(), 2);
+    let never = b"HTTP/1.1 503 Busy\r\nShould-Retry: false\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let (client, requests) = patient(vec![never.to_vec(); 2], |settings| settings).await;
+    assert_eq!(client.ping().await.unwrap_err().status(), Some(503));
+    assert_eq!(requests.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_cannot_be_opened_is_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let settings = ClientBuilder::new(Secret::new("e2b_00")).server(&format!("http://{address}"));
+    let once = settings.clone().retries(0).build().unwrap();
+    assert!(matches!(once.ping().await, Err(Error::Unreachable { .. })));
+    let client = settings.build().unwrap();
+    let asked = tokio::spawn(async move { client.ping().await });
+    tokio::task::yield_now().await;
+    let listener = TcpListener::bind(address).await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    read_request(&mut stream).await;
+    stream.write_all(&answer("200 OK", b"[]")).await.unwrap();
+    asked.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_begin_in_time_is_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let limit = Some(std::time::Duration::from_millis(50));
+    let settings = ClientBuilder::new(Secret::new("e2b_00")).server(&url).request_timeout(limit);
+    let error = settings.build().unwrap().ping().await.unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_was_run_is_collected() {
+    let lines = concat!(
+        "{\"type\":\"number_of_executions\",\"execution_count\":4}\n",
+        "{\"type\":\"stdout\",\"text\":\"a\\n\",\"timestamp\":\"t\"}\n",
+        "{\"type\":\"stderr\",\"text\":\"w\",\"timestamp\":\"t\"}\n",
+        "{\"type\":\"stdout\",\"text\":\"b\\n\",\"timestamp\":\"t\"}\n",
+        "{\"type\":\"result\",\"html\":\"<b>\",\"extra\":{},\"is_main_result\":false}\n",
+        "{\"type\":\"result\",\"text\":\"7\",\"extra\":{},\"is_main_result\":true}\n",
+        "{\"type\":\"error\",\"name\":\"E\",\"value\":\"v\",\"traceback\":\"\"}\n",
+        "{\"type\":\"end_of_execution\"}\n",
+    );
+    let (sandbox, requests) = sandbox(vec![answer("200 OK", lines.as_bytes())]).await;
+    let request = ExecutionRequest::new("x").language("python").env("K", "v");
+    let ran = sandbox.code_output(&request).await.unwrap();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.text()), ("a\nb\n", "w", Some("7")));
+    assert_eq!((ran.execution_count, ran.results.len()), (Some(4), 2));
+    assert_eq!(ran.error.unwrap().name, "E");
+    let sent = requests.lock().unwrap()[1].clone();
+    assert!(
+        sent.contains("\"language\":\"python\"") && sent.contains("\"env_vars\":{\"K\":\"v\"}"),
+        "{sent}"
+    );
+}
+
+#[tokio::test]
+async fn a_signed_url_is_that_of_the_official_clients() {
+    let (sandbox, _) = sandbox(Vec::new()).await;
+    let url = sandbox.download_url("/home/user/a b.txt", "user", None);
+    // printf %s '/home/user/a b.txt:read:user:token' | openssl dgst -sha256 -binary | base64 | tr -d =
+    let signature = "8rGUb%2B9hyeZdt4AqnXQbDTq40oi9lJNYLxjHxc%2FvPFM";
+    let (_, query) = url.split_once("/files?").unwrap();
+    assert_eq!(query, format!("path=%2Fhome%2Fuser%2Fa%20b.txt&username=user&signature=v1_{signature}"));
+    assert!(
+        sandbox
+            .upload_url("/x", "user", Some(std::time::Duration::from_secs(60)))
+            .contains("&signature_expiration=")
+    );
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Body of `POST /execute`. Unknown keys are ignored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutionRequest {
     /// Code to run; may be empty.
     pub code: String,
@@ -19,6 +19,32 @@ pub struct ExecutionRequest {
     /// Variables for this execution only.
     #[serde(default)]
     pub env_vars: Option<BTreeMap<String, String>>,
+}
+
+impl ExecutionRequest {
+    /// A request that runs code in the default context of Python.
+    pub fn new(code: impl Into<String>) -> Self {
+        Self { code: code.into(), ..Self::default() }
+    }
+
+    /// Sets the language, whose default context runs the code.
+    #[must_use]
+    pub fn language(self, language: impl Into<String>) -> Self {
+        Self { language: Some(language.into()), ..self }
+    }
+
+    /// Sets the context, by its id.
+    #[must_use]
+    pub fn context(self, id: impl Into<String>) -> Self {
+        Self { context_id: Some(id.into()), ..self }
+    }
+
+    /// Adds a variable for this execution.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.env_vars.get_or_insert_default().insert(name.into(), value.into());
+        self
+    }
 }
 
 /// Body of `POST /contexts`. Unknown keys are ignored.

@@ -35,15 +35,26 @@ impl Operation {
 }
 
 impl UrlSignature {
+    /// Signs a URL for an operation on `path` as `username`, both as in the query, until `expiration`, Unix seconds.
+    pub fn sign(
+        token: &Secret,
+        path: &str,
+        operation: Operation,
+        username: &str,
+        expiration: Option<i64>,
+    ) -> Self {
+        let mut text = format!("{path}:{}:{username}:{}", operation.text(), token.expose());
+        if let Some(expiration) = expiration {
+            text.push_str(&format!(":{expiration}"));
+        }
+        Self { value: format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(text))), expiration }
+    }
+
     /// Whether the signature was made with `token` for an operation on `path` as `username`, both as in the query. Compares
     /// in constant time. The expiry is part of what is signed, but an expired signature matches too.
     pub fn is_made_with(&self, token: &Secret, path: &str, operation: Operation, username: &str) -> bool {
-        let mut text = format!("{path}:{}:{username}:{}", operation.text(), token.expose());
-        if let Some(expiration) = self.expiration {
-            text.push_str(&format!(":{expiration}"));
-        }
-        let expected = format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(text)));
-        Secret::new(expected).matches(&self.value)
+        let expected = Self::sign(token, path, operation, username, self.expiration);
+        Secret::new(expected.value).matches(&self.value)
     }
 
     /// Whether the signature has expired at `now`, Unix seconds.

@@ -43,5 +43,5 @@ pub(super) async fn delete(State(app): State<App>, Id(id): Id, Reader(team): Rea
 
 fn with_token(app: &App, volume: Volume) -> wire::VolumeAndToken {
     let token = Secret::new(app.volumes().token(&volume));
-    wire::VolumeAndToken { volume_id: volume.id.to_string(), name: volume.name, token }
+    wire::VolumeAndToken { volume_id: volume.id.to_string(), name: volume.name, token, domain: None }
 }

@@ -25,6 +25,9 @@ pub struct VolumeAndToken {
     pub name: String,
     /// Bearer token of content calls, which expires.
     pub token: Secret,
+    /// Domain whose API takes content calls; absent when that is the API that was called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
 }
 
 /// A file as content calls show it.
