@@ -97,6 +97,7 @@ pub async fn create(client: &Client, args: CreateArgs) -> Result<ExitCode> {
         auto_pause: pauses,
         auto_resume: args.auto_resume.then_some(AutoResume { enabled: true }),
         volume_mounts: args.volume,
+        ..NewSandbox::default()
     };
     let sandbox = client.create(&new).await?;
     let id = sandbox.id();

@@ -29,6 +29,7 @@ pub mod run;
 pub mod sandbox;
 pub mod secret;
 pub mod serve;
+pub mod share;
 pub mod snapshot;
 pub mod stored;
 pub mod template;

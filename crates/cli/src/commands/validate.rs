@@ -72,7 +72,7 @@ pub async fn validate(args: ValidateArgs, server: &Fallback) -> Result<ExitCode>
         None => args.run,
     };
     run.load.directory = std::env::current_dir()?;
-    Ok(run::evaluate(&run, &Task::Validate, server).await)
+    Ok(run::evaluate(&run, &Task::Validate, server, None).await)
 }
 
 async fn target(args: TargetArgs, server: &Fallback) -> Result<ExitCode> {

@@ -100,12 +100,12 @@ pub struct RunArgs {
     /// print notices about how the configuration was read
     #[arg(long)]
     pub verbose: bool,
-    /// accepted for compatibility; results are never sent anywhere
+    /// accepted for compatibility; results are shared with --share only
     #[arg(long, hide = true)]
     #[serde(skip)]
     pub no_share: bool,
-    /// accepted for compatibility, with a note; results are never sent anywhere
-    #[arg(long, hide = true, overrides_with = "no_share")]
+    /// show the run on the dashboard of your server, to your team
+    #[arg(long, overrides_with = "no_share")]
     #[serde(skip)]
     pub share: bool,
     /// accepted for compatibility; only the named providers are called

@@ -16,10 +16,12 @@ use sandcove_eval::calling::answers;
 use sandcove_eval::exchange::{self, Duplicate};
 use sandcove_eval::sandboxes::{Fallback, Server};
 use sandcove_eval::scaffold;
+use serde_json::json;
 
 use super::count;
 use super::reach::{Place, Reach, Target};
 use super::serve::not_running;
+use super::share::share;
 use super::stored::{self, Kind};
 use super::validate::{ValidateArgs, validate};
 use crate::output::{note, out};
@@ -87,6 +89,14 @@ enum EvalCommand {
         #[arg(long)]
         force: bool,
     },
+    /// show a stored run on the dashboard of your server, to your team, and print the address of its page
+    Share {
+        /// id of the run [default: the newest run]
+        id: Option<String>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// manage the cache of model answers
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -117,6 +127,16 @@ pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
             return validate(*validated, &server(&args.reach, place)).await;
         }
         Some(EvalCommand::Retry { id, run }) => (*run, Task::Run(Some(Again { id: Some(id), errors: true }))),
+        Some(EvalCommand::Share { id, json }) => {
+            let id = id.as_deref().filter(|id| *id != "latest");
+            let (id, url) = share(&args.reach.client(place)?, id).await?;
+            if json {
+                out!("{}", json!({ "evalId": id, "url": url }))
+            } else {
+                out!("{url}")
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
         Some(other) => return manage(other).await,
         None => {
             let again = match &args.run.resume {
@@ -127,7 +147,14 @@ pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
         }
     };
     run.load.directory = std::env::current_dir()?;
-    Ok(run::evaluate(&run, &task, &server(&args.reach, place)).await)
+    let team = match run.share.then(|| args.reach.client(place)).transpose() {
+        Ok(team) => team,
+        Err(error) => {
+            note!("not shared: {error:#}\nhint: give others a file, as in -o report.html");
+            None
+        }
+    };
+    Ok(run::evaluate(&run, &task, &server(&args.reach, place), team.as_ref()).await)
 }
 
 /// The server that code runs on: the suite's variables and those of the environment go before the one of this machine.
@@ -182,7 +209,9 @@ async fn manage(command: EvalCommand) -> Result<ExitCode> {
             let removed = answers::clear_cache().context("failed to clear the cache")?;
             out!("removed {}", count(removed, "answer"));
         }
-        EvalCommand::Validate(_) | EvalCommand::Retry { .. } => unreachable!("handled with the runs"),
+        EvalCommand::Validate(_) | EvalCommand::Retry { .. } | EvalCommand::Share { .. } => {
+            unreachable!("handled with the runs")
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

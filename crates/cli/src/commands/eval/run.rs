@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result};
+use sandcove_client::Client;
 use sandcove_eval::config::{self, ConfigError, Suite};
 use sandcove_eval::model::Evaluation;
 use sandcove_eval::output as results;
@@ -21,6 +22,7 @@ use super::report::{self, Progress, Shown};
 use super::suggest;
 use super::watch::Sources;
 use crate::commands::count;
+use crate::commands::share::share;
 use crate::output::{note, out};
 
 /// Usage, configuration or files are wrong.
@@ -51,10 +53,12 @@ pub enum Task {
 }
 
 /// Runs an evaluation and returns the exit code of the process.
-pub async fn evaluate(args: &RunArgs, task: &Task, server: &Fallback) -> ExitCode {
+///
+/// With `team`, finished runs are shared there.
+pub async fn evaluate(args: &RunArgs, task: &Task, server: &Fallback, team: Option<&Client>) -> ExitCode {
     let mut sources = sources(args);
     loop {
-        let code = once(args.clone(), task, server, &mut sources).await.unwrap_or_else(|error| {
+        let code = once(args.clone(), task, server, team, &mut sources).await.unwrap_or_else(|error| {
             note!("error: {error:#}");
             TROUBLE
         });
@@ -88,7 +92,13 @@ fn sources(args: &RunArgs) -> Sources {
 }
 
 /// Runs an evaluation once and returns its exit code.
-async fn once(mut args: RunArgs, task: &Task, server: &Fallback, sources: &mut Sources) -> Result<u8> {
+async fn once(
+    mut args: RunArgs,
+    task: &Task,
+    server: &Fallback,
+    team: Option<&Client>,
+    sources: &mut Sources,
+) -> Result<u8> {
     let again = match task {
         Task::Run(Some(again)) => Some(resume(&mut args, again).await?),
         Task::Run(None) | Task::Validate => None,
@@ -138,9 +148,6 @@ async fn once(mut args: RunArgs, task: &Task, server: &Fallback, sources: &mut S
     if !options.cache {
         note!("Cache is disabled.");
     }
-    if args.share {
-        note!("--share sends nothing anywhere: give others a file, as in -o report.html");
-    }
     let write = !args.no_write && suite.options.get("write") != Some(&json!(false));
     let storage = if write { Storage::Permanent } else { Storage::Temporary };
     let shown = Shown::new(&args);
@@ -163,8 +170,16 @@ async fn once(mut args: RunArgs, task: &Task, server: &Fallback, sources: &mut S
         results::write(&evaluation, &mut rows, path).await?;
         note!("Writing output to {path}");
     }
-    if write && shown.for_people() {
-        note!("See the answers in a browser: sandcove view");
+    match team {
+        Some(_) if !write => note!("not shared: a run that is not stored has no page"),
+        Some(client) => match share(client, Some(&evaluation.id)).await {
+            Ok((_, page)) => note!("Shared: {page}"),
+            Err(error) => {
+                note!("not shared: {error:#}\nhint: try again with `sandcove eval share {}`", evaluation.id)
+            }
+        },
+        None if write && shown.for_people() => note!("See the answers in a browser: sandcove view"),
+        None => {}
     }
     after?;
     Ok(exit_code(&evaluation))

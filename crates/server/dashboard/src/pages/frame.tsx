@@ -5,6 +5,7 @@ import { type Account, type Schemas, actFor, get, logOut } from "../api/client";
 import { useLoad } from "../ui/hooks";
 import { Empty, Failure, Loading } from "../ui/parts";
 import { type Theme, apply, theme } from "../ui/theme";
+import { Evaluation } from "./evaluation";
 import { Evaluations } from "./evaluations";
 import { Events } from "./events";
 import { Keys } from "./keys";
@@ -99,6 +100,7 @@ function Pages({ account, team }: { account: Account; team?: preact.ComponentChi
           <Route path="/events"><Events /></Route>
           <Route path="/webhooks"><Webhooks /></Route>
           <Route path="/evaluations"><Evaluations /></Route>
+          <Route path="/evaluations/:id">{({ id }) => <Evaluation key={id} id={decodeURIComponent(id)} />}</Route>
           <Route path="/webhooks/:id/:tab?">{({ id }) => <Webhook key={id} id={id} />}</Route>
           {account.kind !== "key" && <Route path="/keys"><Keys account={account} /></Route>}
           {account.kind === "admin" && <Route path="/teams"><Teams /></Route>}

@@ -27,13 +27,13 @@ export function Page({ title, actions, children }: { title: ComponentChildren; a
   );
 }
 
-/** A share of something, as a bar with its text. */
-export function Bar({ share, label, text }: { share: number | undefined; label: string; text: string }) {
+/** A share of something, as a bar with its text; `good` if more of it is better. */
+export function Bar({ share, label, text, good }: { share: number | undefined; label: string; text: string; good?: boolean }) {
   if (share === undefined) return <span class="quiet">–</span>;
   const percent = Math.min(100, Math.max(0, share * 100));
   return (
     <span class="bar">
-      <meter min={0} max={100} high={80} low={60} optimum={0} value={percent} aria-label={label} aria-valuetext={text} />
+      <meter min={0} max={100} high={good ? 99.9 : 80} low={60} optimum={good ? 100 : 0} value={percent} aria-label={label} aria-valuetext={text} />
       <span class="bartext">{text}</span>
     </span>
   );
