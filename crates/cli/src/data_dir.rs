@@ -181,7 +181,10 @@ impl Lock {
                     Ok(Some(file)) => format!(" (process {}, {})", file.pid, file.url),
                     _ => String::new(),
                 };
-                bail!("another server is using `{}`{owner}", data_dir.display());
+                bail!(
+                    "another server is using `{}`{owner}\nhint: `sandcove down` stops it; --data-dir names another directory",
+                    data_dir.display()
+                );
             }
             std::thread::sleep(POLL);
         }
